@@ -1,0 +1,29 @@
+"""Multilingual learned sparse retrieval with MILCO, in the world of Pyserini, Anserini and Lucene.
+
+Data flows one way: corpora -> encode -> vector store -> index -> search -> run -> eval. Importing this
+package loads neither torch nor Java; the names below are loaded when they are first used.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "MilcoConfig": "milco_pyserini.model",
+    "MilcoModel": "milco_pyserini.model",
+    "MilcoEncoder": "milco_pyserini.encode",
+    "MilcoQueryEncoder": "milco_pyserini.encode",
+    "MilcoDocumentEncoder": "milco_pyserini.encode",
+    "SparseBatch": "milco_pyserini.sparse",
+    "VectorStore": "milco_pyserini.sparse",
+    "Vocabulary": "milco_pyserini.sparse",
+}
+
+__all__ = ["__version__", *sorted(_LAZY)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'milco_pyserini' has no attribute {name!r}")

@@ -1,0 +1,20 @@
+"""The one kind of error that a user can mend: it names the value, the limit and the fix."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class MilcoError(Exception):
+    """Bad input or a missing part. Every command prints it as one line and ends with exit code 2."""
+
+
+def unknown_name(kind: str, value: str, valid: Iterable[str], hint: str = "") -> MilcoError:
+    """An error for a name that is in no table: the nearest match first, then the valid names.
+
+    kind: what the name stands for, such as "engine". hint: one more sentence on what else is accepted.
+    """
+    names = sorted(valid)
+    near = get_close_matches(value, names, n=1, cutoff=0.5)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    rest = f" {hint}" if hint else ""
+    return MilcoError(f"unknown {kind} {value!r}: {guess}valid are {', '.join(names)}.{rest}")

@@ -1,0 +1,146 @@
+"""A command's options are one frozen dataclass; its command line is derived from it, in kebab-case.
+
+A field's type decides how it is read: str, int, float, Path, bool (a flag), tuple[X, ...] (one or more),
+X | None (not given). Errors of every command end here: one line on stderr, exit code 2.
+"""
+
+import argparse
+import dataclasses
+import sys
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from milco_pyserini.errors import MilcoError, unknown_name
+
+INTERRUPTED = 130
+BAD_INPUT = 2
+
+OptionsT = TypeVar("OptionsT")
+
+
+def option(
+    default: Any = dataclasses.MISSING,
+    *,
+    help: str,
+    choices: Sequence[str] = (),
+    metavar: str | None = None,
+    names: Sequence[str] = (),
+) -> Any:
+    """A dataclass field that is an option; without a default it must be given.
+
+    names: further spellings, such as "-m". choices: the valid values, answered with the nearest match.
+    """
+    metadata = {"help": help, "choices": tuple(choices), "metavar": metavar, "names": tuple(names)}
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise MilcoError(f"{message} (see {self.prog} --help)")
+
+
+def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> OptionsT:
+    """Read argv into options_class, whose docstring is the help page's text.
+
+    Raises MilcoError on an option or a value that is not valid; --help prints and exits with 0.
+    """
+    parser = _Parser(
+        prog=prog,
+        description=options_class.__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    hints = typing.get_type_hints(options_class)
+    for field in dataclasses.fields(options_class):  # type: ignore[arg-type]
+        _add(parser, field, hints[field.name])
+    values, left = parser.parse_known_args(argv)
+    known = [name for action in parser._actions for name in action.option_strings]
+    for argument in left:
+        if argument.startswith("--"):
+            raise unknown_name("option", argument.split("=")[0], known)
+    if left:
+        raise MilcoError(f"unexpected argument {left[0]!r} (see {prog} --help)")
+    return options_class(**vars(values))
+
+
+def run_command(
+    prog: str, options_class: type[OptionsT], command: Callable[[OptionsT], None], argv: Sequence[str] | None
+) -> int:
+    """Parse, run, and turn every outcome into an exit code: 0, 2 for bad input, 130 for Ctrl-C."""
+    try:
+        command(parse(options_class, sys.argv[1:] if argv is None else argv, prog))
+    except MilcoError as error:
+        return _fail(prog, str(error))
+    except BrokenPipeError:
+        # The reader of our output (head, less) has had enough: that is its right, not an error.
+        sys.stderr.close()
+        return 0
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(prog, f"{where}{error.strerror or error}")
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\n{prog}: interrupted; what is whole stays, the same command goes on from there\n")
+        return INTERRUPTED
+    return 0
+
+
+def _fail(prog: str, message: str) -> int:
+    line = " ".join(message.split())
+    sys.stderr.write(f"{prog}: error: {line}\n")
+    return BAD_INPUT
+
+
+def _add(parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any) -> None:
+    meta = field.metadata
+    names = [*meta["names"], "--" + field.name.replace("_", "-")]
+    required = field.default is dataclasses.MISSING
+    kind, many = _kind(hint)
+    extra: dict[str, Any] = {"dest": field.name, "help": _help(meta["help"], field.default, kind)}
+    if kind is bool:
+        parser.add_argument(*names, action="store_true", **extra)
+        return
+    extra["type"] = _reader(kind, names[-1], meta["choices"])
+    extra["metavar"] = meta["metavar"] or ("|".join(meta["choices"]) or kind.__name__.upper())
+    if many:
+        extra["nargs"] = "+"
+        extra["action"] = _Tuple
+    parser.add_argument(*names, required=required, default=None if required else field.default, **extra)
+
+
+class _Tuple(argparse.Action):
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, tuple(values))
+
+
+def _kind(hint: Any) -> tuple[type, bool]:
+    """The type that one value is read as, and whether there may be several."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        hint = next(inner for inner in typing.get_args(hint) if inner is not type(None))
+    if typing.get_origin(hint) is tuple:
+        return typing.get_args(hint)[0], True
+    return hint, False
+
+
+def _reader(kind: type, name: str, choices: Sequence[str]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        if choices and text not in choices:
+            raise unknown_name(f"value for {name}", text, choices)
+        try:
+            return kind(text)
+        except ValueError:
+            wanted = {int: "a whole number", float: "a number"}.get(kind, kind.__name__)
+            raise MilcoError(f"{name} takes {wanted}, not {text!r}") from None
+
+    return read
+
+
+def _help(text: str, default: Any, kind: type) -> str:
+    text = text.replace("%", "%%")
+    if default in (dataclasses.MISSING, None, False, ()):
+        return text
+    shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
+    return f"{text} (default: {shown})"

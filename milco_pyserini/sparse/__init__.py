@@ -1,1 +1,20 @@
+"""Term vectors and nothing neural: batches, vocabulary, terms, pruning, quantisation, the vector store."""
 
+from milco_pyserini.sparse.batch import PIVOT, SOURCE, VIEWS, SparseBatch
+from milco_pyserini.sparse.store import PlainStore, VectorStore, open_store
+from milco_pyserini.sparse.terms import DELIMITER, escape, unescape
+from milco_pyserini.sparse.vocabulary import Vocabulary
+
+__all__ = [
+    "DELIMITER",
+    "PIVOT",
+    "SOURCE",
+    "VIEWS",
+    "PlainStore",
+    "SparseBatch",
+    "VectorStore",
+    "Vocabulary",
+    "escape",
+    "open_store",
+    "unescape",
+]

@@ -1,0 +1,100 @@
+"""Post-hoc pruning: four different things under four names (MILCO, ICLR 2026, pruning tables; model-notes 1.1).
+
+top-k keeps the k strongest terms; percentile drops the weakest p percent of a vector's terms by count (the
+paper's mass-pruning table); mass drops the weakest terms that together hold p percent of its weight (the paper's
+Seismic table); threshold drops weights below t. Ties go to the lower column, so that a vector alone decides.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.sparse.batch import SparseBatch
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """A pruning rule: method and its value, as in "top-k:100" or "mass:30"."""
+
+    method: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.method}:{self.value:g}"
+
+    def __call__(self, batch: SparseBatch) -> SparseBatch:
+        """The pruned vectors."""
+        return batch.where(_METHODS[self.method](batch, self.value))
+
+    @classmethod
+    def parse(cls, text: str) -> "Pruning":
+        """Read "METHOD:VALUE". Raises MilcoError for an unknown method or a value out of its range."""
+        method, _, value = text.partition(":")
+        if method not in _METHODS:
+            raise unknown_name("pruning", text, _METHODS, "Written METHOD:VALUE, such as top-k:100 or mass:30.")
+        try:
+            number = float(value)
+        except ValueError:
+            raise MilcoError(f"pruning {text!r}: {method} takes a number, as in {method}:{_EXAMPLE[method]}") from None
+        _check(text, method, number)
+        return cls(method, number)
+
+
+def _check(text: str, method: str, value: float) -> None:
+    if method == "top-k" and (value < 1 or value != int(value)):
+        raise MilcoError(f"pruning {text!r}: top-k takes a whole number of terms, at least 1")
+    if method in ("percentile", "mass") and not 0 <= value < 100:
+        raise MilcoError(f"pruning {text!r}: {method} takes a percentage from 0 to below 100")
+    if method == "threshold" and not value >= 0:
+        raise MilcoError(f"pruning {text!r}: threshold takes a weight of at least 0")
+
+
+def _strongest_first(batch: SparseBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Entries by row and falling weight, and the place (0, 1, ...) of each in its row."""
+    order = np.lexsort((batch.columns, -batch.weights, batch.row_numbers()))
+    place = np.arange(len(order)) - np.repeat(batch.indptr[:-1], batch.lengths())
+    return order, place
+
+
+def _keep_first(batch: SparseBatch, limits: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Mark the limits[i] strongest entries of each row i."""
+    order, place = _strongest_first(batch)
+    keep = np.zeros(len(order), dtype=bool)
+    keep[order] = place < np.repeat(limits, batch.lengths())
+    return keep
+
+
+def _top_k(batch: SparseBatch, k: float) -> NDArray[np.bool_]:
+    return _keep_first(batch, np.full(len(batch), int(k)))
+
+
+def _percentile(batch: SparseBatch, percent: float) -> NDArray[np.bool_]:
+    return _keep_first(batch, np.rint(batch.lengths() * (1 - percent / 100)).astype(np.int64))
+
+
+def _mass(batch: SparseBatch, percent: float) -> NDArray[np.bool_]:
+    order, _ = _strongest_first(batch)
+    weights = batch.weights[order].astype(np.float64)
+    totals = np.bincount(batch.row_numbers(), weights, minlength=len(batch))
+    before = np.concatenate([[0.0], np.cumsum(weights)])
+    # What stands from an entry to its row's end: as long as that is within p percent, the entry is the tail.
+    tail = np.repeat(before[batch.indptr[1:]], batch.lengths()) - before[:-1]
+    keep = np.zeros(len(order), dtype=bool)
+    keep[order] = tail > np.repeat(totals, batch.lengths()) * (percent / 100) * (1 + 1e-12)
+    return keep
+
+
+def _threshold(batch: SparseBatch, weight: float) -> NDArray[np.bool_]:
+    return batch.weights >= np.float32(weight)
+
+
+_METHODS: dict[str, Callable[[SparseBatch, float], NDArray[np.bool_]]] = {
+    "top-k": _top_k,
+    "percentile": _percentile,
+    "mass": _mass,
+    "threshold": _threshold,
+}
+_EXAMPLE = {"top-k": 100, "percentile": 50, "mass": 30, "threshold": 0.1}

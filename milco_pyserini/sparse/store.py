@@ -1,0 +1,241 @@
+"""The vector store: a directory of parts and a manifest that says what they are (design: formats).
+
+Parts are JSONL as Anserini's JsonVectorCollection reads it, or Parquet with float weights; manifest.json is
+written last, so a store without it is not finished. Vectors that others wrote are read by PlainStore.
+"""
+
+import gzip
+import io
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import orjson
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.files import read_json
+from milco_pyserini.sparse.batch import SparseBatch
+from milco_pyserini.sparse.quantization import quantize
+from milco_pyserini.sparse.vocabulary import Vocabulary
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+VOCABULARY = "vocabulary.json"
+PART_FORMATS = ("jsonl", "parquet")
+_PLAIN_BATCH = 1024
+# No column of plain vectors is known to be a source term.
+_ONE_VIEW = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class VectorStore:
+    """A finished vector store. Iterate it as {term: impact} vectors or as batches of float weights."""
+
+    path: Path
+    manifest: dict
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The terms of the columns."""
+        return Vocabulary.from_json(read_json(self.path / VOCABULARY))
+
+    @property
+    def terms(self) -> list[str]:
+        """Term of each column."""
+        return self.vocabulary.terms.tolist()
+
+    @property
+    def scale(self) -> float:
+        """Impact = round(weight x scale)."""
+        return self.manifest["scale"]
+
+    def __len__(self) -> int:
+        return self.manifest["documents"]
+
+    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Every document's id and {term: impact}; impacts are >= 1."""
+        for path in self._parts():
+            if path.suffix == ".parquet":
+                for ids, batch in _read_parquet(path, self.vocabulary.english_size):
+                    yield from zip(ids, _impacts(batch, self.vocabulary, self.scale), strict=True)
+            else:
+                for record in _read_jsonl(path):
+                    yield record["id"], record["vector"]
+
+    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
+        """Documents' ids and float weights, part by part; from JSONL, weight = impact / scale."""
+        for path in self._parts():
+            if path.suffix == ".parquet":
+                yield from _read_parquet(path, self.vocabulary.english_size)
+            else:
+                records = list(_read_jsonl(path))
+                batch = SparseBatch.from_dicts([record["vector"] for record in records], self.vocabulary)
+                weights = batch.weights / np.float32(self.scale)
+                yield (
+                    [record["id"] for record in records],
+                    SparseBatch(batch.indptr, batch.columns, weights, batch.english_size),
+                )
+
+    def _parts(self) -> Iterator[Path]:
+        for part in self.manifest["parts"]:
+            path = self.path / part["file"]
+            if not path.is_file() or path.stat().st_size != part["bytes"]:
+                raise MilcoError(f"{path} is missing or not of {part['bytes']:,} bytes: encode the store again")
+            yield path
+
+
+@dataclass(frozen=True)
+class PlainStore:
+    """Anserini JSONL vectors without a manifest of ours: {"id", "contents", "vector": {term: weight}} a line.
+
+    Weights must be whole numbers, or become so by scale. Raises MilcoError, with file and line, for others.
+    """
+
+    path: Path
+    scale: float = 1.0
+
+    @cached_property
+    def manifest(self) -> dict:
+        """What is known of vectors that others wrote: nothing but the scale."""
+        return {"format_version": FORMAT_VERSION, "plain": True, "encoder": None, "scale": self.scale}
+
+    @cached_property
+    def files(self) -> list[Path]:
+        """The JSONL files, in sorted order. Raises MilcoError if there is none."""
+        endings = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+        everything = sorted(self.path.rglob("*")) if self.path.is_dir() else [self.path]
+        found = [path for path in everything if path.is_file() and path.name.endswith(endings)]
+        if not found:
+            raise MilcoError(f"{self.path} holds no vectors: expected files ending in {', '.join(endings)}")
+        return found
+
+    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Every document's id and {term: impact}; weights <= 0 are left out, as in Anserini."""
+        for path in self.files:
+            for number, record in enumerate(_read_jsonl(path), 1):
+                where = f"{path}:{number}"
+                if not isinstance(record, dict) or "id" not in record or not isinstance(record.get("vector"), dict):
+                    raise MilcoError(f'{where}: expected {{"id": ..., "vector": {{term: weight}}}}')
+                yield str(record["id"]), self._impacts(record["vector"], where)
+
+    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
+        """Documents' ids and weights (impact / scale), as one view over the terms met so far: see terms."""
+        columns = self._columns
+        documents = self.vectors()
+        while group := list(itertools.islice(documents, _PLAIN_BATCH)):
+            lengths = [len(vector) for _, vector in group]
+            indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+            found = np.asarray(
+                [columns.setdefault(term, len(columns)) for _, vector in group for term in vector], np.int32
+            )
+            impacts = [impact for _, vector in group for impact in vector.values()]
+            weights = np.asarray(impacts, np.float32) / np.float32(self.scale)
+            rows = np.repeat(np.arange(len(group)), lengths)
+            order = np.lexsort((found, rows))
+            batch = SparseBatch(indptr, found[order], weights[order], _ONE_VIEW)
+            yield [name for name, _ in group], batch
+
+    @cached_property
+    def _columns(self) -> dict[str, int]:
+        return {}
+
+    @property
+    def terms(self) -> list[str]:
+        """Term of each column that batches() has given out so far."""
+        return list(self._columns)
+
+    def _impacts(self, vector: dict, where: str) -> dict[str, int]:
+        impacts = {}
+        for term, weight in vector.items():
+            if not isinstance(weight, int | float) or isinstance(weight, bool):
+                raise MilcoError(f"{where}: weight {weight!r} of term {term!r} is not a number")
+            impact = round(weight * self.scale)
+            if self.scale == 1 and impact != weight:
+                raise MilcoError(
+                    f"{where}: weight {weight} of term {term!r} is not a whole number, which an impact index needs: "
+                    "give --scale, such as --scale 100"
+                )
+            if impact > 0:
+                impacts[term] = impact
+        return impacts
+
+
+def open_store(path: Path, plain: bool = False, scale: float = 1.0) -> VectorStore | PlainStore:
+    """The vectors at path. Raises MilcoError if they are not there, not finished or of another version."""
+    if not path.exists():
+        raise MilcoError(f"no vectors at {path}: make them with python -m milco_pyserini.encode --output {path}")
+    if plain:
+        return PlainStore(path, scale)
+    manifest_path = path / MANIFEST
+    if not manifest_path.is_file():
+        raise MilcoError(
+            f"{path} has no {MANIFEST}: it is not finished (run the same encode command again, it goes on), "
+            "or others wrote it (say --plain)"
+        )
+    manifest = read_json(manifest_path)
+    version = manifest.get("format_version")
+    if version != FORMAT_VERSION:
+        raise MilcoError(f"{path} has format version {version}, this is version {FORMAT_VERSION}: encode it again")
+    return VectorStore(path, manifest)
+
+
+def write_jsonl(handle: IO[bytes], ids: list[str], batch: SparseBatch, vocabulary: Vocabulary, scale: float) -> None:
+    """Write one part as JSONL, quantised."""
+    for name, vector in zip(ids, _impacts(batch, vocabulary, scale), strict=True):
+        handle.write(orjson.dumps({"id": name, "contents": "", "vector": vector}) + b"\n")
+
+
+def write_parquet(handle: IO[bytes], ids: list[str], batch: SparseBatch) -> None:
+    """Write one part as Parquet: id string, columns list<int32>, weights list<float32>."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    offsets = pa.array(batch.indptr, pa.int64())
+    table = pa.table(
+        {
+            "id": pa.array(ids, pa.string()),
+            "columns": pa.LargeListArray.from_arrays(offsets, pa.array(batch.columns)),
+            "weights": pa.LargeListArray.from_arrays(offsets, pa.array(batch.weights)),
+        }
+    )
+    parquet.write_table(table, handle, compression="zstd")
+
+
+def _impacts(batch: SparseBatch, vocabulary: Vocabulary, scale: float) -> Iterator[dict[str, int]]:
+    kept, impacts = quantize(batch, scale)
+    terms = vocabulary.terms
+    for start, stop in zip(kept.indptr[:-1].tolist(), kept.indptr[1:].tolist(), strict=True):
+        names = terms[kept.columns[start:stop]].tolist()
+        yield dict(zip(names, impacts[start:stop].tolist(), strict=True))
+
+
+def _read_parquet(path: Path, english_size: int) -> Iterator[tuple[list[str], SparseBatch]]:
+    from pyarrow import parquet
+
+    for group in parquet.ParquetFile(path).iter_batches():
+        columns, weights = group.column("columns"), group.column("weights")
+        indptr = columns.offsets.to_numpy().astype(np.int64)
+        span = slice(int(indptr[0]), int(indptr[-1]))
+        yield (
+            group.column("id").to_pylist(),
+            SparseBatch(
+                indptr - indptr[0],
+                columns.values.to_numpy()[span],
+                weights.values.to_numpy()[span],
+                english_size,
+            ),
+        )
+
+
+def _read_jsonl(path: Path) -> Iterator[dict]:
+    opener = gzip.open if path.suffix == ".gz" else io.open
+    with opener(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield orjson.loads(line)
+            except orjson.JSONDecodeError as error:
+                raise MilcoError(f"{path}:{number}: not JSON: {error}") from None

@@ -1,0 +1,73 @@
+"""The terms of both views: English word pieces for the pivot view, the encoder's own pieces for the source view."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.sparse.terms import escape
+
+SOURCE_PREFIX = "m_"
+
+
+class Vocabulary:
+    """Columns and terms of a MILCO vector: pivot columns first, source columns after them.
+
+    english: the English word pieces by id. source: the encoder's pieces by id. Terms are escaped (see terms.py)
+    behind their prefix. Raises MilcoError if two columns would share one term.
+    """
+
+    def __init__(
+        self,
+        english: Sequence[str],
+        source: Sequence[str],
+        english_prefix: str = "",
+        source_prefix: str = SOURCE_PREFIX,
+    ) -> None:
+        self.english = list(english)
+        self.source = list(source)
+        self.english_prefix = english_prefix
+        self.source_prefix = source_prefix
+        self.terms = np.empty(len(self), dtype=object)
+        self.terms[:] = [escape(english_prefix + piece) for piece in self.english] + [
+            escape(source_prefix + piece) for piece in self.source
+        ]
+        if len(self.columns) != len(self):
+            seen: set[str] = set()
+            twice = next(term for term in self.terms if term in seen or seen.add(term))  # type: ignore[func-returns-value]
+            raise MilcoError(f"two columns of the vocabulary share the term {twice!r}: change --english-prefix")
+
+    def __len__(self) -> int:
+        return len(self.english) + len(self.source)
+
+    @property
+    def english_size(self) -> int:
+        """Number of pivot columns: the first source column."""
+        return len(self.english)
+
+    @cached_property
+    def columns(self) -> dict[str, int]:
+        """Term -> column."""
+        return {term: column for column, term in enumerate(self.terms)}
+
+    def text(self, term: str) -> str:
+        """The prefixed piece behind a term, exact for every string. Raises KeyError for a term not in here."""
+        column = self.columns[term]
+        if column < self.english_size:
+            return self.english_prefix + self.english[column]
+        return self.source_prefix + self.source[column - self.english_size]
+
+    def to_json(self) -> dict:
+        """What from_json() reads: the pieces and the prefixes."""
+        return {
+            "english_prefix": self.english_prefix,
+            "source_prefix": self.source_prefix,
+            "english": self.english,
+            "source": self.source,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict) -> "Vocabulary":
+        """The vocabulary that to_json() described."""
+        return cls(value["english"], value["source"], value["english_prefix"], value["source_prefix"])

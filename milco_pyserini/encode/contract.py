@@ -1,0 +1,110 @@
+"""The objects that Pyserini calls: texts in, {term: whole number} out (its encoder contract, versions 1.6 and 2)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.model import DEFAULT_ENCODER
+from milco_pyserini.sparse.quantization import SCALE, quantize, quantize_vector
+
+
+class _Contract:
+    """An encoder, the views and spelling to encode with, and the scale of the impacts."""
+
+    def __init__(
+        self,
+        encoder: str | MilcoEncoder = DEFAULT_ENCODER,
+        device: str = "auto",
+        dtype: str = "auto",
+        scale: float = SCALE,
+        max_length: int | None = None,
+        views: Sequence[str] | None = None,
+        lowercase: bool = False,
+        english_prefix: str = "",
+    ) -> None:
+        if isinstance(encoder, str):
+            encoder = MilcoEncoder.from_pretrained(encoder, device, dtype, english_prefix)
+        self.encoder = encoder
+        self.scale = scale
+        self.max_length = max_length or self._default_length()
+        self.views = encoder.check(self.max_length, views)
+        self.lowercase = lowercase
+
+    def _default_length(self) -> int:
+        raise NotImplementedError
+
+    def _vectors(self, texts: Sequence[str], max_length: int | None) -> Any:
+        return self.encoder.encode(texts, max_length or self.max_length, self.views, self.lowercase).batch
+
+
+class MilcoDocumentEncoder(_Contract):
+    """Pyserini's document encoder: lists of texts to lists of {term: impact}, impact = round(weight x scale) >= 1.
+
+    encoder: a checkpoint's directory or hub name, "mini", or a MilcoEncoder. max_length: in tokens; the
+    checkpoint's passage length if not given. Raises MilcoError as MilcoEncoder.from_pretrained() does.
+    """
+
+    def encode(
+        self, texts: Sequence[str], titles: Sequence[str] | None = None, max_length: int | None = None, **_: Any
+    ) -> list[dict[str, int]]:
+        """Vectors of texts, each behind its title where titles are given.
+
+        Pyserini passes further arguments (fp16, add_sep) that mean nothing to this model.
+        """
+        if titles is not None:
+            texts = [f"{title} {text}" for title, text in zip(titles, texts, strict=True)]
+        kept, impacts = quantize(self._vectors(texts, max_length), self.scale)
+        terms = self.encoder.vocabulary.terms
+        return [
+            dict(zip(terms[kept.columns[start:stop]].tolist(), impacts[start:stop].tolist(), strict=True))
+            for start, stop in zip(kept.indptr[:-1].tolist(), kept.indptr[1:].tolist(), strict=True)
+        ]
+
+    def _default_length(self) -> int:
+        return self.encoder.model.config.passage_max_length
+
+
+class MilcoQueryEncoder(_Contract):
+    """Pyserini's query encoder: one text to {term: impact}; goes into LuceneImpactSearcher(index, encoder, min_idf=-1).
+
+    Arguments as for MilcoDocumentEncoder; max_length is the checkpoint's query length if not given.
+    """
+
+    def encode(self, text: str, max_length: int | None = None, **_: Any) -> dict[str, int]:
+        """Impacts of one query's terms."""
+        vector = self._vectors([text], max_length).to_dicts(self.encoder.vocabulary)[0]
+        return quantize_vector(vector, self.scale)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[dict[str, float]]:
+        """Float weights of many queries' terms, for searchers that quantise themselves."""
+        return self._vectors(texts, None).to_dicts(self.encoder.vocabulary)
+
+    def _default_length(self) -> int:
+        return self.encoder.model.config.query_max_length
+
+
+def open_query_encoder(
+    manifest: dict, encoder: str | None = None, device: str = "auto", dtype: str = "auto"
+) -> MilcoQueryEncoder:
+    """The query encoder that fits the vectors of a manifest: same weights, same views, same spelling.
+
+    encoder: where the manifest's encoder is now, if it moved; needed for vectors that others wrote. Raises
+    MilcoError if there is none, or if its weights are not those that made the vectors.
+    """
+    name = encoder or manifest["encoder"]
+    if name is None:
+        raise MilcoError("these vectors were written by others: say with --encoder what encodes the queries")
+    loaded = MilcoEncoder.from_pretrained(name, device, dtype, manifest.get("english_prefix", ""))
+    for field, value in (("weight_hash", loaded.weight_hash), ("tokenizer_hash", loaded.tokenizer_hash)):
+        if manifest.get(field) not in (None, value):
+            raise MilcoError(
+                f"encoder {name!r} does not fit: the vectors were made by {manifest['encoder']!r} with {field} "
+                f"{manifest[field]}, this one's is {value}"
+            )
+    return MilcoQueryEncoder(
+        loaded,
+        scale=manifest["scale"],
+        views=manifest.get("views"),
+        lowercase=manifest.get("lowercase", False),
+    )

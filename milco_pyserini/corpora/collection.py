@@ -1,0 +1,136 @@
+"""A corpus and a set of topics: records that can be read again and again, and checked before they are used."""
+
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from milco_pyserini.corpora.records import Document, Query
+from milco_pyserini.errors import MilcoError
+
+RecordT = TypeVar("RecordT", Document, Query)
+RecordT_co = TypeVar("RecordT_co", bound=Document | Query, covariant=True)
+
+# More ids than this cannot share a 64-bit hash by chance, so confirming these finds a real duplicate.
+_CONFIRMED = 1000
+
+OnBad = Callable[[str, int, str], None]
+
+
+class Source(Protocol[RecordT_co]):
+    """Where records come from."""
+
+    @property
+    def field_rule(self) -> str:
+        """How the text that is encoded is made of the source's fields."""
+
+    def read(self, bad: OnBad) -> Iterator[tuple[str, int, RecordT_co]]:
+        """Yield (file or data set, line or position from 1, record), the same ones at every call.
+
+        What is no record goes to bad(file, line, why), which may raise.
+        """
+
+
+@dataclass(frozen=True)
+class CorpusReport:
+    """What a full pass over a corpus found. skipped has one "file:line: why" for each line left out."""
+
+    documents: int
+    skipped: list[str]
+
+
+@dataclass(frozen=True)
+class TopicsReport:
+    """What a full pass over topics found. skipped has one "file:line: why" for each line left out."""
+
+    topics: int
+    skipped: list[str]
+
+
+class _Collection(Generic[RecordT]):
+    """Records of one source under one name. Iterating streams them, in the same order every time."""
+
+    def __init__(self, name: str, source: Source[RecordT], skip_bad_lines: bool = False) -> None:
+        self.name = name
+        self._source: Source[RecordT] = source
+        self._skip_bad_lines = skip_bad_lines
+
+    def __iter__(self) -> Iterator[RecordT]:
+        return (record for _, _, record in self._source.read(_ignore if self._skip_bad_lines else _refuse))
+
+    def _check(self) -> tuple[int, list[str]]:
+        skipped: list[str] = []
+
+        def note(where: str, number: int, why: str) -> None:
+            skipped.append(f"{where}:{number}: {why}")
+
+        hashes = array("q")
+        for _, _, record in self._source.read(note if self._skip_bad_lines else _refuse):
+            hashes.append(hash(record.id))
+        count = len(hashes)
+        if not count:
+            left_out = f" ({len(skipped)} lines were skipped, the first: {skipped[0]})" if skipped else ""
+            raise MilcoError(f"{self.name} is empty: nothing in it can be read{left_out}")
+        self._refuse_duplicates(_repeated(hashes))
+        return count, skipped
+
+    def _refuse_duplicates(self, repeated: list[int]) -> None:
+        suspects = set(repeated[:_CONFIRMED])
+        if not suspects:
+            return
+        seen: dict[str, str] = {}
+        for where, number, record in self._source.read(_ignore):
+            if hash(record.id) in suspects:
+                place = f"{where}:{number}"
+                before = seen.setdefault(record.id, place)
+                if before != place:
+                    more = f" ({len(repeated):,} ids are duplicates)" if len(repeated) > 1 else ""
+                    raise MilcoError(f"duplicate id {record.id!r}: {before} and {place}{more}")
+
+
+class Corpus(_Collection[Document]):
+    """The documents of one name or path. Iterating streams them, in the same order every time.
+
+    Iterating raises MilcoError at the first broken line, or leaves it out where broken lines are skipped.
+    """
+
+    @property
+    def field_rule(self) -> str:
+        """How Document.contents is made of the source's fields, for the manifest."""
+        return self._source.field_rule
+
+    def check(self) -> CorpusReport:
+        """Read everything once, before expensive work; 8 bytes of memory a document.
+
+        Raises MilcoError on the first broken line (unless they are skipped), on an id that stands twice
+        (naming both places), and on a corpus without a document.
+        """
+        return CorpusReport(*self._check())
+
+
+class Topics(_Collection[Query]):
+    """The queries of one name or path. Iterating streams them, in the same order every time.
+
+    Iterating raises MilcoError at the first broken line, or leaves it out where broken lines are skipped.
+    """
+
+    def check(self) -> TopicsReport:
+        """Read everything once, before expensive work. Raises MilcoError as Corpus.check does."""
+        return TopicsReport(*self._check())
+
+
+def _repeated(hashes: "array[int]") -> list[int]:
+    """The hashes that stand more than once. Sorts in place: no second copy of millions of ids' hashes."""
+    import numpy as np  # here, so that --help does not wait for it
+
+    values = np.frombuffer(hashes, dtype=np.int64)
+    values.sort()
+    return np.unique(values[1:][values[1:] == values[:-1]]).tolist()
+
+
+def _refuse(where: str, number: int, why: str) -> None:
+    raise MilcoError(f"{where}:{number}: {why}")
+
+
+def _ignore(where: str, number: int, why: str) -> None:
+    """Leave a broken line out: check() has listed it."""

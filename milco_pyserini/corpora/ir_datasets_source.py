@@ -1,0 +1,147 @@
+"""Documents, queries and judgements through ir_datasets, which fetches them once and keeps them.
+
+It is imported only when one of its names is opened. It logs to stderr.
+"""
+
+import logging
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from milco_pyserini.corpora.collection import OnBad
+from milco_pyserini.corpora.qrels import Qrels
+from milco_pyserini.corpora.records import BadLineError, Document, Query, record_id
+from milco_pyserini.errors import MilcoError
+
+# What ir_datasets lets through when a file cannot be fetched (requests raises OSErrors), is not what its
+# checksum says (OSError), is cut off, or does not hold what it should.
+_FAILURES = (OSError, EOFError, RuntimeError, ValueError, KeyError, zlib.error)
+
+# What it logs that our own error says better, or that nobody needs. Licences and progress stay.
+_NOISE = ("download error", "Download failed", "Opening ")
+
+
+def dataset_ids() -> list[str]:
+    """Every id that ir_datasets lists. Some families (clirmatrix) have more, known by pattern only."""
+    import ir_datasets
+
+    return list(ir_datasets.registry)
+
+
+def is_dataset(identity: str) -> bool:
+    """Whether ir_datasets knows this id."""
+    import ir_datasets
+
+    try:
+        return bool(ir_datasets.load(identity))
+    except KeyError:
+        return False
+    except OSError as error:  # the list of a family's members may have to be fetched
+        raise _unreadable(identity, error) from error
+
+
+class DatasetDocuments:
+    """The documents of an ir_datasets id.
+
+    Where title and text are what the data set itself takes for a document's text, they are kept apart;
+    elsewhere the text is its default_text(), whatever the fields are called.
+    """
+
+    def __init__(self, identity: str) -> None:
+        self._identity = identity
+        self._dataset = _load(identity, "docs", "documents")
+        fields = self._dataset.docs_cls()
+        if not hasattr(fields, "default_text"):
+            raise MilcoError(f"{identity} is no text collection: its documents are {fields.__name__}")
+        self._titled = {"title", "text"} <= set(fields._fields) and (
+            fields(*fields._fields).default_text() == "title text"
+        )
+        self.field_rule = "title + ' ' + text" if self._titled else "default_text of ir_datasets"
+
+    def read(self, bad: OnBad) -> Iterator[tuple[str, int, Document]]:
+        """Yield (ir_datasets id, position from 1, document)."""
+        for position, fields in enumerate(_read(self._identity, self._dataset.docs_iter), start=1):
+            try:
+                identity = record_id(fields.doc_id)
+            except BadLineError as error:
+                bad(self._identity, position, str(error))
+                continue
+            if self._titled:
+                document = Document(identity, fields.title or "", fields.text or "")
+            else:
+                document = Document(identity, "", fields.default_text())
+            yield self._identity, position, document
+
+
+class DatasetQueries:
+    """The queries of an ir_datasets id; the text is their default_text(), a TREC topic's title."""
+
+    field_rule = "default_text of ir_datasets"
+
+    def __init__(self, identity: str) -> None:
+        self._identity = identity
+        self._dataset = _load(identity, "queries", "topics")
+
+    def read(self, bad: OnBad) -> Iterator[tuple[str, int, Query]]:
+        """Yield (ir_datasets id, position from 1, query)."""
+        for position, fields in enumerate(_read(self._identity, self._dataset.queries_iter), start=1):
+            try:
+                identity = record_id(fields.query_id)
+            except BadLineError as error:
+                bad(self._identity, position, str(error))
+                continue
+            yield self._identity, position, Query(identity, fields.default_text())
+
+
+def dataset_qrels(identity: str) -> Qrels:
+    """The judgements of an ir_datasets id. Where a pair is judged twice the last counts, as in ir_measures."""
+    qrels: Qrels = {}
+    for judgement in _read(identity, _load(identity, "qrels", "judgements").qrels_iter):
+        qrels.setdefault(judgement.query_id, {})[judgement.doc_id] = judgement.relevance
+    return qrels
+
+
+def _load(identity: str, entity: str, word: str) -> Any:
+    import ir_datasets
+
+    logging.getLogger("ir_datasets").addFilter(_not_noise)
+    dataset = ir_datasets.load(identity)
+    if not dataset.has(entity):
+        below = [name for name in dataset_ids() if name.startswith(f"{identity}/")]
+        have = [name for name in below if ir_datasets.load(name).has(entity)]
+        hint = f"; these have: {', '.join(have)}" if have else ""
+        raise MilcoError(f"{identity} of ir_datasets has no {word}{hint}")
+    return dataset
+
+
+def _read(identity: str, start: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    try:
+        yield from start()
+    except _FAILURES as error:
+        raise _unreadable(identity, error) from error
+
+
+def _not_noise(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(_NOISE)
+
+
+def _unreadable(identity: str, error: Exception) -> MilcoError:
+    from ir_datasets.util import home_path
+
+    home = home_path()
+    return MilcoError(
+        f"{identity} cannot be read: {_cause(error)}. With a network the same command fetches it; without, copy "
+        f"{home / identity.split('/')[0]} from a machine that has it (IR_DATASETS_HOME names another place "
+        f"than {home})"
+    )
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, RuntimeError) and len(error.args) == 2:  # every mirror failed: tell of the last
+        return _cause(error.args[1][-1][1])
+    if isinstance(error, FileNotFoundError):
+        return f"{error.filename or error} is not there"
+    request = getattr(error, "request", None)
+    if request is not None and getattr(error, "response", None) is None:
+        return f"{request.url} could not be reached"
+    return str(error) or type(error).__name__

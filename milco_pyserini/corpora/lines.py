@@ -1,0 +1,45 @@
+"""The lines of a file: plain or gzip, with or without a byte order mark, ended by \\n or \\r\\n."""
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from milco_pyserini.errors import MilcoError
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield (number, line) for every line that is not blank; numbers count from 1 and count blank lines.
+
+    A line is bytes without its end. One line at a time is held. Raises MilcoError if path is a gzip file
+    that is cut off or damaged; OSError if it cannot be opened.
+    """
+    with _open(path) as handle:
+        try:
+            for number, line in enumerate(handle, start=1):
+                if number == 1:
+                    line = line.removeprefix(_BYTE_ORDER_MARK)
+                line = line.rstrip(b"\r\n")
+                if line and not line.isspace():
+                    yield number, line
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise MilcoError(f"{path} is no whole gzip file ({error}): fetch or write it again") from None
+
+
+def first_line(path: Path) -> bytes:
+    """The first line that is not blank, or nothing."""
+    return next((line for _, line in numbered_lines(path)), b"")
+
+
+def _open(path: Path) -> BinaryIO:
+    handle = path.open("rb")
+    if path.suffix != ".gz" and handle.peek(2)[:2] != _GZIP_MAGIC:
+        return handle
+    handle.close()
+    # Iterating over GzipFile itself takes twice as long as over a buffer around it.
+    return cast(BinaryIO, io.BufferedReader(gzip.GzipFile(path, "rb"), 1 << 18))

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from milco_pyserini.encode.tokenization import TextTokenizer, Tokens, load_english_tokenizer, load_tokenizer
+from milco_pyserini.encode.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.files import write_json
 from milco_pyserini.model import DEFAULT_ENCODER, MilcoModel, find_checkpoint
@@ -140,16 +140,21 @@ class MilcoEncoder:
         texts = [texts] if isinstance(texts, str) else list(texts)
         views = self.check(max_length, views)
         rows = self.tokenizer.tokenize([text.lower() for text in texts] if lowercase else texts, max_length)
-        filled = [number for number, text in enumerate(texts) if text.strip()]
-        order = sorted(filled, key=lambda number: len(rows[number].ids))
-        parts = [
-            self.encode_ids([rows[number].ids for number in order[start:stop]], views)
-            for start, stop in self._batches([len(rows[number].ids) for number in order], batch_size)
-        ]
-        parts.append(_empty(len(texts) - len(filled), self.vocabulary.english_size))
-        blank = sorted(set(range(len(texts))) - set(filled))
+        batch = self.encode_rows([row.ids for row in rows], views, batch_size)
+        return Encoded(batch, sum(len(row.ids) for row in rows), sum(row.truncated for row in rows))
+
+    def encode_rows(
+        self, rows: Sequence[Sequence[int]], views: Sequence[str], batch_size: int = BATCH_SIZE
+    ) -> SparseBatch:
+        """Vectors of tokenised texts in their order, batched by length. A row without tokens has an empty vector."""
+        order = np.argsort([len(row) for row in rows], kind="stable")
+        blank = sum(not row for row in rows)
+        lengths = [len(rows[number]) for number in order[blank:]]
+        parts = [_empty(blank, self.vocabulary.english_size)]
+        for start, stop in self._batches(lengths, batch_size):
+            parts.append(self.encode_ids([rows[number] for number in order[blank:][start:stop]], views))
         batch = SparseBatch.concatenate(parts, self.vocabulary.english_size)
-        return Encoded(batch.take(np.argsort([*order, *blank])), *_counts(rows))
+        return batch.take(np.argsort(order))
 
     def decode(self, batch: SparseBatch, top_k: int | None = None) -> list[list[tuple[str, float]]]:
         """Terms and weights of every vector, strongest first, top_k of them if given."""
@@ -280,7 +285,3 @@ def _from_entries(entries: list[tuple[NDArray, NDArray, NDArray]], rows: int, en
     order = np.lexsort((column, number))
     indptr = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=rows))]).astype(np.int64)
     return SparseBatch(indptr, column[order].astype(np.int32), weight[order].astype(np.float32), english_size)
-
-
-def _counts(rows: list[Tokens]) -> tuple[int, int]:
-    return sum(len(row.ids) for row in rows), sum(row.truncated for row in rows)

@@ -20,7 +20,7 @@ _GATED = {"naver/splade-v3": "bert-base-uncased"}
 
 @dataclass(frozen=True)
 class Tokens:
-    """Ids of one text, <s> and </s> included, and whether the text was longer than that."""
+    """Ids of one text, <s> and </s> included, none for a blank text, and whether the text was longer than that."""
 
     ids: list[int]
     truncated: bool
@@ -46,8 +46,9 @@ class TextTokenizer:
         return sorted(number for number, token in added.items() if token.special)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """All the ids of every text, <s> and </s> included."""
-        return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts))]
+        """All the ids of every text, <s> and </s> included; none for a blank text."""
+        encodings = self.tokenizer.encode_batch_fast(list(texts))
+        return [encoding.ids if text.strip() else [] for text, encoding in zip(texts, encodings, strict=True)]
 
     def tokenize(self, texts: Sequence[str], max_length: int) -> list[Tokens]:
         """Ids of every text, cut to max_length (<s> and </s> included)."""
@@ -56,17 +57,13 @@ class TextTokenizer:
             for ids in self.ids(texts)
         ]
 
-    def passages(self, text: str, max_length: int) -> list[str]:
-        """The text as consecutive passages of at most max_length tokens each, cut between pieces."""
-        encoding = self.tokenizer.encode(text)
-        spans = [
-            span for span, special in zip(encoding.offsets, encoding.special_tokens_mask, strict=True) if not special
+    def passages(self, texts: Sequence[str], max_length: int) -> list[list[list[int]]]:
+        """Every text as consecutive passages of at most max_length tokens each, <s> and </s> included."""
+        room = max_length - 2
+        return [
+            [[ids[0], *ids[first : first + room], ids[-1]] for first in range(1, len(ids) - 1, room)] or [ids]
+            for ids in self.ids(texts)
         ]
-        room = max_length - (len(encoding.ids) - len(spans))
-        if len(spans) <= room:
-            return [text]
-        starts = [spans[first][0] for first in range(0, len(spans), room)]
-        return [text[start:stop] for start, stop in zip(starts, [*starts[1:], len(text)], strict=True)]
 
 
 def load_tokenizer(directory: Path) -> TextTokenizer:

@@ -7,7 +7,7 @@ written last, so a store without it is not finished. Vectors that others wrote a
 import gzip
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -183,13 +183,24 @@ def open_store(path: Path, plain: bool = False, scale: float = 1.0) -> VectorSto
     return VectorStore(path, manifest)
 
 
-def write_jsonl(handle: IO[bytes], ids: list[str], batch: SparseBatch, vocabulary: Vocabulary, scale: float) -> None:
-    """Write one part as JSONL, quantised."""
-    for name, vector in zip(ids, _impacts(batch, vocabulary, scale), strict=True):
-        handle.write(orjson.dumps({"id": name, "contents": "", "vector": vector}) + b"\n")
+def write_jsonl(
+    handle: IO[bytes],
+    ids: Sequence[str],
+    batch: SparseBatch,
+    vocabulary: Vocabulary,
+    scale: float,
+    contents: Sequence[str] | None = None,
+) -> None:
+    """Write one part as JSONL, quantised.
+
+    contents: the texts of topics, by which a plain Pyserini finds a query's vector; documents are written without.
+    """
+    texts = contents if contents is not None else [""] * len(ids)
+    for name, text, vector in zip(ids, texts, _impacts(batch, vocabulary, scale), strict=True):
+        handle.write(orjson.dumps({"id": name, "contents": text, "vector": vector}) + b"\n")
 
 
-def write_parquet(handle: IO[bytes], ids: list[str], batch: SparseBatch) -> None:
+def write_parquet(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch) -> None:
     """Write one part as Parquet: id string, columns list<int32>, weights list<float32>."""
     import pyarrow as pa
     from pyarrow import parquet

@@ -1,1 +1,30 @@
+"""Runs to figures: measures as trec_eval computes them, tables, and tests of significance.
 
+from milco_pyserini.eval import compare, evaluate, read_run, render, table
+
+evaluation = evaluate(read_run(Path("runs/ar.txt")), open_qrels("miracl-ar-dev"))
+print(render(table(compare({"milco": {"miracl-ar-dev": evaluation}})), "markdown"))
+"""
+
+from importlib import import_module
+from typing import Any
+
+_LAZY = {
+    "Comparison": "milco_pyserini.eval.comparison",
+    "Evaluation": "milco_pyserini.eval.evaluation",
+    "Table": "milco_pyserini.eval.tables",
+    "compare": "milco_pyserini.eval.comparison",
+    "evaluate": "milco_pyserini.eval.evaluation",
+    "read_run": "milco_pyserini.eval.runs",
+    "render": "milco_pyserini.eval.formats",
+    "report": "milco_pyserini.eval.report",
+    "table": "milco_pyserini.eval.tables",
+}
+
+__all__ = sorted(_LAZY)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'milco_pyserini.eval' has no attribute {name!r}")

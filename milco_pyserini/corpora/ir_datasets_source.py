@@ -125,23 +125,29 @@ def _not_noise(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith(_NOISE)
 
 
-def _unreadable(identity: str, error: Exception) -> MilcoError:
+def _unreadable(identity: str, error: BaseException) -> MilcoError:
     from ir_datasets.util import home_path
 
-    home = home_path()
-    return MilcoError(
-        f"{identity} cannot be read: {_cause(error)}. With a network the same command fetches it; without, copy "
-        f"{home / identity.split('/')[0]} from a machine that has it (IR_DATASETS_HOME names another place "
-        f"than {home})"
-    )
-
-
-def _cause(error: BaseException) -> str:
     if isinstance(error, RuntimeError) and len(error.args) == 2:  # every mirror failed: tell of the last
-        return _cause(error.args[1][-1][1])
-    if isinstance(error, FileNotFoundError):
-        return f"{error.filename or error} is not there"
+        error = error.args[1][-1][1]
+    home, family = home_path(), identity.split("/")[0]
+    other = f"IR_DATASETS_HOME names another place than {home}"
     request = getattr(error, "request", None)
-    if request is not None and getattr(error, "response", None) is None:
-        return f"{request.url} could not be reached"
-    return str(error) or type(error).__name__
+    if request is not None:
+        answer = getattr(error, "response", None)
+        why = "could not be reached" if answer is None else f"answers {answer.status_code} {answer.reason}"
+        return MilcoError(
+            f"{identity} cannot be fetched: {request.url} {why}. With a network the same command fetches it; "
+            f"without, copy {home / family} from a machine that has it ({other})"
+        )
+    if isinstance(error, FileNotFoundError):
+        return MilcoError(
+            f"{identity} is not free to fetch: {error.filename or error} has to be put there by hand, as "
+            f"https://ir-datasets.com/{family}.html#DataAccess explains ({other})"
+        )
+    if isinstance(error, OSError) and error.errno:
+        return MilcoError(f"{identity} cannot be kept in {home}: {error.strerror} ({other})")
+    return MilcoError(
+        f"{identity} cannot be read: {error or type(error).__name__}. Remove the damaged file in "
+        f"{home / family}, and the same command fetches it again"
+    )

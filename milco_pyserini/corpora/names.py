@@ -1,7 +1,7 @@
 """The names of public collections, and the ir_datasets ids that they stand for.
 
-Pyserini's names for the same things (miracl-v1.0-ar-dev, mrtydi-v1.1-arabic-test, ...) differ in versions
-only where the data differ; those of MIRACL are understood too.
+Pyserini's spelling of MIRACL (miracl-v1.0-ar-dev, miracl-v1.0-ar-test-a) is understood too. What has no
+name here is opened by its ir_datasets id.
 """
 
 MIRACL_LANGUAGES = "ar bn de en es fa fi fr hi id ja ko ru sw te th yo zh".split()

@@ -94,7 +94,7 @@ def _unknown(name: str, kind: _Kind, embedded: Iterable[str]) -> MilcoError:
     if "/" in name or path.suffix:
         beside = [str(path.parent / file.name) for file in path.parent.glob("*")]
         near = _near(name, beside) or _near(name, known) or _near(name, datasets.dataset_ids())
-        return MilcoError(f"{name}: no such file or directory. {near}".strip())
+        return MilcoError(f"{name}: no such file or directory{near and '; ' + near.strip()}")
     # errors.unknown_name would print some hundred names here: the families say as much in one line.
     return MilcoError(
         f"unknown {kind.word} {name!r}: {_near(name, known)}valid are sample, sample-LANG, {kind.shown}, a path, "

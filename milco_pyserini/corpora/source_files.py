@@ -16,6 +16,7 @@ from milco_pyserini.errors import MilcoError
 Reader = Callable[[Iterator[tuple[int, bytes]], Callable[[int, str], None]], Iterator[tuple[int, RecordT]]]
 
 _ENDINGS = {".jsonl": "JSONL", ".json": "JSONL", ".ndjson": "JSONL", ".tsv": "TSV", ".trec": "TREC topics"}
+_BEIR = {"corpus.jsonl", "queries.jsonl"}
 _DOCUMENT_READERS: dict[str, Reader[Document]] = {"JSONL": jsonl_documents, "TSV": tsv_documents}
 _QUERY_READERS: dict[str, Reader[Query]] = {
     "JSONL": jsonl_queries,
@@ -59,7 +60,7 @@ def query_files(path: Path) -> FileSource[Query]:
 def files_of(path: Path, beir: str) -> list[Path]:
     """The file itself; of a directory those files, at any depth, whose ending tells their format.
 
-    A directory in BEIR's layout holds documents, queries and judgements: there the file named beir is all.
+    A directory in BEIR's layout holds corpus.jsonl and queries.jsonl: there the one named beir is all.
     Raises MilcoError if there is none, or if path can be read only once (a pipe).
     """
     if path.is_file():
@@ -67,8 +68,10 @@ def files_of(path: Path, beir: str) -> list[Path]:
     if not path.is_dir():
         raise MilcoError(f"{path} is no regular file: it is read more than once, so save it first")
     found = [file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith(".")]
-    of_beir = [file for file in found if file.name.removesuffix(".gz") == beir and file.parent == path]
-    files = of_beir or [file for file in found if _ending(file) in _ENDINGS]
+    top = {file.name.removesuffix(".gz"): file for file in found if file.parent == path}
+    if top.keys() >= _BEIR:
+        return [top[beir]]
+    files = [file for file in found if _ending(file) in _ENDINGS]
     if not files:
         raise MilcoError(f"no file in {path} ends in {', '.join(_ENDINGS)} (.gz may follow)")
     return files

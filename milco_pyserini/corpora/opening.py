@@ -62,7 +62,7 @@ def open_qrels(name: str) -> Qrels:
     found = _find(name, _QRELS)
     if isinstance(found, str):
         return datasets.dataset_qrels(found)
-    if not found.is_file():
+    if found.is_dir():
         raise MilcoError(f"{found} is a directory: judgements are one file")
     return read_qrels(found)
 

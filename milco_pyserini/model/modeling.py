@@ -57,8 +57,8 @@ class LexEcho(nn.Module):
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """states: [B, S, D], D_m for "linear", D_e for "paper". mask: bool [B, S]. Returns float32 [B, S]."""
-        logits = functional.linear(states.float(), self.weight.float(), self.bias.float()).squeeze(-1)
-        weights = torch.relu(logits)
+        # Sums of products, not a matrix product: autocast would round that to bfloat16, and duplicates add up.
+        weights = torch.relu((states.float() * self.weight).sum(dim=-1) + self.bias)
         weights = torch.log1p(weights) if self.variant == "paper" else weights * self.scale
         return weights * mask
 
@@ -84,7 +84,7 @@ class MilcoModel(PreTrainedModel):
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear | LexEcho):
             module.weight.data.normal_(mean=0.0, std=0.02)
             module.bias.data.zero_()
 

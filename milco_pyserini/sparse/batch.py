@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.errors import unknown_name
 from milco_pyserini.sparse.vocabulary import Vocabulary
 
 PIVOT = "pivot"
@@ -54,11 +55,12 @@ class SparseBatch:
         return SparseBatch(indptr, self.columns[keep], self.weights[keep], self.english_size)
 
     def view(self, *views: str) -> "SparseBatch":
-        """The same vectors with the entries of the named views alone."""
-        if set(views) >= set(VIEWS):
-            return self
+        """The same vectors with the entries of the named views alone. Raises MilcoError for an unknown view."""
+        for view in views:
+            if view not in VIEWS:
+                raise unknown_name("view", view, VIEWS)
         pivot = self.columns < self.english_size
-        return self.where(pivot if PIVOT in views else ~pivot)
+        return self.where((pivot & (PIVOT in views)) | (~pivot & (SOURCE in views)))
 
     def take(self, order: Sequence[int] | NDArray[np.int64]) -> "SparseBatch":
         """The vectors at the given positions, in the given order."""

@@ -2,9 +2,11 @@
 
 top-k keeps the k strongest terms; percentile drops the weakest p percent of a vector's terms by count (the
 paper's mass-pruning table); mass drops the weakest terms that together hold p percent of its weight (the paper's
-Seismic table); threshold drops weights below t. Ties go to the lower column, so that a vector alone decides.
+Seismic table); threshold drops weights below t. Ties go to the lower column, so that a vector alone decides;
+percentile and mass always leave the strongest term.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,7 +25,7 @@ class Pruning:
     value: float
 
     def __str__(self) -> str:
-        return f"{self.method}:{self.value:g}"
+        return f"{self.method}:{int(self.value) if self.value == int(self.value) else self.value}"
 
     def __call__(self, batch: SparseBatch) -> SparseBatch:
         """The pruned vectors."""
@@ -37,6 +39,8 @@ class Pruning:
             raise unknown_name("pruning", text, _METHODS, "Written METHOD:VALUE, such as top-k:100 or mass:30.")
         try:
             number = float(value)
+            if not math.isfinite(number):
+                raise ValueError
         except ValueError:
             raise MilcoError(f"pruning {text!r}: {method} takes a number, as in {method}:{_EXAMPLE[method]}") from None
         _check(text, method, number)
@@ -72,14 +76,15 @@ def _top_k(batch: SparseBatch, k: float) -> NDArray[np.bool_]:
 
 
 def _percentile(batch: SparseBatch, percent: float) -> NDArray[np.bool_]:
-    return _keep_first(batch, np.rint(batch.lengths() * (1 - percent / 100)).astype(np.int64))
+    lengths = batch.lengths()
+    return _keep_first(batch, lengths - np.floor(lengths * percent / 100).astype(np.int64))
 
 
 def _mass(batch: SparseBatch, percent: float) -> NDArray[np.bool_]:
     order, _ = _strongest_first(batch)
-    weights = batch.weights[order].astype(np.float64)
-    totals = np.bincount(batch.row_numbers(), weights, minlength=len(batch))
-    before = np.concatenate([[0.0], np.cumsum(weights)])
+    # Sums of whole numbers are exact, so that the other vectors of the batch cannot tip a tie.
+    before = np.concatenate([[0], np.cumsum(np.rint(batch.weights[order] * _MASS_UNITS).astype(np.int64))])
+    totals = before[batch.indptr[1:]] - before[batch.indptr[:-1]]
     # What stands from an entry to its row's end: as long as that is within p percent, the entry is the tail.
     tail = np.repeat(before[batch.indptr[1:]], batch.lengths()) - before[:-1]
     keep = np.zeros(len(order), dtype=bool)
@@ -97,4 +102,5 @@ _METHODS: dict[str, Callable[[SparseBatch, float], NDArray[np.bool_]]] = {
     "mass": _mass,
     "threshold": _threshold,
 }
+_MASS_UNITS = np.float64(1 << 24)
 _EXAMPLE = {"top-k": 100, "percentile": 50, "mass": 30, "threshold": 0.1}

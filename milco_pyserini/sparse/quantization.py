@@ -11,7 +11,8 @@ SCALE = 100.0
 def quantize(batch: SparseBatch, scale: float = SCALE) -> tuple[SparseBatch, NDArray[np.int32]]:
     """The entries that stay, and their whole-number weights: int32 [n], >= 1.
 
-    A source weight has no upper limit (a sum over a repeated token), so nothing is clipped.
+    A half goes to the even number, as IEEE 754 and numpy round. A source weight has no upper limit (a sum over a
+    repeated token), so nothing is clipped.
     """
     impacts = np.rint(batch.weights * np.float32(scale)).astype(np.int32)
     keep = impacts > 0

@@ -7,6 +7,7 @@ written last, so a store without it is not finished. Vectors that others wrote a
 import gzip
 import io
 import itertools
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,12 +81,13 @@ class VectorStore:
                     SparseBatch(batch.indptr, batch.columns, weights, batch.english_size),
                 )
 
-    def _parts(self) -> Iterator[Path]:
+    def _parts(self) -> list[Path]:
+        """The parts in order, all of them seen to be there before the first is read."""
         for part in self.manifest["parts"]:
             path = self.path / part["file"]
             if not path.is_file() or path.stat().st_size != part["bytes"]:
                 raise MilcoError(f"{path} is missing or not of {part['bytes']:,} bytes: encode the store again")
-            yield path
+        return [self.path / part["file"] for part in self.manifest["parts"]]
 
 
 @dataclass(frozen=True)
@@ -243,10 +245,17 @@ def _read_parquet(path: Path, english_size: int) -> Iterator[tuple[list[str], Sp
 
 
 def _read_jsonl(path: Path) -> Iterator[dict]:
+    for number, line in enumerate(_lines(path), 1):
+        try:
+            yield orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise MilcoError(f"{path}:{number}: not JSON: {error}") from None
+
+
+def _lines(path: Path) -> Iterator[bytes]:
     opener = gzip.open if path.suffix == ".gz" else io.open
-    with opener(path, "rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                yield orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                raise MilcoError(f"{path}:{number}: not JSON: {error}") from None
+    try:
+        with opener(path, "rb") as lines:
+            yield from lines
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise MilcoError(f"{path} is a damaged gzip file: {error}") from None

@@ -97,7 +97,8 @@ def _release(home: Path) -> str:
 
 
 def _options(home: Path) -> list[str]:
-    options = ["--enable-native-access=ALL-UNNAMED"]
+    # -Xrs: Ctrl-C stays Python's, so that a command that is stopped can clean up.
+    options = ["-Xrs", "--enable-native-access=ALL-UNNAMED"]
     if java_version(home) >= 24:
         # Lucene 9 unmaps its files by a method that Java warns of from here on.
         options.append("--sun-misc-unsafe-memory-access=allow")

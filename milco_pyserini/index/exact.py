@@ -1,0 +1,157 @@
+"""The exact engine: every document's float score, from an inverted matrix. Ground truth, and quick on small collections.
+
+Postings lie term after term (compressed sparse columns), documents in ascending order of id, so that a tie goes
+to the lower row. A search adds up its terms' postings, one query a thread, and keeps the best k.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.files import whole_file
+from milco_pyserini.index.protocol import Built, Hits, Store
+from milco_pyserini.index.strings import StringTable, write_strings
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
+
+_ARRAYS = ("indptr", "rows", "weights")
+
+
+class ExactEngine:
+    """Exact float scores; ties by docid. The whole matrix is in memory while it is built (8 bytes a posting, twice)."""
+
+    name = "exact"
+    exactness = "exact float"
+
+    def available(self) -> None:
+        """numpy, scipy and numba come with the package."""
+
+    def build(self, store: Store, directory: Path, threads: int, progress: Callable[[int], None]) -> Built:
+        """Write ids, terms, and indptr int64 [terms + 1], rows int32 [n], weights float32 [n]."""
+        ids, matrix, empty = _invert(store, progress)
+        terms = store.terms
+        # Terms that no document has would only make the index longer to open.
+        used = np.flatnonzero(np.diff(matrix.indptr))
+        indptr = np.concatenate([[0], matrix.indptr[used + 1]]).astype(np.int64)
+        for name, array in zip(_ARRAYS, (indptr, matrix.indices.astype(np.int32), matrix.data), strict=True):
+            with whole_file(directory / f"{name}.npy") as handle:
+                np.save(handle, array)
+        write_strings(directory, "terms", [terms[column] for column in used])
+        write_strings(directory, "ids", ids)
+        return Built(len(ids), empty)
+
+    def open(self, directory: Path, manifest: dict) -> "ExactSearcher":
+        """Map the files into memory."""
+        try:
+            arrays = [np.load(directory / f"{name}.npy", mmap_mode="r") for name in _ARRAYS]
+            terms, ids = (StringTable(directory, name) for name in ("terms", "ids"))
+        except (OSError, ValueError) as error:
+            raise MilcoError(f"{directory} is damaged, build it again: {error}") from None
+        return ExactSearcher(ids, terms, *arrays)
+
+
+class ExactSearcher:
+    """An exact index that is open; arrays as ExactEngine.build() wrote them."""
+
+    def __init__(
+        self,
+        ids: Sequence[str],
+        terms: Sequence[str],
+        indptr: NDArray[np.int64],
+        rows: NDArray[np.int32],
+        weights: NDArray[np.float32],
+    ) -> None:
+        self.ids = ids
+        self.columns = {term: column for column, term in enumerate(terms)}
+        self._postings = indptr, rows, weights
+
+    def search(self, queries: Sequence[dict[str, float]], k: int, threads: int = 1) -> list[Hits]:
+        """The k best documents for each query; scores are float64 sums of float32 products' exact values."""
+        if threads == 1:
+            return [self._search(query, k) for query in queries]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(lambda query: self._search(query, k), queries))
+
+    def _search(self, query: dict[str, float], k: int) -> Hits:
+        columns, weights = self._vector(query)
+        rows, scores = _kernel()(*self._postings, columns, weights, len(self.ids), k)
+        return Hits([self.ids[row] for row in rows.tolist()], scores)
+
+    def _vector(self, query: dict[str, float]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The query's known terms, in the order of columns: the sum does not depend on the order of the dict."""
+        known = sorted((self.columns[term], weight) for term, weight in query.items() if term in self.columns)
+        columns = np.asarray([column for column, _ in known], np.int64)
+        return columns, np.asarray([weight for _, weight in known], np.float32)
+
+    def matrix(self) -> "csc_array":
+        """The index as a float32 matrix [documents, terms], for the reference and for whoever wants to look."""
+        from scipy.sparse import csc_array
+
+        indptr, rows, weights = self._postings
+        return csc_array((weights, rows, indptr), shape=(len(self.ids), len(self.columns)))
+
+    def search_by_definition(self, query: dict[str, float], k: int) -> Hits:
+        """What search() promises, as one would define it: all scores, sorted by score and docid."""
+        vector = np.zeros(len(self.columns), np.float64)
+        columns, weights = self._vector(query)
+        vector[columns] = weights
+        scores = self.matrix().astype(np.float64) @ vector
+        order = np.lexsort((np.arange(len(scores)), -scores))[:k]
+        found = order[scores[order] > 0]
+        return Hits([self.ids[row] for row in found.tolist()], scores[found])
+
+
+def _invert(store: Store, progress: Callable[[int], None]) -> tuple[list[str], "csc_array", int]:
+    """Ids in ascending order, their float32 matrix [documents, terms] by column, and how many had no terms."""
+    from scipy.sparse import csr_array
+
+    ids: list[str] = []
+    batches = []
+    for names, batch in store.batches():
+        ids += names
+        batches.append(batch)
+        progress(len(names))
+    lengths = np.concatenate([np.zeros(0, np.int64), *(batch.lengths() for batch in batches)])
+    columns = np.concatenate([np.empty(0, np.int32), *(batch.columns for batch in batches)])
+    weights = np.concatenate([np.empty(0, np.float32), *(batch.weights for batch in batches)])
+    batches.clear()
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    matrix = csr_array((weights, columns, indptr), shape=(len(ids), len(store.terms)))
+    order = [row for row in sorted(range(len(ids)), key=ids.__getitem__) if lengths[row]]
+    return [ids[row] for row in order], matrix[order].tocsc(), len(ids) - len(order)
+
+
+@cache
+def _kernel() -> Callable[..., Any]:
+    """The search of one query, compiled when it is first needed."""
+    import heapq
+
+    from numba import njit
+
+    @njit(nogil=True)
+    def search(indptr, rows, weights, query_columns, query_weights, documents, k):  # type: ignore[no-untyped-def]
+        scores = np.zeros(documents, np.float64)
+        for column, weight in zip(query_columns, query_weights):  # noqa: B905  (numba knows no strict)
+            for posting in range(indptr[column], indptr[column + 1]):
+                scores[rows[posting]] += np.float64(weight) * np.float64(weights[posting])
+        # The worst of the best stands first. Rows ascend, so an equal score later on never displaces it.
+        best = [(0.0, 0) for _ in range(0)]
+        for row in range(documents):
+            if scores[row] > 0:
+                if len(best) < k:
+                    heapq.heappush(best, (scores[row], -row))
+                elif scores[row] > best[0][0]:
+                    heapq.heapreplace(best, (scores[row], -row))
+        found = np.empty(len(best), np.int64)
+        for place in range(len(best) - 1, -1, -1):
+            found[place] = -heapq.heappop(best)[1]
+        return found, scores[found]
+
+    return search

@@ -1,0 +1,155 @@
+"""The Lucene engine: an impact index that Pyserini and Anserini cannot tell from one that Anserini wrote.
+
+Anserini repeats each term as often as its impact says and lets Lucene count the repetitions: tens of thousands of
+words a document (castorini/anserini#1890). Here each term is one word, joined to its impact by a delimiter, and
+Lucene's own DelimitedTermFrequencyTokenFilter stores the impact as the frequency: the same postings, sooner.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from milco_pyserini import jvm
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index.lucene_search import LuceneSearcher, weighted_terms
+from milco_pyserini.index.protocol import Built, Store
+from milco_pyserini.sparse import DELIMITER
+
+# The fields' names are Anserini's constants.
+ID = "id"
+CONTENTS = "contents"
+_CHUNK = 256
+_BUFFER_MB = 512.0
+
+
+class LuceneEngine:
+    """Exact sums of whole numbers. Documents without terms are left out, as Anserini leaves them out."""
+
+    name = "lucene"
+    exactness = "exact integer"
+
+    def available(self) -> None:
+        """Start Java. Raises MilcoError if it, or Anserini's jar, is missing."""
+        jvm.start()
+
+    def build(self, store: Store, directory: Path, threads: int, progress: Callable[[int], None]) -> Built:
+        """Write one segment for each thread, or more where memory fills up; Lucene merges them as it sees fit."""
+        documents = _Documents(store, progress)
+        writer = _open_writer(directory)
+        try:
+            if threads == 1:
+                _write(writer, documents)
+            else:
+                with ThreadPoolExecutor(threads) as pool:
+                    for worker in [pool.submit(_write_in_thread, writer, documents) for _ in range(threads)]:
+                        worker.result()
+            writer.commit()
+        finally:
+            writer.close()
+        return Built(documents.written, documents.empty)
+
+    def open(self, directory: Path, manifest: dict) -> LuceneSearcher:
+        """Open the index; queries are quantised at the scale of its vectors."""
+        return LuceneSearcher(directory, manifest["vectors"]["scale"])
+
+
+class _Documents:
+    """The documents that have terms, in chunks that several threads may take."""
+
+    def __init__(self, store: Store, progress: Callable[[int], None]) -> None:
+        self.written = 0
+        self.empty = 0
+        self._vectors = iter(store.vectors())
+        self._progress = progress
+        self._lock = Lock()
+
+    def chunks(self) -> Iterator[list[tuple[str, str]]]:
+        """Yield [(id, text)], where text is what the analyzer splits into terms and impacts."""
+        while chunk := self._next():
+            yield [(name, " ".join([f"{term}{DELIMITER}{w}" for term, w in vector.items()])) for name, vector in chunk]
+
+    def _next(self) -> list[tuple[str, dict[str, int]]]:
+        with self._lock:
+            while read := list(islice(self._vectors, _CHUNK)):
+                chunk = [document for document in read if document[1]]
+                self.written += len(chunk)
+                self.empty += len(read) - len(chunk)
+                self._progress(len(read))
+                if chunk:
+                    return chunk
+            return []
+
+
+def _open_writer(directory: Path) -> Any:
+    """An IndexWriter set up as Anserini's IndexCollection sets up its own, but for the analyzer."""
+    from jnius import autoclass
+
+    config = autoclass("org.apache.lucene.index.IndexWriterConfig")(weighted_terms("delimitedTermFrequency"))
+    config.setSimilarity(autoclass("io.anserini.search.similarity.ImpactSimilarity")())
+    config.setUseCompoundFile(False)
+    heap_mb = autoclass("java.lang.Runtime").getRuntime().maxMemory() / 2**20
+    config.setRAMBufferSizeMB(min(_BUFFER_MB, heap_mb / 4))
+    path = autoclass("java.nio.file.Paths").get(str(directory))
+    return autoclass("org.apache.lucene.index.IndexWriter")(
+        autoclass("org.apache.lucene.store.FSDirectory").open(path), config
+    )
+
+
+def _write_in_thread(writer: Any, documents: _Documents) -> None:
+    import jnius
+
+    try:
+        _write(writer, documents)
+    finally:
+        jnius.detach()
+
+
+def _write(writer: Any, documents: _Documents) -> None:
+    """Add documents until there are no more; one Lucene document serves for all, with its values replaced."""
+    from jnius import JavaException, autoclass
+
+    document, set_values = _reusable_document()
+    make_bytes = autoclass("org.apache.lucene.util.BytesRef")
+    for chunk in documents.chunks():
+        for name, text in chunk:
+            try:
+                set_values(name, make_bytes(name.encode()), text)
+                writer.addDocument(document)
+            except JavaException as error:
+                raise MilcoError(f"Lucene refuses document {name!r}: {error}") from None
+
+
+def _reusable_document() -> tuple[Any, Callable[[str, Any, str], None]]:
+    """A document with Anserini's three fields, and what sets their values: id, id as bytes, contents.
+
+    id is stored and found by; its bytes break ties; contents has terms and frequencies, and is not stored.
+    """
+    from jnius import autoclass, cast
+
+    # pyjnius passes a str to a method, but does not match it to a constructor's CharSequence.
+    text = autoclass("java.lang.String")("")
+    frequencies = autoclass("org.apache.lucene.document.FieldType")()
+    frequencies.setStored(False)
+    frequencies.setTokenized(True)
+    frequencies.setIndexOptions(autoclass("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
+    stored = autoclass("org.apache.lucene.document.Field$Store").YES
+    name = autoclass("org.apache.lucene.document.StringField")(ID, cast("java.lang.String", text), stored)
+    order = autoclass("org.apache.lucene.document.BinaryDocValuesField")(
+        ID, autoclass("org.apache.lucene.util.BytesRef")(b"")
+    )
+    contents = autoclass("org.apache.lucene.document.Field")(
+        CONTENTS, cast("java.lang.CharSequence", text), frequencies
+    )
+    document = autoclass("org.apache.lucene.document.Document")()
+    for field in (name, order, contents):
+        document.add(field)
+
+    def set_values(docid: str, docid_bytes: Any, impacts: str) -> None:
+        name.setStringValue(docid)
+        order.setBytesValue(docid_bytes)
+        contents.setStringValue(impacts)
+
+    return document, set_values

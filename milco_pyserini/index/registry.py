@@ -1,0 +1,16 @@
+"""The engines by name."""
+
+from milco_pyserini.errors import unknown_name
+from milco_pyserini.index.exact import ExactEngine
+from milco_pyserini.index.lucene import LuceneEngine
+from milco_pyserini.index.protocol import Engine
+
+DEFAULT_ENGINE = "lucene"
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ExactEngine(), LuceneEngine())}
+
+
+def find_engine(name: str) -> Engine:
+    """The engine of that name. Raises MilcoError, with the valid names, if there is none."""
+    if name not in ENGINES:
+        raise unknown_name("engine", name, ENGINES)
+    return ENGINES[name]

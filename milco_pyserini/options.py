@@ -6,6 +6,7 @@ X | None (not given). Errors of every command end here: one line on stderr, exit
 
 import argparse
 import dataclasses
+import os
 import sys
 import types
 import typing
@@ -57,11 +58,13 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
     hints = typing.get_type_hints(options_class)
     for field in dataclasses.fields(options_class):  # type: ignore[arg-type]
         _add(parser, field, hints[field.name])
-    values, left = parser.parse_known_args(argv)
+    # Before argparse, which would first ask for the required option that was misspelt.
     known = [name for action in parser._actions for name in action.option_strings]
-    for argument in left:
-        if argument.startswith("--"):
-            raise unknown_name("option", argument.split("=")[0], known)
+    for argument in argv:
+        name = argument.split("=")[0]
+        if name.startswith("--") and name not in known:
+            raise unknown_name("option", name, known)
+    values, left = parser.parse_known_args(argv)
     if left:
         raise MilcoError(f"unexpected argument {left[0]!r} (see {prog} --help)")
     return options_class(**vars(values))
@@ -73,11 +76,13 @@ def run_command(
     """Parse, run, and turn every outcome into an exit code: 0, 2 for bad input, 130 for Ctrl-C."""
     try:
         command(parse(options_class, sys.argv[1:] if argv is None else argv, prog))
+        sys.stdout.flush()
     except MilcoError as error:
         return _fail(prog, str(error))
     except BrokenPipeError:
-        # The reader of our output (head, less) has had enough: that is its right, not an error.
-        sys.stderr.close()
+        # The reader of our output (head, less) has had enough: that is its right, not an error. What is left in
+        # the buffer goes to nowhere, or the interpreter would complain when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -140,7 +145,7 @@ def _reader(kind: type, name: str, choices: Sequence[str]) -> Callable[[str], An
 
 def _help(text: str, default: Any, kind: type) -> str:
     text = text.replace("%", "%%")
-    if default in (dataclasses.MISSING, None, False, ()):
+    if kind is bool or default in (dataclasses.MISSING, None, (), ""):
         return text
     shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
     return f"{text} (default: {shown})"

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model import DEFAULT_ENCODER
 from milco_pyserini.sparse.quantization import SCALE, quantize, quantize_vector
 
 

@@ -13,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.files import write_json
-from milco_pyserini.model import DEFAULT_ENCODER, MilcoModel, find_checkpoint
+from milco_pyserini.model import MilcoModel, find_checkpoint
 from milco_pyserini.model.checkpoint import ENGLISH
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
 

@@ -14,6 +14,8 @@ from milco_pyserini.model.checkpoint import ENGLISH, sub_model_directories
 _FILE = "tokenizer.json"
 _SENTENCEPIECE = "sentencepiece.bpe.model"
 _WORD_PIECES = "vocab.txt"
+# <s> and </s>.
+_MARKS = 2
 # The published checkpoints name a gated repository for the English side; its vocabulary is bert-base-uncased's.
 _GATED = {"naver/splade-v3": "bert-base-uncased"}
 
@@ -46,9 +48,12 @@ class TextTokenizer:
         return sorted(number for number, token in added.items() if token.special)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """All the ids of every text, <s> and </s> included; none for a blank text."""
-        encodings = self.tokenizer.encode_batch_fast(list(texts))
-        return [encoding.ids if text.strip() else [] for text, encoding in zip(texts, encodings, strict=True)]
+        """All the ids of every text, <s> and </s> included; none for a text without a piece of its own."""
+        encodings = self.tokenizer.encode_batch_fast([_whole_characters(text) for text in texts])
+        return [
+            encoding.ids if text.strip() and len(encoding.ids) > _MARKS else []
+            for text, encoding in zip(texts, encodings, strict=True)
+        ]
 
     def tokenize(self, texts: Sequence[str], max_length: int) -> list[Tokens]:
         """Ids of every text, cut to max_length (<s> and </s> included)."""
@@ -59,7 +64,7 @@ class TextTokenizer:
 
     def passages(self, texts: Sequence[str], max_length: int) -> list[list[list[int]]]:
         """Every text as consecutive passages of at most max_length tokens each, <s> and </s> included."""
-        room = max_length - 2
+        room = max_length - _MARKS
         return [
             [[ids[0], *ids[first : first + room], ids[-1]] for first in range(1, len(ids) - 1, room)] or [ids]
             for ids in self.ids(texts)
@@ -94,16 +99,20 @@ def _find(directory: Path, field: str, places: list[Path]) -> Tokenizer:
 
 
 def _read(place: Path) -> Tokenizer | None:
-    if (place / _FILE).is_file():
-        return Tokenizer.from_file(str(place / _FILE))
-    if (place / _SENTENCEPIECE).is_file():
-        from transformers import XLMRobertaTokenizerFast
+    try:
+        if (place / _FILE).is_file():
+            return Tokenizer.from_file(str(place / _FILE))
+        if (place / _SENTENCEPIECE).is_file():
+            from transformers import XLMRobertaTokenizerFast
 
-        return XLMRobertaTokenizerFast.from_pretrained(place).backend_tokenizer
-    if (place / _WORD_PIECES).is_file():
-        from transformers import BertTokenizerFast
+            return XLMRobertaTokenizerFast.from_pretrained(place).backend_tokenizer
+        if (place / _WORD_PIECES).is_file():
+            from transformers import BertTokenizerFast
 
-        return BertTokenizerFast.from_pretrained(place).backend_tokenizer
+            return BertTokenizerFast.from_pretrained(place).backend_tokenizer
+    except Exception as error:
+        # Both libraries raise many types, plain Exception among them, for a damaged or unconvertible file.
+        raise MilcoError(f"the tokenizer in {place} cannot be read: {error}") from error
     return None
 
 
@@ -117,3 +126,8 @@ def _from_hub(directory: Path, name: str) -> Tokenizer:
             f"checkpoint {directory} names the tokenizer of {name!r}, which is neither in the cache nor reachable: "
             f"download it once, or put its {_FILE} into the checkpoint directory"
         ) from error
+
+
+def _whole_characters(text: str) -> str:
+    """The text with surrogate pairs joined and lone surrogates replaced: tokenizers take what UTF-8 can hold."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from milco_pyserini.console import say
+from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import read_json
 from milco_pyserini.model.configuration import MilcoConfig
 from milco_pyserini.model.modeling import MilcoModel
 
-DEFAULT_ENCODER = "omai-research/milco-650m"
-MINI = "mini"
 ENGLISH = "english"
 
 _EMBEDDED = {MINI: Path(__file__).parent.parent / "resources" / "milco-mini"}
@@ -60,7 +59,7 @@ def find_checkpoint(name: str) -> Path:
 
 def _snapshot(name: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     # A cached snapshot is used as it is: no network for what is already here.
     try:
@@ -71,12 +70,15 @@ def _snapshot(name: str) -> Path:
         raise MilcoError(f"{name!r} is not a hub name: expected owner/name, such as {DEFAULT_ENCODER}") from None
     try:
         return Path(snapshot_download(name))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, RuntimeError) as error:
-        reason = "not on the hub, or not public" if isinstance(error, HfHubHTTPError) else "the hub cannot be reached"
-        raise MilcoError(
-            f"encoder {name!r} is not in the local cache and {reason}: use the embedded --encoder {MINI}, or give "
-            "the path of a downloaded checkpoint"
-        ) from None
+    except RepositoryNotFoundError:
+        reason = "the hub has no public model of that name"
+    except (OSError, RuntimeError):
+        # Every way of having no network: the library's own errors, requests', httpx's, a time-out.
+        reason = "the hub cannot be reached"
+    raise MilcoError(
+        f"encoder {name!r} is not in the local cache and {reason}: use the embedded --encoder {MINI}, or give the "
+        "path of a downloaded checkpoint"
+    )
 
 
 def load_model(directory: Path, variants: dict[str, Any] | None = None) -> MilcoModel:

@@ -8,6 +8,8 @@ from milco_pyserini.errors import unknown_name
 
 ECHO_VARIANTS = ("linear", "paper")
 SOURCE_POOLS = ("sum", "max")
+# What a caller may ask of a checkpoint that it does not say itself; the rest follows from its tensors.
+VARIANTS = ("echo", "echo_variant", "source_pool", "source_drop_special", "query_max_length", "passage_max_length")
 
 
 class MilcoConfig(PretrainedConfig):

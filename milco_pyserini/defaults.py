@@ -1,0 +1,17 @@
+"""Names that several verbs must agree on, without loading anything."""
+
+import re
+from pathlib import Path
+
+DEFAULT_ENCODER = "omai-research/milco-650m"
+MINI = "mini"
+VECTORS = Path("vectors")
+INDEXES = Path("indexes")
+RUNS = Path("runs")
+
+
+def directory_name(name: str) -> str:
+    """The name or path of a corpus or topics as one folder name: NAME in vectors/NAME and indexes/NAME."""
+    path = Path(name)
+    stem = re.sub(r"(\.(jsonl|json|tsv|txt|trec))?(\.gz)?$", "", path.name) if path.exists() else name
+    return re.sub(r"[^\w.-]+", "-", stem).strip("-") or "corpus"

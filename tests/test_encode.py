@@ -1,0 +1,342 @@
+"""The encode command: whole stores, bad input, resuming, shards."""
+
+import io
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import orjson
+import pytest
+
+from milco_pyserini.encode.__main__ import main
+from milco_pyserini.sparse import open_store
+
+CHECKPOINT = Path(__file__).parent / "data" / "golden" / "ckpt_distillation"
+WORDS = ["old harbour", "小さな市場", "первая книга", "Brücke", "خريطة", "train", "river bridge", "marché"]
+KILLS = 20
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    lines = [
+        {"id": f"d{number}", "contents": " ".join(WORDS[: number % 8 + 1] * (number % 3 + 1))} for number in range(50)
+    ]
+    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    return path
+
+
+def arguments(corpus: Path, output: Path, *more: str) -> list[str]:
+    common = ["--encoder", str(CHECKPOINT), "--dtype", "float32", "--device", "cpu", "--part-size", "10"]
+    return ["--corpus", str(corpus), "--output", str(output), *common, *more]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file of a store by its name."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()
+    }
+
+
+def refused(argv: list[str], capsys: pytest.CaptureFixture, *expected: str) -> None:
+    """The command ends with exit code 2 and one line on stderr that says what is expected."""
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = [line for line in captured.err.splitlines() if "error:" in line]
+    assert captured.err.endswith("\n") and len(lines) == 1
+    for text in expected:
+        assert text in lines[0]
+
+
+def test_a_store_holds_every_document_and_says_what_it_is(corpus: Path, tmp_path: Path) -> None:
+    """JSONL parts of the asked size, in order, and a manifest with counts that are true."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    store = open_store(tmp_path / "v")
+    vectors = dict(store.vectors())
+    assert list(vectors) == [f"d{number}" for number in range(50)]
+    assert [part["documents"] for part in store.manifest["parts"]] == [10] * 5
+    pivot = sum(not term.startswith("m_") for vector in vectors.values() for term in vector)
+    # An impact of 0 is left out of the file but not of the count before quantisation.
+    assert store.manifest["terms_per_document"]["pivot"] >= pivot / 50 > 0
+    assert store.manifest["field_rule"] == "contents, or else title + ' ' + text"
+    assert sorted(contents(tmp_path / "v")) == [
+        "manifest.json",
+        *(f"part-0000{number}.jsonl" for number in range(5)),
+        "vocabulary.json",
+    ]
+
+
+def test_parts_read_as_anserini_reads_them(corpus: Path, tmp_path: Path) -> None:
+    """One JSON object a line with id, contents and a vector of whole numbers above zero."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    for line in (tmp_path / "v" / "part-00000.jsonl").read_bytes().splitlines():
+        record = orjson.loads(line)
+        assert list(record) == ["id", "contents", "vector"] and record["contents"] == ""
+        assert record["vector"] and all(type(impact) is int and impact > 0 for impact in record["vector"].values())
+
+
+def test_parquet_holds_the_float_weights_of_the_same_vectors(corpus: Path, tmp_path: Path) -> None:
+    """Quantised, a Parquet store is the JSONL store."""
+    assert main(arguments(corpus, tmp_path / "j")) == 0
+    assert main(arguments(corpus, tmp_path / "p", "--format", "parquet")) == 0
+    assert list(open_store(tmp_path / "p").vectors()) == list(open_store(tmp_path / "j").vectors())
+
+
+def test_shards_in_any_order_make_the_same_store(corpus: Path, tmp_path: Path) -> None:
+    """Three processes' shares, the last one first, are byte for byte what one process writes."""
+    assert main(arguments(corpus, tmp_path / "one")) == 0
+    for shard in (2, 0, 1):
+        assert not (tmp_path / "three" / "manifest.json").exists()
+        assert main(arguments(corpus, tmp_path / "three", "--shard-id", str(shard), "--shard-num", "3")) == 0
+    assert contents(tmp_path / "three") == contents(tmp_path / "one")
+
+
+def test_a_finished_store_is_left_alone(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """The same command again says so and ends well; another one is refused and names the difference."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    before = contents(tmp_path / "v")
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    assert "nothing to do" in capsys.readouterr().err
+    refused(arguments(corpus, tmp_path / "v", "--max-length", "9"), capsys, "max_length 512, not 9", "--overwrite")
+    assert contents(tmp_path / "v") == before
+    assert main(arguments(corpus, tmp_path / "v", "--max-length", "9", "--overwrite")) == 0
+    assert open_store(tmp_path / "v").manifest["max_length"] == 9
+
+
+KILLED = textwrap.dedent(
+    """
+    # Argument 1: how many times to kill; then the encode command's. Prints the file events of a whole run.
+    import json, os, shutil, signal, sys
+    from pathlib import Path
+    import milco_pyserini.encode.__main__ as command, milco_pyserini.encode.shards, milco_pyserini.corpora
+    import scipy.sparse
+
+    kills, argv = int(sys.argv[1]), sys.argv[2:]
+    output = Path(argv[argv.index("--output") + 1])
+    EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "tempfile.mkstemp")
+
+    def run(place, moment):
+        child = os.fork()
+        if child == 0:
+            count = 0
+            def hook(event, arguments):
+                nonlocal count
+                if event in EVENTS and str(place) in str(arguments[0]):
+                    count += 1
+                    if count == moment:
+                        os.kill(os.getpid(), signal.SIGKILL)
+            sys.addaudithook(hook)
+            code = command.main([str(place) if value == str(output) else value for value in argv])
+            (place.parent / "events").write_text(str(count))
+            os._exit(code)
+        return os.waitpid(child, 0)[1]
+
+    assert run(output, None) == 0
+    events = int((output.parent / "events").read_text())
+    moments = sorted({1 + round(step * (events - 1) / (kills - 1)) for step in range(kills)})
+    for moment in moments:
+        place = output.parent / f"killed-{moment}"
+        assert run(place, moment) == signal.SIGKILL, moment
+        assert run(place, None) == 0, moment
+    print(json.dumps(moments))
+    """
+)
+
+
+def test_killed_at_twenty_moments_the_store_is_the_uninterrupted_one(corpus: Path, tmp_path: Path) -> None:
+    """SIGKILL at twenty file operations spread over the run, the same command again: equal to the last byte."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(KILLS), *arguments(corpus, tmp_path / "whole")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    moments = orjson.loads(done.stdout)
+    assert len(moments) == KILLS
+    whole = contents(tmp_path / "whole")
+    assert "manifest.json" in whole
+    for moment in moments:
+        assert contents(tmp_path / f"killed-{moment}") == whole, moment
+
+
+def test_topics_carry_their_text_for_a_plain_pyserini(tmp_path: Path) -> None:
+    """Encoded topics: id, the query's text as contents, and the vector."""
+    (tmp_path / "topics.tsv").write_text("q1\told harbour\nq2\t最初の本\n")
+    argv = ["--topics", str(tmp_path / "topics.tsv"), "--encoder", str(CHECKPOINT), "--output", str(tmp_path / "q")]
+    assert main(argv) == 0
+    lines = (tmp_path / "q" / "part-00000.jsonl").read_bytes().splitlines()
+    assert [orjson.loads(line)["contents"] for line in lines] == ["old harbour", "最初の本"]
+    manifest = open_store(tmp_path / "q").manifest
+    assert (manifest["kind"], manifest["max_length"]) == ("topics", 64)
+
+
+def test_long_documents_become_passages(tmp_path: Path) -> None:
+    """Every token of a long document is in one of its passages; a short one is its own only passage."""
+    (tmp_path / "c.jsonl").write_bytes(
+        orjson.dumps({"id": "long", "contents": "old harbour " * 40})
+        + b"\n"
+        + orjson.dumps({"id": "short", "contents": "train"})
+        + b"\n"
+    )
+    assert main(arguments(tmp_path / "c.jsonl", tmp_path / "v", "--split-passages", "--max-length", "20")) == 0
+    store = open_store(tmp_path / "v")
+    names = [name for name, _ in store.vectors()]
+    assert names[0] == "long#0" and names[-1] == "short#0" and len(names) > 4
+    assert store.manifest["texts"] == 2 and store.manifest["truncated_documents"] == 0
+
+
+def test_empty_and_overlong_texts_are_kept_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A text without terms stays a document; one over the length is cut; both are reported."""
+    (tmp_path / "c.jsonl").write_text(
+        '{"id": "a", "contents": " "}\n{"id": "b", "contents": "' + "train " * 50 + '"}\n'
+    )
+    assert main(arguments(tmp_path / "c.jsonl", tmp_path / "v", "--max-length", "16")) == 0
+    store = open_store(tmp_path / "v")
+    vectors = dict(store.vectors())
+    assert vectors["a"] == {} and vectors["b"]
+    assert (store.manifest["empty_documents"], store.manifest["truncated_documents"]) == (1, 1)
+    said = capsys.readouterr().err
+    assert "1 of 2 texts have no terms" in said and "longer than 16 tokens" in said
+
+
+def test_text_prints_terms_strongest_first(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--text and standard input print the same listing, weights falling within each view."""
+    argv = ["--encoder", str(CHECKPOINT), "--dtype", "float32", "--top-k", "5"]
+    assert main(["--text", "old harbour", *argv]) == 0
+    printed = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.StringIO("old harbour"))
+    assert main(["--text", "-", *argv]) == 0
+    assert capsys.readouterr().out == printed
+    pivot, source = printed.split("source view")
+    for view in (pivot, source):
+        weights = [float(line.split()[0]) for line in view.splitlines()[1:]]
+        assert weights and len(weights) <= 5 and weights == sorted(weights, reverse=True)
+
+
+def test_options_change_what_is_encoded(corpus: Path, tmp_path: Path) -> None:
+    """--views, --prune, --english-prefix and --scale each do what they say."""
+    assert main(arguments(corpus, tmp_path / "s", "--views", "source")) == 0
+    assert all(term.startswith("m_") for _, vector in open_store(tmp_path / "s").vectors() for term in vector)
+    assert main(arguments(corpus, tmp_path / "k", "--prune", "top-k:3", "--english-prefix", "e_")) == 0
+    vectors = [vector for _, vector in open_store(tmp_path / "k").vectors()]
+    assert {len(vector) for vector in vectors} == {3}
+    assert all(term.startswith(("e_", "m_")) for vector in vectors for term in vector)
+    assert main(arguments(corpus, tmp_path / "big", "--scale", "1000")) == 0
+    assert main(arguments(corpus, tmp_path / "small", "--scale", "100")) == 0
+    big, small = (dict(open_store(tmp_path / name).vectors())["d1"] for name in ("big", "small"))
+    assert all(abs(big[term] - 10 * impact) <= 5 for term, impact in small.items())
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (["--corpus", "mircal-ar"], ["unknown corpus 'mircal-ar'", "did you mean 'miracl-"]),
+        (["--corpus", "absent.jsonl"], ["absent.jsonl"]),
+        (["--encoder", "./absent"], ["no encoder at './absent'", "'mini'"]),
+        (["--encoder", "omai-research/absent"], ["'omai-research/absent'", "--encoder mini"]),
+        (["--format", "jsonx"], ["'jsonx'", "did you mean 'jsonl'"]),
+        (["--prune", "topk:5"], ["'topk:5'", "did you mean 'top-k'"]),
+        (["--prune", "mass:100"], ["'mass:100'", "0 to below 100"]),
+        (["--views", "pivots"], ["'pivots'", "did you mean 'pivot'"]),
+        (["--dtype", "float16"], ["'float16'", "bfloat16"]),
+        (["--device", "tpu"], ["'tpu'", "cuda"]),
+        (["--device", "cuda:7"], ["cuda:7", "--device cpu"]),
+        (["--max-length", "9999"], ["9999", "3 to 512"]),
+        (["--batch-size", "0"], ["--batch-size 0", "at least 1"]),
+        (["--shard-id", "2", "--shard-num", "2"], ["--shard-id 2", "0 to 1"]),
+        (["--batch-size", "many"], ["--batch-size", "'many'"]),
+        (["--bach-size", "8"], ["'--bach-size'", "did you mean '--batch-size'"]),
+        (["--text", "x"], ["--corpus and --text"]),
+    ],
+)
+def test_a_bad_option_is_one_clear_line(
+    corpus: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    change: list[str],
+    expected: list[str],
+) -> None:
+    """Exit code 2, the value and the fix, and nothing written."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    refused(arguments(corpus, tmp_path / "v", *change), capsys, *expected)
+    assert not (tmp_path / "v").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'{"id": "d3", "contents": "twice"}', ["duplicate id 'd3'", "corpus.jsonl:4", "corpus.jsonl:51"]),
+        (b'{"id": "x", "contents": ', ["corpus.jsonl:51", "JSON"]),
+        (b'{"contents": "no id"}', ["corpus.jsonl:51", "id"]),
+        (b'{"id": "x"}', ["corpus.jsonl:51", "contents"]),
+        (b'{"id": "x", "contents": "\xff\xfe"}', ["corpus.jsonl:51"]),
+    ],
+)
+def test_a_broken_line_is_named_before_anything_is_written(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, line: bytes, expected: list[str]
+) -> None:
+    """File and line of what is wrong; no output directory."""
+    corpus.write_bytes(corpus.read_bytes() + line + b"\n")
+    refused(arguments(corpus, tmp_path / "v"), capsys, *expected)
+    assert not (tmp_path / "v").exists()
+
+
+def test_skipped_lines_are_counted_and_listed(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """--skip-bad-lines goes on without them and says which they were."""
+    corpus.write_bytes(corpus.read_bytes() + b"{broken\n")
+    assert main(arguments(corpus, tmp_path / "v", "--skip-bad-lines")) == 0
+    said = capsys.readouterr().err
+    assert "left out 1 broken line" in said and "corpus.jsonl:51" in said
+    assert len(open_store(tmp_path / "v")) == 50
+
+
+def test_an_output_that_is_something_else_is_left_alone(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """A directory with other files is refused by name."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("dear")
+    refused(arguments(corpus, tmp_path / "home"), capsys, "home", "choose another --output")
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["letter.txt"]
+
+
+def test_overwrite_removes_only_a_store(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """--overwrite on a directory that is no vector store is refused: it may be somebody's home."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("dear")
+    refused(arguments(corpus, tmp_path / "home", "--overwrite"), capsys, "home", "choose another --output")
+    assert (tmp_path / "home" / "letter.txt").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_no_permission_is_one_clear_line(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A directory that may not be written is named."""
+    (tmp_path / "locked").mkdir(mode=0o500)
+    refused(arguments(corpus, tmp_path / "locked" / "v"), capsys, "locked", "ermission")
+
+
+def test_no_space_is_one_clear_line_and_the_whole_parts_stay(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk ends the run with exit code 2; with space again the same command finishes the same store."""
+    assert main(arguments(corpus, tmp_path / "whole")) == 0
+    written = 0
+    true_fsync = os.fsync
+
+    def full(descriptor: int) -> None:
+        nonlocal written
+        written += 1
+        if written == 9:
+            raise OSError(28, "No space left on device")
+        true_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    refused(arguments(corpus, tmp_path / "v"), capsys, "No space left on device")
+    monkeypatch.setattr(os, "fsync", true_fsync)
+    assert not [name for name in contents(tmp_path / "v") if ".partial-" in name]
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    assert contents(tmp_path / "v") == contents(tmp_path / "whole")

@@ -51,9 +51,7 @@ def whole_directory(path: Path, overwrite: bool = False) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o777 & ~_umask())
-        if path.exists():
-            shutil.rmtree(path)
-        temporary.replace(path)
+        _replace_directory(path, temporary)
         _sync_directory(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -93,6 +91,18 @@ def read_json(path: Path) -> dict:
     if not isinstance(value, dict):
         raise MilcoError(f"{path} holds {type(value).__name__}, not a JSON object")
     return value
+
+
+def _replace_directory(path: Path, new: Path) -> None:
+    """Give new the name path; what has it now is moved away first, and is removed only when new stands there."""
+    old = new.with_name(f"{new.name}-replaced")
+    if path.exists():
+        path.replace(old)
+    new.replace(path)
+    if old.is_dir():
+        shutil.rmtree(old)
+    else:
+        old.unlink(missing_ok=True)
 
 
 def _umask() -> int:

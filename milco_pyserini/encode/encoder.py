@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,6 +60,7 @@ class MilcoEncoder:
         self.model = model.eval().to(self.device)
         self.tokenizer = tokenizer
         self.english_tokenizer = english_tokenizer
+        _check_sizes(model, tokenizer, english_tokenizer, name)
         english = [english_tokenizer.id_to_token(number) for number in range(model.config.english_vocab_size)]
         self.vocabulary = Vocabulary(english, tokenizer.pieces, english_prefix)
         self._dropped = np.array(tokenizer.special_ids if model.config.source_drop_special else [], np.int64)
@@ -259,7 +261,7 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, number = name.partition(":")
-    if kind not in _TOKEN_BUDGET or (number and not number.isdigit()):
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise unknown_name("device", name, ("auto", "cpu", "cuda"), "A GPU may be numbered, as in cuda:1.")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise MilcoError(f"device {name} is not here: torch sees {torch.cuda.device_count()} GPUs; use --device cpu")
@@ -274,6 +276,15 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
         return getattr(torch, name)
     native = torch.cuda.is_bf16_supported() if device.type == "cuda" else torch.cpu._is_avx512_bf16_supported()
     return torch.bfloat16 if native else torch.float32
+
+
+def _check_sizes(model: MilcoModel, tokenizer: TextTokenizer, english_tokenizer: Tokenizer, name: str) -> None:
+    pieces, rows = len(tokenizer.pieces), model.config.encoder.vocab_size
+    if pieces > rows:
+        raise MilcoError(f"encoder {name}: its tokenizer has {pieces:,} pieces, its embedding {rows:,} rows")
+    pieces, rows = english_tokenizer.get_vocab_size(), model.config.english_vocab_size
+    if pieces != rows:
+        raise MilcoError(f"encoder {name}: its English tokenizer has {pieces:,} pieces, its decoder {rows:,} rows")
 
 
 def _empty(count: int, english_size: int) -> SparseBatch:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from milco_pyserini.console import say
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.files import read_json
-from milco_pyserini.model.configuration import MilcoConfig
+from milco_pyserini.model.configuration import VARIANTS, MilcoConfig
 from milco_pyserini.model.modeling import MilcoModel
 
 ENGLISH = "english"
@@ -37,6 +37,23 @@ _RENAMED = (
     (re.compile(r"^mlm_head\.(predictions\.)?decoder\."), "decoder."),
     (re.compile(r"^mlm_head\.(predictions\.)?bias$"), "decoder.bias"),
     (re.compile(r"^scale$"), "echo.scale"),
+)
+_NOT_IN_SHAPES = (
+    "model_type",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "layer_norm_eps",
+    "hidden_act",
+    "pad_token_id",
+)
+# The tensors whose shapes tell the sizes of a network.
+_MEASURED = (
+    "encoder.embeddings.word_embeddings.weight",
+    "encoder.embeddings.position_embeddings.weight",
+    "encoder.embeddings.token_type_embeddings.weight",
+    "encoder.encoder.layer.0.intermediate.dense.weight",
+    "connector.projector.weight",
+    "decoder.weight",
 )
 _TIED_DECODER = "en_lsr.bert.embeddings.word_embeddings.weight"
 
@@ -59,12 +76,15 @@ def find_checkpoint(name: str) -> Path:
 
 def _snapshot(name: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
-    # A cached snapshot is used as it is: no network for what is already here.
+    # A cached snapshot is used as it is: no network for what is already here. One without its weights is a download
+    # that was cut short, and goes on.
     try:
-        return Path(snapshot_download(name, local_files_only=True))
-    except (LocalEntryNotFoundError, FileNotFoundError):
+        cached = Path(snapshot_download(name, local_files_only=True))
+        _weight_files(cached)
+        return cached
+    except (FileNotFoundError, MilcoError):
         pass
     except HFValidationError:
         raise MilcoError(f"{name!r} is not a hub name: expected owner/name, such as {DEFAULT_ENCODER}") from None
@@ -84,14 +104,16 @@ def _snapshot(name: str) -> Path:
 def load_model(directory: Path, variants: dict[str, Any] | None = None) -> MilcoModel:
     """Build the model of a checkpoint directory, float32, in eval mode.
 
-    variants: MilcoConfig fields that replace the checkpoint's. Raises MilcoError naming each tensor that is
-    missing; tensors that have no place are named on stderr.
+    variants: MilcoConfig fields (VARIANTS) that replace the checkpoint's. Raises MilcoError naming each tensor that
+    is missing or of another shape; tensors that have no place are named on stderr.
     """
+    variants = variants or {}
+    for name in variants:
+        if name not in VARIANTS:
+            raise unknown_name("variant", name, VARIANTS)
     tensors = own_layout(read_tensors(directory))
-    config = read_config(directory, tensors)
-    for name, value in (variants or {}).items():
-        setattr(config, name, value)
-    model = MilcoModel(MilcoConfig(**config.to_dict()))
+    model = MilcoModel(MilcoConfig(**{**read_config(directory, tensors).to_dict(), **variants}))
+    _check_shapes(directory, tensors, model.state_dict())
     missing, left_over = model.load_state_dict(tensors, strict=False)
     if missing:
         raise MilcoError(f"checkpoint {directory} lacks {_listed(missing)}")
@@ -132,9 +154,9 @@ def read_config(directory: Path, tensors: dict[str, Tensor]) -> MilcoConfig:
         return MilcoConfig(**values)
     if values.get("model_type") != "milco":
         raise MilcoError(f"{directory} holds a {values.get('model_type')!r} model, not a MILCO checkpoint")
-    for needed in ("encoder.embeddings.word_embeddings.weight", "connector.projector.weight", "decoder.weight"):
-        if needed not in tensors:
-            raise MilcoError(f"checkpoint {directory} lacks {needed}")
+    absent = [name for name in _MEASURED if name not in tensors]
+    if absent:
+        raise MilcoError(f"checkpoint {directory} lacks {_listed(absent)}")
     return MilcoConfig(
         encoder=_encoder_config(directory, values, tensors),
         english_hidden_size=tensors["connector.projector.weight"].shape[0],
@@ -170,9 +192,18 @@ def _encoder_config(directory: Path, values: dict, tensors: dict[str, Tensor]) -
     for place in sub_model_directories(directory, "multilingual_encoder_checkpoint")[:1]:
         if (place / "config.json").is_file():
             known = read_json(place / "config.json")
-            wanted = ("model_type", "num_attention_heads", "layer_norm_eps", "hidden_act", "pad_token_id")
-            config.update({name: known[name] for name in wanted if name in known})
+            config.update({name: known[name] for name in _NOT_IN_SHAPES if name in known})
     return config
+
+
+def _check_shapes(directory: Path, tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    wrong = [
+        f"{name} {tuple(tensors[name].shape)} instead of {tuple(tensor.shape)}"
+        for name, tensor in expected.items()
+        if name in tensors and tensors[name].shape != tensor.shape
+    ]
+    if wrong:
+        raise MilcoError(f"checkpoint {directory} does not fit its configuration: {_listed(wrong)}")
 
 
 def _weight_files(directory: Path) -> list[Path]:

@@ -19,11 +19,12 @@ def listing(view: str, terms: Sequence[tuple[str, float]], total: int) -> str:
     strongest = terms[0][1] if terms else 1.0
     for term, weight in terms:
         bar = "█" * max(1, round(_BAR * weight / strongest))
-        lines.append(f"  {weight:6.2f}  {bar:<{_BAR}}  {_readable(term)}")
+        lines.append(f"  {weight:6.2f}  {bar:<{_BAR}}  {readable(term)}")
     return "\n".join(lines) + "\n"
 
 
-def _readable(term: str) -> str:
+def readable(term: str) -> str:
+    """A term as the text that it stands for; what a terminal cannot show as escapes."""
     try:
         text = unescape(term)
     except MilcoError:

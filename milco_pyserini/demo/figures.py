@@ -1,0 +1,58 @@
+"""Figures of a run over the sample: nDCG@10 of each language's queries within each language's passages."""
+
+from collections.abc import Mapping, Sequence
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.eval import evaluate
+
+MEASURE = "nDCG@10"
+
+Matrix = dict[str, dict[str, float]]
+
+
+def language(name: str) -> str:
+    """The language of a sample id: "ar" of "ar-07" and of "ar-q07"."""
+    return name.partition("-")[0]
+
+
+def matrix(
+    run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, int]], languages: Sequence[str]
+) -> Matrix:
+    """Query language -> passage language -> nDCG@10, each cell over that language's passages alone, in [0, 1]."""
+    return {asked: {found: _cell(run, qrels, asked, found) for found in languages} for asked in languages}
+
+
+def within(values: Matrix, asked: str) -> float:
+    """The figure of a language's queries on its own passages."""
+    return values[asked][asked]
+
+
+def across(values: Matrix, asked: str) -> float:
+    """The mean figure of a language's queries on every other language's passages."""
+    others = [value for found, value in values[asked].items() if found != asked]
+    return sum(others) / len(others)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Their mean."""
+    return sum(values) / len(values)
+
+
+def _cell(
+    run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, int]], asked: str, found: str
+) -> float:
+    judged = {
+        query: {name: grade for name, grade in grades.items() if language(name) == found}
+        for query, grades in qrels.items()
+        if language(query) == asked
+    }
+    part = {
+        query: {name: score for name, score in run.get(query, {}).items() if language(name) == found}
+        for query in judged
+    }
+    if not any(part.values()):
+        # BM25 across scripts finds nothing at all: that is its figure, not an error.
+        if not judged:
+            raise MilcoError(f"the sample has no judgements of {asked} queries on {found} passages")
+        return 0.0
+    return evaluate(part, judged, [MEASURE]).mean[MEASURE]

@@ -1,0 +1,73 @@
+"""The golden set (data/golden/README.md): numbers from the authors' code, and copies of its checkpoints to bend."""
+
+import functools
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.sparse import SparseBatch
+
+GOLDEN = Path(__file__).parent / "data" / "golden"
+CHECKPOINTS = ("alignment", "distillation")
+TEXTS: list[str] = json.loads((GOLDEN / "inputs.json").read_text(encoding="utf-8"))["TEXTS"]
+EMPTY = TEXTS.index("")
+# The tolerances that the set's README suggests.
+EXACT = {"atol": 2e-5, "rtol": 1e-5}
+Tensors = dict[str, Tensor]
+
+
+@functools.cache
+def expected() -> dict[str, np.ndarray]:
+    """Every array of expected.npz."""
+    with np.load(GOLDEN / "expected.npz") as arrays:
+        return dict(arrays)
+
+
+@functools.cache
+def encoder(checkpoint: str, dtype: str = "float32") -> MilcoEncoder:
+    """One of the two checkpoints, read once."""
+    return MilcoEncoder.from_pretrained(GOLDEN / f"ckpt_{checkpoint}", device="cpu", dtype=dtype)
+
+
+def dense(batch: SparseBatch, width: int = 935) -> np.ndarray:
+    """The vectors as rows of float32 [B, width]."""
+    rows = np.zeros((len(batch), width), np.float32)
+    rows[batch.row_numbers(), batch.columns] = batch.weights
+    return rows
+
+
+def expected_rows(name: str) -> np.ndarray:
+    """The authors' vectors under that name in expected.npz, as dense rows."""
+    arrays = expected()
+    rows = np.zeros((len(TEXTS), 935), np.float32)
+    rows[arrays[f"{name}.rows"], arrays[f"{name}.cols"]] = arrays[f"{name}.vals"]
+    return rows
+
+
+def tensors(checkpoint: str) -> Tensors:
+    """The checkpoint's tensors under the authors' names."""
+    return torch.load(GOLDEN / f"ckpt_{checkpoint}" / "pytorch_model.bin", weights_only=True)
+
+
+def save_safetensors(path: Path, values: Tensors) -> None:
+    """Write a safetensors file; shared storage is copied, as the format wants it."""
+    save_file({name: tensor.clone().contiguous() for name, tensor in values.items()}, path)
+
+
+def bent(parent: Path, checkpoint: str, change: Callable[[Tensors], Tensors] | None = None) -> Path:
+    """A copy of a checkpoint below parent, with its sub-models beside it; change gives it other tensors."""
+    for sub_model in ("m_encoder", "en_lsr"):
+        shutil.copytree(GOLDEN / sub_model, parent / sub_model)
+    directory = parent / "checkpoint"
+    directory.mkdir()
+    shutil.copy(GOLDEN / f"ckpt_{checkpoint}" / "config.json", directory)
+    values = tensors(checkpoint)
+    torch.save(change(values) if change else values, directory / "pytorch_model.bin")
+    return directory

@@ -1,0 +1,122 @@
+"""Numbers from the authors' code: both checkpoints, both lengths, and what stands between text and vector.
+
+Needs torch, transformers, tokenizers, safetensors, numpy, scipy, pyarrow and orjson alone.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from golden_set import CHECKPOINTS, EMPTY, EXACT, GOLDEN, TEXTS, dense, encoder, expected, expected_rows
+from torch.nn import functional
+
+from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.model import MilcoOutput
+from milco_pyserini.sparse import VIEWS, SparseBatch
+
+pytestmark = pytest.mark.golden
+LENGTHS = (512, 64)
+
+
+def golden_rows() -> tuple[torch.Tensor, torch.Tensor]:
+    """The authors' padded ids and mask of the first texts."""
+    return torch.from_numpy(expected()["input_ids"]), torch.from_numpy(expected()["attention_mask"])
+
+
+def forward(checkpoint: str) -> MilcoOutput:
+    """Our network on the authors' padded batch."""
+    with torch.inference_mode():
+        return encoder(checkpoint).model(*golden_rows())
+
+
+def vectors_with_empty(checkpoint: str, length: int, dtype: str = "float32") -> SparseBatch:
+    """encode(), with the empty text, for which it has no terms by design, as the <s> </s> that the authors encode."""
+    loaded = encoder(checkpoint, dtype)
+    filled = loaded.encode([text for text in TEXTS if text], length).batch
+    empty = loaded.encode_ids([[0, 2]], loaded.views)
+    order = np.insert(np.arange(len(filled)), EMPTY, len(filled))
+    return SparseBatch.concatenate([filled, empty], filled.english_size).take(order)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_vectors_are_the_authors(checkpoint: str, length: int) -> None:
+    """Support equal, values within 2e-5 of the authors' encode_text in float32."""
+    ours = dense(vectors_with_empty(checkpoint, length))
+    theirs = expected_rows(f"{checkpoint}.len{length}")
+    np.testing.assert_array_equal(ours > 1e-5, theirs > 1e-5)
+    np.testing.assert_allclose(ours, theirs, **EXACT)
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_the_empty_text_is_encoded_as_its_marks_only_when_asked(checkpoint: str) -> None:
+    """encode() gives an empty text no terms; the tokenizer's <s> </s> give the authors' row."""
+    loaded = encoder(checkpoint)
+    assert loaded.tokenizer.tokenizer.encode("").ids == [0, 2]
+    assert loaded.encode([""], 512).batch.lengths().tolist() == [0]
+    row = dense(loaded.encode_ids([[0, 2]], loaded.views))[0]
+    assert row.any()
+    np.testing.assert_allclose(row, expected_rows(f"{checkpoint}.len512")[EMPTY], **EXACT)
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_dictionaries_are_the_authors(checkpoint: str) -> None:
+    """With the prefix e_ the terms are spelled as the authors spell them, and weigh the same."""
+    theirs = json.loads((GOLDEN / f"expected_{checkpoint}_dicts.json").read_text(encoding="utf-8"))
+    spelled = MilcoEncoder.from_pretrained(GOLDEN / f"ckpt_{checkpoint}", "cpu", "float32", english_prefix="e_")
+    ours = spelled.encode(TEXTS[: len(theirs)], 512).batch.to_dicts(spelled.vocabulary)
+    for mine, golden in zip(ours, theirs, strict=True):
+        assert mine.keys() == golden.keys()
+        assert mine == pytest.approx(golden, abs=2e-5, rel=1e-5)
+
+
+def test_token_ids_are_the_authors() -> None:
+    """The tokenizer gives the ids and the mask that the authors' did."""
+    ids, mask = golden_rows()
+    for text, row, marks in zip(TEXTS, ids.tolist(), mask.tolist(), strict=False):
+        ours = encoder("alignment").tokenizer.tokenize([text], 512)[0].ids
+        assert marks == [1] * len(ours) + [0] * (len(marks) - len(ours))
+        assert row == ours + [1] * (len(row) - len(ours))
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_states_are_the_authors(checkpoint: str) -> None:
+    """Encoder states, the connector's first half and logits of the first text, padding left out."""
+    arrays, output, model = expected(), forward(checkpoint), encoder(checkpoint).model
+    real = arrays["attention_mask"][0].astype(bool)
+    with torch.inference_mode():
+        states = {
+            "hidden": output.hidden[0],
+            "connector": functional.gelu(model.connector.projector(output.hidden[0])),
+            "logits": model.decoder(output.projected[0]),
+        }
+    for name, ours in states.items():
+        np.testing.assert_allclose(ours[real], arrays[f"{checkpoint}.{name}_row0"][real], **EXACT)
+
+
+def test_echo_weights_are_the_authors() -> None:
+    """The weight of every source token before the weights of a repeated token are summed."""
+    output = forward("distillation")
+    assert output.echo is not None
+    mask = expected()["attention_mask"]
+    np.testing.assert_allclose(output.echo, expected()["distillation.source_vals"] * mask, **EXACT)
+    assert forward("alignment").echo is None
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_bfloat16_is_as_exact_as_the_authors(checkpoint: str) -> None:
+    """Under bfloat16 no weight is farther from float32 than the authors' own error, 0.06 (pivot) and 0.5 (sums)."""
+    exact, theirs = expected_rows(f"{checkpoint}.len512"), expected_rows(f"{checkpoint}.bf16autocast")
+    ours = dense(vectors_with_empty(checkpoint, 512, "bfloat16"))
+    assert not np.array_equal(ours, exact)
+    english = encoder(checkpoint).vocabulary.english_size
+    for view in (slice(0, english), slice(english, None)):
+        assert np.abs(ours - exact)[:, view].max() <= np.abs(theirs - exact)[:, view].max() + 1e-3
+    np.testing.assert_allclose(ours[:, :english], theirs[:, :english], atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize(("checkpoint", "views"), [("alignment", ("pivot",)), ("distillation", VIEWS)])
+def test_views_follow_the_checkpoint(checkpoint: str, views: tuple[str, ...]) -> None:
+    """A checkpoint without a LexEcho head has the pivot view alone."""
+    assert encoder(checkpoint).views == views

@@ -7,8 +7,10 @@ from milco_pyserini import __version__
 from milco_pyserini.console import Progress
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import read_json, whole_directory, write_json
+from milco_pyserini.index.census import Census
 from milco_pyserini.index.protocol import Engine, Searcher, Store
 from milco_pyserini.index.registry import find_engine
+from milco_pyserini.sparse.quantization import SCALE
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -25,6 +27,11 @@ class Index:
     def engine(self) -> Engine:
         """The engine that wrote it."""
         return find_engine(self.manifest["engine"])
+
+    @property
+    def query_scale(self) -> float:
+        """Impact of a query's term = round(weight x query_scale)."""
+        return self.manifest["query_scale"]
 
     @property
     def vectors(self) -> dict:
@@ -44,8 +51,10 @@ def build_index(store: Store, engine: Engine, output: Path, threads: int = 1, ov
     """
     engine.available()
     progress = Progress("documents", store.manifest.get("documents"))
+    census = Census(store, progress)
     with whole_directory(output, overwrite) as directory:
-        built = engine.build(store, directory, threads, progress.add)
+        built = engine.build(census, directory, threads)
+        census.refuse_duplicates()
         if not built.documents:
             raise MilcoError(f"{store.path} holds no document with a term ({built.empty:,} without): nothing to index")
         manifest = {
@@ -54,6 +63,9 @@ def build_index(store: Store, engine: Engine, output: Path, threads: int = 1, ov
             "exactness": engine.exactness,
             "documents": built.documents,
             "empty_documents": built.empty,
+            "id_with_space": census.id_with_space,
+            # Others' whole numbers do not say their scale: for a ranking, any that is fine enough will do.
+            "query_scale": SCALE if store.manifest.get("plain") else store.manifest["scale"],
             "milco_pyserini": __version__,
             "vectors": store.manifest,
         }

@@ -1,14 +1,13 @@
-"""The exact engine: every document's float score, from an inverted matrix. Ground truth, and quick on small collections.
+"""The exact engine: every document's float score, from an inverted matrix. Ground truth; quick on small collections.
 
 Postings lie term after term (compressed sparse columns), documents in ascending order of id, so that a tie goes
 to the lower row. A search adds up its terms' postings, one query a thread, and keeps the best k.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +32,12 @@ class ExactEngine:
     def available(self) -> None:
         """numpy, scipy and numba come with the package."""
 
-    def build(self, store: Store, directory: Path, threads: int, progress: Callable[[int], None]) -> Built:
+    def build(self, store: Store, directory: Path, threads: int) -> Built:
         """Write ids, terms, and indptr int64 [terms + 1], rows int32 [n], weights float32 [n]."""
-        ids, matrix, empty = _invert(store, progress)
-        terms = store.terms
+        ids, matrix, empty = _invert(store)
         # Terms that no document has would only make the index longer to open.
         used = np.flatnonzero(np.diff(matrix.indptr))
+        terms = store.terms
         indptr = np.concatenate([[0], matrix.indptr[used + 1]]).astype(np.int64)
         for name, array in zip(_ARRAYS, (indptr, matrix.indices.astype(np.int32), matrix.data), strict=True):
             with whole_file(directory / f"{name}.npy") as handle:
@@ -62,8 +61,8 @@ class ExactSearcher:
 
     def __init__(
         self,
-        ids: Sequence[str],
-        terms: Sequence[str],
+        ids: StringTable,
+        terms: Iterable[str],
         indptr: NDArray[np.int64],
         rows: NDArray[np.int32],
         weights: NDArray[np.float32],
@@ -80,9 +79,12 @@ class ExactSearcher:
             return list(pool.map(lambda query: self._search(query, k), queries))
 
     def _search(self, query: dict[str, float], k: int) -> Hits:
+        # Imported when it is needed: numba takes half a second to load, and more to compile it.
+        from milco_pyserini.index.exact_kernel import best_rows
+
         columns, weights = self._vector(query)
-        rows, scores = _kernel()(*self._postings, columns, weights, len(self.ids), k)
-        return Hits([self.ids[row] for row in rows.tolist()], scores)
+        rows, scores = best_rows(*self._postings, columns, weights, len(self.ids), k)
+        return Hits(self.ids.take(rows), scores)
 
     def _vector(self, query: dict[str, float]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The query's known terms, in the order of columns: the sum does not depend on the order of the dict."""
@@ -105,10 +107,10 @@ class ExactSearcher:
         scores = self.matrix().astype(np.float64) @ vector
         order = np.lexsort((np.arange(len(scores)), -scores))[:k]
         found = order[scores[order] > 0]
-        return Hits([self.ids[row] for row in found.tolist()], scores[found])
+        return Hits(self.ids.take(found), scores[found])
 
 
-def _invert(store: Store, progress: Callable[[int], None]) -> tuple[list[str], "csc_array", int]:
+def _invert(store: Store) -> tuple[list[str], "csc_array", int]:
     """Ids in ascending order, their float32 matrix [documents, terms] by column, and how many had no terms."""
     from scipy.sparse import csr_array
 
@@ -117,7 +119,6 @@ def _invert(store: Store, progress: Callable[[int], None]) -> tuple[list[str], "
     for names, batch in store.batches():
         ids += names
         batches.append(batch)
-        progress(len(names))
     lengths = np.concatenate([np.zeros(0, np.int64), *(batch.lengths() for batch in batches)])
     columns = np.concatenate([np.empty(0, np.int32), *(batch.columns for batch in batches)])
     weights = np.concatenate([np.empty(0, np.float32), *(batch.weights for batch in batches)])
@@ -126,32 +127,3 @@ def _invert(store: Store, progress: Callable[[int], None]) -> tuple[list[str], "
     matrix = csr_array((weights, columns, indptr), shape=(len(ids), len(store.terms)))
     order = [row for row in sorted(range(len(ids)), key=ids.__getitem__) if lengths[row]]
     return [ids[row] for row in order], matrix[order].tocsc(), len(ids) - len(order)
-
-
-@cache
-def _kernel() -> Callable[..., Any]:
-    """The search of one query, compiled when it is first needed."""
-    import heapq
-
-    from numba import njit
-
-    @njit(nogil=True)
-    def search(indptr, rows, weights, query_columns, query_weights, documents, k):  # type: ignore[no-untyped-def]
-        scores = np.zeros(documents, np.float64)
-        for column, weight in zip(query_columns, query_weights):  # noqa: B905  (numba knows no strict)
-            for posting in range(indptr[column], indptr[column + 1]):
-                scores[rows[posting]] += np.float64(weight) * np.float64(weights[posting])
-        # The worst of the best stands first. Rows ascend, so an equal score later on never displaces it.
-        best = [(0.0, 0) for _ in range(0)]
-        for row in range(documents):
-            if scores[row] > 0:
-                if len(best) < k:
-                    heapq.heappush(best, (scores[row], -row))
-                elif scores[row] > best[0][0]:
-                    heapq.heapreplace(best, (scores[row], -row))
-        found = np.empty(len(best), np.int64)
-        for place in range(len(best) - 1, -1, -1):
-            found[place] = -heapq.heappop(best)[1]
-        return found, scores[found]
-
-    return search

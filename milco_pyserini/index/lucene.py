@@ -35,9 +35,9 @@ class LuceneEngine:
         """Start Java. Raises MilcoError if it, or Anserini's jar, is missing."""
         jvm.start()
 
-    def build(self, store: Store, directory: Path, threads: int, progress: Callable[[int], None]) -> Built:
+    def build(self, store: Store, directory: Path, threads: int) -> Built:
         """Write one segment for each thread, or more where memory fills up; Lucene merges them as it sees fit."""
-        documents = _Documents(store, progress)
+        documents = _Documents(store)
         writer = _open_writer(directory)
         try:
             if threads == 1:
@@ -52,18 +52,17 @@ class LuceneEngine:
         return Built(documents.written, documents.empty)
 
     def open(self, directory: Path, manifest: dict) -> LuceneSearcher:
-        """Open the index; queries are quantised at the scale of its vectors."""
-        return LuceneSearcher(directory, manifest["vectors"]["scale"])
+        """Open the index; queries are quantised at the scale that the manifest states."""
+        return LuceneSearcher(directory, manifest["query_scale"])
 
 
 class _Documents:
     """The documents that have terms, in chunks that several threads may take."""
 
-    def __init__(self, store: Store, progress: Callable[[int], None]) -> None:
+    def __init__(self, store: Store) -> None:
         self.written = 0
         self.empty = 0
         self._vectors = iter(store.vectors())
-        self._progress = progress
         self._lock = Lock()
 
     def chunks(self) -> Iterator[list[tuple[str, str]]]:
@@ -77,7 +76,6 @@ class _Documents:
                 chunk = [document for document in read if document[1]]
                 self.written += len(chunk)
                 self.empty += len(read) - len(chunk)
-                self._progress(len(read))
                 if chunk:
                     return chunk
             return []

@@ -1,6 +1,6 @@
 """What an engine is: build an index from a vector store, open it, search it. Each says what its results are worth."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -8,9 +8,29 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.sparse import PlainStore, VectorStore
+from milco_pyserini.sparse import SparseBatch
 
-Store = VectorStore | PlainStore
+
+class Store(Protocol):
+    """Where an engine gets its documents: a vector store, read once in either of two ways."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+
+    @property
+    def manifest(self) -> dict:
+        """What it is."""
+
+    @property
+    def terms(self) -> list[str]:
+        """Term of each column; complete when batches() has ended."""
+
+    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Every document's id and {term: impact}, impacts >= 1."""
+
+    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
+        """Documents' ids and float weights."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +74,8 @@ class Engine(Protocol):
     def available(self) -> None:
         """Raise MilcoError, with what is missing and how to get it, if the engine cannot work here."""
 
-    def build(self, store: Store, directory: Path, threads: int, progress: Callable[[int], None]) -> Built:
-        """Write the index of store into an empty directory; progress is called with each number of documents done."""
+    def build(self, store: Store, directory: Path, threads: int) -> Built:
+        """Write the index of store into an empty directory."""
 
     def open(self, directory: Path, manifest: dict) -> Searcher:
         """Open what build() wrote. manifest: the index's own. Raises MilcoError if files are missing."""

@@ -1,14 +1,15 @@
 """A list of strings in two files that are mapped into memory: millions of ids cost nothing to open."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from milco_pyserini.files import whole_file
 
 
-class StringTable(Sequence[str]):
+class StringTable:
     """Strings by number, read when asked for: UTF-8 bytes in NAME.utf8, int64 ends in NAME.ends.npy."""
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -20,11 +21,16 @@ class StringTable(Sequence[str]):
     def __len__(self) -> int:
         return len(self._ends)
 
-    def __getitem__(self, number):  # type: ignore[no-untyped-def, override]
-        if isinstance(number, slice):
-            return [self[i] for i in range(*number.indices(len(self)))]
-        start = self._ends[number - 1] if number else 0
-        return self._bytes[start : self._ends[number]].tobytes().decode()
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.take(np.arange(len(self))))
+
+    def take(self, numbers: NDArray[np.int64]) -> list[str]:
+        """The strings of the given numbers, each from 0 to len - 1."""
+        stops = self._ends[numbers]
+        starts = np.where(numbers > 0, self._ends[numbers - 1], 0)
+        everything = self._bytes.data
+        spans = zip(starts.tolist(), stops.tolist(), strict=True)
+        return [str(everything[start:stop], "utf-8") for start, stop in spans]
 
 
 def write_strings(directory: Path, name: str, strings: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import read_json
 from milco_pyserini.sparse.batch import SparseBatch
 from milco_pyserini.sparse.quantization import quantize
+from milco_pyserini.sparse.terms import keep_whole
 from milco_pyserini.sparse.vocabulary import Vocabulary
 
 FORMAT_VERSION = 1
@@ -116,7 +117,10 @@ class PlainStore:
         return found
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Every document's id and {term: impact}; weights <= 0 are left out, as in Anserini."""
+        """Every document's id and {term: impact}; weights <= 0 are left out, as in Anserini.
+
+        A term that Lucene would split or cut is escaped.
+        """
         for path in self.files:
             for number, record in enumerate(_read_jsonl(path), 1):
                 where = f"{path}:{number}"
@@ -162,7 +166,7 @@ class PlainStore:
                     "give --scale, such as --scale 100"
                 )
             if impact > 0:
-                impacts[term] = impact
+                impacts[keep_whole(term)] = impact
         return impacts
 
 

@@ -20,6 +20,7 @@ _HASH_DIGITS = 32
 _LOST = re.compile(
     f"[\t-\r\x1c-\x20\u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000{DELIMITER}{ESCAPE}\ud800-\udfff]"
 )
+_SPLIT = re.compile(_LOST.pattern.replace(ESCAPE, ""))
 _ESCAPED = re.compile(f"{ESCAPE}([0-9a-f]{{6}})")
 
 
@@ -42,6 +43,14 @@ def unescape(term: str) -> str:
     if _HASHED in term:
         raise MilcoError(f"term {term[:40]!r}... is the hash of a longer text: look it up in its vocabulary")
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), term)
+
+
+def keep_whole(term: str) -> str:
+    """The term itself where Lucene keeps it whole, as it keeps escaped terms, else its escape.
+
+    For terms from a file, which may have been escaped before or may never have heard of it.
+    """
+    return term if term and not _SPLIT.search(term) and _units(term) <= MAX_UNITS else escape(term)
 
 
 def _hashed(text: str, term: str) -> str:

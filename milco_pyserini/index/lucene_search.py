@@ -74,7 +74,7 @@ class LuceneSearcher:
             return Hits([], np.empty(0, np.float32))
         # The score is the first sort value: computing it once more for every hit (True) would cost the search again.
         found = _HIT.findall(self._print(self._searcher.search(built, k, self._order, False)))
-        docids = [bytes.fromhex(docid).decode() for _, docid in found]
+        docids = [_read_docid(docid) for _, docid in found]
         return Hits(docids, np.asarray([float(score) for score, _ in found], np.float32))
 
 
@@ -116,6 +116,14 @@ class _HitPrinter:
 
     def __call__(self, top_docs: Any) -> str:
         return self._handle.invokeWithArguments(self._only(top_docs))
+
+
+def _read_docid(printed: str) -> str:
+    try:
+        return bytes.fromhex(printed).decode()
+    except ValueError:
+        # Java prints a byte below 16 as one digit, which only ids with control characters have.
+        return bytes(int(byte, 16) for byte in printed.split()).decode()
 
 
 def _score_then_docid() -> Any:

@@ -1,0 +1,103 @@
+"""Small vector stores for the tests of index and search: made-up documents, real formats, nasty terms and ids."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from milco_pyserini.files import write_json
+from milco_pyserini.sparse import SparseBatch, Vocabulary
+from milco_pyserini.sparse.store import write_jsonl, write_parquet
+
+# What Java splits at, what our index writer joins with, what JSON, UTF-8 and query parsers stumble over.
+NASTY = [
+    *("", " ", "\t", "\n", "\u3000", "\u2028", "\x1c", "a b", "\ue000", "\ue001", "x\ue000" + "5", "\x00", "a\x00b"),
+    *(
+        "\u00a0",
+        "\u202f",
+        "\ufeff",
+        "\uffff",
+        "😀",
+        "👨‍👩‍👧",
+        "𠀋",
+        "e\u0301",
+        "é",
+        '"',
+        "\\",
+        "^2",
+        "a:b",
+        "OR",
+        "*",
+        "|",
+    ),
+    *("w" * 255, "w" * 256, "w" * 300, "😀" * 127, "😀" * 128, "\u3000" * 90, "#", "##ing", "▁陌", "-5", "1.5"),
+]
+NASTY_IDS = ["é", "ドキュメント", "𝒳", '"', "a\\b", "a#1", "a#10", "a.b", "Z", "a", "\x00", "0", "00", "x" * 300]
+
+
+def vocabulary() -> Vocabulary:
+    """200 pivot words and every nasty piece as a source term."""
+    return Vocabulary([f"w{number}" for number in range(200)], NASTY)
+
+
+def synthetic_batch(documents: int, seed: int = 0) -> tuple[list[str], SparseBatch]:
+    """Ids and vectors with few distinct weights and many doubles, so that scores tie often; some have no terms."""
+    random = np.random.default_rng(seed)
+    width = len(vocabulary())
+    columns, weights = [], []
+    for row in range(documents):
+        if row % 5 == 4:
+            # The same vector under another id.
+            columns.append(columns[-1])
+            weights.append(weights[-1])
+            continue
+        count = 0 if row % 97 == 13 else random.integers(1, 40)
+        columns.append(np.sort(random.choice(width, count, replace=False)).astype(np.int32))
+        weights.append(random.choice(np.float32([0.01, 0.5, 1.0, 2.0, 40.0]), count))
+    indptr = np.cumsum([0, *map(len, columns)]).astype(np.int64)
+    ids = [*NASTY_IDS, *(f"d{number}" for number in range(documents))][:documents]
+    order = random.permutation(documents)
+    return [ids[i] for i in order], SparseBatch(indptr, np.concatenate(columns), np.concatenate(weights), 200)
+
+
+def write_store(
+    path: Path, ids: Sequence[str], batch: SparseBatch, part: int = 100, parquet: bool = False, **more: object
+) -> Path:
+    """A finished vector store with parts of so many documents; more goes into its manifest."""
+    path.mkdir(parents=True)
+    terms = vocabulary()
+    parts = []
+    for number, start in enumerate(range(0, len(ids), part)):
+        rows = range(start, min(start + part, len(ids)))
+        file = path / f"part-{number:05d}.{'parquet' if parquet else 'jsonl'}"
+        with file.open("wb") as handle:
+            names = [ids[row] for row in rows]
+            if parquet:
+                write_parquet(handle, names, batch.take(rows))
+            else:
+                write_jsonl(handle, names, batch.take(rows), terms, 100.0)
+        parts.append({"file": file.name, "bytes": file.stat().st_size, "documents": len(rows)})
+    write_json(path / "vocabulary.json", terms.to_json())
+    manifest = {"format_version": 1, "documents": len(ids), "encoder": "tiny", "scale": 100.0, "parts": parts}
+    write_json(path / "manifest.json", manifest | more)
+    return path
+
+
+def write_plain(path: Path, vectors: dict[str, dict[str, float]]) -> Path:
+    """Vectors as others write them: one JSONL file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [orjson.dumps({"id": name, "contents": "", "vector": vector}) for name, vector in vectors.items()]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path
+
+
+def synthetic_queries(count: int, seed: int = 1) -> list[dict[str, float]]:
+    """Queries over the same terms, as {term: weight}; weights are hundredths, which an impact index keeps exactly."""
+    random = np.random.default_rng(seed)
+    terms = vocabulary().terms
+    queries = []
+    for _ in range(count):
+        chosen = random.choice(len(terms), random.integers(1, 30), replace=False)
+        queries.append({terms[column]: float(random.integers(1, 300)) / 100 for column in chosen})
+    return queries

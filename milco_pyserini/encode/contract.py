@@ -46,15 +46,21 @@ class MilcoDocumentEncoder(_Contract):
     """
 
     def encode(
-        self, texts: Sequence[str], titles: Sequence[str] | None = None, max_length: int | None = None, **_: Any
+        self,
+        texts: Sequence[str | None],
+        titles: Sequence[str | None] | None = None,
+        max_length: int | None = None,
+        **_: Any,
     ) -> list[dict[str, int]]:
-        """Vectors of texts, each behind its title where titles are given.
+        """Vectors of texts, each behind its title where it has one.
 
-        Pyserini passes further arguments (fp16, add_sep) that mean nothing to this model.
+        Pyserini passes None for an empty field, and further arguments (fp16, add_sep) that mean nothing to this
+        model. max_length: None or 0 for the one that the encoder was made with.
         """
+        contents = [text or "" for text in texts]
         if titles is not None:
-            texts = [f"{title} {text}" for title, text in zip(titles, texts, strict=True)]
-        kept, impacts = quantize(self._vectors(texts, max_length), self.scale)
+            contents = [f"{title} {text}" if title else text for title, text in zip(titles, contents, strict=True)]
+        kept, impacts = quantize(self._vectors(contents, max_length), self.scale)
         terms = self.encoder.vocabulary.terms
         return [
             dict(zip(terms[kept.columns[start:stop]].tolist(), impacts[start:stop].tolist(), strict=True))

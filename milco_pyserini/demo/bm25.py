@@ -14,6 +14,11 @@ def load() -> None:
     jvm.start()
     import pyserini.index.lucene
     import pyserini.search.lucene  # noqa: F401
+    from pyserini.pyclass import autoclass
+
+    # Anserini reports every analyzer that it chooses.
+    level = autoclass("org.apache.logging.log4j.Level").WARN
+    autoclass("org.apache.logging.log4j.core.config.Configurator").setLevel("io.anserini", level)
 
 
 def build(documents: Iterable[Document], language: str, directory: Path) -> None:

@@ -1,0 +1,45 @@
+"""milco VERB: the same as python -m milco_pyserini.VERB."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from milco_pyserini import __version__
+from milco_pyserini.errors import unknown_name
+from milco_pyserini.options import BAD_INPUT
+
+VERBS = {
+    "encode": ("milco_pyserini.encode.__main__", "a corpus, topics or one text to sparse term vectors"),
+    "index": ("milco_pyserini.index.__main__", "a vector store to an index: lucene or exact"),
+    "search": ("milco_pyserini.search.__main__", "topics against an index to a TREC run"),
+    "eval": ("milco_pyserini.eval.__main__", "runs and judgements to figures"),
+    "pyserini": ("milco_pyserini.pyserini", "Pyserini's own commands, with MILCO registered"),
+    "demo": ("milco_pyserini.demo.__main__", "all of it on the embedded sample, with figures"),
+    "doctor": ("milco_pyserini.doctor", "what this machine has, what it lacks, and how to get it"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb with the arguments behind it; returns its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.stdout.write(_page())
+        return 0
+    if arguments[0] == "--version":
+        sys.stdout.write(f"milco_pyserini {__version__}\n")
+        return 0
+    verb, rest = arguments[0], arguments[1:]
+    if verb not in VERBS:
+        sys.stderr.write(f"milco: error: {unknown_name('verb', verb, VERBS)}\n")
+        return BAD_INPUT
+    return import_module(VERBS[verb][0]).main(rest)
+
+
+def _page() -> str:
+    lines = [f"  {verb:<10}{what}" for verb, (_, what) in VERBS.items()]
+    head = f"milco_pyserini {__version__}: multilingual learned sparse retrieval\n\nusage: milco VERB [options]\n\n"
+    return head + "\n".join(lines) + "\n\nmilco VERB --help lists the options of a verb.\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""milco VERB: dispatch, help pages that load nothing heavy, and options that explain themselves."""
+
+import dataclasses
+import subprocess
+import sys
+from importlib import import_module
+from types import ModuleType
+
+import pytest
+
+from milco_pyserini import __version__
+from milco_pyserini.__main__ import VERBS, main
+
+HEAVY = ("torch", "transformers", "numba", "jnius", "pyserini", "scipy", "pyarrow", "ir_datasets")
+HELP = """
+import sys
+from milco_pyserini.__main__ import main
+try:
+    code = main([sys.argv[1], "--help"])
+except SystemExit as ended:
+    code = ended.code
+sys.stderr.write(" ".join(name for name in sys.argv[2:] if name in sys.modules))
+sys.exit(code)
+"""
+
+
+def options_of(module: ModuleType) -> list[type]:
+    """The options dataclasses that a verb's module defines."""
+    found = [
+        value for name, value in vars(module).items() if name.endswith("Options") and dataclasses.is_dataclass(value)
+    ]
+    return [value for value in found if isinstance(value, type) and value.__module__ == module.__name__]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb_loads_nothing_heavy(verb: str) -> None:
+    """--help answers on stdout with exit code 0, without torch, Java or compiled kernels."""
+    program = [sys.executable, "-c", HELP, verb, *HEAVY]
+    ended = subprocess.run(program, capture_output=True, encoding="utf-8", timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "usage: " in ended.stdout
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_has_a_help_text(verb: str) -> None:
+    """A command's page says what it does, and what each option is for."""
+    for options in options_of(import_module(VERBS[verb][0])):
+        assert (options.__doc__ or "").strip()
+        for field in dataclasses.fields(options):
+            assert field.metadata["help"].strip(), f"{verb} --{field.name} has no help"
+
+
+def test_every_verb_but_pyserini_has_options() -> None:
+    """pyserini hands its arguments on; every other command line is derived from a dataclass."""
+    assert [verb for verb, (module, _) in VERBS.items() if not options_of(import_module(module))] == ["pyserini"]
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "pyserini"])
+def test_an_unknown_option_gives_the_nearest(verb: str, capsys: pytest.CaptureFixture) -> None:
+    """A misspelt option is one line on stderr and exit code 2, with the valid names."""
+    assert main([verb, "--hepl"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "did you mean '--help'?" in captured.err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_the_page_names_every_verb(arguments: list[str], capsys: pytest.CaptureFixture) -> None:
+    """milco alone is a question, not an error."""
+    assert main(arguments) == 0
+    page = capsys.readouterr().out
+    for verb, (_, purpose) in VERBS.items():
+        assert verb in page
+        assert purpose in page
+
+
+def test_version_is_the_packages(capsys: pytest.CaptureFixture) -> None:
+    """--version prints the name and the version that setup.cfg reads."""
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"milco_pyserini {__version__}\n"
+
+
+def test_an_unknown_verb_gives_the_nearest(capsys: pytest.CaptureFixture) -> None:
+    """serach: did you mean search? Exit code 2, one line on stderr."""
+    assert main(["serach", "--topics", "x"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("milco: error: unknown verb 'serach': did you mean 'search'?")
+    assert captured.err.count("\n") == 1
+
+
+def test_arguments_and_exit_codes_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """milco VERB A B calls the verb with A B and ends with its code."""
+    from milco_pyserini import doctor
+
+    seen: list[list[str]] = []
+    monkeypatch.setattr(doctor, "main", lambda argv: seen.append(list(argv)) or 7)
+    assert main(["doctor", "one", "--two"]) == 7
+    assert seen == [["one", "--two"]]
+
+
+def test_python_dash_m_is_the_same_command() -> None:
+    """python -m milco_pyserini --version, for where no script is on the path."""
+    program = [sys.executable, "-m", "milco_pyserini", "--version"]
+    ended = subprocess.run(program, capture_output=True, encoding="utf-8", timeout=60, check=True)
+    assert ended.stdout == f"milco_pyserini {__version__}\n"

@@ -1,0 +1,77 @@
+# make demo: from nothing to figures on the embedded sample. make test: every check that CI runs.
+#
+# PYTHON names the interpreter (3.11 or later), VENV the directory of the environment. torch comes from pip's own
+# index; where there is no GPU, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu spares some gigabytes.
+PYTHON ?= python3
+VENV ?= .venv
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+RUN = $(VENV)/bin/python
+WHEEL_VENV = $(VENV)-wheel
+# The other end of the range that setup.cfg allows: constraints.txt pins the first.
+TRANSFORMERS = 4.57.6 5.23.0
+
+.PHONY: demo test lint wheel smoke test-transformers constraints clean python
+
+demo: $(VENV)/installed
+	$(RUN) -m milco_pyserini.demo
+
+test: lint
+	$(RUN) -m pytest
+	$(MAKE) smoke
+
+lint: $(VENV)/installed-dev
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+wheel: $(VENV)/installed-dev
+	rm -rf dist build
+	$(RUN) -m build --wheel --outdir dist .
+
+# The wheel alone, in an environment of its own, away from this directory: a missing file or requirement shows.
+smoke: $(WHEEL_VENV)/installed wheel
+	$(WHEEL_VENV)/bin/python $(PIP_INSTALL) --force-reinstall --no-deps dist/*.whl
+	$(WHEEL_VENV)/bin/python -I tests/smoke.py
+
+# The golden numbers under each transformers, in an environment that has this one's packages behind its own.
+test-transformers: $(TRANSFORMERS:%=golden-%)
+
+golden-%: $(VENV)/installed-dev
+	$(PYTHON) -m venv --clear $(VENV)-transformers-$*
+	$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$($(VENV)-transformers-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth
+	$(VENV)-transformers-$*/bin/python -m pip install --quiet --disable-pip-version-check transformers==$*
+	$(VENV)-transformers-$*/bin/python -c 'import transformers; assert transformers.__version__ == "$*"'
+	$(VENV)-transformers-$*/bin/python -m pytest tests/test_golden.py
+
+# An environment counts as installed by a stamp, which goes before anything is changed and comes back when all is
+# done. Without it the environment is made anew; with it, when setup.cfg or constraints.txt are newer, brought up to date.
+$(VENV)/installed: setup.cfg constraints.txt | python
+	test -e $@ || $(PYTHON) -m venv --clear $(VENV)
+	rm -f $(VENV)/installed $(VENV)/installed-dev
+	$(RUN) $(PIP_INSTALL) --editable .
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	rm -f $(VENV)/installed $(VENV)/installed-dev
+	$(RUN) $(PIP_INSTALL) --editable '.[dev]'
+	touch $(VENV)/installed $@
+
+$(WHEEL_VENV)/installed: setup.cfg constraints.txt | wheel
+	$(PYTHON) -m venv --clear $(WHEEL_VENV)
+	$(WHEEL_VENV)/bin/python $(PIP_INSTALL) dist/*.whl
+	touch $@
+
+constraints: $(VENV)/installed-dev
+	{ grep '^#' constraints.txt; $(RUN) -m pip freeze --exclude-editable | sed 's/+[^ ]*$$//'; } > constraints.new
+	mv constraints.new constraints.txt
+
+python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "make: Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1): make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+		echo "make: $(PYTHON) cannot make virtual environments: install python3-venv, or give another, make PYTHON=..." >&2; exit 1; }
+
+clean:
+	rm -rf $(VENV) $(VENV)-* build dist demo *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -85,9 +85,9 @@ def _prepare_search(arguments: list[str]) -> list[str]:
     if not asked.impact:
         return arguments
     vectors = _vectors_of(asked.index or "")
-    own = vectors.get("encoder") if asked.onnx_encoder is None and not asked.pretokenized else None
-    name = _checkpoint(asked.encoder or own)
+    name = _topics_encoder(asked, vectors)
     if name is not None:
+        _find(name)
         say(f"{PROG}: topics are encoded by {name}")
         _teach_search(lambda: _query_encoder(name, vectors))
         arguments = ["--encoder", ALIAS, *_renamed(arguments)]
@@ -97,29 +97,37 @@ def _prepare_search(arguments: list[str]) -> list[str]:
     return arguments
 
 
+def _topics_encoder(asked: argparse.Namespace, vectors: dict) -> str | None:
+    """The MILCO checkpoint that encodes the topics, if one does: the one asked for, else the index's own."""
+    if asked.encoder is not None:
+        return asked.encoder if is_milco(asked.encoder) else None
+    return None if asked.onnx_encoder or asked.pretokenized else vectors.get("encoder")
+
+
 def _prepare_encode(arguments: list[str]) -> list[str]:
     asked = _read(arguments, ("--encoder", "--encoder-class"), ("--to-faiss",))
-    name = _checkpoint(asked.encoder)
-    if name is None:
+    name = asked.encoder
+    if name is None or not is_milco(name):
         return arguments
     for option, given in (("--encoder-class", asked.encoder_class), ("--to-faiss", asked.to_faiss)):
         if given:
             raise MilcoError(f"leave out {option}: {name} is a MILCO checkpoint, it makes vectors of terms")
+    _find(name)
     _do_without_faiss()
     from pyserini.encode import document_encoder_class_map
 
     from milco_pyserini.encode import MilcoDocumentEncoder
 
     document_encoder_class_map[ALIAS] = lambda model_name, device: MilcoDocumentEncoder(name, device)
-    renamed = _renamed(arguments)
-    own = renamed.index("encoder") + 1 if "encoder" in renamed else 0
-    return [*renamed[:own], "--max-length", "0", *renamed[own:]]
+    defaults = ["--max-length", "0"]
+    return [part for one in _renamed(arguments) for part in ([one, *defaults] if one == "encoder" else [one])]
 
 
 def _prepare_encode_query(arguments: list[str]) -> list[str]:
-    name = _checkpoint(_read(arguments, ("--encoder",)).encoder)
-    if name is None:
+    name = _read(arguments, ("--encoder",)).encoder
+    if name is None or not is_milco(name):
         return arguments
+    _find(name)
     import pyserini.encode
 
     from milco_pyserini.encode import MilcoQueryEncoder
@@ -150,14 +158,11 @@ class _QueryWeights:
         return {term: impact / self.encoder.scale for term, impact in impacts.items()}
 
 
-def _checkpoint(name: str | None) -> str | None:
-    """name if it is a MILCO checkpoint's, else None. Raises MilcoError, before Pyserini is loaded, if it is missing."""
-    if name is None or not is_milco(name):
-        return None
+def _find(name: str) -> None:
+    """Raise MilcoError if the checkpoint cannot be had, seconds before Pyserini would be loaded to find out."""
     from milco_pyserini.model import find_checkpoint
 
     find_checkpoint(name)
-    return name
 
 
 def _teach_search(open_encoder: Callable[[], "MilcoQueryEncoder"]) -> None:

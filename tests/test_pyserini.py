@@ -252,6 +252,10 @@ def test_what_cannot_be_met_is_one_line_and_exit_code_2(
     in_process: None, room: Path, own: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """An engine that Pyserini cannot read, a class or a writer that do not fit, a checkpoint that is not there."""
+    manifest = json.loads((own / "manifest.json").read_text(encoding="utf-8"))
+    manifest["vectors"]["encoder"] = "./moved"
+    Path("moved.lucene").mkdir()
+    Path("moved.lucene", "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     assert index(["--vectors", "own--corpus", "--engine", "exact", "--output", "own.exact"]) == 0
     source = ["encode", "input", "--corpus", "corpus", "output", "--embeddings", "never"]
     capsys.readouterr()
@@ -260,6 +264,7 @@ def test_what_cannot_be_met_is_one_line_and_exit_code_2(
         ([*source, "encoder", "--encoder", TRAP, "--encoder-class", "splade"], "leave out --encoder-class"),
         ([*source, "--to-faiss", "encoder", "--encoder", TRAP], "leave out --to-faiss"),
         (["search.lucene", "--impact", "--index", "index", "--encoder", "./no/milco"], "no encoder at './no/milco'"),
+        (["search.lucene", "--impact", "--index", "moved.lucene"], "no encoder at './moved'"),
     ):
         assert main(arguments) == 2
         line = capsys.readouterr().err

@@ -66,7 +66,8 @@ class TextTokenizer:
         """Every text as consecutive passages of at most max_length tokens each, <s> and </s> included."""
         room = max_length - _MARKS
         return [
-            [[ids[0], *ids[first : first + room], ids[-1]] for first in range(1, len(ids) - 1, room)] or [ids]
+            [[ids[0], *ids[first : min(first + room, len(ids) - 1)], ids[-1]] for first in range(1, len(ids) - 1, room)]
+            or [ids]
             for ids in self.ids(texts)
         ]
 

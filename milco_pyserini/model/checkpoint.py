@@ -118,7 +118,7 @@ def load_model(directory: Path, variants: dict[str, Any] | None = None) -> Milco
     if missing:
         raise MilcoError(f"checkpoint {directory} lacks {_listed(missing)}")
     if left_over:
-        say(f"checkpoint {directory}: no place for {_listed(left_over)}")
+        say(f"checkpoint {directory}: no place for {_listed(sorted(left_over))}")
     return model.eval()
 
 

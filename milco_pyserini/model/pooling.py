@@ -18,15 +18,17 @@ def pivot_view(projected: Tensor, mask: Tensor, weight: Tensor, bias: Tensor) ->
     """
     if not bool(mask.any(dim=1).all()):
         raise ValueError("a row without an unmasked token has no pivot view: mask at least <s>")
-    # A padded position becomes a copy of the first token, which the maximum already holds.
-    projected = torch.where(mask.unsqueeze(-1), projected, projected[:, :1])
+    # A padded position becomes a copy of the row's first real token, which the maximum already holds.
+    first = mask.int().argmax(dim=1)
+    real = projected[torch.arange(len(projected), device=projected.device), first].unsqueeze(1)
+    projected = torch.where(mask.unsqueeze(-1), projected, real)
     texts, tokens, _ = projected.shape
     pooled = torch.empty(texts, weight.shape[0], dtype=torch.float32, device=projected.device)
     rows = max(1, _BLOCK_LOGITS // (tokens * VOCABULARY_CHUNK))
     for start in range(0, weight.shape[0], VOCABULARY_CHUNK):
         chunk = slice(start, start + VOCABULARY_CHUNK)
-        for first in range(0, texts, rows):
-            block = slice(first, first + rows)
+        for top in range(0, texts, rows):
+            block = slice(top, top + rows)
             pooled[block, chunk] = functional.linear(projected[block], weight[chunk], bias[chunk]).amax(dim=1)
     return pooled.clamp_(min=0).log1p_()
 

@@ -1,0 +1,149 @@
+"""The pivot view: chunked pooling held against its reference, and the tensor that is never built."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from milco_pyserini.model import MilcoConfig, MilcoModel, pooling
+from milco_pyserini.model.modeling import LexEcho
+from milco_pyserini.model.pooling import VOCABULARY_CHUNK, pivot_view, pivot_view_reference
+
+Case = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def case(texts: int, tokens: int, width: int, vocabulary: int, seed: int) -> Case:
+    """Random states, a mask with at least one real token in every row, and a decoder."""
+    generator = torch.Generator().manual_seed(seed)
+    projected = torch.randn(texts, tokens, width, generator=generator)
+    mask = torch.rand(texts, tokens, generator=generator) < 0.7
+    mask[torch.arange(texts), torch.randint(tokens, (texts,), generator=generator)] = True
+    weight = torch.randn(vocabulary, width, generator=generator)
+    return projected, mask, weight, torch.randn(vocabulary, generator=generator)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=st.integers(1, 5),
+    tokens=st.integers(1, 6),
+    width=st.integers(1, 4),
+    chunk=st.integers(1, 9),
+    vocabulary=st.integers(1, 40),
+    block=st.integers(1, 200),
+    seed=st.integers(0, 2**31),
+)
+def test_chunks_and_blocks_change_nothing(
+    texts: int, tokens: int, width: int, chunk: int, vocabulary: int, block: int, seed: int
+) -> None:
+    """Whatever the chunk of the vocabulary and the block of texts, pivot_view equals its reference."""
+    values = case(texts, tokens, width, vocabulary, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pooling, "VOCABULARY_CHUNK", chunk)
+        patch.setattr(pooling, "_BLOCK_LOGITS", block)
+        ours = pivot_view(*values)
+    torch.testing.assert_close(ours, pivot_view_reference(*values), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("vocabulary", [1, VOCABULARY_CHUNK - 1, VOCABULARY_CHUNK, VOCABULARY_CHUNK + 1])
+@pytest.mark.parametrize(("texts", "tokens"), [(1, 1), (3, 2), (5, 400)])
+def test_real_chunk_boundaries_change_nothing(texts: int, tokens: int, vocabulary: int) -> None:
+    """At the chunk that is used, one piece more or less, and several blocks of texts: equal to the reference."""
+    values = case(texts, tokens, 3, vocabulary, seed=texts)
+    torch.testing.assert_close(pivot_view(*values), pivot_view_reference(*values), atol=1e-5, rtol=1e-5)
+
+
+def test_all_logits_are_never_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest block of logits is 4 million numbers, far from [B, S, V_e]."""
+    sizes = []
+
+    def linear(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        logits = functional.linear(states, weight, bias)
+        sizes.append(logits.numel())
+        return logits
+
+    values = case(4, 512, 4, 2 * VOCABULARY_CHUNK, seed=0)
+    wanted = pivot_view_reference(*values)
+    monkeypatch.setattr(pooling, "functional", type("Spy", (), {"linear": staticmethod(linear)}))
+    torch.testing.assert_close(pivot_view(*values), wanted, atol=1e-5, rtol=1e-5)
+    assert sum(sizes) == 4 * 512 * 2 * VOCABULARY_CHUNK
+    assert max(sizes) <= 1 << 22
+
+
+def test_a_row_of_padding_alone_is_refused() -> None:
+    """A text without an unmasked token has no maximum: an error, not zeros that look like a vector."""
+    projected, mask, weight, bias = case(2, 3, 2, 5, seed=1)
+    mask[1] = False
+    with pytest.raises(ValueError, match="without an unmasked token"):
+        pivot_view(projected, mask, weight, bias)
+
+
+def test_gradients_are_the_references() -> None:
+    """Training may go through pivot_view: its gradients are those of the one expression."""
+    projected, mask, weight, bias = case(3, 4, 3, 11, seed=2)
+    gradients = []
+    for pool in (pivot_view, pivot_view_reference):
+        leaves = [tensor.clone().requires_grad_() for tensor in (projected, weight, bias)]
+        pool(leaves[0], mask, leaves[1], leaves[2]).square().sum().backward()
+        gradients.append([leaf.grad for leaf in leaves])
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def small_config(**variants: object) -> MilcoConfig:
+    """A network of a few thousand parameters."""
+    sizes = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    encoder = {"model_type": "xlm-roberta", **sizes, "intermediate_size": 16, "max_position_embeddings": 16}
+    return MilcoConfig(encoder=encoder, english_hidden_size=6, english_vocab_size=11, **variants)
+
+
+@pytest.mark.parametrize("variant", ["linear", "paper"])
+def test_a_new_echo_head_can_learn(variant: str) -> None:
+    """From scratch some tokens echo, and each of the head's own parameters that matters has a gradient."""
+    torch.manual_seed(0)
+    model = MilcoModel(small_config(echo_variant=variant))
+    ids = torch.arange(12).view(2, 6) + 4
+    echo = model(ids, torch.ones_like(ids)).echo
+    assert (echo > 0).any()
+    echo.sum().backward()
+    assert model.echo.weight.grad.abs().sum() > 0
+    assert model.echo.bias.grad.abs().sum() > 0
+
+
+def test_the_echo_variants_are_their_formulas() -> None:
+    """linear: relu(w H + b) x scale. paper: log1p(relu(w Z + b)). Nothing where the mask is 0."""
+    states = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(3))
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    for variant in ("linear", "paper"):
+        head = LexEcho(4, variant)
+        with torch.no_grad():
+            for parameter, value in ((head.weight, 0.5), (head.bias, 0.25), (head.scale, 3.0)):
+                parameter.fill_(value)
+            ours = head(states, mask).numpy()
+        gate = np.maximum(states.numpy().sum(-1) * 0.5 + 0.25, 0)
+        wanted = gate * 3 if variant == "linear" else np.log1p(gate)
+        np.testing.assert_allclose(ours, wanted * mask.numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["linear", "paper"])
+def test_the_echo_is_float32_under_autocast(variant: str) -> None:
+    """Its weights are summed over repeated tokens: bfloat16 is for the matrix products before it."""
+    torch.manual_seed(0)
+    head = LexEcho(64, variant)
+    torch.nn.init.normal_(head.weight)
+    states, mask = torch.randn(2, 5, 64), torch.ones(2, 5, dtype=torch.bool)
+    with torch.inference_mode():
+        exact = head(states, mask)
+        with torch.autocast("cpu", torch.bfloat16):
+            rounded = head(states, mask)
+    assert rounded.dtype == torch.float32
+    assert torch.equal(exact, rounded)
+
+
+def test_the_paper_echo_reads_the_projected_states() -> None:
+    """echo_variant "paper" is one more decoder row: as wide as the connector's output."""
+    assert MilcoModel(small_config(echo_variant="paper")).echo.weight.shape == (1, 6)
+    assert MilcoModel(small_config(echo_variant="linear")).echo.weight.shape == (1, 8)
+    assert MilcoModel(small_config(echo=False)).echo is None

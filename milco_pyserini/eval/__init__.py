@@ -9,6 +9,7 @@ print(render(table(compare({"milco": {"miracl-ar-dev": evaluation}})), "markdown
 from importlib import import_module
 from typing import Any
 
+# No function has its module's name: a module, once loaded, would stand in its place.
 _LAZY = {
     "Comparison": "milco_pyserini.eval.comparison",
     "Evaluation": "milco_pyserini.eval.evaluation",
@@ -17,7 +18,7 @@ _LAZY = {
     "evaluate": "milco_pyserini.eval.evaluation",
     "read_run": "milco_pyserini.eval.runs",
     "render": "milco_pyserini.eval.formats",
-    "report": "milco_pyserini.eval.report",
+    "report": "milco_pyserini.eval.json_report",
     "table": "milco_pyserini.eval.tables",
 }
 

@@ -96,7 +96,7 @@ def _systems(options: EvalOptions) -> dict[str, tuple[Path, ...]]:
         )
     groups = [runs[start : start + size] for start in range(0, len(runs), size)]
     if options.names and len(options.names) != len(groups):
-        raise MilcoError(f"{len(options.names)} names for {len(groups)} systems: give --names one for each")
+        raise MilcoError(f"--names has {len(options.names)} names, the number of systems is {len(groups)}")
     firsts = [str(group[0]) for group in groups]
     names = options.names or _short(firsts, _stem if size == 1 else lambda path: Path(path).absolute().parent.name)
     _refuse_repeated("the system", names)
@@ -146,7 +146,7 @@ def _account(evaluation: "Evaluation") -> str:
 
 def _write(options: EvalOptions, comparison: "Comparison") -> None:
     from milco_pyserini.eval.formats import render
-    from milco_pyserini.eval.report import report
+    from milco_pyserini.eval.json_report import report
     from milco_pyserini.eval.tables import table
 
     if options.format == "json":

@@ -64,7 +64,7 @@ def evaluate(
     reads them. Raises MilcoError if none of the run's queries is judged or a measure is not offered.
     """
     wanted = parse_measures(measures)
-    judged = {query: dict(grades) for query, grades in qrels.items() if grades}
+    judged = {query: _with_a_grade_from_zero(grades) for query, grades in qrels.items() if grades}
     answered = {query: scores for query, scores in run.items() if scores}
     rankings = {query: ranking(answered[query]) for query in answered.keys() & judged.keys()}
     if not rankings:
@@ -85,6 +85,12 @@ def ranking(scores: Mapping[str, float]) -> list[str]:
 
     single = np.fromiter(scores.values(), np.float32, len(scores)).tolist()
     return [document for _, document in sorted(zip(single, scores, strict=True), reverse=True)]
+
+
+def _with_a_grade_from_zero(grades: Mapping[str, int]) -> dict[str, int]:
+    # pytrec_eval never returns from nDCG, and trec_eval refuses Bpref, where all grades of a query are below
+    # zero. A document that no run can hold, judged not relevant, helps both: the figures are 0, as they must be.
+    return {**grades, "": 0} if max(grades.values()) < 0 else dict(grades)
 
 
 def _calculate(

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 
+from milco_pyserini.errors import unknown_name
 from milco_pyserini.eval.tables import MARK, Figure, Table
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|#~])")
@@ -25,7 +26,12 @@ _LATEX = {
 
 
 def render(table: Table, form: str = "text") -> str:
-    """Write a table as "text", "markdown", "csv" or "latex"; it ends with a line end."""
+    """Write a table as "text", "markdown", "csv" or "latex"; it ends with a line end.
+
+    Raises MilcoError for another name.
+    """
+    if form not in FORMATS:
+        raise unknown_name("format", form, FORMATS)
     return FORMATS[form](table)
 
 

@@ -65,8 +65,8 @@ _SPELLINGS = {name.lower(): name for name in KINDS} | _ALIASES
 
 MAXIMUM_RANK = 1_000_000
 
-_FORM = re.compile(r"([A-Za-z]+(?:_[A-Za-z]+)*)(?:\((.*)\))?(?:[@._]([\d.,]+))?")
-_PARAMETER = re.compile(r"\s*(\w+)\s*=\s*(\d+|True|False)\s*")
+_FORM = re.compile(r"([A-Za-z]+(?:_[A-Za-z]+)*)(?:\((.*)\))?(?:[@._]([0-9.,]+))?")
+_PARAMETER = re.compile(r"\s*(\w+)\s*=\s*([1-9][0-9]{0,5}|True|False)\s*")
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,9 @@ def _cutoffs(text: str, kind: str, behind: str | None) -> list[int | float | Non
 def _cutoff(text: str, kind: str, part: str) -> int | float:
     if KINDS[kind].cutoff is Cutoff.RECALL:
         # trec_eval computes any level but names it with two digits, so that .125 would be shown as .12.
-        if re.fullmatch(r"0?\.\d\d?0*|1(\.0*)?|0(\.0*)?", part):
+        if re.fullmatch(r"0?\.[0-9][0-9]?0*|1(\.0*)?|0(\.0*)?", part):
             return float(part)
         raise MilcoError(f"measure {text!r}: {kind} takes a recall level from 0 to 1 in hundredths, not {part!r}")
-    if part.isdecimal() and 1 <= int(part) <= MAXIMUM_RANK:
+    if re.fullmatch(r"[1-9][0-9]{0,6}", part) and int(part) <= MAXIMUM_RANK:
         return int(part)
     raise MilcoError(f"measure {text!r}: a cutoff is a rank from 1 to {MAXIMUM_RANK:,}, not {part!r}")

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from milco_pyserini import __version__
 from milco_pyserini.errors import unknown_name
-from milco_pyserini.options import BAD_INPUT
+from milco_pyserini.options import fail
 
 VERBS = {
     "encode": ("milco_pyserini.encode.__main__", "a corpus, topics or one text to sparse term vectors"),
@@ -30,8 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     verb, rest = arguments[0], arguments[1:]
     if verb not in VERBS:
-        sys.stderr.write(f"milco: error: {unknown_name('verb', verb, VERBS)}\n")
-        return BAD_INPUT
+        return fail("milco", str(unknown_name("verb", verb, VERBS)))
     return import_module(VERBS[verb][0]).main(rest)
 
 

@@ -78,7 +78,7 @@ def run_command(
         command(parse(options_class, sys.argv[1:] if argv is None else argv, prog))
         sys.stdout.flush()
     except MilcoError as error:
-        return _fail(prog, str(error))
+        return fail(prog, str(error))
     except BrokenPipeError:
         # The reader of our output (head, less) has had enough: that is its right, not an error. What is left in
         # the buffer goes to nowhere, or the interpreter would complain when it ends.
@@ -86,14 +86,15 @@ def run_command(
         return 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return _fail(prog, f"{where}{error.strerror or error}")
+        return fail(prog, f"{where}{error.strerror or error}")
     except KeyboardInterrupt:
         sys.stderr.write(f"\n{prog}: interrupted; what is whole stays, the same command goes on from there\n")
         return INTERRUPTED
     return 0
 
 
-def _fail(prog: str, message: str) -> int:
+def fail(prog: str, message: str) -> int:
+    """Say on stderr, in one line, why a command ends; returns its exit code, 2."""
     line = " ".join(message.split())
     sys.stderr.write(f"{prog}: error: {line}\n")
     return BAD_INPUT

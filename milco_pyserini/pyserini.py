@@ -21,7 +21,7 @@ from milco_pyserini.console import say
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.files import read_json
-from milco_pyserini.options import BAD_INPUT
+from milco_pyserini.options import fail
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.contract import MilcoQueryEncoder
@@ -250,8 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(arguments[0], arguments[1:])
     except MilcoError as error:
-        sys.stderr.write(f"{PROG}: error: {' '.join(str(error).split())}\n")
-        return BAD_INPUT
+        return fail(PROG, str(error))
     return 0
 
 

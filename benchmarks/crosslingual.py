@@ -1,0 +1,144 @@
+"""Does a sentence find its English counterpart among all the English sentences of its file?
+
+python benchmarks/crosslingual.py --data flores --encoder mini --views pivot source both
+
+--data is a directory of LANG-en.tsv files: id, sentence, English. Every sentence is a query, every distinct English
+sentence a document, both encoded as documents, so that none is cut at the query length. A rank is 1 + the documents
+that score higher + half of those that score the same; a counterpart that shares no term with its sentence is not
+found. terms: those of a sentence's vector.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milco_pyserini.console import Progress
+from milco_pyserini.corpora.lines import numbered_lines
+from milco_pyserini.defaults import MINI
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.eval import Evaluation, compare, render, report, table
+from milco_pyserini.options import option, run_command
+from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
+
+if TYPE_CHECKING:
+    from milco_pyserini.encode import MilcoEncoder
+
+ENDING = "-en.tsv"
+VIEWS = {"pivot": (PIVOT,), "source": (SOURCE,), "both": (PIVOT, SOURCE)}
+FORMATS = ("text", "markdown", "latex", "csv", "json")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Find the English counterpart of each sentence: R@1, R@10 and RR per language, and their means."""
+
+    data: Path = option(help="directory of LANG-en.tsv files: id, sentence, English")
+    encoder: str = option(MINI, help="checkpoint: hub name, directory, or mini (embedded)")
+    views: tuple[str, ...] = option((), choices=tuple(VIEWS), help="columns (default: all views together)")
+    languages: tuple[str, ...] = option((), help="only these, such as ar ja (default: every file)")
+    device: str = option("auto", help="auto, cpu, cuda or cuda:N")
+    dtype: str = option("auto", help="auto, float32 or bfloat16")
+    format: str = option("text", choices=FORMATS, help="of the table")
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Sentences, the distinct English ones, and which of these is each sentence's counterpart."""
+
+    ids: list[str]
+    sentences: list[str]
+    english: tuple[str, ...]
+    targets: NDArray[np.int64]
+
+
+def command(options: Options) -> None:
+    """Encode, rank, print. Raises MilcoError if the data or the encoder cannot be read."""
+    from milco_pyserini.encode import MilcoEncoder
+
+    files = find_files(options.data, options.languages)
+    pairs = {language: read_pairs(path) for language, path in files.items()}
+    encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
+    views = options.views or ("both" if SOURCE in encoder.views else "pivot",)
+    results = evaluate_all(encoder, pairs, views)
+    comparison = compare({options.encoder: results}, test="none")
+    if options.format == "json":
+        sys.stdout.write(report(comparison))
+    else:
+        note = f"encoder {options.encoder}; {', '.join(views)}; {sum(len(p.ids) for p in pairs.values()):,} sentences"
+        sys.stdout.write(render(replace(table(comparison), notes=(note,)), options.format))
+
+
+def find_files(directory: Path, languages: Sequence[str] = ()) -> dict[str, Path]:
+    """Language -> file. Raises MilcoError if there is none, or not one of a language that was named."""
+    found = {path.name.removesuffix(ENDING): path for path in sorted(directory.glob(f"*{ENDING}"))}
+    if missing := [language for language in languages if language not in found]:
+        raise MilcoError(f"{directory} has no {missing[0]}{ENDING}: it has {', '.join(found) or 'no such file'}")
+    if not found:
+        raise MilcoError(f"{directory} holds no LANG{ENDING} file (id, sentence, English)")
+    return {language: found[language] for language in languages or found}
+
+
+def read_pairs(path: Path) -> Pairs:
+    """One file's pairs. Raises MilcoError, with file and line, if a line has not three columns."""
+    rows = []
+    for number, line in numbered_lines(path):
+        cells = line.decode("utf-8").split("\t")
+        if len(cells) != 3:
+            raise MilcoError(f"{path}:{number}: {len(cells)} columns, where id, sentence and English are needed")
+        rows.append(cells)
+    ids, sentences, english = map(list, zip(*rows, strict=True))
+    distinct = {text: number for number, text in enumerate(dict.fromkeys(english))}
+    return Pairs(ids, sentences, tuple(distinct), np.asarray([distinct[text] for text in english]))
+
+
+def evaluate_all(encoder: "MilcoEncoder", pairs: dict[str, Pairs], views: Sequence[str]) -> dict[str, Evaluation]:
+    """Language -> figures. English is encoded once where languages share it, as FLORES does."""
+    encoder.check(encoder.model.config.passage_max_length, [part for view in views for part in VIEWS[view]])
+    encoded: dict[tuple[str, ...], SparseBatch] = {}
+    progress = Progress("sentences", sum(len(one.ids) for one in pairs.values()))
+    results = {}
+    for language, one in pairs.items():
+        if one.english not in encoded:
+            encoded[one.english] = encoder.encode_document(one.english)
+        sentences = encoder.encode_document(one.sentences)
+        per_query: dict[str, dict[str, float]] = {}
+        for view in views:
+            behind = f" {view}" if len(views) > 1 else ""
+            for name, values in figures(sentences, encoded[one.english], one.targets, VIEWS[view]).items():
+                per_query[name + behind] = dict(zip(one.ids, values.tolist(), strict=True))
+        means = {name: sum(values.values()) / len(values) for name, values in per_query.items()}
+        results[language] = Evaluation(means, per_query)
+        progress.add(len(one.ids))
+    progress.close("evaluated")
+    return results
+
+
+def figures(
+    sentences: SparseBatch, english: SparseBatch, targets: NDArray[np.int64], views: Sequence[str]
+) -> dict[str, NDArray[np.float64]]:
+    """Measure -> value of every sentence."""
+    queries = sentences.view(*views)
+    scores = queries.dot(english)
+    own = scores[np.arange(len(scores)), targets][:, None]
+    ranks = 1 + (scores > own).sum(1) + ((scores == own).sum(1) - 1) / 2
+    ranks[own[:, 0] == 0] = np.inf
+    return {
+        "R@1": (ranks <= 1).astype(float),
+        "R@10": (ranks <= 10).astype(float),
+        "RR": 1 / ranks,
+        "terms": queries.lengths().astype(float),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    return run_command("benchmarks/crosslingual.py", Options, command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

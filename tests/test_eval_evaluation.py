@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.evaluation import evaluate, ranking
 from milco_pyserini.eval.runs import read_run
+from milco_pyserini.search.run_file import printed_scores
 
 # The same measure in our spelling and in trec_eval's.
 PAIRS = {
@@ -137,13 +138,13 @@ def test_a_query_listed_in_another_order_is_counted() -> None:
     assert evaluate({"1": {"a": 5.0, "b": 5.0}, "2": {"a": 5.0, "b": 4.0}}, qrels).reordered == 1
 
 
-def test_falling_scores_of_neighbouring_floats_keep_their_rank() -> None:
-    """What a run writer has to do for ties: step down by one float32 at least, and write all of it."""
-    score, scores = np.float32(35000), {}
-    for document in sorted(DOCUMENTS):
-        scores[document] = float(str(score))
-        score = np.nextafter(score, np.float32(-np.inf))
-    assert ranking(scores) == sorted(DOCUMENTS)
+@settings(deadline=None)
+@given(scores=st.lists(st.sampled_from([*SCORES, 1e-45, 3.5e5]) | st.floats(-1e6, 1e6), min_size=1, max_size=12))
+def test_a_run_that_search_wrote_is_evaluated_in_the_order_of_its_ranks(scores: list[float]) -> None:
+    """Ties are broken by docid from low to high there; the printed scores say so to trec_eval."""
+    printed = printed_scores(np.array(sorted(scores, reverse=True)))
+    documents = sorted(DOCUMENTS)[: len(scores)]
+    assert ranking(dict(zip(documents, map(float, printed), strict=True))) == documents
 
 
 def test_evaluating_changes_neither_run_nor_judgements() -> None:

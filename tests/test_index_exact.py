@@ -1,0 +1,110 @@
+"""Promises of the exact engine, held against its own definition in scipy."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, write_plain, write_store
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import build_index, find_engine, open_index
+from milco_pyserini.index.strings import StringTable, write_strings
+from milco_pyserini.sparse import open_store
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """An exact index of 400 made-up documents in Parquet, whose weights are floats."""
+    root = tmp_path_factory.mktemp("exact")
+    ids, batch = synthetic_batch(400)
+    store = open_store(write_store(root / "vectors", ids, batch, parquet=True))
+    index = build_index(store, find_engine("exact"), root / "index")
+    return SimpleNamespace(root=root, ids=ids, batch=batch, index=index, searcher=index.searcher())
+
+
+@pytest.mark.parametrize("k", [1, 7, 50, 1000])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_kernel_equals_the_definition(built: SimpleNamespace, k: int, threads: int) -> None:
+    """Same documents, same scores, ties by docid, as sorting all scores gives."""
+    queries = synthetic_queries(50)
+    for query, hits in zip(queries, built.searcher.search(queries, k, threads), strict=True):
+        expected = built.searcher.search_by_definition(query, k)
+        assert hits.docids == expected.docids
+        assert np.array_equal(hits.scores, expected.scores)
+
+
+def test_scores_are_the_dot_products_of_the_stored_vectors(built: SimpleNamespace) -> None:
+    """Every document's score is its vector's product with the query's, to float64."""
+    terms = vocabulary().terms.tolist()
+    query = synthetic_queries(1)[0]
+    dense = np.zeros(len(terms))
+    for term, weight in query.items():
+        dense[terms.index(term)] = np.float32(weight)
+    hits = built.searcher.search([query], 1000)[0]
+    scores = {
+        name: float(dense[columns] @ weights.astype(np.float64))
+        for name, (columns, weights) in zip(built.ids, built.batch.rows(), strict=True)
+    }
+    assert dict(zip(hits.docids, hits.scores.tolist(), strict=True)) == pytest.approx(
+        {name: score for name, score in scores.items() if score > 0}
+    )
+
+
+def test_ties_stand_by_docid(built: SimpleNamespace) -> None:
+    """Among equal scores docids ascend, and a smaller k is the head of a larger one."""
+    for query in synthetic_queries(20):
+        full = built.searcher.search([query], 1000)[0]
+        ranked = [(-score, docid) for score, docid in zip(full.scores.tolist(), full.docids, strict=True)]
+        assert ranked == sorted(ranked)
+        assert built.searcher.search([query], 10)[0].docids == full.docids[:10]
+
+
+def test_the_order_of_documents_changes_nothing(built: SimpleNamespace, tmp_path: Path) -> None:
+    """The same documents in reverse give the same files."""
+    reverse = np.arange(len(built.ids))[::-1]
+    store = open_store(write_store(tmp_path / "v", built.ids[::-1], built.batch.take(reverse), part=37, parquet=True))
+    index = build_index(store, find_engine("exact"), tmp_path / "index")
+    for path in built.index.path.iterdir():
+        if path.name != "manifest.json":
+            assert (index.path / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_empty_queries_and_unknown_terms_find_nothing(built: SimpleNamespace) -> None:
+    """No terms, or none that a document has: no hits, and no error."""
+    for hits in built.searcher.search([{}, {"never": 1.0}], 10):
+        assert (hits.docids, len(hits.scores)) == ([], 0)
+
+
+def test_empty_documents_are_left_out_and_counted(built: SimpleNamespace) -> None:
+    """The manifest says how many documents the index has and how many had no terms."""
+    empty = int((built.batch.lengths() == 0).sum())
+    assert empty > 0
+    assert built.index.manifest["documents"] == len(built.ids) - empty
+    assert built.index.manifest["empty_documents"] == empty
+
+
+def test_plain_vectors_are_searched_by_their_own_terms(tmp_path: Path) -> None:
+    """Vectors of others need no vocabulary of ours."""
+    path = write_plain(tmp_path / "v.jsonl", {"b": {"cat": 2, "dog": 1}, "a": {"cat": 2}, "c": {"dog": 3}})
+    index = build_index(open_store(path, plain=True), find_engine("exact"), tmp_path / "index")
+    hits = index.searcher().search([{"cat": 1.0}, {"dog": 2.0, "cat": 0.5}], 10)
+    assert [one.docids for one in hits] == [["a", "b"], ["c", "b", "a"]]
+    assert hits[1].scores.tolist() == [6.0, 3.0, 1.0]
+
+
+def test_a_damaged_index_is_refused(built: SimpleNamespace, tmp_path: Path) -> None:
+    """An index whose files are gone is an error that names it."""
+    (tmp_path / "manifest.json").write_bytes((built.index.path / "manifest.json").read_bytes())
+    with pytest.raises(MilcoError, match=r"damaged.*build it again"):
+        open_index(tmp_path).searcher()
+
+
+@pytest.mark.parametrize("strings", [[], [""], ["", "é", "", "😀\x00\n"]])
+def test_a_string_table_gives_back_every_string(tmp_path: Path, strings: list[str]) -> None:
+    """Empty strings, NUL and line ends included."""
+    write_strings(tmp_path, "names", strings)
+    table = StringTable(tmp_path, "names")
+    assert list(table) == strings
+    assert len(table) == len(strings)
+    assert table.take(np.arange(len(strings))[::-1]) == strings[::-1]

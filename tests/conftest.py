@@ -1,7 +1,15 @@
-"""What every test shares: no test reaches the hub."""
+"""What every test shares: no test reaches the hub, and no test fails because the machine is busy."""
 
+import importlib.util
 import os
 
 # Before any test imports huggingface_hub, which reads it once.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# The golden tests run where hypothesis is not installed.
+if importlib.util.find_spec("hypothesis"):
+    from hypothesis import settings
+
+    settings.register_profile("patient", deadline=None)
+    settings.load_profile("patient")

@@ -37,7 +37,7 @@ def variant(**fields: object) -> MilcoEncoder:
     return MilcoEncoder.from_pretrained(CHECKPOINT, "cpu", "float32", **fields)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     chosen=st.lists(st.integers(0, len(TEXTS) - 1), max_size=12), size=st.integers(1, 5), budget=st.integers(1, 2000)
 )
@@ -52,7 +52,7 @@ def test_company_never_changes_a_vector(
     np.testing.assert_allclose(dense(batch), alone[chosen], atol=2e-5, rtol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=st.lists(st.lists(st.integers(4, 570), min_size=1, max_size=40), min_size=1, max_size=6))
 def test_padding_never_changes_a_vector(milco: MilcoEncoder, rows: list[list[int]]) -> None:
     """Rows of random ids padded together equal the rows encoded one by one, within 1e-5."""

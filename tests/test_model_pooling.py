@@ -25,7 +25,7 @@ def case(texts: int, tokens: int, width: int, vocabulary: int, seed: int) -> Cas
     return projected, mask, weight, torch.randn(vocabulary, generator=generator)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     texts=st.integers(1, 5),
     tokens=st.integers(1, 6),

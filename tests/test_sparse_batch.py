@@ -1,0 +1,229 @@
+"""Operations on compressed rows, held against the same on dictionaries."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch, Vocabulary
+from milco_pyserini.sparse.pruning import Pruning
+from milco_pyserini.sparse.quantization import SCALE, quantize, quantize_vector
+
+ENGLISH, ALL = 7, 12
+VOCABULARY = Vocabulary([f"w{number}" for number in range(ENGLISH)], [f"s{number}" for number in range(ALL - ENGLISH)])
+TERMS = VOCABULARY.terms.tolist()
+# Few values, so that ties are common; all of them exact in float32.
+WEIGHTS = st.one_of(st.sampled_from([0.125, 0.5, 1.0, 2.0, 40.0]), st.floats(2**-10, 50, width=32))
+VECTORS = st.lists(st.dictionaries(st.sampled_from(TERMS), WEIGHTS, max_size=ALL), max_size=7)
+Vector = dict[str, float]
+
+
+def batch_of(vectors: list[Vector]) -> SparseBatch:
+    """The batch of some dictionaries."""
+    return SparseBatch.from_dicts(vectors, VOCABULARY)
+
+
+def assert_well_formed(batch: SparseBatch) -> None:
+    """Assert what SparseBatch promises of its arrays."""
+    assert (batch.indptr.dtype, batch.columns.dtype, batch.weights.dtype) == (np.int64, np.int32, np.float32)
+    assert batch.indptr[0] == 0
+    assert batch.indptr[-1] == len(batch.columns) == len(batch.weights)
+    for columns, weights in batch.rows():
+        assert (np.diff(columns) > 0).all()
+        assert (weights > 0).all()
+
+
+@given(VECTORS)
+def test_dictionaries_round_trip(vectors: list[Vector]) -> None:
+    """from_dicts and to_dicts are each other's inverse, in column order."""
+    batch = batch_of(vectors)
+    assert_well_formed(batch)
+    assert batch.to_dicts(VOCABULARY) == vectors
+    assert batch.lengths().tolist() == [len(vector) for vector in vectors]
+    assert batch.row_numbers().tolist() == [row for row, vector in enumerate(vectors) for _ in vector]
+    for number, (columns, weights) in enumerate(batch.rows()):
+        np.testing.assert_array_equal(batch.row(number)[0], columns)
+        np.testing.assert_array_equal(batch.row(number)[1], weights)
+
+
+def test_a_term_of_no_column_is_an_error() -> None:
+    """from_dicts never drops a term silently."""
+    with pytest.raises(KeyError, match="nowhere"):
+        batch_of([{"nowhere": 1.0}])
+
+
+@given(VECTORS, st.data())
+def test_take_is_a_choice_of_rows(vectors: list[Vector], data: st.DataObject) -> None:
+    """Any rows in any order, repeated or none."""
+    order = data.draw(st.lists(st.integers(0, len(vectors) - 1), max_size=9)) if vectors else []
+    taken = batch_of(vectors).take(order)
+    assert_well_formed(taken)
+    assert taken.to_dicts(VOCABULARY) == [vectors[number] for number in order]
+
+
+@given(VECTORS, st.integers(0, 7))
+def test_concatenate_is_the_inverse_of_a_cut(vectors: list[Vector], cut: int) -> None:
+    """Parts one after the other are the whole, empty parts too."""
+    joined = SparseBatch.concatenate([batch_of(vectors[:cut]), batch_of([]), batch_of(vectors[cut:])], ENGLISH)
+    assert_well_formed(joined)
+    assert joined.to_dicts(VOCABULARY) == vectors
+    assert len(SparseBatch.concatenate([], ENGLISH)) == 0
+
+
+@given(VECTORS)
+def test_views_split_the_terms(vectors: list[Vector]) -> None:
+    """The pivot view is the English terms, the source view the others; both are the whole, none is nothing."""
+    batch = batch_of(vectors)
+    english = set(TERMS[:ENGLISH])
+    for views, kept in (
+        ((PIVOT,), english),
+        ((SOURCE,), set(TERMS) - english),
+        ((SOURCE, PIVOT), set(TERMS)),
+        ((), set()),
+    ):
+        part = batch.view(*views)
+        assert_well_formed(part)
+        assert part.to_dicts(VOCABULARY) == [{t: w for t, w in vector.items() if t in kept} for vector in vectors]
+    with pytest.raises(MilcoError, match="unknown view 'pivots': did you mean 'pivot'"):
+        batch.view("pivots")
+
+
+@given(VECTORS, VECTORS)
+def test_dot_is_the_sum_over_shared_terms(first: list[Vector], second: list[Vector]) -> None:
+    """Every pair's sum of products, as float32."""
+    scores = batch_of(first).dot(batch_of(second))
+    wanted = [[sum(a[term] * b[term] for term in a.keys() & b.keys()) for b in second] for a in first]
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, np.array(wanted).reshape(len(first), len(second)), rtol=1e-5)
+
+
+def ranked(vector: Vector) -> list[str]:
+    """Terms by falling weight, ties by column: the order in which pruning keeps them."""
+    return sorted(vector, key=lambda term: (-vector[term], TERMS.index(term)))
+
+
+def pruned(vector: Vector, method: str, value: float) -> Vector:
+    """One vector pruned, the readable way."""
+    order = ranked(vector)
+    if method == "threshold":
+        kept = [term for term in order if vector[term] >= np.float32(value)]
+    elif method == "top-k":
+        kept = order[: int(value)]
+    elif method == "percentile":
+        kept = order[: len(order) - int(len(order) * value / 100)]
+    else:
+        kept, units = list(order), {term: round(vector[term] * 2**24) for term in order}
+        total = sum(units.values())
+        # The weakest term goes for as long as all that went holds no more than the share.
+        while kept and sum(units[term] for term in order[len(kept) - 1 :]) <= total * (value / 100) * (1 + 1e-12):
+            kept.pop()
+    return {term: vector[term] for term in kept}
+
+
+@settings(max_examples=200)
+@given(
+    VECTORS,
+    st.one_of(
+        st.tuples(st.just("top-k"), st.integers(1, 13)),
+        st.tuples(st.just("percentile"), st.integers(0, 99)),
+        st.tuples(st.just("mass"), st.integers(0, 99)),
+        st.tuples(st.just("threshold"), st.sampled_from([0, 0.125, 0.3, 1, 41])),
+    ),
+)
+def test_pruning_is_its_reference(vectors: list[Vector], rule: tuple[str, float]) -> None:
+    """Each method equals the readable one on every vector, ties included."""
+    ours = Pruning(*rule)(batch_of(vectors))
+    assert_well_formed(ours)
+    assert ours.to_dicts(VOCABULARY) == [pruned(vector, *rule) for vector in vectors]
+
+
+@given(VECTORS, st.sampled_from(["percentile", "mass"]), st.floats(0, 99.999))
+def test_a_share_never_empties_a_vector(vectors: list[Vector], method: str, share: float) -> None:
+    """percentile and mass leave the strongest term of every vector that had one."""
+    for before, after in zip(vectors, Pruning(method, share)(batch_of(vectors)).to_dicts(VOCABULARY), strict=True):
+        assert set(ranked(before)[:1]) <= set(after)
+
+
+@given(VECTORS, st.sampled_from(["top-k:3", "percentile:50", "mass:25", "mass:50", "threshold:1"]))
+def test_company_never_changes_pruning(vectors: list[Vector], rule: str) -> None:
+    """A vector pruned among others is the vector pruned alone."""
+    together = Pruning.parse(rule)(batch_of(vectors)).to_dicts(VOCABULARY)
+    assert together == [Pruning.parse(rule)(batch_of([vector])).to_dicts(VOCABULARY)[0] for vector in vectors]
+
+
+def test_mass_ties_hold_behind_many_vectors() -> None:
+    """Ten equal terms lose exactly half at mass:50, wherever in a batch they stand."""
+    wide = Vocabulary([f"w{number}" for number in range(700)], [])
+    generator = np.random.default_rng(0)
+    crowd = [dict(zip(wide.terms.tolist(), generator.random(700).tolist(), strict=True)) for _ in range(200)]
+    equal = dict.fromkeys(wide.terms[:10].tolist(), 0.1)
+    kept = Pruning("mass", 50)(SparseBatch.from_dicts([*crowd, equal], wide)).to_dicts(wide)[-1]
+    assert list(kept) == wide.terms[:5].tolist()
+
+
+# The paper's pruning table: p, and the terms that are left of about 572 in the mean of all documents.
+@pytest.mark.parametrize(
+    ("percent", "paper"),
+    [(50, 285.6), (70, 172.2), (80, 115.1), (85, 86.4), (90, 57.9), (95, 29.2), (97, 17.7), (99, 6.5)],
+)
+def test_percentile_is_the_papers_arithmetic(percent: int, paper: float) -> None:
+    """Of 572 terms, percentile leaves the paper's number of terms, within one."""
+    wide = Vocabulary([f"w{number}" for number in range(572)], [])
+    vector = dict(zip(wide.terms.tolist(), np.linspace(1, 2, 572).tolist(), strict=True))
+    left = len(Pruning("percentile", percent)(SparseBatch.from_dicts([vector], wide)).columns)
+    assert left == pytest.approx(paper, abs=1)
+    assert percent != 50 or left == 286
+
+
+@pytest.mark.parametrize("text", ["top-k:100", "top-k:1234567", "percentile:12.5", "mass:30", "threshold:0.015625"])
+def test_a_rule_is_spelled_as_it_is_read(text: str) -> None:
+    """parse and str are each other's inverse, so that a manifest says what was done."""
+    assert str(Pruning.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("topk:100", r"unknown pruning 'topk:100': did you mean 'top-k'\?"),
+        ("mass", "mass takes a number, as in mass:30"),
+        ("top-k:many", "top-k takes a number, as in top-k:100"),
+        ("top-k:nan", "top-k takes a number"),
+        ("top-k:inf", "top-k takes a number"),
+        ("top-k:0", "a whole number of terms, at least 1"),
+        ("top-k:1.5", "a whole number of terms, at least 1"),
+        ("percentile:100", "a percentage from 0 to below 100"),
+        ("mass:-1", "a percentage from 0 to below 100"),
+        ("threshold:-0.1", "a weight of at least 0"),
+        ("threshold:nan", "threshold takes a number"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused(text: str, reason: str) -> None:
+    """An unknown method, or a value out of its range, is named with what is valid."""
+    with pytest.raises(MilcoError, match=reason):
+        Pruning.parse(text)
+
+
+@given(VECTORS, st.sampled_from([1.0, 10.0, SCALE, 1000.0]))
+def test_queries_and_documents_are_quantised_alike(vectors: list[Vector], scale: float) -> None:
+    """round(weight x scale) by one rule on both sides; zero is left out, nothing is clipped."""
+    kept, impacts = quantize(batch_of(vectors), scale)
+    assert_well_formed(kept)
+    terms = VOCABULARY.terms
+    ours = [
+        dict(zip(terms[kept.columns[a:b]].tolist(), impacts[a:b].tolist(), strict=True))
+        for a, b in zip(kept.indptr[:-1], kept.indptr[1:], strict=True)
+    ]
+    assert ours == [quantize_vector(vector, scale) for vector in vectors]
+    for vector, whole in zip(vectors, ours, strict=True):
+        for term, weight in vector.items():
+            assert whole.get(term, 0) == pytest.approx(weight * scale, abs=0.5 + 1e-5 * weight * scale)
+        assert all(type(impact) is int and impact >= 1 for impact in whole.values())
+
+
+def test_a_half_goes_to_the_even_number() -> None:
+    """0.5 -> 0 (left out), 1.5 -> 2, 2.5 -> 2, 40.96 x 100 unclipped: as numpy rounds, on both sides."""
+    vector = {"w0": 0.5, "w1": 1.5, "w2": 2.5, "w3": 0.4}
+    assert quantize_vector(vector, 1) == {"w1": 2, "w2": 2}
+    assert quantize(batch_of([vector]), 1)[1].tolist() == [2, 2]
+    assert quantize_vector({"w0": 40.96}, SCALE) == {"w0": 4096}

@@ -1,0 +1,150 @@
+"""One spelling of a term for Java and for us: nothing is lost, nothing collides, for any string."""
+
+import itertools
+import sys
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.sparse import DELIMITER, Vocabulary, escape, unescape
+from milco_pyserini.sparse.terms import ESCAPE, MAX_UNITS
+
+# Character.isWhitespace of Java 21: its separators but the three no-break spaces, and nine control characters.
+SEPARATORS = {0x1680, *range(0x2000, 0x2007), *range(0x2008, 0x200B), 0x2028, 0x2029, 0x205F, 0x3000}
+JAVA_SPACE = SEPARATORS | {*range(0x09, 0x0E), *range(0x1C, 0x21)}
+# Every kind of character that there is, lone surrogates and private use included, and those that matter here often.
+ANY = st.text(st.one_of(st.characters(), st.sampled_from([*map(chr, sorted(JAVA_SPACE)), DELIMITER, ESCAPE, "#", "0"])))
+LONG = st.builds(lambda text, times: text * times, ANY, st.integers(1, 300))
+
+
+def units(term: str) -> int:
+    """Length in UTF-16 units, as Java counts."""
+    return len(term.encode("utf-16-le")) // 2
+
+
+def assert_java_keeps(term: str) -> None:
+    """Assert that Lucene sees one token, whole, and that our delimiter is free."""
+    assert term
+    assert not any(ord(character) in JAVA_SPACE for character in term)
+    assert DELIMITER not in term
+    assert units(term) <= MAX_UNITS
+    term.encode("utf-8")
+
+
+@settings(max_examples=500)
+@given(ANY)
+@example("")
+@example(ESCAPE)
+@example(f"{ESCAPE}00e001")
+@example(f"{ESCAPE}#")
+@example("\ud83d\ude82")
+def test_a_term_leads_back_to_its_text(text: str) -> None:
+    """unescape(escape(text)) is the text, for every text that is not too long."""
+    term = escape(text)
+    assert_java_keeps(term)
+    if f"{ESCAPE}#" not in term:
+        assert unescape(term) == text
+
+
+def test_every_code_point_is_kept() -> None:
+    """Each of the 1,114,112 code points, surrogates included, survives alone between two letters."""
+    changed = set()
+    for point in range(sys.maxunicode + 1):
+        text = f"a{chr(point)}z"
+        term = escape(text)
+        if term != text:
+            changed.add(point)
+            assert unescape(term) == text
+            assert_java_keeps(term)
+    assert changed == JAVA_SPACE | {ord(DELIMITER), ord(ESCAPE)} | set(range(0xD800, 0xE000))
+
+
+@settings(max_examples=300)
+@given(LONG, LONG)
+def test_two_texts_are_two_terms(first: str, second: str) -> None:
+    """No two texts share a term, however long they are."""
+    assume(first != second)
+    assert escape(first) != escape(second)
+
+
+@settings(max_examples=300)
+@given(LONG)
+def test_a_long_text_is_still_one_term(text: str) -> None:
+    """Whatever the length, Lucene keeps the term whole; one that was hashed says so when it is unescaped."""
+    term = escape(text)
+    assert_java_keeps(term)
+    if f"{ESCAPE}#" in term:
+        with pytest.raises(MilcoError, match="the hash of a longer text"):
+            unescape(term)
+    else:
+        assert unescape(term) == text
+
+
+@pytest.mark.parametrize("character", ["x", "\u00e9", "\u964c", "\U0001f682", " ", "\ud800"])
+def test_the_limit_is_met_exactly(character: str) -> None:
+    """The longest text that fits is kept as it is; one character more is hashed."""
+    size = units(escape(character))
+    fits = character * (MAX_UNITS // size)
+    assert unescape(escape(fits)) == fits
+    assert_java_keeps(escape(fits + character))
+    assert f"{ESCAPE}#" in escape(fits + character)
+
+
+@pytest.mark.parametrize("lead", range(9))
+def test_a_cut_never_splits_a_character_or_an_escape(lead: int) -> None:
+    """Wherever the cut falls, the head of a hashed term is whole characters and whole escapes."""
+    for character in (" ", "\U0001f682"):
+        term = escape("x" * lead + character * 300)
+        assert_java_keeps(term)
+        head = term.partition(f"{ESCAPE}#")[0]
+        assert head == "x" * lead + escape(character) * ((len(head) - lead) // len(escape(character)))
+
+
+@pytest.mark.parametrize(
+    "piece", ["music", "##ing", "[CLS]", "%", "'", "é", "m_", "陌", "▁陌", "<s>", "\u00a0", "#0041"]
+)
+def test_ordinary_pieces_stay_as_they_are(piece: str) -> None:
+    """Every piece without whitespace is its own term, so that other tools understand it."""
+    assert escape(piece) == piece
+
+
+@settings(max_examples=200)
+@given(st.lists(LONG, unique=True, max_size=8), st.lists(LONG, unique=True, max_size=8))
+def test_a_vocabulary_leads_back_from_every_term(english: list[str], source: list[str]) -> None:
+    """Vocabulary.text is exact for every string, over-long ones too; columns and terms are each other's inverse."""
+    vocabulary = Vocabulary(english, source, "e_", "m_")
+    texts = [f"e_{piece}" for piece in english] + [f"m_{piece}" for piece in source]
+    assert [vocabulary.text(term) for term in vocabulary.terms] == texts
+    assert [vocabulary.columns[term] for term in vocabulary.terms] == list(range(len(vocabulary)))
+    assert (len(vocabulary), vocabulary.english_size) == (len(texts), len(english))
+    for term in vocabulary.terms:
+        assert_java_keeps(term)
+    again = Vocabulary.from_json(vocabulary.to_json())
+    assert again.terms.tolist() == vocabulary.terms.tolist()
+
+
+def test_english_terms_have_no_prefix() -> None:
+    """Pivot terms are the word pieces, so that a SPLADE encoder understands them; source terms start with m_."""
+    vocabulary = Vocabulary(["music", "##ing"], ["<s>", "▁music"])
+    assert vocabulary.terms.tolist() == ["music", "##ing", "m_<s>", "m_▁music"]
+    with pytest.raises(KeyError):
+        vocabulary.text("▁music")
+
+
+@pytest.mark.parametrize(
+    ("english", "source", "twice"), [(["m_a"], ["b", "a"], "m_a"), (["a", "b", "a"], [], "a"), ([], ["a", "a"], "m_a")]
+)
+def test_two_columns_of_one_term_are_refused(english: list[str], source: list[str], twice: str) -> None:
+    """A piece that meets a prefixed piece of the other view, or itself, is named."""
+    with pytest.raises(MilcoError, match=f"two columns of the vocabulary share the term '{twice}'"):
+        Vocabulary(english, source)
+
+
+def test_short_texts_are_told_apart_by_force() -> None:
+    """All strings of up to four of the characters that escaping uses have different terms."""
+    alphabet = f" {DELIMITER}{ESCAPE}#0"
+    texts = ["".join(parts) for size in range(5) for parts in itertools.product(alphabet, repeat=size)]
+    assert len({escape(text) for text in texts}) == len(texts)
+    assert [unescape(escape(text)) for text in texts] == texts

@@ -48,7 +48,7 @@ def test_two_options_are_a_whole_command(command: Callable[..., Outcome]) -> Non
     code, out, err = command("--run", "bad.txt", "--qrels", "ar.qrels")
     assert code == 0
     assert out == "run  nDCG@10   R@100\nbad   0.3155  0.5000\n"
-    assert err == "bad.txt against ar.qrels: 2 queries, 1 of them without results (they count 0)\n"
+    assert err == "bad.txt against ar.qrels: 2 judged queries, 1 without results (they count 0)\n"
 
 
 def test_one_set_of_judgements_serves_all_runs(command: Callable[..., Outcome]) -> None:
@@ -124,7 +124,10 @@ def test_a_run_whose_ranks_its_scores_contradict_is_reported(command: Callable[.
         (["--run", "good.txt", "bad.txt", "good.txt", "--qrels", "ar.qrels", "bn.qrels"], "3 runs cannot be paired"),
         (["--run", "good.txt", "bad.txt", "--qrels", "ar.qrels", "ar.qrels"], "--qrels ar.qrels is given twice"),
         (["--run", "good.txt", "good.txt", "--qrels", "ar.qrels"], "the system good.txt is given twice"),
-        (["--run", "good.txt", "--qrels", "ar.qrels", "--names", "a", "b"], "--names has 2 names, the number of systems is 1"),
+        (
+            ["--run", "good.txt", "--qrels", "ar.qrels", "--names", "a", "b"],
+            "--names has 2 names, the number of systems is 1",
+        ),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--baseline", "god"], "did you mean 'good'"),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--test", "z"], "unknown value for --test 'z'"),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--format", "html"], "unknown value for --format 'html'"),

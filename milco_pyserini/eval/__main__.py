@@ -123,7 +123,8 @@ def _check_files(options: EvalOptions) -> None:
     """What can go wrong with files, before judgements are fetched and runs are read."""
     _refuse_repeated("--qrels", options.qrels)
     for run in options.run:
-        if not run.is_file():
+        # A pipe is welcome: --run <(zcat part1.gz part2.gz).
+        if run.is_dir() or not run.exists():
             raise MilcoError(f"{run} is {'a directory, not a run' if run.is_dir() else 'not there'}")
     if options.output is not None:
         refuse_existing(options.output, options.overwrite)
@@ -131,9 +132,10 @@ def _check_files(options: EvalOptions) -> None:
 
 def _account(evaluation: "Evaluation") -> str:
     """One line on which queries count, and how."""
-    parts = [f"{len(evaluation.queries):,} queries"]
+    count = len(evaluation.queries)
+    parts = [f"{count:,} judged {'query' if count == 1 else 'queries'}"]
     if evaluation.unanswered:
-        parts.append(f"{len(evaluation.unanswered):,} of them without results (they count 0)")
+        parts.append(f"{len(evaluation.unanswered):,} without results (they count 0)")
     if evaluation.unjudged:
         parts.append(f"{evaluation.unjudged:,} more not judged (left out)")
     if evaluation.reordered:

@@ -6,6 +6,7 @@ X | None (not given). Errors of every command end here: one line on stderr, exit
 
 import argparse
 import dataclasses
+import inspect
 import os
 import sys
 import types
@@ -51,7 +52,7 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
     """
     parser = _Parser(
         prog=prog,
-        description=options_class.__doc__,
+        description=inspect.cleandoc(options_class.__doc__ or ""),
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -68,10 +68,10 @@ constraints: $(VENV)/installed-dev
 	mv constraints.new constraints.txt
 
 python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-		echo "make: Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1): make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { found=$$($(PYTHON) -V 2>/dev/null); \
+		echo "make: Python 3.11 or later is needed, $(PYTHON) is $${found:-not there}: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
-		echo "make: $(PYTHON) cannot make virtual environments: install python3-venv, or give another, make PYTHON=..." >&2; exit 1; }
+		echo "make: $(PYTHON) cannot make virtual environments: install python3-venv, or make PYTHON=ANOTHER" >&2; exit 1; }
 
 clean:
 	rm -rf $(VENV) $(VENV)-* build dist demo *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

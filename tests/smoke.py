@@ -18,7 +18,7 @@ MILCO = Path(sys.executable).parent / "milco"
 VERBS = ("encode", "index", "search", "eval", "pyserini", "demo", "doctor")
 ENGINES = ("exact", "lucene")
 # Far below what mini reaches, far above what a broken part would.
-LEAST = {"nDCG@10": 0.3, "R@100": 0.5}
+LEAST = {"nDCG@10": 0.3, "R@100": 0.4}
 
 
 def main() -> None:

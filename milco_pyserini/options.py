@@ -63,7 +63,7 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
     known = [name for action in parser._actions for name in action.option_strings]
     for argument in argv:
         name = argument.split("=")[0]
-        if name.startswith("--") and name not in known:
+        if name.startswith("--") and name not in known and " " not in name:
             raise unknown_name("option", name, known)
     values, left = parser.parse_known_args(argv)
     if left:

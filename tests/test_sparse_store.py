@@ -147,6 +147,24 @@ def test_a_damaged_part_is_refused_before_any_is_read(tmp_path: Path, kind: str,
             next(iter(read()))
 
 
+def test_parquet_bytes_that_rot_never_change_a_vector(tmp_path: Path) -> None:
+    """Wherever data bytes change under the right size, reading ends with the part's name, or gives what was there."""
+    generator = np.random.default_rng(0)
+    vectors = [dict(zip(TERMS, generator.uniform(0.1, 9, 8).tolist(), strict=True)) for _ in range(300)]
+    store = write_store(tmp_path, [vectors], "parquet")
+    part = tmp_path / "part-00000.parquet"
+    whole, wanted, refused = part.read_bytes(), list(store.vectors()), 0
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for place in range(4, footer - 4, footer // 60):
+        part.write_bytes(whole[:place] + bytes(byte ^ 0x55 for byte in whole[place : place + 4]) + whole[place + 4 :])
+        try:
+            assert list(store.vectors()) == wanted
+        except MilcoError as error:
+            assert "part-00000.parquet cannot be read" in str(error)
+            refused += 1
+    assert refused > 40
+
+
 def plain(path: Path, *lines: object, name: str = "vectors.jsonl") -> Path:
     """A file of vectors that others wrote: objects as JSON, bytes as they are."""
     content = b"".join(line if isinstance(line, bytes) else orjson.dumps(line) + b"\n" for line in lines)

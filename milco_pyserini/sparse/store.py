@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import orjson
@@ -219,7 +219,7 @@ def write_parquet(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch) -> 
             "weights": pa.LargeListArray.from_arrays(offsets, pa.array(batch.weights)),
         }
     )
-    parquet.write_table(table, handle, compression="zstd")
+    parquet.write_table(table, handle, compression="zstd", write_page_checksum=True)
 
 
 def _impacts(batch: SparseBatch, vocabulary: Vocabulary, scale: float) -> Iterator[dict[str, int]]:
@@ -231,9 +231,7 @@ def _impacts(batch: SparseBatch, vocabulary: Vocabulary, scale: float) -> Iterat
 
 
 def _read_parquet(path: Path, english_size: int) -> Iterator[tuple[list[str], SparseBatch]]:
-    from pyarrow import parquet
-
-    for group in parquet.ParquetFile(path).iter_batches():
+    for group in _groups(path):
         columns, weights = group.column("columns"), group.column("weights")
         indptr = columns.offsets.to_numpy().astype(np.int64)
         span = slice(int(indptr[0]), int(indptr[-1]))
@@ -246,6 +244,15 @@ def _read_parquet(path: Path, english_size: int) -> Iterator[tuple[list[str], Sp
                 english_size,
             ),
         )
+
+
+def _groups(path: Path) -> Iterator[Any]:
+    from pyarrow import ArrowException, parquet
+
+    try:
+        yield from parquet.ParquetFile(path, page_checksum_verification=True).iter_batches()
+    except (ArrowException, OSError) as error:
+        raise MilcoError(f"{path} cannot be read: {error}") from error
 
 
 def _read_jsonl(path: Path) -> Iterator[dict]:

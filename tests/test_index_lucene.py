@@ -183,11 +183,12 @@ def test_terms_of_others_are_never_split(tmp_path: Path) -> None:
     assert [hits.scores.tolist() for hits in found] == [[100.0 * (number + 1)] for number in range(len(terms))]
 
 
-def test_a_document_that_lucene_refuses_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_document_that_lucene_refuses_is_named(tmp_path: Path, threads: int) -> None:
     """An impact beyond 32 bits ends the build with the document's id, and leaves nothing behind."""
     store = open_store(write_plain(tmp_path / "vectors.jsonl", {"good": {"a": 1}, "huge": {"a": 2**40}}), plain=True)
     with pytest.raises(MilcoError, match="'huge'"):
-        build_index(store, find_engine("lucene"), tmp_path / "index")
+        build_index(store, find_engine("lucene"), tmp_path / "index", threads)
     assert [path.name for path in tmp_path.iterdir()] == ["vectors.jsonl"]
 
 

@@ -6,7 +6,7 @@ Lucene's own DelimitedTermFrequencyTokenFilter stores the impact as the frequenc
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -37,18 +37,20 @@ class LuceneEngine:
 
     def build(self, store: Store, directory: Path, threads: int) -> Built:
         """Write one segment for each thread, or more where memory fills up; Lucene merges them as it sees fit."""
+        from jnius import JavaException
+
         documents = _Documents(store)
-        writer = _open_writer(directory)
         try:
-            if threads == 1:
-                _write(writer, documents)
-            else:
-                with ThreadPoolExecutor(threads) as pool:
-                    for worker in [pool.submit(_write_in_thread, writer, documents) for _ in range(threads)]:
-                        worker.result()
-            writer.commit()
-        finally:
+            writer = _open_writer(directory)
+            try:
+                _write_all(writer, documents, threads)
+                writer.commit()
+            except BaseException:
+                writer.rollback()
+                raise
             writer.close()
+        except JavaException as error:
+            raise MilcoError(f"Lucene cannot write the index: {_reason(error)}") from None
         return Built(documents.written, documents.empty)
 
     def open(self, directory: Path, manifest: dict) -> LuceneSearcher:
@@ -64,6 +66,11 @@ class _Documents:
         self.empty = 0
         self._vectors = iter(store.vectors())
         self._lock = Lock()
+
+    def stop(self) -> None:
+        """Let every thread find that there are no more."""
+        with self._lock:
+            self._vectors = iter(())
 
     def chunks(self) -> Iterator[list[tuple[str, str]]]:
         """Yield [(id, text)], where text is what the analyzer splits into terms and impacts."""
@@ -96,6 +103,21 @@ def _open_writer(directory: Path) -> Any:
     )
 
 
+def _write_all(writer: Any, documents: _Documents, threads: int) -> None:
+    if threads == 1:
+        _write(writer, documents)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        workers = [pool.submit(_write_in_thread, writer, documents) for _ in range(threads)]
+        try:
+            wait(workers, return_when=FIRST_EXCEPTION)
+        finally:
+            # After an error or Ctrl-C the pool waits for its threads: they must not go on to the last document.
+            documents.stop()
+        for worker in workers:
+            worker.result()
+
+
 def _write_in_thread(writer: Any, documents: _Documents) -> None:
     import jnius
 
@@ -117,7 +139,13 @@ def _write(writer: Any, documents: _Documents) -> None:
                 set_values(name, make_bytes(name.encode()), text)
                 writer.addDocument(document)
             except JavaException as error:
-                raise MilcoError(f"Lucene refuses document {name!r}: {error}") from None
+                raise MilcoError(f"Lucene refuses document {name!r}: {_reason(error)}") from None
+
+
+def _reason(error: Any) -> str:
+    """What a Java exception says, and the way out where memory is the reason."""
+    hint = f'; give Java more, as in {jvm.OPTIONS_VARIABLE}="-Xmx8g"' if "OutOfMemory" in str(error.classname) else ""
+    return f"{error}{hint}"
 
 
 def _reusable_document() -> tuple[Any, Callable[[str, Any, str], None]]:

@@ -34,14 +34,15 @@ smoke: $(WHEEL_VENV)/installed wheel
 	$(WHEEL_VENV)/bin/python $(PIP_INSTALL) --force-reinstall --no-deps dist/*.whl
 	$(WHEEL_VENV)/bin/python -I tests/smoke.py
 
-# The golden numbers under each transformers, in an environment that has this one's packages behind its own.
+# The golden numbers under each transformers, in an environment that has this one's packages behind its own. datasets is
+# named because it bounds huggingface_hub.
 test-transformers: $(TRANSFORMERS:%=golden-%)
 
 golden-%: $(VENV)/installed-dev
 	$(PYTHON) -m venv --clear $(VENV)-transformers-$*
 	$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> $$($(VENV)-transformers-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth
-	$(VENV)-transformers-$*/bin/python -m pip install --quiet --disable-pip-version-check transformers==$*
+	$(VENV)-transformers-$*/bin/python -m pip install --quiet --disable-pip-version-check transformers==$* datasets
 	$(VENV)-transformers-$*/bin/python -c 'import transformers; assert transformers.__version__ == "$*"'
 	$(VENV)-transformers-$*/bin/python -m pytest tests/test_golden.py
 

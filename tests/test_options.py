@@ -164,7 +164,8 @@ def test_a_reader_who_leaves_is_no_error(lines: int) -> None:
         [sys.executable, "-c", PIPE.format(lines=lines)],
         stdout=writing,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(options_module.__file__).parents[1])},
+        # Without a buffer nothing would be left to say at the end.
+        env={**os.environ, "PYTHONPATH": str(Path(options_module.__file__).parents[1]), "PYTHONUNBUFFERED": ""},
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")

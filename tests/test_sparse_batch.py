@@ -153,13 +153,13 @@ def test_company_never_changes_pruning(vectors: list[Vector], rule: str) -> None
 
 
 def test_mass_ties_hold_behind_many_vectors() -> None:
-    """Ten equal terms lose exactly half at mass:50, wherever in a batch they stand."""
+    """Ten equal terms lose exactly half at mass:50, however small, wherever in a batch they stand."""
     wide = Vocabulary([f"w{number}" for number in range(700)], [])
     generator = np.random.default_rng(0)
-    crowd = [dict(zip(wide.terms.tolist(), generator.random(700).tolist(), strict=True)) for _ in range(200)]
-    equal = dict.fromkeys(wide.terms[:10].tolist(), 0.1)
-    kept = Pruning("mass", 50)(SparseBatch.from_dicts([*crowd, equal], wide)).to_dicts(wide)[-1]
-    assert list(kept) == wide.terms[:5].tolist()
+    crowd = [dict(zip(wide.terms, generator.random(700) ** 12 * 40 + 1e-6, strict=True)) for _ in range(100)]
+    equals = [dict.fromkeys(wide.terms[:10].tolist(), number * 1e-6) for number in range(1, 200)]
+    kept = Pruning("mass", 50)(SparseBatch.from_dicts([*crowd, *equals], wide)).to_dicts(wide)[len(crowd) :]
+    assert [list(vector) for vector in kept] == [wide.terms[:5].tolist()] * len(equals)
 
 
 # The paper's pruning table: p, and the terms that are left of about 572 in the mean of all documents.
@@ -227,3 +227,14 @@ def test_a_half_goes_to_the_even_number() -> None:
     assert quantize_vector(vector, 1) == {"w1": 2, "w2": 2}
     assert quantize(batch_of([vector]), 1)[1].tolist() == [2, 2]
     assert quantize_vector({"w0": 40.96}, SCALE) == {"w0": 4096}
+
+
+def test_halves_of_a_decimal_weight_are_one_rule() -> None:
+    """0.015, 0.025, ...: products in float32 on both sides, whatever they would be in float64."""
+    weights = [number / 200 for number in range(1, 400, 2)]
+    wide = Vocabulary([f"w{number}" for number in range(len(weights))], [])
+    vector = dict(zip(wide.terms.tolist(), weights, strict=True))
+    kept, impacts = quantize(SparseBatch.from_dicts([vector], wide), SCALE)
+    ours = dict(zip(wide.terms[kept.columns].tolist(), impacts.tolist(), strict=True))
+    assert ours == quantize_vector(vector, SCALE)
+    assert ours["w1"] == 2

@@ -1,6 +1,6 @@
 """The vector store: a directory of parts and a manifest that says what they are (design: formats).
 
-Parts are JSONL as Anserini's JsonVectorCollection reads it, or Parquet with float weights; manifest.json is
+Parts, in parts/, are JSONL as Anserini's JsonVectorCollection reads it, or Parquet with float weights; manifest.json is
 written last, so a store without it is not finished. Vectors that others wrote are read by PlainStore.
 """
 
@@ -27,6 +27,8 @@ from milco_pyserini.sparse.vocabulary import Vocabulary
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 VOCABULARY = "vocabulary.json"
+# A folder of their own, so that Anserini, pointed at it, meets nothing that is no vector.
+PARTS = "parts"
 PART_FORMATS = ("jsonl", "parquet")
 _PLAIN_BATCH = 1024
 # No column of plain vectors is known to be a source term.
@@ -233,17 +235,9 @@ def _impacts(batch: SparseBatch, vocabulary: Vocabulary, scale: float) -> Iterat
 def _read_parquet(path: Path, english_size: int) -> Iterator[tuple[list[str], SparseBatch]]:
     for group in _groups(path):
         columns, weights = group.column("columns"), group.column("weights")
-        indptr = columns.offsets.to_numpy().astype(np.int64)
-        span = slice(int(indptr[0]), int(indptr[-1]))
-        yield (
-            group.column("id").to_pylist(),
-            SparseBatch(
-                indptr - indptr[0],
-                columns.values.to_numpy()[span],
-                weights.values.to_numpy()[span],
-                english_size,
-            ),
-        )
+        indptr = np.concatenate([[0], np.cumsum(columns.value_lengths().to_numpy())]).astype(np.int64)
+        batch = SparseBatch(indptr, columns.flatten().to_numpy(), weights.flatten().to_numpy(), english_size)
+        yield group.column("id").to_pylist(), batch
 
 
 def _groups(path: Path) -> Iterator[Any]:

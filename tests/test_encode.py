@@ -66,7 +66,7 @@ def test_a_store_holds_every_document_and_says_what_it_is(corpus: Path, tmp_path
     assert store.manifest["field_rule"] == "contents, or else title + ' ' + text"
     assert sorted(contents(tmp_path / "v")) == [
         "manifest.json",
-        *(f"part-0000{number}.jsonl" for number in range(5)),
+        *(f"parts/part-0000{number}.jsonl" for number in range(5)),
         "vocabulary.json",
     ]
 
@@ -74,7 +74,7 @@ def test_a_store_holds_every_document_and_says_what_it_is(corpus: Path, tmp_path
 def test_parts_read_as_anserini_reads_them(corpus: Path, tmp_path: Path) -> None:
     """One JSON object a line with id, contents and a vector of whole numbers above zero."""
     assert main(arguments(corpus, tmp_path / "v")) == 0
-    for line in (tmp_path / "v" / "part-00000.jsonl").read_bytes().splitlines():
+    for line in (tmp_path / "v" / "parts" / "part-00000.jsonl").read_bytes().splitlines():
         record = orjson.loads(line)
         assert list(record) == ["id", "contents", "vector"] and record["contents"] == ""
         assert record["vector"] and all(type(impact) is int and impact > 0 for impact in record["vector"].values())
@@ -169,7 +169,7 @@ def test_topics_carry_their_text_for_a_plain_pyserini(tmp_path: Path) -> None:
     (tmp_path / "topics.tsv").write_text("q1\told harbour\nq2\t最初の本\n")
     argv = ["--topics", str(tmp_path / "topics.tsv"), "--encoder", str(CHECKPOINT), "--output", str(tmp_path / "q")]
     assert main(argv) == 0
-    lines = (tmp_path / "q" / "part-00000.jsonl").read_bytes().splitlines()
+    lines = (tmp_path / "q" / "parts" / "part-00000.jsonl").read_bytes().splitlines()
     assert [orjson.loads(line)["contents"] for line in lines] == ["old harbour", "最初の本"]
     manifest = open_store(tmp_path / "q").manifest
     assert (manifest["kind"], manifest["max_length"]) == ("topics", 64)
@@ -333,7 +333,7 @@ def test_ctrl_c_keeps_what_is_whole_and_the_same_command_goes_on(corpus: Path, t
         [*command, *arguments(corpus, tmp_path / name, "--part-size", "1")] for name in ("whole", "stopped")
     )
     process = subprocess.Popen(stopped, stderr=subprocess.PIPE, text=True)
-    while not list((tmp_path / "stopped").glob("part-*")):
+    while not list((tmp_path / "stopped").glob("parts/part-*.jsonl")):
         assert process.poll() is None
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)

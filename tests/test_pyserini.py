@@ -237,7 +237,7 @@ def test_an_index_of_ours_brings_its_encoder(in_process: None, own: Path, querie
 @integration
 def test_encoded_topics_serve_a_plain_pyserini(in_process: None, room: Path, own: Path) -> None:
     """A part of a topics store is --encoder for a Pyserini that knows nothing of MILCO: the same run, byte for byte."""
-    part = "own--topics/part-00000.jsonl"
+    part = "own--topics/parts/part-00000.jsonl"
     search = ["--impact", "--index", str(own), "--topics", "topics.tsv", "--encoder", part]
     start(room, "-c", PLAIN, *search, "--min-idf", "-1", "--output", "plain.run")
     assert main(["search.lucene", *search, "--output", "known.run"]) == 0

@@ -18,13 +18,13 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import read_json, remove_partial, whole_file, write_json
 from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.sparse.pruning import Pruning
-from milco_pyserini.sparse.store import MANIFEST, VOCABULARY, write_jsonl, write_parquet
+from milco_pyserini.sparse.store import MANIFEST, PARTS, VOCABULARY, write_jsonl, write_parquet
 
 PART_SIZE = 8192
 PASSAGE_DELIMITER = "#"
 
 _PLAN = "plan.json"
-_RECORDS = ".parts"
+_RECORDS = ".records"
 # Two runs with different values of these write the same bytes, or would if they ran on the same machine.
 _FREE = ("versions",)
 
@@ -92,7 +92,7 @@ class StoreWriter:
     def write(self, number: int, records: Sequence[Document | Query], work: Work) -> tuple[PartRecord, int]:
         """Encode and write one part; returns its record and the number of tokens read."""
         part = encode_part(records, work)
-        path = self.path / f"part-{number:05d}.{work.format}"
+        path = self.path / PARTS / f"part-{number:05d}.{work.format}"
         remove_partial(path)
         with whole_file(path) as handle:
             if work.format == "parquet":
@@ -100,7 +100,7 @@ class StoreWriter:
             else:
                 write_jsonl(handle, part.ids, part.batch, work.encoder.vocabulary, work.scale, part.contents)
         record = PartRecord(
-            file=path.name,
+            file=str(path.relative_to(self.path)),
             documents=len(part.ids),
             texts=len(records),
             bytes=path.stat().st_size,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
+from milco_pyserini.encode.card import model_card
 from milco_pyserini.encode.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.files import write_json
@@ -174,9 +175,14 @@ class MilcoEncoder:
         return queries.dot(documents)
 
     def save_pretrained(self, directory: str | os.PathLike) -> None:
-        """Write a checkpoint with everything inside: weights, both tokenizers, configuration."""
+        """Write a checkpoint with everything inside: weights, both tokenizers, configuration, model card.
+
+        A model card that is there already stays.
+        """
         path = Path(directory)
         self.model.save_pretrained(path)
+        if not (path / "README.md").exists():
+            (path / "README.md").write_text(model_card(self.model.config), encoding="utf-8")
         for place, tokenizer, kind in (
             (path, self.tokenizer.tokenizer, "XLMRobertaTokenizerFast"),
             (path / ENGLISH, self.english_tokenizer, "BertTokenizerFast"),

@@ -18,6 +18,7 @@ demo: $(VENV)/installed
 
 test: lint
 	$(RUN) -m pytest
+	$(MAKE) golden-5.23.0
 	$(MAKE) smoke
 
 lint: $(VENV)/installed-dev

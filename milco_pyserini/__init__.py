@@ -4,8 +4,7 @@ Data flows one way: corpora -> encode -> vector store -> index -> search -> run 
 package loads neither torch nor Java; the names below are loaded when they are first used.
 """
 
-from importlib import import_module
-from typing import Any
+from milco_pyserini.lazy import loader
 
 __version__ = "0.1.0"
 
@@ -21,9 +20,4 @@ _LAZY = {
 }
 
 __all__ = ["__version__", *sorted(_LAZY)]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'milco_pyserini' has no attribute {name!r}")
+__getattr__ = loader(__name__, _LAZY)

@@ -1,7 +1,6 @@
 """Text to term vectors: the encoder, Pyserini's encoder contract, parts and resuming."""
 
-from importlib import import_module
-from typing import Any
+from milco_pyserini.lazy import loader
 
 _LAZY = {
     "MilcoEncoder": "milco_pyserini.encode.encoder",
@@ -11,9 +10,4 @@ _LAZY = {
 }
 
 __all__ = sorted(_LAZY)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'milco_pyserini.encode' has no attribute {name!r}")
+__getattr__ = loader(__name__, _LAZY)

@@ -6,8 +6,7 @@ evaluation = evaluate(read_run(Path("runs/ar.txt")), open_qrels("miracl-ar-dev")
 print(render(table(compare({"milco": {"miracl-ar-dev": evaluation}})), "markdown"))
 """
 
-from importlib import import_module
-from typing import Any
+from milco_pyserini.lazy import loader
 
 # No function has its module's name: a module, once loaded, would stand in its place.
 _LAZY = {
@@ -23,9 +22,4 @@ _LAZY = {
 }
 
 __all__ = sorted(_LAZY)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'milco_pyserini.eval' has no attribute {name!r}")
+__getattr__ = loader(__name__, _LAZY)

@@ -1,7 +1,6 @@
 """Term vectors to an index: one file per engine behind one small protocol."""
 
-from importlib import import_module
-from typing import Any
+from milco_pyserini.lazy import loader
 
 _LAZY = {
     "Hits": "milco_pyserini.index.protocol",
@@ -12,9 +11,4 @@ _LAZY = {
 }
 
 __all__ = sorted(_LAZY)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'milco_pyserini.index' has no attribute {name!r}")
+__getattr__ = loader(__name__, _LAZY)

@@ -84,13 +84,18 @@ def find_files(directory: Path, languages: Sequence[str] = ()) -> dict[str, Path
 
 
 def read_pairs(path: Path) -> Pairs:
-    """One file's pairs. Raises MilcoError, with file and line, if a line has not three columns."""
+    """One file's pairs. Raises MilcoError, with file and line, if a line has not three columns in UTF-8."""
     rows = []
     for number, line in numbered_lines(path):
-        cells = line.decode("utf-8").split("\t")
+        try:
+            cells = line.decode("utf-8").split("\t")
+        except UnicodeDecodeError:
+            raise MilcoError(f"{path}:{number}: not UTF-8") from None
         if len(cells) != 3:
             raise MilcoError(f"{path}:{number}: {len(cells)} columns, where id, sentence and English are needed")
         rows.append(cells)
+    if not rows:
+        raise MilcoError(f"{path} holds no pairs")
     ids, sentences, english = map(list, zip(*rows, strict=True))
     distinct = {text: number for number, text in enumerate(dict.fromkeys(english))}
     return Pairs(ids, sentences, tuple(distinct), np.asarray([distinct[text] for text in english]))

@@ -53,6 +53,8 @@ class Options:
 
 def command(options: Options) -> None:
     """Encode both sizes and print their peaks. Raises MilcoError if the command fails."""
+    if min(options.few, options.documents) < 1:
+        raise MilcoError("--few and --documents must be at least 1")
     peaks = []
     for count in (options.few, options.documents):
         peak, seconds = measure(count, options)

@@ -48,6 +48,8 @@ def command(options: Options) -> None:
     from milco_pyserini.encode.__main__ import Options as EncodeOptions
     from milco_pyserini.encode.__main__ import command as encode
 
+    if options.hits < 1 or min(options.scales) <= 0:
+        raise MilcoError("--hits must be at least 1, and --scales above 0")
     texts = [topic.text for topic in open_topics(options.topics)]
     with tempfile.TemporaryDirectory() as directory:
         vectors = Path(directory) / "vectors"

@@ -1,0 +1,1 @@
+"""Recipes: one package per checkpoint that this project trains and ships."""

@@ -1,0 +1,104 @@
+"""The checkpoint directory: quantised weights, configuration, both tokenizers.
+
+Source embeddings take 4 bits a value, the other matrices 8, each row with its own scale; the connector keeps
+16 bits, because its rows are the identity plus little and rounding them costs ranking (measured).
+"""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from milco_pyserini.files import whole_directory
+from milco_pyserini.model import MilcoModel
+
+from .network import ECHO_ENLARGED, echo_dimensions
+
+_WORDS = "encoder.embeddings.word_embeddings.weight"
+_CLIPS = torch.linspace(0.6, 1.0, 9)
+_LEVELS = 7
+_BLOCK = 8192
+
+
+def export(model: MilcoModel, source: Tokenizer, english: Tokenizer, card: str, output: Path) -> None:
+    """Write the whole checkpoint directory, replacing what is there."""
+    with whole_directory(output, overwrite=True) as directory:
+        save_file(quantise(model), str(directory / "model.safetensors"), metadata={"format": "pt"})
+        model.config.architectures = ["MilcoModel"]
+        config = model.config.to_diff_dict() | {"encoder": model.config.encoder.to_diff_dict()}
+        (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+        (directory / "README.md").write_text(card, encoding="utf-8")
+        _write_tokenizer(source, directory, {"tokenizer_class": "XLMRobertaTokenizerFast", **_SOURCE_SPECIALS})
+        _write_tokenizer(english, directory / "english", {"tokenizer_class": "BertTokenizerFast", **_ENGLISH_SPECIALS})
+
+
+_SOURCE_SPECIALS = {
+    "bos_token": "<s>",
+    "cls_token": "<s>",
+    "eos_token": "</s>",
+    "sep_token": "</s>",
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+    "mask_token": "<mask>",
+    "model_max_length": 512,
+}
+_ENGLISH_SPECIALS = {
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "mask_token": "[MASK]",
+    "do_lower_case": True,
+    "strip_accents": True,
+}
+
+
+def _write_tokenizer(tokenizer: Tokenizer, directory: Path, config: dict) -> None:
+    directory.mkdir(exist_ok=True)
+    compact = json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":"))
+    (directory / "tokenizer.json").write_text(compact, encoding="utf-8")
+    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def quantise(model: MilcoModel) -> dict[str, Tensor]:
+    """Tensors as they are stored: K int8 or uint8 (two 4-bit values a byte) with K_scale, or float16."""
+    stored: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        tensor = tensor.detach().float()
+        if name == _WORDS:
+            stored[name], stored[name + "_scale"] = _four_bits(tensor)
+        elif tensor.dim() == 2 and not name.startswith(("connector.", "echo.")):
+            stored[name], stored[name + "_scale"] = _eight_bits(tensor)
+        else:
+            stored[name] = tensor.half()
+    return {name: tensor.contiguous() for name, tensor in stored.items()}
+
+
+def _eight_bits(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    scale = (matrix.abs().amax(dim=1) / 127).clamp_(min=1e-8)
+    return (matrix / scale.unsqueeze(1)).round().to(torch.int8), scale
+
+
+def _four_bits(words: Tensor) -> tuple[Tensor, Tensor]:
+    """uint8 [V, d / 2] and float16 scales [V]: of some clipping points the one with the least squared error."""
+    packed, scales = [], []
+    first = echo_dimensions(words.shape[1]).start
+    for block in words.split(_BLOCK):
+        peak = block.abs().amax(dim=1, keepdim=True).clamp(min=1e-4)
+        tries = (peak * _CLIPS / _LEVELS).half().float()
+        rounded = [(block / scale.unsqueeze(1)).round().clamp(-8, _LEVELS) for scale in tries.T]
+        errors = torch.stack(
+            [(r * s.unsqueeze(1) - block).square().sum(1) for r, s in zip(rounded, tries.T, strict=True)]
+        )
+        best = errors.argmin(dim=0)
+        scale = tries.gather(1, best.unsqueeze(1))
+        levels = (block / scale).round().clamp(-8, _LEVELS)
+        lost = block[:, first] - levels[:, first] * scale[:, 0]
+        levels[:, first + 1] = (ECHO_ENLARGED * lost / scale[:, 0]).round().clamp(-8, _LEVELS)
+        nibbles = (levels + 8).to(torch.uint8)
+        packed.append(nibbles[:, ::2] | nibbles[:, 1::2] << 4)
+        scales.append(scale[:, 0].half())
+    return torch.cat(packed), torch.cat(scales)

@@ -1,0 +1,131 @@
+"""The two tokenizers: multilingual unigram pieces in the XLM-R layout, and English WordPiece.
+
+Pieces per word decide the quality of a small model more than anything else (a word in one piece is a row of
+the table, a word in three pieces has to be composed), so the source vocabulary is as large as the package allows.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+from tokenizers import BertWordPieceTokenizer, Regex, Tokenizer, normalizers, pre_tokenizers
+
+from milco_pyserini.console import say
+from milco_pyserini.files import whole_file
+
+from . import corpus
+
+# Every language has the same number of characters, or the large ones take the vocabulary; scripts of thousands of
+# characters need twice as much, and English, the pivot, is on one side of every pair.
+_CHARACTERS = 700_000
+_CHARACTER_FACTOR = {"ja": 2.0, "zh": 2.0, "en": 3.0}
+# Counts are damped: the aim is to have many words whole, not to have few pieces in running text.
+_DAMPING = 0.75
+
+# Scripts written without spaces: their clauses carry no word-initial mark, it would mean nothing there.
+_UNSPACED_SCRIPT = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]"
+
+
+def train_source_tokenizer(data: Path, work: Path, pieces: int, threads: int) -> None:
+    """Train ``work/source.model`` (sentencepiece) and convert it to ``work/tokenizer.json``."""
+    lines = [line for language in (*corpus.LANGUAGES, "en") for line in _sample_tokens(data, language)]
+    say(f"source tokenizer: {len(lines):,} tokens, {sum(map(len, lines)) / 1e6:.1f} million characters")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_prefix=str(work / "source"),
+        model_type="unigram",
+        vocab_size=pieces,
+        character_coverage=0.9999,  # .9995 leaves one Korean sentence in six with an unknown syllable
+        normalization_rule_name="nmt_nfkc_cf",
+        add_dummy_prefix=False,  # the pre-tokenizer has set the word-initial marks
+        remove_extra_whitespaces=False,
+        max_sentencepiece_length=20,
+        seed_sentencepiece_size=1_000_000,
+        num_threads=threads,
+        shuffle_input_sentence=False,
+        minloglevel=2,
+    )
+    _write(_as_xlmr_tokenizer(work / "source.model"), work / "tokenizer.json")
+
+
+def train_english_tokenizer(data: Path, work: Path, pieces: int) -> None:
+    """Train the lower-casing, accent-stripping WordPiece whose entries are the pivot terms."""
+    texts = corpus.english_sentences(data)
+    texts += corpus.passages(data, "en") * 2
+    for language in corpus.LANGUAGES:
+        texts += dict.fromkeys(entry.english for entry in corpus.lexicon(data, language))
+    tokenizer = BertWordPieceTokenizer(lowercase=True, strip_accents=True)
+    tokenizer.train_from_iterator(texts, vocab_size=pieces, min_frequency=3, limit_alphabet=200, show_progress=False)
+    _write(tokenizer, work / "english.json")
+
+
+def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    """Words as they enter the unigram model: without punctuation, each with a word-initial mark.
+
+    Without this a word after a quotation mark or an apostrophe would be spelled without its mark, and would be
+    another row of the table than the same word after a space; and every mark would be a token to encode.
+    """
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r"\p{P}"), "removed"),
+            pre_tokenizers.Split(Regex(r"\p{S}"), "isolated"),
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always"),
+            pre_tokenizers.Split(Regex(f"▁(?={_UNSPACED_SCRIPT})"), "removed"),
+        ]
+    )
+
+
+def _tokens(text: str) -> list[str]:
+    return [token for token, _ in _pre_tokenizer().pre_tokenize_str(corpus.normalise(text))]
+
+
+def _sample_tokens(data: Path, language: str) -> Iterator[str]:
+    """Tokens of one language, each repeated in proportion to its damped count, up to the character budget.
+
+    Systematic sampling over the sorted tokens: no chance in it, and neighbours in spelling share their luck.
+    """
+    counts = sorted(_count_tokens(data, language).items())
+    damped = np.array([count for _, count in counts]) ** _DAMPING
+    characters = damped @ np.array([len(token) for token, _ in counts])
+    scale = _CHARACTERS * _CHARACTER_FACTOR.get(language, 1.0) / characters
+    repetitions = np.diff(np.floor(np.cumsum(damped * scale)), prepend=0).astype(int)
+    for (token, _), repeated in zip(counts, repetitions, strict=True):
+        # Candidates for pieces are substrings with at least two different characters after them (inner nodes of a
+        # suffix tree). A whole word is one only if its end is not always the end of the line.
+        for k in range(repeated):
+            yield token + "." * (k % 2)
+
+
+def _count_tokens(data: Path, language: str) -> Counter[str]:
+    if language == "en":
+        texts, entries = corpus.english_sentences(data, per_language=20_000), []
+    else:
+        texts = [pair.text for pair in corpus.bitext(data, language)]
+        entries = [entry.text for entry in corpus.lexicon(data, language)]
+    counts: Counter[str] = Counter()
+    split = _pre_tokenizer().pre_tokenize_str
+    for text in texts + entries + corpus.passages(data, language):
+        counts.update(token for token, _ in split(corpus.normalise(text)))
+    return counts
+
+
+def _write(tokenizer: Tokenizer | BertWordPieceTokenizer, path: Path) -> None:
+    """Write a tokenizer as compact JSON: a third of the size of the indented file."""
+    with whole_file(path, "w") as file:
+        json.dump(json.loads(tokenizer.to_str()), file, ensure_ascii=False, separators=(",", ":"))
+
+
+def _as_xlmr_tokenizer(model: Path) -> Tokenizer:
+    """The sentencepiece model as a fast tokenizer with XLM-R's ids."""
+    from transformers import XLMRobertaTokenizerFast
+
+    converted: Tokenizer = XLMRobertaTokenizerFast(vocab_file=str(model)).backend_tokenizer
+    # sentencepiece's own case folding leaves these two out.
+    folds = [normalizers.Replace(*fold) for fold in corpus.FOLDS.items()]
+    converted.normalizer = normalizers.Sequence([*folds, converted.normalizer])
+    converted.pre_tokenizer = _pre_tokenizer()
+    return converted

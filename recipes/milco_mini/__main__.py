@@ -35,7 +35,7 @@ class Options:
     output: Path = option(help="directory of the checkpoint; replaced")
     source_pieces: int = option(100_000, help="multilingual vocabulary")
     english_pieces: int = option(14_000, help="English vocabulary: the pivot terms")
-    hidden: int = option(256, help="width of encoder and connector; 64 for each attention head")
+    hidden: int = option(256, help="width of encoder and connector; 64 for each attention head, of which there must be 3 or more")
     layers: int = option(3, help="encoder layers; they pass everything through until they are trained")
     epochs: int = option(12, help="passes over the piece table to fit its codes")
     threads: int = option(2, help="processor threads")
@@ -53,7 +53,10 @@ def command(options: Options) -> None:
         ("english.json", lambda: pieces.train_english_tokenizer(options.data, work, options.english_pieces)),
         ("tokenizer.json", lambda: _source_tokenizer(options)),
         ("english_weights.npy", lambda: _english_weights(options)),
-        *((f"translations.{name}.npz", lambda name=name: _translations(options, name)) for name in corpus.LANGUAGES),
+        *(
+            (f"translations.{name}.npz", lambda name=name: _translations(options, name))
+            for name in corpus.languages(options.data)
+        ),
         ("table.npz", lambda: _table(options)),
         ("codes.safetensors", lambda: _codes(options)),
         ("echo.npy", lambda: _echo(options)),
@@ -85,7 +88,7 @@ def _translations(options: Options, language: str) -> None:
 
 def _table(options: Options) -> None:
     terms = english.EnglishTerms(options.work / "english.json", np.load(options.work / "english_weights.npy"))
-    found = {name: alignment.load(options.work / f"translations.{name}.npz") for name in corpus.LANGUAGES}
+    found = {name: alignment.load(options.work / f"translations.{name}.npz") for name in corpus.languages(options.data)}
     built = table.build_table(options.data, _tokenizer(options), terms, found)
     with whole_file(options.work / "table.npz") as handle:
         sp.save_npz(handle, built)
@@ -107,7 +110,9 @@ def _checkpoint(options: Options) -> None:
     fitted = codes.Codes(**load_file(options.work / "codes.safetensors"))
     weights = np.load(options.work / "echo.npy")
     model = network.initial_model(fitted, weights, options.hidden, options.layers, options.seed)
-    texts = [pair.text for name in corpus.LANGUAGES for pair in corpus.bitext(options.data, name)[:_ECHO_TEXTS]]
+    texts = [
+        pair.text for name in corpus.languages(options.data) for pair in corpus.bitext(options.data, name)[:_ECHO_TEXTS]
+    ]
     fit = echo.fit_echo(model, _tokenizer(options), texts, weights)
     say(f"echo head: R squared {fit:.4f} against the pieces' weights")
     terms = Tokenizer.from_file(str(options.work / "english.json"))

@@ -66,6 +66,11 @@ def words(text: str) -> list[str]:
     return _PUNCTUATION.sub(" ", normalise(text)).split()
 
 
+def languages(data: Path) -> list[str]:
+    """Those of LANGUAGES that have sentence pairs or a dictionary here."""
+    return [name for name in LANGUAGES if any(data.glob(f"*/*/{name}-en.tsv.gz"))]
+
+
 def bitext(data: Path, language: str) -> list[Pair]:
     """Distinct sentence pairs of one language with English, from all sources in name order."""
     pairs = _pairs(sorted(data.glob(f"bitext/*/{language}-en.tsv.gz")))
@@ -80,10 +85,11 @@ def lexicon(data: Path, language: str) -> list[Pair]:
 
 
 def passages(data: Path, language: str) -> list[str]:
-    """Distinct passages written in one language, in file order."""
+    """Distinct passages written in one language, in file order; sets that are not there are passed over."""
     found: dict[str, None] = {}
-    for name in PASSAGES.get(language, ()):
-        with gzip.open(data / "retrieval" / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+    paths = (data / "retrieval" / f"{name}.jsonl.gz" for name in PASSAGES.get(language, ()))
+    for path in filter(Path.exists, paths):
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
             found.update((json.loads(line)["positive"], None) for line in lines)
     return list(found)
 

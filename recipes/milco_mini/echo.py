@@ -32,7 +32,7 @@ _LONGEST = 128
 def measure_echo(data: Path, tokenizer: Tokenizer) -> NDArray[np.float32]:
     """Float32 [V_m]: source view weight of every piece, a root of its idf; 0 for specials and for symbols."""
     share = np.zeros(tokenizer.get_vocab_size())
-    for language in (*corpus.LANGUAGES, "en"):
+    for language in (*corpus.languages(data), "en"):
         found, texts = _document_frequency(tokenizer, _texts(data, language))
         share = np.maximum(share, found / max(texts, _LEAST_TEXTS))
     idf = np.where(share > 0, -np.log(np.maximum(share, 1e-9)), _LARGEST_IDF).clip(0, _LARGEST_IDF)

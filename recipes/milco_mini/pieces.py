@@ -31,7 +31,7 @@ _UNSPACED_SCRIPT = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]"
 
 def train_source_tokenizer(data: Path, work: Path, pieces: int, threads: int) -> None:
     """Train ``work/source.model`` (sentencepiece) and convert it to ``work/tokenizer.json``."""
-    lines = [line for language in (*corpus.LANGUAGES, "en") for line in _sample_tokens(data, language)]
+    lines = [line for language in (*corpus.languages(data), "en") for line in _sample_tokens(data, language)]
     say(f"source tokenizer: {len(lines):,} tokens, {sum(map(len, lines)) / 1e6:.1f} million characters")
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),

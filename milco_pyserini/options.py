@@ -19,6 +19,11 @@ from milco_pyserini.errors import MilcoError, unknown_name
 INTERRUPTED = 130
 BAD_INPUT = 2
 
+# Read by native libraries when torch loads them, which every command does later than this. Threads that wait spin by
+# default: on cores that are shared with other work, encoding is ten times slower for it. oneDNN keeps 1,024 kernels,
+# one for each shape of a batch, and memory grows with them; 32 are as fast (benchmarks/encode_memory.py).
+_NATIVE_SETTINGS = {"OMP_WAIT_POLICY": "passive", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
+
 OptionsT = TypeVar("OptionsT")
 
 
@@ -75,6 +80,8 @@ def run_command(
     prog: str, options_class: type[OptionsT], command: Callable[[OptionsT], None], argv: Sequence[str] | None
 ) -> int:
     """Parse, run, and turn every outcome into an exit code: 0, 2 for bad input, 130 for Ctrl-C."""
+    for name, value in _NATIVE_SETTINGS.items():
+        os.environ.setdefault(name, value)
     try:
         command(parse(options_class, sys.argv[1:] if argv is None else argv, prog))
         sys.stdout.flush()

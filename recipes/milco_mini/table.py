@@ -111,7 +111,7 @@ def _english_counts(data: Path, translations: Mapping[str, Translations]) -> dic
     """English words to work with: those of the dictionaries, and what the texts hold at least twice."""
     counts: Counter[str] = Counter()
     for text in corpus.english_sentences(data) + corpus.passages(data, "en"):
-        counts.update(set(corpus.words(text)))
+        counts.update(dict.fromkeys(corpus.words(text), 1))
     translated = dict.fromkeys(t.words[i] for t in translations.values() for i in np.unique(t.word))
     frequent = (word for word, count in counts.items() if count > 1)
     kept = dict.fromkeys([*translated, *frequent])

@@ -35,7 +35,9 @@ class Options:
     output: Path = option(help="directory of the checkpoint; replaced")
     source_pieces: int = option(100_000, help="multilingual vocabulary")
     english_pieces: int = option(14_000, help="English vocabulary: the pivot terms")
-    hidden: int = option(256, help="width of encoder and connector; 64 for each attention head, of which there must be 3 or more")
+    hidden: int = option(
+        256, help="width of encoder and connector; 64 for each attention head, of which there must be 3 or more"
+    )
     layers: int = option(3, help="encoder layers; they pass everything through until they are trained")
     epochs: int = option(12, help="passes over the piece table to fit its codes")
     threads: int = option(2, help="processor threads")

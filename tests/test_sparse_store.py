@@ -261,3 +261,10 @@ def test_plain_batches_are_plain_vectors(tmp_path_factory: pytest.TempPathFactor
         assert read == list(store.vectors())
     assert store.manifest["encoder"] is None
     assert len(store.terms) == len({term for weights in vectors for term in weights})
+
+
+def test_an_index_is_no_vector_store(tmp_path: Path) -> None:
+    """A directory whose manifest names no parts, as an index's, is refused by name."""
+    (tmp_path / "manifest.json").write_text('{"format_version": 1, "engine": "lucene"}')
+    with pytest.raises(MilcoError, match="is no vector store"):
+        open_store(tmp_path)

@@ -214,7 +214,8 @@ def encode_corpus(
     parts = -(-total // part_size)
     mine = range(shard, parts, shards)
     before = [record for number in mine if (record := writer.done(number))]
-    progress = Progress("documents", _count(mine, parts, part_size, total), sum(record.texts for record in before))
+    unit = "topics" if work.keep_contents else "documents"
+    progress = Progress(unit, _count(mine, parts, part_size, total), sum(record.texts for record in before))
     if before:
         say(f"{writer.path}: {len(before)} of {len(mine)} parts are whole, going on from there")
     for number, part in enumerate(_parts(records, part_size)):

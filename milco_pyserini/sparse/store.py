@@ -188,6 +188,8 @@ def open_store(path: Path, plain: bool = False, scale: float = 1.0) -> VectorSto
     version = manifest.get("format_version")
     if version != FORMAT_VERSION:
         raise MilcoError(f"{path} has format version {version}, this is version {FORMAT_VERSION}: encode it again")
+    if "parts" not in manifest:
+        raise MilcoError(f"{path} is no vector store (its {MANIFEST} names no parts): give what encode wrote")
     return VectorStore(path, manifest)
 
 

@@ -5,7 +5,7 @@ words a document (castorini/anserini#1890). Here each term is one word, joined t
 Lucene's own DelimitedTermFrequencyTokenFilter stores the impact as the frequency: the same postings, sooner.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,9 @@ ID = "id"
 CONTENTS = "contents"
 _CHUNK = 256
 _BUFFER_MB = 512.0
+
+
+_Reusable = tuple[Any, Callable[[str, str], None]]
 
 
 class LuceneEngine:
@@ -104,11 +107,16 @@ def _open_writer(directory: Path) -> Any:
 
 
 def _write_all(writer: Any, documents: _Documents, threads: int) -> None:
+    # Made here and not in the threads: pyjnius defines a class at its first use, and a second thread that comes to it
+    # meanwhile finds half of it.
+    reusable = [_reusable_document() for _ in range(threads)]
     if threads == 1:
-        _write(writer, documents)
+        _write(writer, documents.chunks(), reusable[0])
         return
+    # For the same reason the first chunk is written here: every class and method has then been used once.
+    _write(writer, islice(documents.chunks(), 1), reusable[0])
     with ThreadPoolExecutor(threads) as pool:
-        workers = [pool.submit(_write_in_thread, writer, documents) for _ in range(threads)]
+        workers = [pool.submit(_write_in_thread, writer, documents, one) for one in reusable]
         try:
             wait(workers, return_when=FIRST_EXCEPTION)
         finally:
@@ -118,25 +126,24 @@ def _write_all(writer: Any, documents: _Documents, threads: int) -> None:
             worker.result()
 
 
-def _write_in_thread(writer: Any, documents: _Documents) -> None:
+def _write_in_thread(writer: Any, documents: _Documents, reusable: _Reusable) -> None:
     import jnius
 
     try:
-        _write(writer, documents)
+        _write(writer, documents.chunks(), reusable)
     finally:
         jnius.detach()
 
 
-def _write(writer: Any, documents: _Documents) -> None:
-    """Add documents until there are no more; one Lucene document serves for all, with its values replaced."""
-    from jnius import JavaException, autoclass
+def _write(writer: Any, chunks: Iterable[list[tuple[str, str]]], reusable: _Reusable) -> None:
+    """Add the documents of all chunks; one Lucene document serves for all, with its values replaced."""
+    from jnius import JavaException
 
-    document, set_values = _reusable_document()
-    make_bytes = autoclass("org.apache.lucene.util.BytesRef")
-    for chunk in documents.chunks():
+    document, set_values = reusable
+    for chunk in chunks:
         for name, text in chunk:
             try:
-                set_values(name, make_bytes(name.encode()), text)
+                set_values(name, text)
                 writer.addDocument(document)
             except JavaException as error:
                 raise MilcoError(f"Lucene refuses document {name!r}: {_reason(error)}") from None
@@ -148,8 +155,8 @@ def _reason(error: Any) -> str:
     return f"{error}{hint}"
 
 
-def _reusable_document() -> tuple[Any, Callable[[str, Any, str], None]]:
-    """A document with Anserini's three fields, and what sets their values: id, id as bytes, contents.
+def _reusable_document() -> _Reusable:
+    """A document with Anserini's three fields, and what sets their values from an id and a text.
 
     id is stored and found by; its bytes break ties; contents has terms and frequencies, and is not stored.
     """
@@ -163,9 +170,8 @@ def _reusable_document() -> tuple[Any, Callable[[str, Any, str], None]]:
     frequencies.setIndexOptions(autoclass("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
     stored = autoclass("org.apache.lucene.document.Field$Store").YES
     name = autoclass("org.apache.lucene.document.StringField")(ID, cast("java.lang.String", text), stored)
-    order = autoclass("org.apache.lucene.document.BinaryDocValuesField")(
-        ID, autoclass("org.apache.lucene.util.BytesRef")(b"")
-    )
+    make_bytes = autoclass("org.apache.lucene.util.BytesRef")
+    order = autoclass("org.apache.lucene.document.BinaryDocValuesField")(ID, make_bytes(b""))
     contents = autoclass("org.apache.lucene.document.Field")(
         CONTENTS, cast("java.lang.CharSequence", text), frequencies
     )
@@ -173,9 +179,9 @@ def _reusable_document() -> tuple[Any, Callable[[str, Any, str], None]]:
     for field in (name, order, contents):
         document.add(field)
 
-    def set_values(docid: str, docid_bytes: Any, impacts: str) -> None:
+    def set_values(docid: str, impacts: str) -> None:
         name.setStringValue(docid)
-        order.setBytesValue(docid_bytes)
+        order.setBytesValue(make_bytes(docid.encode()))
         contents.setStringValue(impacts)
 
     return document, set_values

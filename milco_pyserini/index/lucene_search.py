@@ -49,6 +49,9 @@ class LuceneSearcher:
         self._queries = autoclass("org.apache.lucene.util.QueryBuilder")(weighted_terms("delimitedBoost"))
         self._order = _score_then_docid()
         self._print = _HitPrinter()
+        # pyjnius defines the classes of what Java returns at their first use, and not safely in two threads at once.
+        for query in ({"a": 1 / scale}, {"a": 1 / scale, "b": 1 / scale}):
+            self._search(query, 1)
 
     def search(self, queries: Sequence[dict[str, float]], k: int, threads: int = 1) -> list[Hits]:
         """The k best documents for each query; scores float32. Java works outside of Python's lock."""

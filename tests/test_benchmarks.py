@@ -140,3 +140,13 @@ def test_help_is_timed_for_the_verbs_that_are_asked_for(benchmark_named: Load, c
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["encode", "index", "slowest"]
     assert module.main(["--verbs", "enc"]) == 2
     assert "encode" in capsys.readouterr().err
+
+
+def test_the_training_head_learns_the_same_from_less(benchmark_named: Load, capsys: Capture) -> None:
+    """training_head prints both formulations, ratios of time and memory, and that loss and gradients agree."""
+    module = benchmark_named("training_head")
+    sizes = ["--batch", "4", "--tokens", "6", "--vocabulary", "500", "--width", "16", "--terms", "20", "--repeats", "1"]
+    assert module.main(sizes) == 0
+    _, plain, sparse, ratio, agreement = capsys.readouterr().out.splitlines()
+    assert "pairs/s" in plain and "pairs/s" in sparse and "times the pairs/s" in ratio
+    assert float(agreement.split()[-3]) < 1e-5

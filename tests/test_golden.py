@@ -89,7 +89,7 @@ def test_states_are_the_authors(checkpoint: str) -> None:
         states = {
             "hidden": output.hidden[0],
             "connector": functional.gelu(model.connector.projector(output.hidden[0])),
-            "logits": model.decoder(output.projected[0]),
+            "logits": model.decoder(model.connector(output.hidden[0])),
         }
     for name, ours in states.items():
         np.testing.assert_allclose(ours[real], arrays[f"{checkpoint}.{name}_row0"][real], **EXACT)

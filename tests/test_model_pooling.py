@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from milco_pyserini.model import MilcoConfig, MilcoModel, pooling
 from milco_pyserini.model.modeling import LexEcho
-from milco_pyserini.model.pooling import VOCABULARY_CHUNK, pivot_view, pivot_view_reference
+from milco_pyserini.model.pooling import VOCABULARY_CHUNK, max_logits, max_logits_reference
 
 Case = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -38,13 +38,13 @@ def case(texts: int, tokens: int, width: int, vocabulary: int, seed: int) -> Cas
 def test_chunks_and_blocks_change_nothing(
     texts: int, tokens: int, width: int, chunk: int, vocabulary: int, block: int, seed: int
 ) -> None:
-    """Whatever the chunk of the vocabulary and the block of texts, pivot_view equals its reference."""
+    """Whatever the chunk of the vocabulary and the block of texts, max_logits equals its reference."""
     values = case(texts, tokens, width, vocabulary, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pooling, "VOCABULARY_CHUNK", chunk)
         patch.setattr(pooling, "_BLOCK_LOGITS", block)
-        ours = pivot_view(*values)
-    torch.testing.assert_close(ours, pivot_view_reference(*values), atol=1e-5, rtol=1e-5)
+        ours = max_logits(*values)
+    torch.testing.assert_close(ours, max_logits_reference(*values), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("vocabulary", [1, VOCABULARY_CHUNK - 1, VOCABULARY_CHUNK, VOCABULARY_CHUNK + 1])
@@ -52,7 +52,7 @@ def test_chunks_and_blocks_change_nothing(
 def test_real_chunk_boundaries_change_nothing(texts: int, tokens: int, vocabulary: int) -> None:
     """At the chunk that is used, one piece more or less, and several blocks of texts: equal to the reference."""
     values = case(texts, tokens, 3, vocabulary, seed=texts)
-    torch.testing.assert_close(pivot_view(*values), pivot_view_reference(*values), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(max_logits(*values), max_logits_reference(*values), atol=1e-5, rtol=1e-5)
 
 
 def test_all_logits_are_never_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,9 +65,9 @@ def test_all_logits_are_never_in_memory(monkeypatch: pytest.MonkeyPatch) -> None
         return logits
 
     values = case(4, 512, 4, 2 * VOCABULARY_CHUNK, seed=0)
-    wanted = pivot_view_reference(*values)
+    wanted = max_logits_reference(*values)
     monkeypatch.setattr(pooling, "functional", type("Spy", (), {"linear": staticmethod(linear)}))
-    torch.testing.assert_close(pivot_view(*values), wanted, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(max_logits(*values), wanted, atol=1e-5, rtol=1e-5)
     assert sum(sizes) == 4 * 512 * 2 * VOCABULARY_CHUNK
     assert max(sizes) <= 1 << 22
 
@@ -77,14 +77,14 @@ def test_a_row_of_padding_alone_is_refused() -> None:
     projected, mask, weight, bias = case(2, 3, 2, 5, seed=1)
     mask[1] = False
     with pytest.raises(ValueError, match="without an unmasked token"):
-        pivot_view(projected, mask, weight, bias)
+        max_logits(projected, mask, weight, bias)
 
 
 def test_gradients_are_the_references() -> None:
-    """Training may go through pivot_view: its gradients are those of the one expression."""
+    """Training may go through max_logits: its gradients are those of the one expression."""
     projected, mask, weight, bias = case(3, 4, 3, 11, seed=2)
     gradients = []
-    for pool in (pivot_view, pivot_view_reference):
+    for pool in (max_logits, max_logits_reference):
         leaves = [tensor.clone().requires_grad_() for tensor in (projected, weight, bias)]
         pool(leaves[0], mask, leaves[1], leaves[2]).square().sum().backward()
         gradients.append([leaf.grad for leaf in leaves])

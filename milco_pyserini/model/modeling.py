@@ -10,22 +10,26 @@ from torch.nn import functional
 from transformers import AutoModel, PreTrainedModel
 
 from milco_pyserini.model.configuration import MilcoConfig
-from milco_pyserini.model.pooling import pivot_view
+from milco_pyserini.model.pooling import log_saturation, max_logits
 
 
 @dataclass
 class MilcoOutput:
     """What the network says of B texts of S tokens.
 
-    pivot: float32 [B, V_e], weight of every English piece, log1p scale, >= 0. echo: float32 [B, S], weight of
-    every token of the text itself, >= 0, 0 where masked; None without a LexEcho head. hidden: [B, S, D_m], the
-    encoder's states. projected: [B, S, D_e], the connector's.
+    logits: float32 [B, V_e], highest logit of every English piece over the text's tokens. echo: float32 [B, S],
+    weight of every token of the text itself, >= 0, 0 where masked; None without a LexEcho head. hidden: [B, S, D_m],
+    the encoder's states.
     """
 
-    pivot: Tensor
+    logits: Tensor
     echo: Tensor | None
     hidden: Tensor
-    projected: Tensor
+
+    @property
+    def pivot(self) -> Tensor:
+        """Float32 [B, V_e]: weight of every English piece, LogSat of its logit, >= 0."""
+        return log_saturation(self.logits)
 
 
 class Connector(nn.Module):
@@ -96,8 +100,8 @@ class MilcoModel(PreTrainedModel):
         echo = None
         if self.echo is not None:
             echo = self.echo(projected if self.echo.variant == "paper" else hidden, mask)
-        pivot = pivot_view(projected, mask, self.decoder.weight, self.decoder.bias)
-        return MilcoOutput(pivot, echo, hidden, projected)
+        logits = max_logits(projected, mask, self.decoder.weight, self.decoder.bias)
+        return MilcoOutput(logits, echo, hidden)
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | os.PathLike, **variants: Any) -> "MilcoModel":

@@ -13,6 +13,11 @@ def say(message: str) -> None:
     sys.stderr.flush()
 
 
+def counted(number: int, one: str, more: str = "") -> str:
+    """A number and its noun: "1 query", "1,204 queries". more: the plural where it is not one + "s"."""
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
+
+
 def duration(seconds: float) -> str:
     """Seconds as a person says them: 41 s, 12:05, 3:20:00."""
     whole = round(seconds)

@@ -10,6 +10,11 @@ INDEXES = Path("indexes")
 RUNS = Path("runs")
 
 
+def vectors_directory(name: str, topics: bool) -> Path:
+    """Where the vectors of a corpus, or of topics, stand by default: a corpus and its topics may share a name."""
+    return VECTORS / (directory_name(name) + (".topics" if topics else ""))
+
+
 def directory_name(name: str) -> str:
     """The name or path of a corpus or topics as one folder name: NAME in vectors/NAME and indexes/NAME."""
     path = Path(name)

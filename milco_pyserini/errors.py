@@ -18,3 +18,8 @@ def unknown_name(kind: str, value: str, valid: Iterable[str], hint: str = "") ->
     guess = f"did you mean {near[0]!r}? " if near else ""
     rest = f" {hint}" if hint else ""
     return MilcoError(f"unknown {kind} {value!r}: {guess}valid are {', '.join(names)}.{rest}")
+
+
+def shown(value: str, limit: int = 60) -> str:
+    """A value in quotes for a message, cut where it is long: an id or a term may be a whole text by mistake."""
+    return repr(value if len(value) <= limit else value[: limit - 1] + "…")

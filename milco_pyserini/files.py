@@ -1,18 +1,22 @@
 """Files and directories that appear whole or not at all."""
 
 import contextlib
+import glob
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
 import orjson
 
+from milco_pyserini import locks
 from milco_pyserini.errors import MilcoError
 
 PARTIAL = ".partial-"
+# Not a partial name: what stands under it is whole, and comes back if a run is killed before the new one is there.
+_REPLACED = ".before-overwrite"
 
 
 @contextlib.contextmanager
@@ -23,15 +27,15 @@ def whole_file(path: Path, mode: str = "wb") -> Iterator[IO]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{PARTIAL}")
-    temporary = Path(name)
+    descriptor, temporary = _partial_file(path)
     try:
+        # Locked until it has its name, so that no other run takes it for what a dead one left.
         with os.fdopen(descriptor, mode, **text) as handle:  # type: ignore[call-overload]
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
         _sync_directory(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -39,39 +43,90 @@ def whole_file(path: Path, mode: str = "wb") -> Iterator[IO]:
 
 
 @contextlib.contextmanager
-def whole_directory(path: Path, overwrite: bool = False) -> Iterator[Path]:
+def whole_directory(path: Path, overwrite: bool, ours: Callable[[Path], bool]) -> Iterator[Path]:
     """Yield an empty directory beside path; it becomes path when the block ends without an error.
 
-    Raises MilcoError if path is there already and overwrite is not asked for.
+    ours: as for refuse_existing_directory, which is asked before the block and after it.
     """
-    refuse_existing(path, overwrite)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_partial(path)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}{PARTIAL}"))
+    place = path.resolve()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with locks.alone_in(place.parent):
+        _restore(place)
+        refuse_existing_directory(path, overwrite, ours)
+        remove_partial(place)
+    descriptor, temporary = _partial_directory(place)
     try:
         yield temporary
         temporary.chmod(0o777 & ~_umask())
-        _replace_directory(path, temporary)
-        _sync_directory(path.parent)
+        with locks.alone_in(place.parent):
+            refuse_existing_directory(path, overwrite, ours)
+            _replace_directory(place, temporary)
+        _sync_directory(place.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
+        with locks.alone_in(place.parent):
+            _restore(place)
         raise
+    finally:
+        os.close(descriptor)
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
-    """Raise MilcoError if path holds something that the caller did not say may be replaced."""
-    taken = any(path.iterdir()) if path.is_dir() else path.exists()
-    if taken and not overwrite:
+    """Raise MilcoError if path cannot be a file of ours, or is one that the caller did not say may be replaced."""
+    if path.is_dir():
+        raise MilcoError(f"{path} is a directory: --output names a file here")
+    if path.exists() and not overwrite:
         raise MilcoError(f"{path} exists: choose another --output, or replace it with --overwrite")
 
 
+def refuse_existing_directory(path: Path, overwrite: bool, ours: Callable[[Path], bool]) -> None:
+    """Raise MilcoError if path holds something that may not be replaced; an empty directory is nothing.
+
+    ours: whether a directory is one that this command has written. What is not is never replaced, whatever the
+    caller says: it may be somebody's home.
+    """
+    if not _taken(path):
+        return
+    if not (path.is_dir() and ours(path)):
+        raise MilcoError(f"{path} was not written by this command, so it is never replaced: choose another --output")
+    if not overwrite:
+        raise MilcoError(f"{path} exists: choose another --output, or replace it with --overwrite")
+
+
+def remove_directory(path: Path) -> None:
+    """Remove a directory so that a run that is killed meanwhile leaves all of it or nothing under its name."""
+    place = path.resolve()
+    descriptor, temporary = _partial_directory(place)
+    try:
+        place.replace(temporary)
+        shutil.rmtree(temporary)
+    finally:
+        os.close(descriptor)
+
+
 def remove_partial(path: Path) -> None:
-    """Remove what an earlier run that was killed left of path: it never had its name."""
-    for left in path.parent.glob(f".{path.name}{PARTIAL}*"):
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
-        else:
-            left.unlink(missing_ok=True)
+    """Remove what earlier runs that were killed left of path: it never had its name. What lives is left alone."""
+    _sweep(path.parent.glob(f".{glob.escape(path.name)}{PARTIAL}*"))
+
+
+def remove_partial_in(directory: Path) -> None:
+    """The same for every name in a directory."""
+    _sweep(directory.glob(f".*{PARTIAL}*"))
+
+
+def _sweep(found: Iterable[Path]) -> None:
+    for left in found:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(left, os.O_RDONLY if left.is_dir() else os.O_RDWR)
+            try:
+                if not locks.take(descriptor):
+                    continue
+                if left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
+                else:
+                    left.unlink(missing_ok=True)
+            finally:
+                os.close(descriptor)
 
 
 def write_json(path: Path, value: object) -> None:
@@ -93,16 +148,67 @@ def read_json(path: Path) -> dict:
     return value
 
 
+def is_json_with(path: Path, *keys: str) -> bool:
+    """Whether path is a file with a JSON object that has these keys: how a directory of ours is known as ours."""
+    try:
+        return set(keys) <= read_json(path).keys()
+    except (MilcoError, OSError):
+        return False
+
+
+def _partial_file(path: Path) -> tuple[int, Path]:
+    """A new file beside path, open and locked."""
+    while True:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{PARTIAL}")
+        locks.hold(descriptor)
+        if _is_at(descriptor, Path(name)):
+            return descriptor, Path(name)
+        # Another run swept it away between its making and its locking.
+        os.close(descriptor)
+
+
+def _partial_directory(path: Path) -> tuple[int, Path]:
+    """A new directory beside path, open and locked."""
+    while True:
+        name = tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}{PARTIAL}")
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(name, os.O_RDONLY)
+            locks.hold(descriptor)
+            if _is_at(descriptor, Path(name)):
+                return descriptor, Path(name)
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _taken(path: Path) -> bool:
+    """Whether path holds something; an empty directory, which somebody made beforehand, does not."""
+    return any(path.iterdir()) if path.is_dir() else path.exists()
+
+
 def _replace_directory(path: Path, new: Path) -> None:
     """Give new the name path; what has it now is moved away first, and is removed only when new stands there."""
-    old = new.with_name(f"{new.name}-replaced")
+    old = path.with_name(f".{path.name}{_REPLACED}")
     if path.exists():
         path.replace(old)
     new.replace(path)
-    if old.is_dir():
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _restore(path: Path) -> None:
+    """Mend what a run left that was killed while it replaced path: the old directory comes back, or goes for good."""
+    old = path.with_name(f".{path.name}{_REPLACED}")
+    if not old.exists():
+        return
+    if _taken(path):
         shutil.rmtree(old)
     else:
-        old.unlink(missing_ok=True)
+        old.replace(path)
 
 
 def _umask() -> int:

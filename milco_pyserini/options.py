@@ -8,6 +8,7 @@ import argparse
 import dataclasses
 import inspect
 import os
+import signal
 import sys
 import types
 import typing
@@ -77,9 +78,35 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
 
 
 def run_command(
-    prog: str, options_class: type[OptionsT], command: Callable[[OptionsT], None], argv: Sequence[str] | None
+    prog: str,
+    options_class: type[OptionsT],
+    command: Callable[[OptionsT], None],
+    argv: Sequence[str] | None,
+    interrupted: str = "",
 ) -> int:
-    """Parse, run, and turn every outcome into an exit code: 0, 2 for bad input, 130 for Ctrl-C."""
+    """Parse, run, and turn every outcome into an exit code: 0, 2 for bad input, 130 for Ctrl-C.
+
+    interrupted: what Ctrl-C leaves of this command's work, and how to go on.
+    """
+    try:
+        return _run(prog, options_class, command, argv, interrupted)
+    finally:
+        if argv is None:
+            ignore_interrupts()
+
+
+def ignore_interrupts() -> None:
+    """For the end of a program: Ctrl-C while the interpreter takes itself apart would only print a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run(
+    prog: str,
+    options_class: type[OptionsT],
+    command: Callable[[OptionsT], None],
+    argv: Sequence[str] | None,
+    interrupted: str,
+) -> int:
     for name, value in _NATIVE_SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
@@ -96,7 +123,7 @@ def run_command(
         where = f"{error.filename}: " if error.filename else ""
         return fail(prog, f"{where}{error.strerror or error}")
     except KeyboardInterrupt:
-        sys.stderr.write(f"\n{prog}: interrupted; what is whole stays, the same command goes on from there\n")
+        sys.stderr.write(f"\n{prog}: interrupted{interrupted and '; '}{interrupted}\n")
         return INTERRUPTED
     return 0
 
@@ -115,7 +142,7 @@ def _add(parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any) -
     kind, many = _kind(hint)
     extra: dict[str, Any] = {"dest": field.name, "help": _help(meta["help"], field.default, kind)}
     if kind is bool:
-        parser.add_argument(*names, action="store_true", **extra)
+        parser.add_argument(*names, action="store_true", default=field.default, **extra)
         return
     extra["type"] = _reader(kind, names[-1], meta["choices"])
     extra["metavar"] = meta["metavar"] or ("|".join(meta["choices"]) or kind.__name__.upper())

@@ -117,6 +117,8 @@ BROKEN_JSONL = [
     ('{"id": true, "text": "y"}', "the id is a truth value"),
     ('{"id": "a b", "text": "y"}', "the id 'a b' holds white space"),
     ('{"id": "a\\n", "text": "y"}', "holds white space"),
+    ('{"id": "' + "long " * 99 + '", "text": "y"}', "long long…' holds white space"),
+    ('{"id": "' + "x" * 40_000 + '", "text": "y"}', "xxx…' is 40,000 bytes long, an index takes up to 32,700"),
     ('{"id": "x"}', "neither 'contents' nor 'text' is there"),
     ('{"id": "x", "text": 3}', "'text' is a number"),
     ('{"id": "x", "text": null}', "'text' is null"),
@@ -136,6 +138,7 @@ def test_a_broken_json_line_is_told_with_file_line_and_reason(tmp_path: Path, li
             read()
         assert str(caught.value).startswith(f"{tmp_path / 'c.jsonl'}:3: ")
         assert why in str(caught.value)
+        assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize(
@@ -204,7 +207,7 @@ def test_a_corpus_without_a_document_is_an_error(tmp_path: Path) -> None:
     """An empty file, or one whose every line is broken."""
     with pytest.raises(MilcoError, match="is empty"):
         corpus_of(tmp_path / "c.jsonl", "").check()
-    with pytest.raises(MilcoError, match=r"2 lines were skipped, the first: .*c\.jsonl:1: not JSON"):
+    with pytest.raises(MilcoError, match=r"left out: 2 lines, the first .*c\.jsonl:1: not JSON"):
         corpus_of(tmp_path / "c.jsonl", "x\ny\n", skip_bad_lines=True).check()
 
 
@@ -215,6 +218,25 @@ def test_a_damaged_gzip_file_is_an_error(tmp_path: Path, damage: Callable[[bytes
     corpus = corpus_of(tmp_path / "c.jsonl.gz", damage(content), skip_bad_lines=True)
     with pytest.raises(MilcoError, match=r"c\.jsonl\.gz is no whole gzip file"):
         corpus.check()
+
+
+def test_the_digest_is_that_of_ids_and_contents(tmp_path: Path) -> None:
+    """Other texts, ids or another order give another digest; another format or another name the same."""
+    report = corpus_of(tmp_path / "c.jsonl", TWO_JSONL).check()
+    assert report.first == TWO[0]
+    assert len(report.digest) == 32
+    same = "a\tNile\ta river\r\nb\t\t陌生 text\r\n"
+    assert corpus_of(tmp_path / "same.tsv", same).check().digest == report.digest
+    lines = TWO_JSONL.splitlines()
+    changed = [
+        "\n".join(reversed(lines)),
+        lines[0],
+        TWO_JSONL.replace("a river", "a rivers"),
+        TWO_JSONL.replace('"b"', '"c"'),
+        '{"id": "a", "text": "Nile a riverb"}\n{"id": "b", "text": "陌生 text"}',
+    ]
+    digests = {corpus_of(tmp_path / f"{n}.jsonl", content).check().digest for n, content in enumerate(changed)}
+    assert len(digests | {report.digest}) == len(changed) + 1
 
 
 def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:

@@ -12,8 +12,11 @@ from pathlib import Path
 import orjson
 import pytest
 
+from milco_pyserini.encode import __main__ as command
 from milco_pyserini.encode.__main__ import main
-from milco_pyserini.sparse import open_store
+from milco_pyserini.encode.devices import DTYPES
+from milco_pyserini.encode.writer import StoreWriter
+from milco_pyserini.sparse import VIEWS, open_store
 
 CHECKPOINT = Path(__file__).parent / "data" / "golden" / "ckpt_distillation"
 WORDS = ["old harbour", "小さな市場", "первая книга", "Brücke", "خريطة", "train", "river bridge", "marché"]
@@ -71,6 +74,17 @@ def test_a_store_holds_every_document_and_says_what_it_is(corpus: Path, tmp_path
     ]
 
 
+def test_the_start_line_shows_what_is_encoded(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """How many texts, and how the first begins: topics given as a corpus are seen at once."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    assert f"{corpus}: 50 documents, the first is 'd0': 'old harbour'\n" in capsys.readouterr().err
+    (tmp_path / "one.tsv").write_text("q1\t" + "wer  erfand das Telefon " * 20 + "\n")
+    assert main(arguments(tmp_path / "one.tsv", tmp_path / "w")) == 0
+    said = capsys.readouterr().err
+    assert "one.tsv: 1 document, the first is 'q1': 'wer erfand das Telefon wer erfand" in said
+    assert len(said.splitlines()[0]) < len(str(tmp_path)) + 150
+
+
 def test_parts_read_as_anserini_reads_them(corpus: Path, tmp_path: Path) -> None:
     """One JSON object a line with id, contents and a vector of whole numbers above zero."""
     assert main(arguments(corpus, tmp_path / "v")) == 0
@@ -108,12 +122,97 @@ def test_a_finished_store_is_left_alone(corpus: Path, tmp_path: Path, capsys: py
     assert open_store(tmp_path / "v").manifest["max_length"] == 9
 
 
+def change(path: Path, line: int = 7) -> None:
+    """Give one document another text, and none to the others."""
+    lines = path.read_bytes().splitlines()
+    lines[line] = orjson.dumps({"id": f"d{line}", "contents": "train train"})
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+CHANGED = ["other documents: ids or texts of ", "have changed since (50 then, 50 now)", "--overwrite"]
+
+
+def test_a_changed_corpus_is_no_finished_store(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Another text under the same name and number is an error that says so; --overwrite encodes it."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    before = contents(tmp_path / "v")
+    change(corpus)
+    capsys.readouterr()
+    refused(arguments(corpus, tmp_path / "v"), capsys, *CHANGED)
+    assert contents(tmp_path / "v") == before
+    assert main(arguments(corpus, tmp_path / "v", "--overwrite")) == 0
+    assert main(arguments(corpus, tmp_path / "new")) == 0
+    assert contents(tmp_path / "v") == contents(tmp_path / "new")
+
+
+def test_shards_never_mix_two_corpora(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A second shard that finds another corpus than the first is refused before it writes."""
+    assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "2")) == 0
+    before = contents(tmp_path / "v")
+    change(corpus)
+    capsys.readouterr()
+    refused(arguments(corpus, tmp_path / "v", "--shard-id", "1", "--shard-num", "2"), capsys, *CHANGED)
+    assert contents(tmp_path / "v") == before
+
+
+def test_a_corpus_that_changes_under_our_hands_is_taken_back(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changed between the check and the encoding, nothing of it stays; the next run makes a whole store of one text."""
+    assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "2")) == 0
+    before, original = contents(tmp_path / "v"), corpus.read_bytes()
+    load = command._load
+    monkeypatch.setattr(command, "_load", lambda options: (change(corpus, 15), load(options))[1])
+    capsys.readouterr()
+    second = arguments(corpus, tmp_path / "v", "--shard-id", "1", "--shard-num", "2")
+    refused(second, capsys, "corpus.jsonl has changed while it was encoded", "run the same command again")
+    assert contents(tmp_path / "v") == before
+    monkeypatch.undo()
+    corpus.write_bytes(original)
+    assert main(second) == 0
+    assert main(arguments(corpus, tmp_path / "one")) == 0
+    assert contents(tmp_path / "v") == contents(tmp_path / "one")
+
+
+def test_two_at_once_in_one_directory_make_one_store(corpus: Path, tmp_path: Path) -> None:
+    """The same command twice at the same time: both end well, and the store is the one that one process writes."""
+    both = [sys.executable, "-m", "milco_pyserini.encode", *arguments(corpus, tmp_path / "both", "--part-size", "2")]
+    running = [subprocess.Popen(both, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in running:
+        said = process.communicate()[1]
+        assert process.returncode == 0, said
+    assert main(arguments(corpus, tmp_path / "one", "--part-size", "2")) == 0
+    assert contents(tmp_path / "both") == contents(tmp_path / "one")
+
+
+def test_what_a_killed_sibling_left_goes_when_the_store_is_finished(corpus: Path, tmp_path: Path) -> None:
+    """A fragment of a part that another process wrote in the end: gone with the next command at the latest."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    before = contents(tmp_path / "v")
+    for name in ("parts/.part-00003.jsonl.partial-x", ".vocabulary.json.partial-y"):
+        (tmp_path / "v" / name).write_text("half")
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    assert contents(tmp_path / "v") == before
+
+
+def test_overwrite_never_takes_the_directory_from_a_living_process(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """While a process writes the store, another with --overwrite is refused; once it has ended, it is not."""
+    plan = {"format_version": 1, "kind": "documents", "texts": 50, "corpus": "other"}
+    anew = arguments(corpus, tmp_path / "v", "--overwrite")
+    with StoreWriter(tmp_path / "v", plan):
+        refused(anew, capsys, "another process is writing", "stop it, or wait for it, before --overwrite")
+        assert list(contents(tmp_path / "v")) == ["plan.json"]
+    assert main(anew) == 0
+
+
 KILLED = textwrap.dedent(
     """
     # Argument 1: how many times to kill; then the encode command's. Prints the file events of a whole run.
     import json, os, shutil, signal, sys
     from pathlib import Path
-    import milco_pyserini.encode.__main__ as command, milco_pyserini.encode.shards, milco_pyserini.corpora
+    import milco_pyserini.encode.__main__ as command, milco_pyserini.encode.shards, milco_pyserini.encode.encoder
     import scipy.sparse
 
     kills, argv = int(sys.argv[1]), sys.argv[2:]
@@ -175,6 +274,26 @@ def test_topics_carry_their_text_for_a_plain_pyserini(tmp_path: Path) -> None:
     assert (manifest["kind"], manifest["max_length"]) == ("topics", 64)
 
 
+def test_a_corpus_and_its_topics_have_two_places(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents go to vectors/NAME, topics of the same name to vectors/NAME.topics; neither replaces the other."""
+    monkeypatch.chdir(tmp_path)
+    encoder = ["--encoder", str(CHECKPOINT), "--dtype", "float32"]
+    assert main(["--corpus", "sample-sw", *encoder]) == 0
+    assert main(["--topics", "sample-sw", *encoder]) == 0
+    assert open_store(Path("vectors/sample-sw")).manifest["kind"] == "documents"
+    assert open_store(Path("vectors/sample-sw.topics")).manifest["kind"] == "topics"
+    capsys.readouterr()
+    for kind, there, output in (("topics", "documents", "sample-sw"), ("corpus", "topics", "sample-sw.topics")):
+        for more in ([], ["--overwrite"]):
+            argv = [f"--{kind}", "sample-sw", "--output", f"vectors/{output}", *encoder, *more]
+            assert main(argv) == 2
+            said = capsys.readouterr().err
+            assert f"vectors/{output} holds encoded {there}, not " in said
+            assert "choose another --output\n" in said and "--overwrite" not in said
+
+
 def test_long_documents_become_passages(tmp_path: Path) -> None:
     """Every token of a long document is in one of its passages; a short one is its own only passage."""
     (tmp_path / "c.jsonl").write_bytes(
@@ -201,7 +320,7 @@ def test_empty_and_overlong_texts_are_kept_and_counted(tmp_path: Path, capsys: p
     assert vectors["a"] == {} and vectors["b"]
     assert (store.manifest["empty_documents"], store.manifest["truncated_documents"]) == (1, 1)
     said = capsys.readouterr().err
-    assert "1 of 2 texts have no terms" in said and "longer than 16 tokens" in said
+    assert "without terms (empty): 1 of 2 texts, kept" in said and "cut at 16 tokens: 1 longer text\n" in said
 
 
 def test_text_prints_terms_strongest_first(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,6 +345,12 @@ def test_options_change_what_is_encoded(corpus: Path, tmp_path: Path) -> None:
     vectors = [vector for _, vector in open_store(tmp_path / "k").vectors()]
     assert {len(vector) for vector in vectors} == {3}
     assert all(term.startswith(("e_", "m_")) for vector in vectors for term in vector)
+    each = ["--prune", "pivot:top-k:2", "source:top-k:1"]
+    assert main(arguments(corpus, tmp_path / "each", *each)) == 0
+    store = open_store(tmp_path / "each")
+    assert store.manifest["pruning"] == "pivot:top-k:2 source:top-k:1"
+    for _, vector in store.vectors():
+        assert sorted(term.startswith("m_") for term in vector) == [False, False, True]
     assert main(arguments(corpus, tmp_path / "big", "--scale", "1000")) == 0
     assert main(arguments(corpus, tmp_path / "small", "--scale", "100")) == 0
     big, small = (dict(open_store(tmp_path / name).vectors())["d1"] for name in ("big", "small"))
@@ -242,6 +367,14 @@ def test_options_change_what_is_encoded(corpus: Path, tmp_path: Path) -> None:
         (["--format", "jsonx"], ["'jsonx'", "did you mean 'jsonl'"]),
         (["--prune", "topk:5"], ["'topk:5'", "did you mean 'top-k'"]),
         (["--prune", "mass:100"], ["'mass:100'", "0 to below 100"]),
+        (["--prune", "pivots:top-k:5"], ["unknown view 'pivots'", "did you mean 'pivot'"]),
+        (["--prune", "source:mass:5", "--views", "pivot"], ["--prune source:mass:5: no source view is encoded"]),
+        (["--scale", "nan"], ["--scale nan: must be above 0"]),
+        (["--scale", "inf"], ["--scale inf: must be above 0"]),
+        (["--scale", "-1"], ["--scale -1: must be above 0"]),
+        (["--scale", "1e30"], ["--scale 1e+30: must be above 0 and at most 2,147,483,647"]),
+        (["--max-length", "0"], ["--max-length 0: must be at least 3"]),
+        (["--max-length", "2"], ["--max-length 2: must be at least 3"]),
         (["--views", "pivots"], ["'pivots'", "did you mean 'pivot'"]),
         (["--dtype", "float16"], ["'float16'", "bfloat16"]),
         (["--device", "tpu"], ["'tpu'", "cuda"]),
@@ -306,12 +439,94 @@ def test_an_output_that_is_something_else_is_left_alone(
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["letter.txt"]
 
 
-def test_overwrite_removes_only_a_store(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """--overwrite on a directory that is no vector store is refused: it may be somebody's home."""
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("letter.txt", "dear"),
+        ("manifest.json", '{"name": "somebody\'s web page"}'),
+        ("manifest.json", '{"format_version": 1, "engine": "lucene"}'),
+        ("manifest.json", "broken"),
+        ("plan.json", '{"corpus": "world", "format_version": 1}'),
+    ],
+)
+def test_overwrite_removes_only_a_store(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str, content: str
+) -> None:
+    """--overwrite on what is no vector store is refused: it may be somebody's home, or an index."""
     (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "letter.txt").write_text("dear")
-    refused(arguments(corpus, tmp_path / "home", "--overwrite"), capsys, "home", "choose another --output")
-    assert (tmp_path / "home" / "letter.txt").exists()
+    (tmp_path / "home" / name).write_text(content)
+    refused(arguments(corpus, tmp_path / "home", "--overwrite"), capsys, "home", "never replaced: choose another")
+    assert (tmp_path / "home" / name).read_text() == content
+    (tmp_path / "file").write_text("dear")
+    refused(arguments(corpus, tmp_path / "file", "--overwrite"), capsys, "file", "never replaced: choose another")
+    assert (tmp_path / "file").read_text() == "dear"
+
+
+def test_a_store_is_started_over_as_a_whole(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Killed while --overwrite removes the old store, no half of it has the name; the next run removes the rest."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    again = arguments(corpus, tmp_path / "v", "--max-length", "9", "--overwrite")
+    assert main(again) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    assert not (tmp_path / "v").exists()
+    monkeypatch.undo()
+    assert main(again) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl", "v"]
+
+
+LIGHT = """
+import sys
+from milco_pyserini.encode.__main__ import main
+code = main(sys.argv[1:])
+assert "torch" not in sys.modules, "torch"
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["--corpus", "absent.jsonl"],
+        ["--output", "taken"],
+        ["--output", "begun"],
+        ["--scale", "nan"],
+        ["--prune", "topk:3"],
+        ["--views", "pivots"],
+        ["--device", "tpu"],
+        ["--dtype", "float16"],
+        ["--max-length", "1"],
+        ["--corpus", "broken.jsonl"],
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_told_before_torch_is_loaded(corpus: Path, tmp_path: Path, change: list[str]) -> None:
+    """What the options, the output and the texts tell takes no seconds of loading a model."""
+    (tmp_path / "taken").write_text("dear")
+    (tmp_path / "broken.jsonl").write_text("{")
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "plan.json").write_text('{"format_version": 1, "texts": 50, "corpus": "other"}')
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT, *arguments(corpus, tmp_path / "v", *change)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr
+    assert not (tmp_path / "v").exists()
+
+
+def test_names_on_the_command_line_are_those_of_the_rooms() -> None:
+    """What --help may not load is written twice; here it is once."""
+    assert (command.VIEWS, command.DTYPES) == (VIEWS, DTYPES)
+
+
+def test_an_impact_too_great_is_one_clear_line(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A scale that a weight does not survive ends with both numbers, and no part."""
+    refused(arguments(corpus, tmp_path / "v", "--scale", "2e9"), capsys, "x scale 2e+09 is above 2,147,483,647")
+    assert not list((tmp_path / "v").rglob("*.jsonl"))
 
 
 def test_no_permission_is_one_clear_line(

@@ -14,6 +14,8 @@ from milco_pyserini.files import (
     PARTIAL,
     read_json,
     refuse_existing,
+    refuse_existing_directory,
+    remove_directory,
     remove_partial,
     whole_directory,
     whole_file,
@@ -24,6 +26,11 @@ from milco_pyserini.files import (
 def names(path: Path) -> list[str]:
     """Everything in a directory, hidden files included."""
     return sorted(entry.name for entry in path.iterdir())
+
+
+def ours(path: Path) -> bool:
+    """Whether a directory is one that these tests have written."""
+    return any((path / name).exists() for name in ("old", "new", "half"))
 
 
 @pytest.fixture(autouse=True)
@@ -67,41 +74,67 @@ from milco_pyserini.files import whole_directory, whole_file
 with {context} as place:
     {write}
     print("written", flush=True)
-    time.sleep(600)
+    sys.stdin.read()
 """
-
-
-@pytest.mark.parametrize(
+WRITERS = pytest.mark.parametrize(
     ("context", "write"),
     [
         ("whole_file(Path('out'))", "place.write(b'x' * 100_000); place.flush()"),
-        ("whole_directory(Path('out'), overwrite=True)", "(place / 'half').write_text('half')"),
+        ("whole_directory(Path('out'), True, lambda path: True)", "(place / 'half').write_text('half')"),
     ],
     ids=["file", "directory"],
 )
-def test_kill_leaves_no_half(tmp_path: Path, context: str, write: str) -> None:
-    """After kill -9 in the middle nothing has the name, and what is left over is swept away by the next run."""
+
+
+def writer(directory: Path, context: str, write: str) -> subprocess.Popen:
+    """A process in the middle of writing out, which ends when its standard input does."""
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED.format(context=context, write=write)],
-        cwd=tmp_path,
+        cwd=directory,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])},
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"written\n"
+    return process
+
+
+@WRITERS
+def test_kill_leaves_no_half(tmp_path: Path, context: str, write: str) -> None:
+    """After kill -9 in the middle nothing has the name, and what is left over is swept away by the next run."""
+    process = writer(tmp_path, context, write)
     process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    process.communicate()
     assert not (tmp_path / "out").exists()
     assert all(PARTIAL in name for name in names(tmp_path))
     remove_partial(tmp_path / "out")
     assert names(tmp_path) == []
 
 
+@WRITERS
+def test_what_a_living_process_writes_is_no_leftover(tmp_path: Path, context: str, write: str) -> None:
+    """While it is at work, others that write the same output leave its files alone, and all of them end well."""
+    process = writer(tmp_path, context, write)
+    (left,) = names(tmp_path)
+    remove_partial(tmp_path / "out")
+    with whole_directory(tmp_path / "out", False, ours) as place:
+        (place / "new").write_text("new")
+    assert names(tmp_path) == sorted([left, "out"])
+    if "whole_file" in context:
+        (tmp_path / "out" / "new").unlink()
+        (tmp_path / "out").rmdir()
+    process.communicate()
+    assert process.returncode == 0
+    assert names(tmp_path) == ["out"]
+    if "whole_file" not in context:
+        assert names(tmp_path / "out") == ["half"]
+
+
 def test_a_directory_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
     """The block fills a directory beside the name; at its end that is the directory of the name."""
     path = tmp_path / "deep" / "index"
-    with whole_directory(path) as place:
+    with whole_directory(path, False, ours) as place:
         (place / "a").write_text("a")
         assert not path.exists()
     assert names(path) == ["a"]
@@ -114,28 +147,24 @@ def test_a_directory_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "index"
     path.mkdir()
     (path / "old").write_text("old")
-    with pytest.raises(ValueError, match="half"), whole_directory(path, overwrite=True) as place:
+    with pytest.raises(ValueError, match="half"), whole_directory(path, True, ours) as place:
         (place / "new").write_text("new")
         raise ValueError("half")
     assert names(tmp_path) == ["index"]
     assert names(path) == ["old"]
 
 
-@pytest.mark.parametrize("kind", ["directory", "file"])
-def test_what_is_there_is_replaced_only_when_asked(tmp_path: Path, kind: str) -> None:
+def test_what_is_there_is_replaced_only_when_asked(tmp_path: Path) -> None:
     """Without overwrite an output that holds something is refused; with it, it is replaced as a whole."""
     path = tmp_path / "index"
-    if kind == "directory":
-        path.mkdir()
-        (path / "old").write_text("old")
-    else:
-        path.write_text("old")
+    path.mkdir()
+    (path / "old").write_text("old")
     with (
         pytest.raises(MilcoError, match="index exists: choose another --output, or replace it with --overwrite"),
-        whole_directory(path),
+        whole_directory(path, False, ours),
     ):
         pytest.fail("the block must not run")
-    with whole_directory(path, overwrite=True) as place:
+    with whole_directory(path, True, ours) as place:
         (place / "new").write_text("new")
         assert path.exists()
     assert names(path) == ["new"]
@@ -145,23 +174,160 @@ def test_what_is_there_is_replaced_only_when_asked(tmp_path: Path, kind: str) ->
 def test_the_old_directory_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new directory has the name before anything of the old one is deleted."""
     path = tmp_path / "index"
-    with whole_directory(path) as place:
+    with whole_directory(path, False, ours) as place:
         (place / "old").write_text("old")
     seen = []
     rmtree = files.shutil.rmtree
     monkeypatch.setattr(files.shutil, "rmtree", lambda *args, **more: (seen.append(names(path)), rmtree(*args, **more)))
-    with whole_directory(path, overwrite=True) as place:
+    with whole_directory(path, True, ours) as place:
         (place / "new").write_text("new")
     assert seen == [["new"]]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("kind", ["directory", "file"])
+def test_what_is_not_ours_is_never_replaced(tmp_path: Path, kind: str, overwrite: bool) -> None:
+    """--overwrite on somebody's home, or on a file, is refused: there is no other copy of it."""
+    path = tmp_path / "home"
+    if kind == "directory":
+        path.mkdir()
+        (path / "letter").write_text("dear")
+    else:
+        path.write_text("dear")
+    with (
+        pytest.raises(
+            MilcoError, match="home was not written by this command, so it is never replaced: choose another"
+        ),
+        whole_directory(path, overwrite, ours),
+    ):
+        pytest.fail("the block must not run")
+    assert (path / "letter" if kind == "directory" else path).read_text() == "dear"
+    assert names(tmp_path) == ["home"]
+
+
+def test_what_appeared_meanwhile_is_not_replaced_unasked(tmp_path: Path) -> None:
+    """Of two runs without --overwrite the one that ends first stays; the other is refused and leaves nothing."""
+    path = tmp_path / "index"
+    with (
+        pytest.raises(MilcoError, match="index exists: choose another --output"),
+        whole_directory(path, False, ours) as place,
+    ):
+        (place / "new").write_text("late")
+        path.mkdir()
+        (path / "old").write_text("first")
+    assert names(tmp_path) == ["index"]
+    assert names(path) == ["old"]
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    """An output that links to another disk is written and replaced there, and stays a link."""
+    (tmp_path / "disk").mkdir()
+    path = tmp_path / "index"
+    path.symlink_to(tmp_path / "disk" / "real")
+    for name in ("old", "new"):
+        with whole_directory(path, True, ours) as place:
+            (place / name).write_text(name)
+            assert place.parent == tmp_path / "disk"
+    assert path.is_symlink()
+    assert names(path) == ["new"]
+    assert names(tmp_path / "disk") == ["real"]
+
+
+CUT_SHORT = """
+import os, shutil, signal, sys
+from pathlib import Path
+from milco_pyserini import files
+moment = int(sys.argv[1])
+calls = 0
+def then_die(call):
+    def counted(*arguments, **more):
+        global calls
+        calls += 1
+        if calls == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*arguments, **more)
+    return counted
+with files.whole_directory(Path("index"), True, lambda path: True) as place:
+    (place / "new").write_text("new")
+    Path.replace = then_die(Path.replace)
+    shutil.rmtree = then_die(shutil.rmtree)
+"""
+
+
+@pytest.mark.parametrize(("moment", "stands"), [(1, "old"), (2, "old"), (3, "new")])
+def test_kill_while_a_directory_is_replaced_loses_nothing(tmp_path: Path, moment: int, stands: str) -> None:
+    """Before, between and after the two renames: the next run finds the old directory or the new one, whole."""
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "old").write_text("old")
+    killed = subprocess.run(
+        [sys.executable, "-c", CUT_SHORT, str(moment)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])},
+    )
+    assert killed.returncode == -signal.SIGKILL
+    with pytest.raises(MilcoError, match="index exists"), whole_directory(tmp_path / "index", False, ours):
+        pytest.fail("the block must not run")
+    assert names(tmp_path / "index") == [stands]
+    with whole_directory(tmp_path / "index", True, ours) as place:
+        (place / "new").write_text("newer")
+    assert (tmp_path / "index" / "new").read_text() == "newer"
+    assert names(tmp_path) == ["index"]
+
+
+def test_interrupted_between_the_renames_the_old_directory_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C at the worst moment: the old directory has its name again when the command ends."""
+    path = tmp_path / "index"
+    with whole_directory(path, False, ours) as place:
+        (place / "old").write_text("old")
+    replace, calls = Path.replace, []
+
+    def interrupted(self: Path, target: Path) -> Path:
+        calls.append(target)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt), whole_directory(path, True, ours) as place:
+        (place / "new").write_text("new")
+    assert names(path) == ["old"]
+    assert names(tmp_path) == ["index"]
+
+
+def test_a_directory_is_removed_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has lost its name before its first file goes."""
+    path = tmp_path / "store"
+    path.mkdir()
+    (path / "a").write_text("a")
+    seen = []
+    rmtree = files.shutil.rmtree
+    monkeypatch.setattr(files.shutil, "rmtree", lambda *args, **more: (seen.append(path.exists()), rmtree(*args)))
+    remove_directory(path)
+    assert seen == [False]
+    assert names(tmp_path) == []
 
 
 def test_an_empty_directory_is_no_output(tmp_path: Path) -> None:
     """A directory that somebody made beforehand is filled without --overwrite."""
     (tmp_path / "index").mkdir()
-    refuse_existing(tmp_path / "index", overwrite=False)
-    with whole_directory(tmp_path / "index") as place:
+    refuse_existing_directory(tmp_path / "index", False, ours)
+    with whole_directory(tmp_path / "index", False, ours) as place:
         (place / "a").write_text("a")
     assert names(tmp_path / "index") == ["a"]
+
+
+def test_a_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    """A file that is there needs overwrite; a directory is never a file's place."""
+    (tmp_path / "run.txt").write_text("mine")
+    refuse_existing(tmp_path / "other.txt", overwrite=False)
+    refuse_existing(tmp_path / "run.txt", overwrite=True)
+    with pytest.raises(MilcoError, match=r"run\.txt exists: choose another --output, or replace it with --overwrite"):
+        refuse_existing(tmp_path / "run.txt", overwrite=False)
+    for overwrite in (False, True):
+        with pytest.raises(MilcoError, match="is a directory: --output names a file here"):
+            refuse_existing(tmp_path, overwrite)
 
 
 def test_only_the_leftovers_of_that_name_are_removed(tmp_path: Path) -> None:
@@ -171,6 +337,8 @@ def test_only_the_leftovers_of_that_name_are_removed(tmp_path: Path) -> None:
     (tmp_path / f".b{PARTIAL}1").write_text("half")
     (tmp_path / "a").write_text("whole")
     remove_partial(tmp_path / "a")
+    assert names(tmp_path) == [f".b{PARTIAL}1", "a"]
+    remove_partial(tmp_path / "[b]")
     assert names(tmp_path) == [f".b{PARTIAL}1", "a"]
 
 

@@ -1,6 +1,7 @@
 """Command lines from dataclasses: how values are read, and how every error ends."""
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -108,13 +109,52 @@ def test_a_bug_stays_a_traceback() -> None:
 
 
 def test_interruption_is_130(capsys: pytest.CaptureFixture[str]) -> None:
-    """Ctrl-C says what stays, and ends as shells expect."""
+    """Ctrl-C says what the command leaves, each its own, and ends as shells expect."""
 
     def command(options: Options) -> None:
         raise KeyboardInterrupt
 
     assert run_command("milco test", Options, command, ["--corpus", "x"]) == 130
-    assert "interrupted; what is whole stays" in capsys.readouterr().err
+    assert capsys.readouterr().err == "\nmilco test: interrupted\n"
+    assert run_command("milco test", Options, command, ["--corpus", "x"], interrupted="no run was written") == 130
+    assert capsys.readouterr().err == "\nmilco test: interrupted; no run was written\n"
+
+
+IMPATIENT = """
+import atexit, os, signal, sys
+from dataclasses import dataclass
+from milco_pyserini.options import run_command
+@dataclass(frozen=True)
+class Nothing:
+    "Nothing."
+def interrupt(options=None):
+    os.kill(os.getpid(), signal.SIGINT)
+atexit.register(interrupt)
+sys.exit(run_command("test", Nothing, {command}, None, interrupted="nothing was written"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [("interrupt", 130, "\ntest: interrupted; nothing was written\n"), ("lambda options: None", 0, "")],
+    ids=["interrupted", "done"],
+)
+def test_a_second_ctrl_c_is_no_traceback(command: str, code: int, said: str) -> None:
+    """Ctrl-C while a program that has said its last word ends is ignored."""
+    done = subprocess.run(
+        [sys.executable, "-c", IMPATIENT.format(command=command)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(options_module.__file__).parents[1])},
+    )
+    assert (done.returncode, done.stderr) == (code, said)
+
+
+def test_a_command_called_from_a_program_leaves_its_ctrl_c_alone() -> None:
+    """With arguments given, as in a notebook, the caller can still be interrupted afterwards."""
+    before = signal.getsignal(signal.SIGINT)
+    assert run_command("milco test", Options, lambda options: None, ["--corpus", "x"]) == 0
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_success_is_0_and_gets_the_options() -> None:

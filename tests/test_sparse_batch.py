@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch, Vocabulary
+from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
 from milco_pyserini.sparse.pruning import Pruning
-from milco_pyserini.sparse.quantization import SCALE, quantize, quantize_vector
+from milco_pyserini.sparse.quantization import SCALE, check_scale, quantize, quantize_vector
 
 ENGLISH, ALL = 7, 12
 VOCABULARY = Vocabulary([f"w{number}" for number in range(ENGLISH)], [f"s{number}" for number in range(ALL - ENGLISH)])
@@ -138,6 +138,19 @@ def test_pruning_is_its_reference(vectors: list[Vector], rule: tuple[str, float]
     assert ours.to_dicts(VOCABULARY) == [pruned(vector, *rule) for vector in vectors]
 
 
+@given(
+    VECTORS, st.sampled_from(VIEWS), st.sampled_from([("top-k", 2), ("percentile", 50), ("mass", 40), ("threshold", 1)])
+)
+def test_pruning_one_view_leaves_the_other(vectors: list[Vector], view: str, rule: tuple[str, float]) -> None:
+    """With a view named, its terms are pruned as if they stood alone, and the other view's are as they were."""
+    batch = batch_of(vectors)
+    ours = Pruning.parse(f"{view}:{rule[0]}:{rule[1]}")(batch)
+    assert_well_formed(ours)
+    other = next(name for name in VIEWS if name != view)
+    assert ours.view(other).to_dicts(VOCABULARY) == batch.view(other).to_dicts(VOCABULARY)
+    assert ours.view(view).to_dicts(VOCABULARY) == Pruning(*rule)(batch.view(view)).to_dicts(VOCABULARY)
+
+
 @given(VECTORS, st.sampled_from(["percentile", "mass"]), st.floats(0, 99.999))
 def test_a_share_never_empties_a_vector(vectors: list[Vector], method: str, share: float) -> None:
     """percentile and mass leave the strongest term of every vector that had one."""
@@ -176,7 +189,18 @@ def test_percentile_is_the_papers_arithmetic(percent: int, paper: float) -> None
     assert percent != 50 or left == 286
 
 
-@pytest.mark.parametrize("text", ["top-k:100", "top-k:1234567", "percentile:12.5", "mass:30", "threshold:0.015625"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "top-k:100",
+        "top-k:1234567",
+        "percentile:12.5",
+        "mass:30",
+        "threshold:0.015625",
+        "pivot:top-k:20",
+        "source:mass:5",
+    ],
+)
 def test_a_rule_is_spelled_as_it_is_read(text: str) -> None:
     """parse and str are each other's inverse, so that a manifest says what was done."""
     assert str(Pruning.parse(text)) == text
@@ -196,6 +220,9 @@ def test_a_rule_is_spelled_as_it_is_read(text: str) -> None:
         ("mass:-1", "a percentage from 0 to below 100"),
         ("threshold:-0.1", "a weight of at least 0"),
         ("threshold:nan", "threshold takes a number"),
+        ("pivots:top-k:5", "unknown view 'pivots': did you mean 'pivot'"),
+        ("source:topk:5", "unknown pruning 'topk:5': did you mean 'top-k'.*VIEW:METHOD:VALUE, such as"),
+        ("source:top-k:0", "a whole number of terms, at least 1"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused(text: str, reason: str) -> None:
@@ -219,6 +246,23 @@ def test_queries_and_documents_are_quantised_alike(vectors: list[Vector], scale:
         for term, weight in vector.items():
             assert whole.get(term, 0) == pytest.approx(weight * scale, abs=0.5 + 1e-5 * weight * scale)
         assert all(type(impact) is int and impact >= 1 for impact in whole.values())
+
+
+@pytest.mark.parametrize("scale", [1e9, 2**31 - 1])
+@pytest.mark.parametrize("weight", [3.5, float("inf"), float("nan"), 3e38])
+def test_an_impact_that_no_index_can_hold_is_refused(scale: float, weight: float) -> None:
+    """Above 2^31 - 1 there is one clear error on both sides, and no number that has gone round."""
+    batch = batch_of([{"w0": 0.25}, {"w1": weight}])
+    for quantise in (lambda: quantize(batch, scale), lambda: quantize_vector({"w0": 0.25, "w1": weight}, scale)):
+        with pytest.raises(MilcoError, match=r"above 2,147,483,647, .* choose a smaller --scale"):
+            quantise()
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), float("-inf"), 0, -1, 1e30])
+def test_a_scale_that_is_none_is_refused(scale: float) -> None:
+    """Anything but a number above 0 that leaves room for a weight of 1."""
+    with pytest.raises(MilcoError, match=r"--scale .*: must be above 0 and at most 2,147,483,647"):
+        check_scale(scale)
 
 
 def test_a_half_goes_to_the_even_number() -> None:

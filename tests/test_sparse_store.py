@@ -112,7 +112,9 @@ def test_large_parts_are_read_in_groups(tmp_path: Path) -> None:
 
 def test_an_absent_store_is_refused(tmp_path: Path) -> None:
     """The error names the command that makes it."""
-    with pytest.raises(MilcoError, match=r"no vectors at .*nothing: make them with python -m milco_pyserini\.encode"):
+    with pytest.raises(
+        MilcoError, match=r"no vectors at .*: make them with .*encode --corpus CORPUS --output .*nothing"
+    ):
         open_store(tmp_path / "nothing")
 
 
@@ -191,10 +193,10 @@ def test_plain_vectors_are_read_from_anywhere(tmp_path: Path) -> None:
 
 
 def test_plain_weights_that_weigh_nothing_are_left_out(tmp_path: Path) -> None:
-    """Weights of zero and below, and those that round to zero, as in Anserini."""
-    path = plain(tmp_path, vector("1", a=0, b=-3, c=2), vector("2"))
+    """Weights of zero, and those that round to zero, as in Anserini."""
+    path = plain(tmp_path, vector("1", a=0, b=-0.0, c=2), vector("2"))
     assert list(PlainStore(path).vectors()) == [("1", {"c": 2}), ("2", {})]
-    path = plain(tmp_path, vector("1", a=0.004, b=-0.5, c=0.015, d=1))
+    path = plain(tmp_path, vector("1", a=0.004, c=0.015, d=1))
     assert list(PlainStore(path, 100.0).vectors()) == [("1", {"c": 2, "d": 100})]
 
 
@@ -210,7 +212,6 @@ def test_plain_floats_need_a_scale(tmp_path: Path) -> None:
     ("line", "reason"),
     [
         (b"{\n", "not JSON"),
-        (b"\n", "not JSON"),
         ([1], 'expected {"id"'),
         ({"id": "1"}, 'expected {"id"'),
         ({"vector": {}}, 'expected {"id"'),
@@ -218,6 +219,19 @@ def test_plain_floats_need_a_scale(tmp_path: Path) -> None:
         (vector("1", a="3"), "weight '3' of term 'a' is not a number"),
         (vector("1", a=True), "weight True of term 'a' is not a number"),
         (vector("1", a=None), "weight None of term 'a' is not a number"),
+        (vector("1", a=-3), "weight -3 of term 'a' is below 0"),
+        (vector("1", a=-0.25), "weight -0.25 of term 'a' is below 0"),
+        (vector("1", a=2**31), "weight 2147483648 of term 'a' x scale 1 is above 2,147,483,647"),
+        (b'{"id": "1", "vector": {"a": 1e300}}', "weight 1e+300 of term 'a' x scale 1 is above 2,147,483,647"),
+        (b'{"id": "1", "vector": {"a": NaN}}', "not JSON"),
+        (b'{"id": "1", "vector": {"a": 1e999}}', "not JSON"),
+        (vector("1", **{"t" * 99: "3"}), "weight '3' of term 'ttttttttttttttt"),
+        (vector("1", a="3" * 99), "…' of term 'a' is not a number"),
+        (vector(None, a=1), "the id is None, where a string or a whole number is needed"),
+        (vector("", a=1), "the id is '', where"),
+        (vector(1.5, a=1), "the id is 1.5, where"),
+        (vector(True, a=1), "the id is True, where"),
+        (vector([1] * 99, a=1), "the id is [1, 1, 1"),
     ],
 )
 def test_a_plain_line_that_is_no_vector_is_named(tmp_path: Path, line: object, reason: str) -> None:
@@ -225,7 +239,29 @@ def test_a_plain_line_that_is_no_vector_is_named(tmp_path: Path, line: object, r
     path = plain(tmp_path, vector("0", a=1), line)
     with pytest.raises(MilcoError) as caught:
         list(PlainStore(path).vectors())
-    assert f"vectors.jsonl:2: {reason}" in str(caught.value)
+    said = str(caught.value).removeprefix(str(path))
+    assert said.startswith("/vectors.jsonl:2: ") and reason in said
+    assert len(said) < 200
+
+
+def test_plain_lines_that_are_blank_are_passed_over(tmp_path: Path) -> None:
+    """As in a corpus: blank lines, a byte order mark and CRLF mean nothing, and are counted in an error's line."""
+    lines = [b"\xef\xbb\xbf", vector("0", a=1), b"\r\n \n", vector("1", b=2), b"\n"]
+    path = plain(tmp_path, *lines)
+    assert list(PlainStore(path).vectors()) == [("0", {"a": 1}), ("1", {"b": 2})]
+    path = plain(tmp_path, *lines, vector("2", c="x"))
+    with pytest.raises(MilcoError, match=r"vectors\.jsonl:6: weight 'x'"):
+        list(PlainStore(path).vectors())
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), 0, -1, 1e300])
+def test_plain_vectors_need_a_scale_that_is_one(tmp_path: Path, scale: float) -> None:
+    """NaN, infinity, zero and what leaves no room for a weight of 1 are refused before a line is read."""
+    with pytest.raises(MilcoError, match="must be above 0"):
+        open_store(plain(tmp_path, b"{"), plain=True, scale=scale)
+    path = plain(tmp_path, vector("1", a=3_000_000))
+    with pytest.raises(MilcoError, match=r":1: weight 3000000 of term 'a' x scale 1000 is above 2,147,483,647"):
+        list(PlainStore(path, 1000).vectors())
 
 
 @pytest.mark.parametrize("damage", ["cut", "other"])
@@ -234,7 +270,7 @@ def test_damaged_gzip_is_named(tmp_path: Path, damage: str) -> None:
     path = plain(tmp_path, *(vector(str(number), a=number + 1) for number in range(500)), name="v.jsonl.gz")
     file = path / "v.jsonl.gz"
     file.write_bytes(file.read_bytes()[:-40] if damage == "cut" else b"plain text")
-    with pytest.raises(MilcoError, match=r"v\.jsonl\.gz is a damaged gzip file"):
+    with pytest.raises(MilcoError, match=r"v\.jsonl\.gz is no whole gzip file"):
         list(PlainStore(path).vectors())
 
 

@@ -3,10 +3,12 @@
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Generic, Protocol, TypeVar
 
-from milco_pyserini.corpora.records import Document, Query
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.console import counted
+from milco_pyserini.corpora.records import Document, Query, encoded_text
+from milco_pyserini.errors import MilcoError, shown
 
 RecordT = TypeVar("RecordT", Document, Query)
 RecordT_co = TypeVar("RecordT_co", bound=Document | Query, covariant=True)
@@ -33,18 +35,42 @@ class Source(Protocol[RecordT_co]):
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """What a full pass over a corpus found. skipped has one "file:line: why" for each line left out."""
+    """What a full pass over a corpus found. skipped has one "file:line: why" for each line left out.
+
+    digest: of all ids and contents, in their order (TextDigest).
+    """
 
     documents: int
     skipped: list[str]
+    digest: str
+    first: Document
 
 
 @dataclass(frozen=True)
 class TopicsReport:
-    """What a full pass over topics found. skipped has one "file:line: why" for each line left out."""
+    """What a full pass over topics found, as CorpusReport says it."""
 
     topics: int
     skipped: list[str]
+    digest: str
+    first: Query
+
+
+class TextDigest:
+    """BLAKE2b over ids and encoded texts: equal records in equal order, equal digest."""
+
+    def __init__(self) -> None:
+        self._digest = blake2b(digest_size=16)
+
+    def add(self, record: Document | Query) -> None:
+        """Count one record in."""
+        text = encoded_text(record)
+        # No id holds white space, so that the two cannot be cut apart in another place.
+        self._digest.update(f"{record.id} {len(text)} {text}".encode("utf-8", "surrogatepass"))
+
+    def hexdigest(self) -> str:
+        """32 hexadecimal digits."""
+        return self._digest.hexdigest()
 
 
 class _Collection(Generic[RecordT]):
@@ -58,21 +84,22 @@ class _Collection(Generic[RecordT]):
     def __iter__(self) -> Iterator[RecordT]:
         return (record for _, _, record in self._source.read(_ignore if self._skip_bad_lines else _refuse))
 
-    def _check(self) -> tuple[int, list[str]]:
+    def _check(self) -> tuple[int, list[str], str, RecordT]:
         skipped: list[str] = []
 
         def note(where: str, number: int, why: str) -> None:
             skipped.append(f"{where}:{number}: {why}")
 
-        hashes = array("q")
+        hashes, digest, first = array("q"), TextDigest(), None
         for _, _, record in self._source.read(note if self._skip_bad_lines else _refuse):
+            first = first or record
             hashes.append(hash(record.id))
-        count = len(hashes)
-        if not count:
-            left_out = f" ({len(skipped)} lines were skipped, the first: {skipped[0]})" if skipped else ""
+            digest.add(record)
+        if first is None:
+            left_out = f" (left out: {counted(len(skipped), 'line')}, the first {skipped[0]})" if skipped else ""
             raise MilcoError(f"{self.name} is empty: nothing in it can be read{left_out}")
         self._refuse_duplicates(_repeated(hashes))
-        return count, skipped
+        return len(hashes), skipped, digest.hexdigest(), first
 
     def _refuse_duplicates(self, repeated: list[int]) -> None:
         suspects = set(repeated[:_CONFIRMED])
@@ -85,7 +112,7 @@ class _Collection(Generic[RecordT]):
                 before = seen.setdefault(record.id, place)
                 if before != place:
                     more = f" ({len(repeated):,} ids are duplicates)" if len(repeated) > 1 else ""
-                    raise MilcoError(f"duplicate id {record.id!r}: {before} and {place}{more}")
+                    raise MilcoError(f"duplicate id {shown(record.id)}: {before} and {place}{more}")
 
 
 class Corpus(_Collection[Document]):

@@ -4,6 +4,7 @@ What a name can be, in this order: a path that exists; the embedded sample; a na
 ir_datasets id (ir_datasets:ID where a path of that name is in the way).
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,6 +18,8 @@ from milco_pyserini.corpora.source_files import document_files, query_files
 from milco_pyserini.errors import MilcoError
 
 _PREFIX = "ir_datasets:"
+# What no id of ir_datasets ends in: for a file that is not there, a second is not spent on loading it.
+_FILE = re.compile(r"\.(jsonl?|ndjson|tsv|csv|txt|trec|gz)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def _find(name: str, kind: _Kind) -> Path | str:
         return embedded[name]
     if name in kind.table:
         return kind.table[name]
-    if datasets.is_dataset(name):
+    if not _FILE.search(name) and datasets.is_dataset(name):
         return name
     raise _unknown(name, kind, embedded)
 
@@ -93,7 +96,9 @@ def _unknown(name: str, kind: _Kind, embedded: Iterable[str]) -> MilcoError:
     known = [*embedded, *kind.table]
     if "/" in name or path.suffix:
         beside = [str(path.parent / file.name) for file in path.parent.glob("*")]
-        near = _near(name, beside) or _near(name, known) or _near(name, datasets.dataset_ids())
+        near = _near(name, beside) or _near(name, known)
+        if not near and not _FILE.search(name):
+            near = _near(name, datasets.dataset_ids())
         return MilcoError(f"{name}: no such file or directory{near and '; ' + near.strip()}")
     # errors.unknown_name would print some hundred names here: the families say as much in one line.
     return MilcoError(

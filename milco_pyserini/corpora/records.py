@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 
+from milco_pyserini.errors import shown
+
+# Lucene's limit, with room for the number of a passage. Said here, before anything is encoded.
+_MAX_ID_BYTES = 32_700
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -25,6 +30,11 @@ class Query:
     text: str
 
 
+def encoded_text(record: Document | Query) -> str:
+    """What is encoded of a record of either kind."""
+    return record.contents if isinstance(record, Document) else record.text
+
+
 class BadLineError(ValueError):
     """Why a line is no record. Its reader adds the file and the line number."""
 
@@ -41,7 +51,10 @@ def record_id(value: object) -> str:
         raise BadLineError(f"the id is {_kind(value)}, where a string is needed")
     if len(value.split()) != 1 or value.strip() != value:
         why = "holds white space, which a TREC run cannot hold" if value.strip() else "is empty"
-        raise BadLineError(f"the id {value!r} {why}")
+        raise BadLineError(f"the id {shown(value)} {why}")
+    size = len(value.encode("utf-8", "surrogatepass"))
+    if size > _MAX_ID_BYTES:
+        raise BadLineError(f"the id {shown(value)} is {size:,} bytes long, an index takes up to {_MAX_ID_BYTES:,}")
     return value
 
 

@@ -6,17 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.console import say
-from milco_pyserini.defaults import DEFAULT_ENCODER, VECTORS, directory_name
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.console import counted, say
+from milco_pyserini.defaults import DEFAULT_ENCODER, vectors_directory
+from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.options import option, run_command
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Corpus, Topics
     from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.encode.shards import Work
+    from milco_pyserini.encode.writer import StoreWriter
+    from milco_pyserini.sparse.pruning import Pruning
 
 FORMATS = ("jsonl", "parquet")
+# As in sparse and encode, which --help does not wait for; a test holds them equal.
+VIEWS = ("pivot", "source")
+DTYPES = ("auto", "float32", "bfloat16")
+# <s>, one token, </s>.
+SHORTEST = 3
 
 
 @dataclass(frozen=True)
@@ -35,15 +42,22 @@ class Options:
         None, help="print the terms and weights of this text, strongest first; - reads it from stdin"
     )
     encoder: str = option(DEFAULT_ENCODER, help="checkpoint: hub name, directory, or mini (embedded)")
-    output: Path | None = option(None, help="directory of the vector store (default: vectors/NAME)")
+    output: Path | None = option(
+        None, help="directory of the vector store (default: vectors/NAME, of topics vectors/NAME.topics)"
+    )
     format: str = option("jsonl", choices=FORMATS, help="jsonl (whole numbers, Anserini's) or parquet (float weights)")
     batch_size: int = option(128, help="texts in one forward pass, at most")
     max_length: int | None = option(None, help="tokens of a text (default: the checkpoint's, passages 512, queries 64)")
     device: str = option("auto", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", help="auto, float32 or bfloat16: the matrix products' precision")
-    views: tuple[str, ...] = option((), help="pivot, source or both (default: all that the checkpoint has)")
+    dtype: str = option("auto", choices=DTYPES, help="the matrix products' precision")
+    views: tuple[str, ...] = option((), choices=VIEWS, help="what to encode (default: all that the checkpoint has)")
     lowercase: bool = option(False, help="lower-case the texts first, as the paper's evaluation does")
-    prune: str | None = option(None, help="top-k:K, percentile:P, mass:P or threshold:T")
+    prune: tuple[str, ...] = option(
+        (),
+        metavar="RULE",
+        help="top-k:K, percentile:P, mass:P or threshold:T over both views of a text together; over one alone as "
+        "pivot:top-k:K or source:top-k:K; several rules apply in their order",
+    )
     scale: float = option(100.0, help="impact = round(weight x scale)")
     english_prefix: str = option("", help="spelling of pivot terms; e_ is the authors'")
     split_passages: bool = option(False, help="documents longer than --max-length become passages ID#0, ID#1, ...")
@@ -51,7 +65,7 @@ class Options:
     shard_id: int = option(0, help="which shard this process encodes, from 0")
     shard_num: int = option(1, help="number of processes that share the work in one directory")
     skip_bad_lines: bool = option(False, help="leave broken lines out, count and list them")
-    overwrite: bool = option(False, help="start over if --output holds something else")
+    overwrite: bool = option(False, help="start over if --output holds another store of the same kind")
     top_k: int = option(25, help="with --text: terms to print of each view")
 
 
@@ -72,52 +86,102 @@ def _check(options: Options) -> None:
     for name in ("batch_size", "part_size", "shard_num", "top_k"):
         if getattr(options, name) < 1:
             raise MilcoError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be at least 1")
+    if options.max_length is not None and options.max_length < SHORTEST:
+        raise MilcoError(f"--max-length {options.max_length}: must be at least {SHORTEST}, <s>, one token and </s>")
     if not 0 <= options.shard_id < options.shard_num:
         raise MilcoError(f"--shard-id {options.shard_id}: must be from 0 to {options.shard_num - 1} (--shard-num - 1)")
-    if options.scale <= 0:
-        raise MilcoError(f"--scale {options.scale}: must be above 0")
     if options.split_passages and options.topics:
         raise MilcoError("--split-passages is for documents, not for --topics")
+    _check_names(options)
+
+
+def _check_names(options: Options) -> None:
+    from milco_pyserini.encode.devices import check_device_name
+    from milco_pyserini.sparse.quantization import check_scale
+
+    check_device_name(options.device)
+    check_scale(options.scale)
+    for rule in _pruning(options):
+        if rule.view and options.views and rule.view not in options.views:
+            raise MilcoError(f"--prune {rule}: no {rule.view} view is encoded, --views is {' '.join(options.views)}")
+
+
+def _pruning(options: Options) -> "tuple[Pruning, ...]":
+    from milco_pyserini.sparse.pruning import Pruning
+
+    return tuple(map(Pruning.parse, options.prune))
 
 
 def _encode_collection(options: Options) -> None:
     from milco_pyserini.corpora import open_corpus, open_topics
-    from milco_pyserini.encode.shards import StoreWriter, Work, encode_corpus
-    from milco_pyserini.sparse.pruning import Pruning
+    from milco_pyserini.encode.writer import StoreWriter, check_output
 
-    pruning = Pruning.parse(options.prune) if options.prune else None
-    opened: Corpus | Topics
-    if options.corpus is not None:
-        opened = open_corpus(options.corpus, options.skip_bad_lines)
+    name = options.corpus if options.topics is None else options.topics
+    output = options.output or vectors_directory(name or "", topics=options.topics is not None)
+    opened: Corpus | Topics = (open_corpus if options.topics is None else open_topics)(
+        name or "", options.skip_bad_lines
+    )
+    # What costs nothing to find out comes first; then a pass over the texts; only then is the model loaded.
+    plan = _asked(options, opened)
+    check_output(output, plan, options.overwrite)
+    plan |= _read_through(opened)
+    check_output(output, plan, options.overwrite)
+    work = _work(options)
+    with StoreWriter(output, plan | _made_by(options, work), options.overwrite) as writer:
+        if writer.finished:
+            say(f"{output} is finished: nothing to do")
+            return
+        _encode(options, opened, writer, work)
+
+
+def _read_through(opened: "Corpus | Topics") -> dict:
+    """What a full pass over the texts tells of them; says how they begin, which shows a wrong file at once."""
+    from milco_pyserini.corpora import CorpusReport
+    from milco_pyserini.corpora.records import encoded_text
+
+    report = opened.check()
+    if report.skipped:
+        say(f"left out {counted(len(report.skipped), 'broken line')}:")
+        for line in report.skipped:
+            say(f"  {line}")
+    if isinstance(report, CorpusReport):
+        texts, what = report.documents, counted(report.documents, "document")
     else:
-        opened = open_topics(options.topics or "", options.skip_bad_lines)
+        texts, what = report.topics, counted(report.topics, "topic")
+    begins = " ".join(encoded_text(report.first).split())
+    say(f"{opened.name}: {what}, the first is {shown(report.first.id)}: {shown(begins) if begins else 'empty'}")
+    return {"texts": texts, "corpus_hash": report.digest}
+
+
+def _work(options: Options) -> "Work":
+    from milco_pyserini.encode.shards import Work
+
     encoder = _load(options)
     config = encoder.model.config
-    length = options.max_length or (config.query_max_length if options.topics else config.passage_max_length)
-    work = Work(
+    length = _length(options, config.query_max_length if options.topics else config.passage_max_length)
+    return Work(
         encoder=encoder,
         max_length=length,
         views=encoder.check(length, options.views or None),
         lowercase=options.lowercase,
-        pruning=pruning,
+        pruning=_pruning(options),
         split_passages=options.split_passages,
         batch_size=options.batch_size,
         scale=options.scale,
         format=options.format,
         keep_contents=options.topics is not None,
     )
-    report = opened.check()
-    if report.skipped:
-        say(f"left out {len(report.skipped):,} broken lines:")
-        for line in report.skipped:
-            say(f"  {line}")
-    total = getattr(report, "documents", 0) or getattr(report, "topics", 0)
-    output = options.output or VECTORS / directory_name(options.corpus or options.topics or "")
-    writer = StoreWriter(output, _plan(options, work, opened, total), options.overwrite)
-    if writer.finished:
-        say(f"{output} is finished: nothing to do")
-        return
-    _close(encode_corpus(opened, total, writer, work, options.part_size, options.shard_id, options.shard_num), output)
+
+
+def _length(options: Options, default: int) -> int:
+    return default if options.max_length is None else options.max_length
+
+
+def _encode(options: Options, opened: "Corpus | Topics", writer: "StoreWriter", work: "Work") -> None:
+    from milco_pyserini.encode.shards import encode_corpus
+
+    shards = options.part_size, options.shard_id, options.shard_num
+    _close(encode_corpus(opened, writer.plan["texts"], writer, work, *shards), writer.path)
 
 
 def _close(finished: bool, output: Path) -> None:
@@ -128,43 +192,50 @@ def _close(finished: bool, output: Path) -> None:
         return
     manifest = open_store(output).manifest
     if manifest["empty_documents"]:
-        say(f"{manifest['empty_documents']:,} of {manifest['documents']:,} texts have no terms (empty); they are kept")
+        empty = f"{manifest['empty_documents']:,} of {counted(manifest['documents'], 'text')}"
+        say(f"without terms (empty): {empty}, kept all the same")
     if manifest["truncated_documents"]:
-        say(f"{manifest['truncated_documents']:,} texts were longer than {manifest['max_length']} tokens and cut there")
+        say(f"cut at {manifest['max_length']} tokens: {counted(manifest['truncated_documents'], 'longer text')}")
 
 
-def _plan(options: Options, work: "Work", opened: "Corpus | Topics", total: int) -> dict:
-    """Everything that decides the bytes of the store: the first half of its manifest."""
+def _asked(options: Options, opened: "Corpus | Topics") -> dict:
+    """What the options alone decide of a store's bytes: the part of its manifest that is known before any work."""
+    from milco_pyserini.sparse.store import FORMAT_VERSION
+
+    asked = {
+        "format_version": FORMAT_VERSION,
+        "kind": "documents" if options.topics is None else "topics",
+        "corpus": opened.name,
+        "field_rule": getattr(opened, "field_rule", "text"),
+        "encoder": options.encoder,
+        "lowercase": options.lowercase,
+        "split_passages": options.split_passages,
+        "batch_size": options.batch_size,
+        "pruning": " ".join(map(str, _pruning(options))) or None,
+        "scale": options.scale,
+        "english_prefix": options.english_prefix,
+        "format": options.format,
+        "part_size": options.part_size,
+    }
+    return asked if options.max_length is None else asked | {"max_length": options.max_length}
+
+
+def _made_by(options: Options, work: "Work") -> dict:
+    """What the encoder and the machine decide: the rest of the first half of the manifest."""
     import numpy
     import torch
     import transformers
 
     from milco_pyserini import __version__
-    from milco_pyserini.sparse.store import FORMAT_VERSION
 
-    vocabulary = work.encoder.vocabulary
     return {
-        "format_version": FORMAT_VERSION,
-        "kind": "topics" if options.topics else "documents",
-        "corpus": opened.name,
-        "field_rule": getattr(opened, "field_rule", "text"),
-        "texts": total,
-        "encoder": options.encoder,
         "weight_hash": work.encoder.weight_hash,
         "tokenizer_hash": work.encoder.tokenizer_hash,
         "views": list(work.views),
-        "lowercase": work.lowercase,
         "max_length": work.max_length,
-        "split_passages": work.split_passages,
         "dtype": str(work.encoder.dtype).removeprefix("torch."),
         "device": work.encoder.device.type,
-        "batch_size": work.batch_size,
-        "pruning": str(work.pruning) if work.pruning else None,
-        "scale": work.scale,
-        "english_prefix": vocabulary.english_prefix,
-        "source_prefix": vocabulary.source_prefix,
-        "format": work.format,
-        "part_size": options.part_size,
+        "source_prefix": work.encoder.vocabulary.source_prefix,
         "versions": {
             "milco_pyserini": __version__,
             "torch": torch.__version__,
@@ -182,17 +253,17 @@ def _load(options: Options) -> "MilcoEncoder":
 
 def _print_text(options: Options) -> None:
     from milco_pyserini.sparse.listing import listing
-    from milco_pyserini.sparse.pruning import Pruning
 
-    pruning = Pruning.parse(options.prune) if options.prune else None
     text = sys.stdin.read() if options.text == "-" else options.text or ""
     encoder = _load(options)
-    length = options.max_length or encoder.model.config.passage_max_length
+    length = _length(options, encoder.model.config.passage_max_length)
     views = encoder.check(length, options.views or None)
     encoded = encoder.encode(text, length, views, options.lowercase)
     if encoded.truncated:
         say(f"the text is longer than {length} tokens and was cut there")
-    batch = pruning(encoded.batch) if pruning else encoded.batch
+    batch = encoded.batch
+    for rule in _pruning(options):
+        batch = rule(batch)
     for view in views:
         terms = encoder.decode(batch.view(view))[0]
         sys.stdout.write(listing(view, terms[: options.top_k], len(terms)))
@@ -200,7 +271,8 @@ def _print_text(options: Options) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    return run_command("milco_pyserini.encode", Options, command, argv)
+    whole = "what is whole stays, the same command goes on from there"
+    return run_command("milco_pyserini.encode", Options, command, argv, interrupted=whole)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.sparse.quantization import SCALE, quantize, quantize_vector
+from milco_pyserini.sparse.quantization import SCALE, check_scale, quantize, quantize_vector
 
 
 class _Contract:
@@ -23,11 +23,12 @@ class _Contract:
         lowercase: bool = False,
         english_prefix: str = "",
     ) -> None:
+        check_scale(scale)
         if isinstance(encoder, str):
             encoder = MilcoEncoder.from_pretrained(encoder, device, dtype, english_prefix)
         self.encoder = encoder
         self.scale = scale
-        self.max_length = max_length or self._default_length()
+        self.max_length = self._default_length() if max_length is None else max_length
         self.views = encoder.check(self.max_length, views)
         self.lowercase = lowercase
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ from tokenizers import Tokenizer
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.card import model_card
+from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.files import write_json
@@ -23,7 +23,6 @@ from milco_pyserini.model import MilcoModel, find_checkpoint
 from milco_pyserini.model.checkpoint import ENGLISH
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
 
-DTYPES = ("auto", "float32", "bfloat16")
 BATCH_SIZE = 128
 # Tokens, padding included, that one forward pass takes (model-notes 2 and 3).
 _TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}
@@ -260,28 +259,6 @@ class MilcoEncoder:
         else:
             weights = np.bincount(place, echo[keep].astype(np.float64), len(keys)).astype(np.float32)
         return keys // width, self.vocabulary.english_size + keys % width, weights
-
-
-def choose_device(name: str) -> torch.device:
-    """The device of that name; "auto" is the GPU where there is one. Raises MilcoError if it is not here."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, number = name.partition(":")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise unknown_name("device", name, ("auto", "cpu", "cuda"), "A GPU may be numbered, as in cuda:1.")
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise MilcoError(f"device {name} is not here: torch sees {torch.cuda.device_count()} GPUs; use --device cpu")
-    return torch.device(name)
-
-
-def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The dtype of matrix products; "auto" is bfloat16 where the machine multiplies it natively."""
-    if name not in DTYPES:
-        raise unknown_name("dtype", name, DTYPES)
-    if name != "auto":
-        return getattr(torch, name)
-    native = torch.cuda.is_bf16_supported() if device.type == "cuda" else torch.cpu._is_avx512_bf16_supported()
-    return torch.bfloat16 if native else torch.float32
 
 
 def _check_sizes(model: MilcoModel, tokenizer: TextTokenizer, english_tokenizer: Tokenizer, name: str) -> None:

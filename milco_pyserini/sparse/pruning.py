@@ -3,7 +3,7 @@
 top-k keeps the k strongest terms; percentile drops the weakest p percent of a vector's terms by count (the
 paper's mass-pruning table); mass drops the weakest terms that together hold p percent of its weight (the paper's
 Seismic table); threshold drops weights below t. Ties go to the lower column, so that a vector alone decides;
-percentile and mass always leave the strongest term.
+percentile and mass always leave the strongest term. A rule ranks both views of a vector together, or one view alone.
 """
 
 import math
@@ -14,29 +14,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.sparse.batch import SparseBatch
+from milco_pyserini.sparse.batch import PIVOT, VIEWS, SparseBatch
+
+_SPELLING = "Written METHOD:VALUE or VIEW:METHOD:VALUE, such as top-k:100 or pivot:mass:30."
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """A pruning rule: method and its value, as in "top-k:100" or "mass:30"."""
+    """A pruning rule: method and its value, as in "top-k:100" or "mass:30", for one view alone where one is named."""
 
     method: str
     value: float
+    view: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.method}:{int(self.value) if self.value == int(self.value) else self.value}"
+        rule = f"{self.method}:{int(self.value) if self.value == int(self.value) else self.value}"
+        return f"{self.view}:{rule}" if self.view else rule
 
     def __call__(self, batch: SparseBatch) -> SparseBatch:
-        """The pruned vectors."""
-        return batch.where(_METHODS[self.method](batch, self.value))
+        """The pruned vectors; with a view, the other one as it was."""
+        if self.view is None:
+            return batch.where(_METHODS[self.method](batch, self.value))
+        mine = (batch.columns < batch.english_size) == (self.view == PIVOT)
+        keep = ~mine
+        keep[mine] = _METHODS[self.method](batch.where(mine), self.value)
+        return batch.where(keep)
 
     @classmethod
     def parse(cls, text: str) -> "Pruning":
-        """Read "METHOD:VALUE". Raises MilcoError for an unknown method or a value out of its range."""
-        method, _, value = text.partition(":")
+        """Read "METHOD:VALUE" or "VIEW:METHOD:VALUE".
+
+        Raises MilcoError for an unknown view or method, or a value out of its range.
+        """
+        view, rule = (None, text) if text.count(":") < 2 else text.split(":", 1)
+        if view is not None and view not in VIEWS:
+            raise unknown_name("view", view, VIEWS, _SPELLING)
+        method, _, value = rule.partition(":")
         if method not in _METHODS:
-            raise unknown_name("pruning", text, _METHODS, "Written METHOD:VALUE, such as top-k:100 or mass:30.")
+            raise unknown_name("pruning", rule, _METHODS, _SPELLING)
         try:
             number = float(value)
             if not math.isfinite(number):
@@ -44,7 +59,7 @@ class Pruning:
         except ValueError:
             raise MilcoError(f"pruning {text!r}: {method} takes a number, as in {method}:{_EXAMPLE[method]}") from None
         _check(text, method, number)
-        return cls(method, number)
+        return cls(method, number, view)
 
 
 def _check(text: str, method: str, value: float) -> None:

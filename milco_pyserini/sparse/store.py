@@ -4,10 +4,8 @@ Parts, in parts/, are JSONL as Anserini's JsonVectorCollection reads it, or Parq
 written last, so a store without it is not finished. Vectors that others wrote are read by PlainStore.
 """
 
-import gzip
-import io
 import itertools
-import zlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,10 +15,11 @@ from typing import IO, Any
 import numpy as np
 import orjson
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.corpora.lines import numbered_lines
+from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.files import read_json
 from milco_pyserini.sparse.batch import SparseBatch
-from milco_pyserini.sparse.quantization import quantize
+from milco_pyserini.sparse.quantization import MAX_IMPACT, check_scale, quantize
 from milco_pyserini.sparse.terms import keep_whole
 from milco_pyserini.sparse.vocabulary import Vocabulary
 
@@ -67,7 +66,7 @@ class VectorStore:
                 for ids, batch in _read_parquet(path, self.vocabulary.english_size):
                     yield from zip(ids, _impacts(batch, self.vocabulary, self.scale), strict=True)
             else:
-                for record in _read_jsonl(path):
+                for _, record in _read_jsonl(path):
                     yield record["id"], record["vector"]
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
@@ -76,7 +75,7 @@ class VectorStore:
             if path.suffix == ".parquet":
                 yield from _read_parquet(path, self.vocabulary.english_size)
             else:
-                records = list(_read_jsonl(path))
+                records = [record for _, record in _read_jsonl(path)]
                 batch = SparseBatch.from_dicts([record["vector"] for record in records], self.vocabulary)
                 weights = batch.weights / np.float32(self.scale)
                 yield (
@@ -97,11 +96,15 @@ class VectorStore:
 class PlainStore:
     """Anserini JSONL vectors without a manifest of ours: {"id", "contents", "vector": {term: weight}} a line.
 
-    Weights must be whole numbers, or become so by scale. Raises MilcoError, with file and line, for others.
+    Weights must be whole numbers, or become so by scale, and fit an impact. Raises MilcoError, with file and line, for
+    others; for a scale that is none.
     """
 
     path: Path
     scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_scale(self.scale)
 
     @cached_property
     def manifest(self) -> dict:
@@ -119,16 +122,15 @@ class PlainStore:
         return found
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Every document's id and {term: impact}; weights <= 0 are left out, as in Anserini.
+        """Every document's id and {term: impact}; what weighs nothing is left out, as in Anserini.
 
         A term that Lucene would split or cut is escaped.
         """
         for path in self.files:
-            for number, record in enumerate(_read_jsonl(path), 1):
-                where = f"{path}:{number}"
+            for where, record in _read_jsonl(path):
                 if not isinstance(record, dict) or "id" not in record or not isinstance(record.get("vector"), dict):
                     raise MilcoError(f'{where}: expected {{"id": ..., "vector": {{term: weight}}}}')
-                yield str(record["id"]), self._impacts(record["vector"], where)
+                yield _docid(record["id"], where), self._impacts(record["vector"], where)
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Documents' ids and weights (impact / scale), as one view over the terms met so far: see terms."""
@@ -159,23 +161,33 @@ class PlainStore:
     def _impacts(self, vector: dict, where: str) -> dict[str, int]:
         impacts = {}
         for term, weight in vector.items():
-            if not isinstance(weight, int | float) or isinstance(weight, bool):
-                raise MilcoError(f"{where}: weight {weight!r} of term {term!r} is not a number")
+            why = self._refusal(weight)
+            if why:
+                raise MilcoError(f"{where}: weight {_cut(weight)} of term {shown(term)} {why}")
             impact = round(weight * self.scale)
-            if self.scale == 1 and impact != weight:
-                raise MilcoError(
-                    f"{where}: weight {weight} of term {term!r} is not a whole number, which an impact index needs: "
-                    "give --scale, such as --scale 100"
-                )
             if impact > 0:
                 impacts[keep_whole(term)] = impact
         return impacts
+
+    def _refusal(self, weight: Any) -> str:
+        """Why a weight cannot be in an impact index; nothing where it can."""
+        if not isinstance(weight, int | float) or isinstance(weight, bool) or not math.isfinite(weight):
+            return "is not a number"
+        if weight < 0:
+            return "is below 0, which an impact index cannot hold: leave such terms out"
+        if weight > MAX_IMPACT / self.scale:
+            return f"x scale {self.scale:g} is above {MAX_IMPACT:,}, the greatest impact there is"
+        if self.scale == 1 and weight != int(weight):
+            return "is not a whole number, which an impact index needs: give --scale, such as --scale 100"
+        return ""
 
 
 def open_store(path: Path, plain: bool = False, scale: float = 1.0) -> VectorStore | PlainStore:
     """The vectors at path. Raises MilcoError if they are not there, not finished or of another version."""
     if not path.exists():
-        raise MilcoError(f"no vectors at {path}: make them with python -m milco_pyserini.encode --output {path}")
+        raise MilcoError(
+            f"no vectors at {path}: make them with python -m milco_pyserini.encode --corpus CORPUS --output {path}"
+        )
     if plain:
         return PlainStore(path, scale)
     manifest_path = path / MANIFEST
@@ -251,18 +263,23 @@ def _groups(path: Path) -> Iterator[Any]:
         raise MilcoError(f"{path} cannot be read: {error}") from error
 
 
-def _read_jsonl(path: Path) -> Iterator[dict]:
-    for number, line in enumerate(_lines(path), 1):
+def _read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield (file:line, value) for every line that is not blank."""
+    for number, line in numbered_lines(path):
+        where = f"{path}:{number}"
         try:
-            yield orjson.loads(line)
+            yield where, orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            raise MilcoError(f"{path}:{number}: not JSON: {error}") from None
+            raise MilcoError(f"{where}: not JSON: {error}") from None
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    opener = gzip.open if path.suffix == ".gz" else io.open
-    try:
-        with opener(path, "rb") as lines:
-            yield from lines
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise MilcoError(f"{path} is a damaged gzip file: {error}") from None
+def _cut(value: object) -> str:
+    return shown(value) if isinstance(value, str) else f"{value!s:.60}"
+
+
+def _docid(value: object, where: str) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value:
+        raise MilcoError(f"{where}: the id is {_cut(value)}, where a string or a whole number is needed")
+    return value

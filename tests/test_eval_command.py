@@ -119,7 +119,10 @@ def test_a_run_whose_ranks_its_scores_contradict_is_reported(command: Callable[.
         (["--run", "ar.qrels", "--qrels", "ar.qrels"], "ar.qrels:1: 4 columns"),
         (["--run", "good.txt", "--qrels", "good.txt"], "good.txt:1"),
         (["--run", "good.txt", "--qrels", "miracl-arr-dev"], "unknown qrels 'miracl-arr-dev'"),
-        (["--run", "other.txt", "--qrels", "ar.qrels"], "other.txt against ar.qrels: none of the run's 1 queries"),
+        (
+            ["--run", "other.txt", "--qrels", "ar.qrels"],
+            "no query of the run is judged: the run has 1 query, such as 'x1',",
+        ),
         (["--run", "gone.txt", "--qrels", "gone", "-m", "nDGC@10"], "did you mean 'nDCG'"),
         (["--run", "good.txt", "bad.txt", "good.txt", "--qrels", "ar.qrels", "bn.qrels"], "3 runs cannot be paired"),
         (["--run", "good.txt", "bad.txt", "--qrels", "ar.qrels", "ar.qrels"], "--qrels ar.qrels is given twice"),
@@ -131,7 +134,11 @@ def test_a_run_whose_ranks_its_scores_contradict_is_reported(command: Callable[.
         (["--run", "good.txt", "--qrels", "ar.qrels", "--baseline", "god"], "did you mean 'good'"),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--test", "z"], "unknown value for --test 'z'"),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--format", "html"], "unknown value for --format 'html'"),
+        (["--run", "good.txt", "--qrels", "ar.qrels", "bn.qrels"], "1 run cannot be paired with 2 judgements"),
+        (["--run", "good.txt", "bad.txt", "--qrels", "ar.qrels", "--names", "a"], "--names has 1 name, the number of"),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--output", "good.txt"], "good.txt exists"),
+        (["--run", "good.txt", "--qrels", "ar.qrels", "--output", "milco", "--overwrite"], "milco is a directory"),
+        (["--run", "good.txt", "--qrels", "ar.qrels", "--output", "bad.txt/t.csv"], "bad.txt is a file, nothing can"),
     ],
 )
 def test_bad_input_ends_with_code_2_and_one_line(

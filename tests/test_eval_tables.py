@@ -29,6 +29,14 @@ def test_text_lines_its_figures_up_whether_marked_or_not() -> None:
     )
 
 
+def test_the_note_stands_only_where_a_figure_is_marked() -> None:
+    """Nothing differs: nothing is marked, and no note speaks of marks."""
+    results = {"bm25": {"ar": LOW}, "milco": {"ar": made(0.2, 0.1, 0.4, 0.3)}}
+    assert compare(results).differences
+    for form in ("text", "markdown", "latex"):
+        assert "differs" not in render(table(compare(results)), form)
+
+
 def test_wide_characters_take_two_columns() -> None:
     """A terminal gives 阿 twice the room of a letter, and a vowel sign above one none."""
     lines = render(table(compare({"阿拉伯": {"q": LOW}, "e\u0301": {"q": LOW}}, test="none"))).splitlines()

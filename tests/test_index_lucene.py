@@ -9,7 +9,7 @@ from synthetic_stores import NASTY_IDS, synthetic_batch, synthetic_queries, voca
 
 from milco_pyserini import jvm
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, find_engine, open_index
+from milco_pyserini.index import build_index, census, find_engine, lucene, open_index
 from milco_pyserini.sparse import escape, open_store
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -183,17 +183,46 @@ def test_terms_of_others_are_never_split(tmp_path: Path) -> None:
     assert [hits.scores.tolist() for hits in found] == [[100.0 * (number + 1)] for number in range(len(terms))]
 
 
+@pytest.mark.parametrize("engine", ["lucene", "exact"])
+def test_engines_agree_on_what_they_refuse(tmp_path: Path, engine: str) -> None:
+    """An id or impacts beyond Lucene's limits end the build with the document's id, and leave nothing behind."""
+    for number, vectors in enumerate(({"x" * 40_000: {"a": 1}}, {"x" * 99: {"a": 2**30, "b": 2**30}})):
+        path = write_plain(tmp_path / f"{number}.jsonl", {"good": {"a": 1}, **vectors})
+        with pytest.raises(MilcoError, match=r"document 'xxxxx.*an index takes up to") as refused:
+            build_index(open_store(path, plain=True), find_engine(engine), tmp_path / "index")
+        assert len(str(refused.value)) < 250
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.jsonl", "1.jsonl"]
+
+
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_document_that_lucene_refuses_is_named(tmp_path: Path, threads: int) -> None:
-    """An impact beyond 32 bits ends the build with the document's id, and leaves nothing behind."""
-    store = open_store(write_plain(tmp_path / "vectors.jsonl", {"good": {"a": 1}, "huge": {"a": 2**40}}), plain=True)
-    with pytest.raises(MilcoError, match="'huge'"):
-        build_index(store, find_engine("lucene"), tmp_path / "index", threads)
-    assert [path.name for path in tmp_path.iterdir()] == ["vectors.jsonl"]
+def test_what_lucene_says_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    """A document that it refuses is named, without Java's stack; nothing is left behind."""
+    monkeypatch.setattr(census, "MAX_IMPACTS", 2**50)
+    monkeypatch.setattr(census, "MAX_ID_BYTES", 2**50)
+    for name, vectors, said in (
+        ("huge", {"huge": {"a": 2**30, "b": 2**30}}, 'too many tokens for field "contents"'),
+        ("long", {"x" * 40_000: {"a": 1}}, 'one immense term in field="id" (whose length is longer than the max'),
+    ):
+        store = open_store(write_plain(tmp_path / f"{name}.jsonl", {"good": {"a": 1}, **vectors}), plain=True)
+        with pytest.raises(MilcoError, match="Lucene refuses document '") as refused:
+            build_index(store, find_engine("lucene"), tmp_path / "index", threads)
+        assert said in str(refused.value)
+        assert "\n" not in str(refused.value)
+        assert len(str(refused.value)) < 300
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["huge.jsonl", "long.jsonl"]
+
+
+def test_the_way_out_of_a_full_memory_can_be_typed() -> None:
+    """The hint names the variable with a value, and where it goes; an exception without words has its name."""
+    full = SimpleNamespace(classname="java.lang.OutOfMemoryError", innermessage="Java heap space")
+    assert lucene._reason(full) == 'Java heap space; give Java more: put MILCO_JAVA_OPTIONS="-Xmx8g" before the command'
+    assert lucene._reason(SimpleNamespace(classname="java.lang.Error", innermessage=None)) == "java.lang.Error"
+    assert lucene._reason(SimpleNamespace(classname="E", innermessage="In a.b.C. Or not.\n\tat d.e")) == "In a.b.C."
 
 
 def test_a_damaged_index_is_refused(built: SimpleNamespace, tmp_path: Path) -> None:
     """An index whose files are gone is an error that names it."""
     (tmp_path / "manifest.json").write_bytes((built.ours.path / "manifest.json").read_bytes())
-    with pytest.raises(MilcoError, match="damaged"):
+    with pytest.raises(MilcoError, match="damaged, build it again: ") as refused:
         open_index(tmp_path).searcher()
+    assert "\n" not in str(refused.value)

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from golden_set import TEXTS, encoder
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
-from milco_pyserini.index import build_index, find_engine, open_index
+from milco_pyserini.encode import MilcoQueryEncoder
+from milco_pyserini.index import Hits, Index, build_index, find_engine, open_index
 from milco_pyserini.search.__main__ import main
 from milco_pyserini.sparse import open_store
 
@@ -63,7 +65,73 @@ def test_a_run_holds_what_the_searcher_finds(
     out, err = capsys.readouterr()
     assert out == ""
     assert "12/12 queries" in err
-    assert "2 queries have no hits; 1 of them have no terms" in err
+    assert "2 queries without hits, 1 of them without terms (empty)" in err
+
+
+def test_loading_is_reported_apart_from_the_search(
+    index: Path, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The time that the index and the encoder took to load stands in a line of its own."""
+
+    class Encoder:
+        def encode_batch(self, texts: list[str]) -> list[dict[str, float]]:
+            return [{} for _ in texts]
+
+    clock = iter(range(0, 1000, 7))
+    monkeypatch.setattr("milco_pyserini.search.__main__.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: Encoder(), raising=False)
+    texts = tmp_path / "topics.tsv"
+    texts.write_text("1\tone\n")
+    assert main(["--index", str(index), "--topics", str(texts), "--output", str(tmp_path / "texts.txt")]) == 0
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first == f"loaded {index} and the encoder in 7 s"
+    assert last == "1 query without hits, 1 of them without terms (empty)"
+    assert main(["--index", str(index), "--topics", str(topics), "--output", str(tmp_path / "vectors.txt")]) == 0
+    assert capsys.readouterr().err.splitlines()[0] == f"loaded {index} in 7 s"
+
+
+def test_alpha_weighs_the_views_of_the_queries(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """alpha x pivot + (1 - alpha) x source, of vectors that are otherwise what they are without it."""
+    asked: list[list[dict[str, float]]] = []
+
+    class Recording:
+        def search(self, queries: list[dict[str, float]], k: int, threads: int = 1) -> list[Hits]:
+            asked.append(queries)
+            return [Hits([], np.empty(0, np.float32)) for _ in queries]
+
+    queries = MilcoQueryEncoder(encoder("distillation"), max_length=9, lowercase=True)
+    monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: queries, raising=False)
+    monkeypatch.setattr(Index, "searcher", lambda self: Recording())
+    texts = [" ".join(text.split()) for text in TEXTS if text.split()]
+    topics = tmp_path / "topics.tsv"
+    topics.write_text("".join(f"{n}\t{text}\n" for n, text in enumerate(texts)), encoding="utf-8")
+    to = ["--index", str(index), "--topics", str(topics), "--overwrite", "--output", str(tmp_path / "run.txt")]
+    for alpha in ([], ["--alpha", "0.25"], ["--alpha", "1"], ["--alpha", "0"]):
+        assert main([*to, *alpha]) == 0
+    both, quarter, pivot, source = asked
+    assert len(both) == len(texts)
+    for everything, weighted, english, own in zip(both, quarter, pivot, source, strict=True):
+        assert everything == english | own
+        assert len(everything) == len(english) + len(own)
+        expected = {term: 0.25 * weight for term, weight in english.items()}
+        expected |= {term: 0.75 * weight for term, weight in own.items()}
+        assert weighted == pytest.approx(expected)
+
+
+def test_alpha_needs_texts_and_two_views(
+    index: Path, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Vectors are weighed no more; one view has nothing to be weighed against; no weight is below 0 or above 1."""
+    to = ["--index", index, "--output", tmp_path / "run.txt"]
+    assert "holds vectors, nothing is encoded" in refused(capsys, *to, "--topics", topics, "--alpha", "0.5")
+    assert "must be from 0 to 1" in refused(capsys, *to, "--topics", topics, "--alpha", "1.5")
+    assert "must be from 0 to 1" in refused(capsys, *to, "--topics", topics, "--alpha", "nan")
+    pivot = MilcoQueryEncoder(encoder("distillation"), views=("pivot",))
+    monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: pivot, raising=False)
+    texts = tmp_path / "topics.tsv"
+    texts.write_text("1\tone\n")
+    assert "has the pivot view alone" in refused(capsys, *to, "--topics", texts, "--alpha", "0.5")
+    assert not (tmp_path / "run.txt").exists()
 
 
 def test_batches_and_threads_change_nothing(index: Path, topics: Path, tmp_path: Path) -> None:
@@ -137,6 +205,18 @@ def test_passages_are_ranked_as_documents(tmp_path: Path) -> None:
     assert run.read_text() == "q\ta\t1\nq\tb\t2\n"
 
 
+def test_documents_that_were_not_split_are_not_merged_by_mistake(
+    index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--max-passage is for an index of encode --split-passages; its docids could mean anything otherwise."""
+    to = ["--topics", topics, "--output", tmp_path / "run.txt", "--max-passage"]
+    assert "was not made of passages (encode --split-passages)" in refused(capsys, "--index", index, *to)
+    assert not (tmp_path / "run.txt").exists()
+    store = open_store(write_store(tmp_path / "vectors", *synthetic_batch(20), split_passages=True))
+    passages = build_index(store, find_engine("exact"), tmp_path / "index").path
+    assert main([str(argument) for argument in ("--index", passages, *to)]) == 0
+
+
 def test_names_have_defaults_that_follow_from_the_inputs(
     index: Path, topics: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,7 +226,7 @@ def test_names_have_defaults_that_follow_from_the_inputs(
     assert Path("runs/tiny.exact.topics.txt").is_file()
     capsys.readouterr()
     monkeypatch.chdir(topics.parent)
-    assert "which --index? there is none" in refused(capsys, "--topics", topics)
+    assert "which --index? there is none in indexes/: build one with" in refused(capsys, "--topics", topics)
 
 
 def test_bad_input_is_one_clear_line_and_leaves_nothing(
@@ -168,11 +248,17 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(
     assert 'expected {"id"' in refused(capsys, *to, "--topics", nameless)
     assert "'q' stands there 2 times" in refused(capsys, *to, "--topics", twice)
     assert "holds no topics" in refused(capsys, *to, "--topics", nothing)
+    assert "is an index, which holds documents" in refused(capsys, *to, "--topics", index)
     assert "no-such-topics" in refused(capsys, *to, "--topics", "no-such-topics")
     assert "nothing is encoded" in refused(capsys, *to, "--topics", topics, "--encoder", "mini")
     assert "at least 1" in refused(capsys, *to, "--topics", topics, "--hits", "0")
     assert "white space" in refused(capsys, *to, "--topics", topics, "--tag", "my run")
     assert "valid are msmarco, trec" in refused(capsys, *to, "--topics", topics, "--output-format", "xml")
+    assert "is a directory" in refused(
+        capsys, "--index", index, "--topics", topics, "--output", tmp_path, "--overwrite"
+    )
+    below = ["--output", spaced / "run.txt", "--overwrite"]
+    assert "nothing can be written below it" in refused(capsys, "--index", index, "--topics", topics, *below)
     assert not run.parent.exists() or not list(run.parent.iterdir())
 
 

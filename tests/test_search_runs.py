@@ -61,13 +61,20 @@ def test_msmarco_lines_have_three_columns() -> None:
 
 
 def test_a_documents_score_is_its_best_passages() -> None:
-    """The first passage of a document counts; ties stand by docid; an id without delimiter is a document's own."""
-    hits = Hits(["b#1", "a#1", "a-#2", "b#0", "c#d#3", "e"], np.asarray([3.0, 2.0, 2.0, 2.0, 1.0, 0.5]))
+    """The first passage of a document counts; ties stand by docid; an id without a number is a document's own."""
+    hits = Hits(["b#1", "a#1", "a-#2", "b#0", "c#d#3", "e", "f#g"], np.asarray([3.0, 2.0, 2.0, 2.0, 1.0, 0.5, 0.2]))
     best = best_passages(hits, 10)
-    assert best.docids == ["b", "a", "a-", "c#d", "e"]
-    assert best.scores.tolist() == [3.0, 2.0, 2.0, 1.0, 0.5]
+    assert best.docids == ["b", "a", "a-", "c#d", "e", "f#g"]
+    assert best.scores.tolist() == [3.0, 2.0, 2.0, 1.0, 0.5, 0.2]
     assert best_passages(hits, 2).docids == ["b", "a"]
-    assert best_passages(Hits(["x.1", "x.2"], np.asarray([2.0, 1.0])), 5, ".").docids == ["x"]
+    assert best_passages(Hits(["x.1", "x.2", "xy1"], np.asarray([2.0, 1.0, 0.5])), 5, ".").docids == ["x", "xy1"]
+
+
+def test_only_a_number_at_the_end_names_a_passage() -> None:
+    """Words behind the delimiter, nothing behind it, other digits than 0 to 9 and a line end are parts of an id."""
+    docids = ["a#b", "a#c", "a#", "a#1x", "a#٣", "a#1\n", "#1#", "a #1"]
+    hits = Hits(docids, np.arange(len(docids), 0, -1.0))
+    assert best_passages(hits, 10).docids == [*docids[:-1], "a "]
 
 
 class Ranking:

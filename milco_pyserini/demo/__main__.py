@@ -36,8 +36,8 @@ class Options:
 def command(options: Options) -> None:
     """Run the demo and print its tables on stdout."""
     from milco_pyserini.corpora import open_corpus, open_qrels, open_topics
-    from milco_pyserini.demo.figures import language, matrix
-    from milco_pyserini.demo.report import Cost, cost_table, examples_text, languages_table, matrix_table
+    from milco_pyserini.demo.figures import language, matrix, pool
+    from milco_pyserini.demo.report import Cost, cost_table, examples_text, languages_table, matrix_table, pool_table
     from milco_pyserini.eval import read_run
     from milco_pyserini.files import write_json
 
@@ -52,14 +52,17 @@ def command(options: Options) -> None:
     hits = str(len(documents))
     searching = _verb("search", "--index", str(index), "--topics", SAMPLE, "--hits", hits, "--output", str(run))
     qrels = open_qrels(SAMPLE)
-    milco = matrix(read_run(run), qrels, languages)
+    milco_run = read_run(run)
+    milco = matrix(milco_run, qrels, languages)
     say("BM25: Pyserini's, one index a language with Lucene's analyzer for it")
     bm25_run, bm25_cost = _bm25(documents, queries, languages, options.output / "bm25")
     bm25 = matrix(bm25_run, qrels, languages)
     cost = Cost("MILCO, Lucene impacts", encoding, indexing, 1000 * searching / len(queries), _size(index))
-    write_json(options.output / "figures.json", {"milco": milco, "bm25": bm25})
+    pools = {"bm25": pool(bm25_run, qrels), "milco": pool(milco_run, qrels)}
+    write_json(options.output / "figures.json", {"milco": milco, "bm25": bm25, "pool": pools})
     blocks = [
-        languages_table(milco, bm25),
+        languages_table(milco, bm25, len(documents) // len(languages)),
+        pool_table(pools["milco"], pools["bm25"], len(documents)),
         matrix_table(milco),
         cost_table([cost, bm25_cost]),
         examples_text(_examples(options.encoder, {query.id: query.text for query in queries})),
@@ -135,7 +138,7 @@ def _size(directory: Path) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command("milco_pyserini.demo", Options, command, argv)
+    return run_command("milco_pyserini.demo", Options, command, argv, interrupted="the same command starts again")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,10 @@ def search(queries: Iterable[Query], language: str, directory: Path, hits: int) 
 
 
 def merge(runs: Iterable[Mapping[str, Mapping[str, float]]]) -> Run:
-    """The hits of several collections side by side: their scores are not comparable, nor compared."""
+    """The hits of several indexes in one run, by score, though each index has its own statistics.
+
+    On the sample that ranks better than one index of all languages does, whichever analyzer it has.
+    """
     merged: Run = {}
     for run in runs:
         for query, hits in run.items():

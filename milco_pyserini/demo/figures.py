@@ -1,4 +1,4 @@
-"""Figures of a run over the sample: nDCG@10 of each language's queries within each language's passages."""
+"""Figures of a run over the sample: over all its passages, and over those of one language at a time."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,6 +6,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import evaluate
 
 MEASURE = "nDCG@10"
+POOL_MEASURES = (MEASURE, "R@100")
 
 Matrix = dict[str, dict[str, float]]
 
@@ -22,13 +23,18 @@ def matrix(
     return {asked: {found: _cell(run, qrels, asked, found) for found in languages} for asked in languages}
 
 
+def pool(run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+    """Measure -> mean over all queries, each of them ranking the passages of all languages at once, in [0, 1]."""
+    return evaluate(run, qrels, POOL_MEASURES).mean
+
+
 def within(values: Matrix, asked: str) -> float:
     """The figure of a language's queries on its own passages."""
     return values[asked][asked]
 
 
 def across(values: Matrix, asked: str) -> float:
-    """The mean figure of a language's queries on every other language's passages."""
+    """The mean figure of a language's queries on every other language's passages, one language at a time."""
     others = [value for found, value in values[asked].items() if found != asked]
     return sum(others) / len(others)
 

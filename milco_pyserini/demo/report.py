@@ -1,9 +1,9 @@
 """What the demo ends with: tables and examples that a person reads in a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from milco_pyserini.demo.figures import Matrix, across, mean, within
+from milco_pyserini.demo.figures import POOL_MEASURES, Matrix, across, mean, within
 
 NAMES = {
     "ar": "Arabic",
@@ -42,10 +42,15 @@ class Example:
     source: Sequence[tuple[str, float]]
 
 
-def languages_table(milco: Matrix, bm25: Matrix) -> str:
-    """One line a query language: both systems within the language and across to the others."""
+def languages_table(milco: Matrix, bm25: Matrix, passages: int) -> str:
+    """One line a query language: both systems within the language and across to the others.
+
+    passages: of each language.
+    """
     lines = [
-        "nDCG@10                    within the language      across languages",
+        f"nDCG@10, ranking the {passages} passages of one language at a time (across: mean of the other languages)",
+        "",
+        "                           within the language      across languages",
         "queries in                  BM25       MILCO         BM25     MILCO",
     ]
     columns = []
@@ -54,6 +59,17 @@ def languages_table(milco: Matrix, bm25: Matrix) -> str:
         columns.append(values)
         lines.append(_row(f"  {asked}  {NAMES.get(asked, asked)}", values))
     lines.append(_row("  mean", [mean(column) for column in zip(*columns, strict=True)]))
+    return "\n".join(lines)
+
+
+def pool_table(milco: Mapping[str, float], bm25: Mapping[str, float], passages: int) -> str:
+    """One line a system: its figures where every query ranks the passages of all languages together."""
+    lines = [
+        f"Ranking all {passages} passages at once, with relevant ones in every language",
+        " " * 34 + "".join(f"{measure:>10}" for measure in POOL_MEASURES),
+    ]
+    for name, figures in (("BM25, its indexes' hits by score", bm25), ("MILCO", milco)):
+        lines.append(f"  {name:<32}" + "".join(f"{figures[measure]:>10.3f}" for measure in POOL_MEASURES))
     return "\n".join(lines)
 
 

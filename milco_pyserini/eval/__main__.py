@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.console import say
+from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.eval.measures import KINDS, parse_measures
-from milco_pyserini.files import refuse_existing, whole_file
+from milco_pyserini.files import whole_file
 from milco_pyserini.options import option, run_command
+from milco_pyserini.output_file import refuse_output
 
 if TYPE_CHECKING:
     from milco_pyserini.eval.comparison import Comparison
@@ -56,7 +57,7 @@ class EvalOptions:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns 0, 2 for bad input, 130 for Ctrl-C."""
-    return run_command(PROG, EvalOptions, _evaluate, argv)
+    return run_command(PROG, EvalOptions, _evaluate, argv, interrupted="nothing was written")
 
 
 def _evaluate(options: EvalOptions) -> None:
@@ -91,12 +92,13 @@ def _systems(options: EvalOptions) -> dict[str, tuple[Path, ...]]:
     runs, size = options.run, len(options.qrels)
     if len(runs) % size:
         raise MilcoError(
-            f"{len(runs)} runs cannot be paired with {size} judgements: give one --qrels for all runs, "
+            f"{counted(len(runs), 'run')} cannot be paired with {size} judgements: give one --qrels for all runs, "
             "or all runs of one system, then all runs of the next"
         )
     groups = [runs[start : start + size] for start in range(0, len(runs), size)]
     if options.names and len(options.names) != len(groups):
-        raise MilcoError(f"--names has {len(options.names)} names, the number of systems is {len(groups)}")
+        given = counted(len(options.names), "name")
+        raise MilcoError(f"--names has {given}, the number of systems is {len(groups)}")
     firsts = [str(group[0]) for group in groups]
     names = options.names or _short(firsts, _stem if size == 1 else lambda path: Path(path).absolute().parent.name)
     _refuse_repeated("the system", names)
@@ -127,13 +129,12 @@ def _check_files(options: EvalOptions) -> None:
         if run.is_dir() or not run.exists():
             raise MilcoError(f"{run} is {'a directory, not a run' if run.is_dir() else 'not there'}")
     if options.output is not None:
-        refuse_existing(options.output, options.overwrite)
+        refuse_output(options.output, options.overwrite)
 
 
 def _account(evaluation: "Evaluation") -> str:
     """One line on which queries count, and how."""
-    count = len(evaluation.queries)
-    parts = [f"{count:,} judged {'query' if count == 1 else 'queries'}"]
+    parts = [counted(len(evaluation.queries), "judged query", "judged queries")]
     if evaluation.unanswered:
         parts.append(f"{len(evaluation.unanswered):,} without results (they count 0)")
     if evaluation.unjudged:

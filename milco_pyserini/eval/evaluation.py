@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.console import counted
+from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.eval.measures import KINDS, Cutoff, Measure, parse_measures
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ def _nothing_judged(answered: Mapping[str, Any], judged: Mapping[str, Any]) -> s
     if not judged or not answered:
         return f"the {'judgements hold' if answered else 'run holds'} nothing to evaluate"
     return (
-        f"none of the run's {len(answered):,} queries is among the {len(judged):,} judged ones: the run has "
-        f"{min(answered)!r}, the judgements have {min(judged)!r}; do they belong together?"
+        f"no query of the run is judged: the run has {counted(len(answered), 'query', 'queries')}, such as "
+        f"{shown(min(answered))}, the judgements have {len(judged):,}, such as {shown(min(judged))}; "
+        "do they belong together?"
     )

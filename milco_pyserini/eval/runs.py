@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from milco_pyserini.corpora.lines import numbered_lines
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, shown
 
 Run = dict[str, dict[str, float]]
 
@@ -34,7 +34,7 @@ def read_run(path: Path) -> Run:
             raise MilcoError(f"{path}:{number}: {error}") from None
         scores = run.setdefault(query, {})
         if document in scores:
-            raise MilcoError(f"{path}:{number}: document {document!r} is there twice for query {query!r}")
+            raise MilcoError(f"{path}:{number}: document {shown(document)} is there twice for query {shown(query)}")
         scores[document] = score
     if not run:
         raise MilcoError(f"{path} holds no results")

@@ -34,7 +34,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """labels, measures: the heads of the columns. notes: what the marks mean, a sentence each."""
+    """labels, measures: the heads of the columns. notes: what the marks mean, a sentence each, where there are any."""
 
     labels: tuple[str, ...]
     measures: tuple[str, ...]
@@ -88,7 +88,7 @@ def _chosen(values: tuple[str, ...], shown: tuple[bool, ...]) -> tuple[str, ...]
 
 
 def _notes(comparison: Comparison) -> tuple[str, ...]:
-    if not comparison.differences:
+    if not any(difference.significant for difference in comparison.differences.values()):
         return ()
     count = len(comparison.differences) // len(comparison.measures)
     corrected = _CORRECTED[comparison.correction].format(f"{count} comparisons") if count > 1 else ""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from milco_pyserini.console import say
+from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import INDEXES, directory_name
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option, run_command
@@ -28,29 +28,30 @@ class Options:
 
 def command(options: Options) -> None:
     """Build the index. Raises MilcoError before anything is written if that cannot be done."""
-    from milco_pyserini.files import refuse_existing
-    from milco_pyserini.index.directory import build_index
+    from milco_pyserini.files import refuse_existing_directory
+    from milco_pyserini.index.directory import build_index, is_index
     from milco_pyserini.index.registry import find_engine
     from milco_pyserini.sparse import open_store
+    from milco_pyserini.sparse.quantization import check_scale
 
     if options.threads < 1:
         raise MilcoError(f"--threads {options.threads}: must be at least 1")
     if options.scale is not None and not options.plain:
         raise MilcoError("--scale is for --plain: a vector store states its own")
-    if options.scale is not None and options.scale <= 0:
-        raise MilcoError(f"--scale {options.scale}: must be above 0")
+    check_scale(1.0 if options.scale is None else options.scale)
     engine = find_engine(options.engine)
     output = options.output or INDEXES / f"{directory_name(options.vectors.name)}.{engine.name}"
-    refuse_existing(output, options.overwrite)
-    store = open_store(options.vectors, options.plain, options.scale or 1.0)
+    refuse_existing_directory(output, options.overwrite, is_index)
+    store = open_store(options.vectors, options.plain, 1.0 if options.scale is None else options.scale)
     manifest = build_index(store, engine, output, options.threads, options.overwrite).manifest
     if manifest["empty_documents"]:
-        say(f"left out {manifest['empty_documents']:,} documents without terms (empty): nothing could find them")
+        empty = counted(manifest["empty_documents"], "document")
+        say(f"left out {empty} without terms (empty), which no query could find")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command("milco_pyserini.index", Options, command, argv)
+    return run_command("milco_pyserini.index", Options, command, argv, interrupted="no index was written")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress
+from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import read_json, whole_directory, write_json
+from milco_pyserini.files import is_json_with, read_json, whole_directory, write_json
 from milco_pyserini.index.census import Census
 from milco_pyserini.index.protocol import Engine, Searcher, Store
 from milco_pyserini.index.registry import find_engine
@@ -52,7 +53,7 @@ def build_index(store: Store, engine: Engine, output: Path, threads: int = 1, ov
     engine.available()
     progress = Progress("documents", store.manifest.get("documents"))
     census = Census(store, progress)
-    with whole_directory(output, overwrite) as directory:
+    with whole_directory(output, overwrite, is_index) as directory:
         built = engine.build(census, directory, threads)
         census.refuse_duplicates()
         if not built.documents:
@@ -74,10 +75,19 @@ def build_index(store: Store, engine: Engine, output: Path, threads: int = 1, ov
     return Index(output, manifest)
 
 
+def is_index(path: Path) -> bool:
+    """Whether a directory holds an index of ours, of whatever version."""
+    return is_json_with(path / MANIFEST, "format_version", "engine")
+
+
 def open_index(path: Path) -> Index:
     """The index at path. Raises MilcoError if it is not there, not finished or of another version."""
     if not path.is_dir():
-        raise MilcoError(f"no index at {path}: build it with python -m milco_pyserini.index --output {path}")
+        vectors = VECTORS / path.stem
+        raise MilcoError(
+            f"no index at {path}: build it with python -m milco_pyserini.index --vectors {vectors} --output {path}"
+            + ("" if vectors.is_dir() else f", where {vectors} is a store that milco_pyserini.encode wrote")
+        )
     if not (path / MANIFEST).is_file():
         raise MilcoError(f"{path} has no {MANIFEST}: it is not an index that milco_pyserini.index finished")
     manifest = read_json(path / MANIFEST)

@@ -13,8 +13,8 @@ from threading import Lock
 from typing import Any
 
 from milco_pyserini import jvm
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.lucene_search import LuceneSearcher, weighted_terms
+from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.index.lucene_search import LuceneSearcher, first_sentence, weighted_terms
 from milco_pyserini.index.protocol import Built, Store
 from milco_pyserini.sparse import DELIMITER
 
@@ -146,13 +146,14 @@ def _write(writer: Any, chunks: Iterable[list[tuple[str, str]]], reusable: _Reus
                 set_values(name, text)
                 writer.addDocument(document)
             except JavaException as error:
-                raise MilcoError(f"Lucene refuses document {name!r}: {_reason(error)}") from None
+                raise MilcoError(f"Lucene refuses document {shown(name)}: {_reason(error)}") from None
 
 
 def _reason(error: Any) -> str:
     """What a Java exception says, and the way out where memory is the reason."""
-    hint = f'; give Java more, as in {jvm.OPTIONS_VARIABLE}="-Xmx8g"' if "OutOfMemory" in str(error.classname) else ""
-    return f"{error}{hint}"
+    if "OutOfMemory" not in str(error.classname):
+        return first_sentence(error)
+    return f'{first_sentence(error)}; give Java more: put {jvm.OPTIONS_VARIABLE}="-Xmx8g" before the command'
 
 
 def _reusable_document() -> _Reusable:

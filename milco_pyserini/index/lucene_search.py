@@ -40,7 +40,7 @@ class LuceneSearcher:
             files = autoclass("org.apache.lucene.store.FSDirectory").open(path)
             reader = autoclass("org.apache.lucene.index.DirectoryReader").open(files)
         except JavaException as error:
-            raise MilcoError(f"{directory} is damaged, build it again: {error}") from None
+            raise MilcoError(f"{directory} is damaged, build it again: {first_sentence(error)}") from None
         make_searcher = autoclass("org.apache.lucene.search.IndexSearcher")
         # A query has as many clauses as terms; the default limit of 1,024 is against careless wildcards.
         make_searcher.setMaxClauseCount(2**31 - 1)
@@ -95,6 +95,12 @@ def weighted_terms(token_filter: str) -> Any:
     join.put("delimiter", DELIMITER)
     builder = autoclass("org.apache.lucene.analysis.custom.CustomAnalyzer").builder()
     return builder.withTokenizer("whitespace", split).addTokenFilter(token_filter, join).build()
+
+
+def first_sentence(error: Any) -> str:
+    """What a Java exception says, without the advice and the stack behind it; its name where it says nothing."""
+    said = re.split(r"(?<=[.!?])\s|\n", (error.innermessage or "").strip(), maxsplit=1)[0]
+    return said or str(error.classname)
 
 
 class _HitPrinter:

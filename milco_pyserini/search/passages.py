@@ -1,5 +1,6 @@
 """Documents ranked by their best passage (MaxP), where the index holds passages named DOCID#NUMBER."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,10 +40,11 @@ def search_documents(
 def best_passages(hits: Hits, documents: int, delimiter: str = "#") -> Hits:
     """The first documents of a ranking of passages; ties in ascending order of docid.
 
-    A docid is what stands before the last delimiter; an id without one is a document's own.
+    A passage's id ends in the delimiter and a number, which its document's lacks; any other id is a document's own.
     """
+    number = re.compile(rf"{re.escape(delimiter)}[0-9]+\Z")
     best: dict[str, int] = {}
     for place, passage in enumerate(hits.docids):
-        best.setdefault(passage.rsplit(delimiter, 1)[0], place)
+        best.setdefault(number.sub("", passage), place)
     ranked = sorted(best, key=lambda docid: (-hits.scores[best[docid]], docid))[:documents]
     return Hits(ranked, hits.scores[[best[docid] for docid in ranked]])

@@ -1,18 +1,24 @@
 """What --topics names: texts to be encoded, or vectors that were encoded before."""
 
-import gzip
-import io
+import math
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import orjson
 
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.directory import Index
-from milco_pyserini.sparse import PlainStore, VectorStore, open_store
+from milco_pyserini.corpora.lines import first_line, numbered_lines
+from milco_pyserini.corpora.source_files import files_of
+from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.files import read_json
+from milco_pyserini.index.directory import MANIFEST, Index
+from milco_pyserini.sparse import VectorStore, open_store
+from milco_pyserini.sparse.terms import keep_whole
 
+# The files that tell a vector store, finished or begun, from a directory of topic files.
+_STORE = (MANIFEST, "plan.json")
 # Two manifests that differ in one of these do not speak of the same terms.
 _MUST_AGREE = ("weight_hash", "tokenizer_hash", "english_prefix", "source_prefix", "lowercase")
 
@@ -27,16 +33,17 @@ class Topics:
 
 
 def read_topics(name: str, index: Index) -> Topics:
-    """The topics of a name or path: a vector store, a JSONL file of vectors, or whatever corpora.open_topics() knows.
+    """The topics of a name or path: a vector store, JSONL vectors, or whatever corpora.open_topics() knows.
 
+    Of JSONL vectors, whole numbers are impacts; if one weight in them is no whole number, all are weights.
     Raises MilcoError for topics that are not there, hold no query, repeat an id, have an id that no run can hold,
     or were encoded by something else than the documents.
     """
     path = Path(name)
-    if path.is_dir():
+    if any((path / file).is_file() for file in _STORE):
         topics = _from_store(path, index)
-    elif path.is_file() and _holds_vectors(path):
-        topics = _from_jsonl(path, index)
+    elif name and path.exists() and _holds_vectors(files := files_of(path, beir="queries.jsonl")):
+        topics = _from_jsonl(files, index)
     else:
         topics = _from_texts(name)
     _check_ids(topics.ids, name)
@@ -51,13 +58,18 @@ def _from_texts(name: str) -> Topics:
 
 
 def _from_store(path: Path, index: Index) -> Topics:
+    if (path / MANIFEST).is_file() and "engine" in read_json(path / MANIFEST):
+        raise MilcoError(
+            f"--topics {path} is an index, which holds documents: give a name, a file of texts, or vectors of topics, "
+            "as milco_pyserini.encode --topics writes them"
+        )
     store = cast(VectorStore, open_store(path))
     for field in _MUST_AGREE:
         theirs, ours = store.manifest.get(field), index.vectors.get(field)
         if None not in (theirs, ours) and theirs != ours:
             raise MilcoError(
                 f"{path} does not fit {index.path}: its {field} is {theirs!r}, the documents' is {ours!r}; "
-                f"encode the topics with {index.vectors.get('encoder')}"
+                f"encode them again with {_encode_command(store, index)}"
             )
     topics = Topics([], vectors=[])
     for names, batch in store.batches():
@@ -66,25 +78,52 @@ def _from_store(path: Path, index: Index) -> Topics:
     return topics
 
 
-def _from_jsonl(path: Path, index: Index) -> Topics:
-    """Whole numbers, as the index has them: the searcher that multiplies by the index's scale gets them back."""
-    ids, vectors = [], []
-    for name, impacts in PlainStore(path).vectors():
-        ids.append(name)
-        vectors.append({term: impact / index.query_scale for term, impact in impacts.items()})
-    return Topics(ids, vectors=vectors)
+def _encode_command(store: VectorStore, index: Index) -> str:
+    """What encodes the topics of a store as the documents of an index were encoded."""
+    wanted = index.vectors
+    prefix = f" --english-prefix {wanted['english_prefix']}" if wanted.get("english_prefix") else ""
+    lowercase = " --lowercase" if wanted.get("lowercase") else ""
+    return (
+        f"python -m milco_pyserini.encode --topics {store.manifest.get('corpus')} --encoder {wanted.get('encoder')}"
+        f"{prefix}{lowercase} --output {store.path} --overwrite"
+    )
 
 
-def _holds_vectors(path: Path) -> bool:
-    """Whether the first line is a JSON object with a vector."""
-    if not path.name.removesuffix(".gz").endswith((".jsonl", ".json")):
+def _from_jsonl(files: Sequence[Path], index: Index) -> Topics:
+    """Weights as the searcher takes them: it multiplies by the index's scale, and so gets whole impacts back."""
+    topics, vectors = zip(*_jsonl_vectors(files), strict=True)
+    whole = all(weight.is_integer() for vector in vectors for weight in vector.values())
+    scale = index.query_scale if whole else 1.0
+    return Topics(list(topics), vectors=[{term: weight / scale for term, weight in one.items()} for one in vectors])
+
+
+def _jsonl_vectors(files: Sequence[Path]) -> Iterator[tuple[str, dict[str, float]]]:
+    """Ids and {term: weight} of every line, weights > 0. Raises MilcoError, with file and line, for what is none."""
+    for path in files:
+        for number, line in numbered_lines(path):
+            where = f"{path}:{number}"
+            try:
+                record = orjson.loads(line)
+            except orjson.JSONDecodeError as error:
+                raise MilcoError(f"{where}: not JSON: {error}") from None
+            if not isinstance(record, dict) or "id" not in record or not isinstance(record.get("vector"), dict):
+                raise MilcoError(f'{where}: expected {{"id": ..., "vector": {{term: weight}}}}')
+            weights = {term: _weight(term, weight, where) for term, weight in record["vector"].items()}
+            yield str(record["id"]), {keep_whole(term): weight for term, weight in weights.items() if weight > 0}
+
+
+def _weight(term: str, weight: object, where: str) -> float:
+    if not isinstance(weight, int | float) or isinstance(weight, bool) or not math.isfinite(weight):
+        raise MilcoError(f"{where}: weight {weight!r} of term {shown(term)} is not a number")
+    return float(weight)
+
+
+def _holds_vectors(files: Sequence[Path]) -> bool:
+    """Whether they begin with a JSON object that has a vector."""
+    try:
+        record = orjson.loads(first_line(files[0]))
+    except orjson.JSONDecodeError:
         return False
-    opener = gzip.open if path.suffix == ".gz" else io.open
-    with opener(path, "rb") as lines:
-        try:
-            record = orjson.loads(lines.readline())
-        except orjson.JSONDecodeError:
-            return False
     return isinstance(record, dict) and "vector" in record
 
 
@@ -93,7 +132,9 @@ def _check_ids(ids: list[str], name: str) -> None:
         raise MilcoError(f"{name} holds no topics")
     topic, times = Counter(ids).most_common(1)[0]
     if times > 1:
-        raise MilcoError(f"{name}: topic id {topic!r} stands there {times} times; a run can hold it once")
+        raise MilcoError(f"{name}: topic id {shown(topic)} stands there {times} times; a run can hold it once")
     for topic in ids:
         if not topic or topic.split() != [topic]:
-            raise MilcoError(f"{name}: topic id {topic!r} is empty or holds white space, which ends a run's column")
+            raise MilcoError(
+                f"{name}: topic id {shown(topic)} is empty or holds white space, which ends a run's column"
+            )

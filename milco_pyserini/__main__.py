@@ -6,13 +6,14 @@ from importlib import import_module
 
 from milco_pyserini import __version__
 from milco_pyserini.errors import unknown_name
-from milco_pyserini.options import fail
+from milco_pyserini.options import fail, ignore_interrupts
 
 VERBS = {
     "encode": ("milco_pyserini.encode.__main__", "a corpus, topics or one text to sparse term vectors"),
     "index": ("milco_pyserini.index.__main__", "a vector store to an index: lucene or exact"),
     "search": ("milco_pyserini.search.__main__", "topics against an index to a TREC run"),
     "eval": ("milco_pyserini.eval.__main__", "runs and judgements to figures"),
+    "train": ("milco_pyserini.train.__main__", "SAP and SCT: bitext and retrieval data to a checkpoint"),
     "pyserini": ("milco_pyserini.pyserini", "Pyserini's own commands, with MILCO registered"),
     "demo": ("milco_pyserini.demo.__main__", "all of it on the embedded sample, with figures"),
     "doctor": ("milco_pyserini.doctor", "what this machine has, what it lacks, and how to get it"),
@@ -31,7 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     verb, rest = arguments[0], arguments[1:]
     if verb not in VERBS:
         return fail("milco", str(unknown_name("verb", verb, VERBS)))
-    return import_module(VERBS[verb][0]).main(rest)
+    code = import_module(VERBS[verb][0]).main(rest)
+    if argv is None:
+        ignore_interrupts()
+    return code
 
 
 def _page() -> str:

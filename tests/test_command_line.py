@@ -10,18 +10,21 @@ import pytest
 
 from milco_pyserini import __version__
 from milco_pyserini.__main__ import VERBS, main
+from milco_pyserini.train.__main__ import STAGES, stage_options
 
 HEAVY = ("torch", "transformers", "numba", "jnius", "pyserini", "scipy", "pyarrow", "ir_datasets")
 HELP = """
 import sys
 from milco_pyserini.__main__ import main
 try:
-    code = main([sys.argv[1], "--help"])
+    code = main([*sys.argv[1].split(), "--help"])
 except SystemExit as ended:
     code = ended.code
 sys.stderr.write(" ".join(name for name in sys.argv[2:] if name in sys.modules))
 sys.exit(code)
 """
+
+COMMANDS = [*VERBS, *(f"train {stage}" for stage in STAGES)]
 
 
 def options_of(module: ModuleType) -> list[type]:
@@ -32,10 +35,10 @@ def options_of(module: ModuleType) -> list[type]:
     return [value for value in found if isinstance(value, type) and value.__module__ == module.__name__]
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_of_every_verb_loads_nothing_heavy(verb: str) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command_loads_nothing_heavy(command: str) -> None:
     """--help answers on stdout with exit code 0, without torch, Java or compiled kernels."""
-    program = [sys.executable, "-c", HELP, verb, *HEAVY]
+    program = [sys.executable, "-c", HELP, command, *HEAVY]
     ended = subprocess.run(program, capture_output=True, encoding="utf-8", timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "usage: " in ended.stdout
@@ -44,21 +47,23 @@ def test_help_of_every_verb_loads_nothing_heavy(verb: str) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_option_has_a_help_text(verb: str) -> None:
     """A command's page says what it does, and what each option is for."""
-    for options in options_of(import_module(VERBS[verb][0])):
+    found = options_of(import_module(VERBS[verb][0]))
+    for options in found or [stage_options(stage) for stage in STAGES]:
         assert (options.__doc__ or "").strip()
         for field in dataclasses.fields(options):
             assert field.metadata["help"].strip(), f"{verb} --{field.name} has no help"
 
 
-def test_every_verb_but_pyserini_has_options() -> None:
-    """pyserini hands its arguments on; every other command line is derived from a dataclass."""
-    assert [verb for verb, (module, _) in VERBS.items() if not options_of(import_module(module))] == ["pyserini"]
+def test_every_verb_has_options() -> None:
+    """pyserini hands its arguments on, train has stages; every other command line is derived from a dataclass."""
+    without = [verb for verb, (module, _) in VERBS.items() if not options_of(import_module(module))]
+    assert without == ["train", "pyserini"]
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "pyserini"])
-def test_an_unknown_option_gives_the_nearest(verb: str, capsys: pytest.CaptureFixture) -> None:
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command not in ("pyserini", "train")])
+def test_an_unknown_option_gives_the_nearest(command: str, capsys: pytest.CaptureFixture) -> None:
     """A misspelt option is one line on stderr and exit code 2, with the valid names."""
-    assert main([verb, "--hepl"]) == 2
+    assert main([*command.split(), "--hepl"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1

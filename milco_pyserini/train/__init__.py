@@ -1,0 +1,1 @@
+"""Training: Sparse Alignment Pretraining (SAP) and Sparse Contrastive Training (SCT)."""

@@ -1,0 +1,171 @@
+"""English targets of a SPLADE-type teacher: a masked language model, its logits pooled over the tokens of a text."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.model.pooling import max_logits
+
+# What a padded position says: nothing, or a logit of 0 as in the authors' code, which hides negative maxima.
+PADDINGS = ("-inf", "zero")
+
+_PROBE = "a text"
+# Logits that stand in memory at once where the decoder cannot be taken off: 256 MB in float32.
+_BLOCK_LOGITS = 1 << 26
+_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin"]
+
+
+class MaskedLanguageModelTeacher(nn.Module):
+    """A frozen masked language model as a teacher: its highest logit of every piece over a text's tokens.
+
+    model: any AutoModelForMaskedLM. tokenizer: its own. padding: one of PADDINGS. max_length: tokens of a text that
+    are read. Special tokens take part, as in SPLADE. Always in eval mode, without gradients.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, padding: str = "-inf", max_length: int = 256
+    ) -> None:
+        super().__init__()
+        if padding not in PADDINGS:
+            raise unknown_name("padding", padding, PADDINGS)
+        self.tokenizer = tokenizer
+        self.padding = padding
+        self.max_length = min(max_length, tokenizer.model_max_length)
+        self.model = model.requires_grad_(False).eval()
+        rows = model.get_output_embeddings().weight.shape[0]
+        # A decoder may be wider than its vocabulary, for the sake of the hardware.
+        self.vocabulary: list[str] = tokenizer.convert_ids_to_tokens(range(min(rows, len(tokenizer))))
+        self.decoder = _take_off_decoder(model, self.prepare([_PROBE]))
+
+    @classmethod
+    def from_pretrained(
+        cls, name_or_path: str | Path, padding: str = "-inf", max_length: int = 256
+    ) -> "MaskedLanguageModelTeacher":
+        """A teacher from a local directory or, by name, from the hub's cache or the hub, in float32.
+
+        Raises MilcoError as load_masked_language_model() does.
+        """
+        return cls(*load_masked_language_model(name_or_path), padding, max_length)
+
+    def train(self, mode: bool = True) -> "MaskedLanguageModelTeacher":
+        """Stay in eval mode, whatever the module around this one does."""
+        return super().train(False)
+
+    def prepare(self, texts: Sequence[str]) -> dict[str, Tensor]:
+        """Tokens of B texts, padded to the longest: input_ids and attention_mask, int64 [B, S]."""
+        # Type ids are 0 for a single text, and not every model takes them.
+        options = {"padding": True, "truncation": True, "max_length": self.max_length, "return_token_type_ids": False}
+        return dict(self.tokenizer(list(texts), return_tensors="pt", **options))
+
+    @torch.no_grad()
+    def targets(self, prepared: dict[str, Tensor]) -> Tensor:
+        """Float32 [B, V_e]: logits before LogSat, the highest over the tokens, negative ones kept."""
+        inputs = {name: tensor.to(self.model.device) for name, tensor in prepared.items()}
+        mask = inputs["attention_mask"].bool()
+        if self.decoder is None:
+            highest = self._pool_whole_logits(inputs)
+        else:
+            # Without its decoder the model gives the states that the decoder would take.
+            highest = max_logits(self.model(**inputs).logits, mask, self.decoder.weight, self.decoder.bias)
+        highest = highest[:, : len(self.vocabulary)]
+        if self.padding == "zero":
+            padded = ~mask.all(dim=1, keepdim=True)
+            highest = torch.where(padded, highest.clamp(min=0), highest)
+        return highest
+
+    def _pool_whole_logits(self, inputs: dict[str, Tensor]) -> Tensor:
+        tokens = inputs["input_ids"].shape[1]
+        texts = max(1, _BLOCK_LOGITS // (tokens * len(self.vocabulary)))
+        blocks = zip(*(tensor.split(texts) for tensor in inputs.values()), strict=True)
+        return torch.cat([self._pool_block(dict(zip(inputs, block, strict=True))) for block in blocks])
+
+    def _pool_block(self, inputs: dict[str, Tensor]) -> Tensor:
+        masked = ~inputs["attention_mask"].bool().unsqueeze(-1)
+        return self.model(**inputs).logits.float().masked_fill(masked, -torch.inf).amax(dim=1)
+
+
+def load_masked_language_model(name_or_path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A whole masked language model, float32, and its tokenizer: a local directory, the hub's cache, or the hub.
+
+    Raises MilcoError if there is none, if it cannot be had, or if it lacks a masked language model's head.
+    """
+    directory = _find(str(name_or_path))
+    if not (directory / "config.json").is_file():
+        raise MilcoError(f"teacher {directory} holds no config.json: it is no checkpoint")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(directory)
+        model, report = AutoModelForMaskedLM.from_pretrained(directory, dtype=torch.float32, output_loading_info=True)
+    except Exception as error:
+        # The library raises many types for a directory that is incomplete, damaged or of another kind of model.
+        reason = str(error).strip().split("\n")[0][:200]
+        raise MilcoError(f"teacher {name_or_path} cannot be read as a masked language model: {reason}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise MilcoError(
+            f"teacher {name_or_path} lacks {', '.join(missing[:4])}: it needs a trained masked language model's "
+            "head, as SPLADE has one"
+        )
+    return model, tokenizer
+
+
+def _take_off_decoder(model: PreTrainedModel, probe: dict[str, Tensor]) -> nn.Linear | None:
+    """Cut the last matrix product off the model and return it, or None where more than it makes the logits.
+
+    max_logits() then never builds [B, S, V_e]. Whether the decoder is last is tried, not known by class.
+    """
+    decoder = model.get_output_embeddings()
+    names = [name for name, module in model.named_modules() if module is decoder]
+    if not isinstance(decoder, nn.Linear) or not names:
+        return None
+    if decoder.bias is None:
+        decoder.bias = nn.Parameter(torch.zeros(decoder.out_features), requires_grad=False)
+    parent, _, leaf = names[0].rpartition(".")
+    with torch.no_grad():
+        wanted = model(**probe).logits
+        setattr(model.get_submodule(parent), leaf, nn.Identity())
+        try:
+            rebuilt = functional.linear(model(**probe).logits, decoder.weight, decoder.bias)
+            if torch.allclose(rebuilt, wanted, rtol=1e-4, atol=1e-4):
+                return decoder
+        except RuntimeError:
+            # What follows the decoder does not fit the states that come instead of logits.
+            pass
+    setattr(model.get_submodule(parent), leaf, decoder)
+    return None
+
+
+def _find(name: str) -> Path:
+    """The local directory of a teacher; a hub name is taken from the cache, and downloaded only if it is not there."""
+    if Path(name).is_dir():
+        return Path(name)
+    if name.startswith((".", "/", "~")) or name.count("/") != 1:
+        raise MilcoError(f"no teacher at {name!r}: give a checkpoint directory or a hub name such as naver/splade-v3")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+
+    try:
+        cached = Path(snapshot_download(name, local_files_only=True))
+        if any(cached.glob("*.safetensors")) or any(cached.glob("pytorch_model*.bin")):
+            return cached
+    except FileNotFoundError:
+        pass
+    except HFValidationError:
+        raise MilcoError(f"{name!r} is not a hub name: expected owner/name, such as naver/splade-v3") from None
+    try:
+        return Path(snapshot_download(name, allow_patterns=_FILES))
+    except GatedRepoError:
+        reason = f"the hub gives it only to those who accepted its terms (https://huggingface.co/{name})"
+    except RepositoryNotFoundError:
+        reason = "the hub has no public model of that name"
+    except (OSError, RuntimeError):
+        # Every way of having no network: the library's own errors, requests', httpx's, a time-out.
+        reason = "the hub cannot be reached"
+    raise MilcoError(
+        f"teacher {name!r} is not in the local cache and {reason}: give the path of a downloaded checkpoint, or use "
+        "the teacher lexical, which needs no download"
+    )

@@ -1,0 +1,202 @@
+"""A training run from its options: the two stages, and the directory that explains itself."""
+
+import math
+import os
+import shutil
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+from torch import nn
+from torch.utils.data import IterableDataset
+from transformers import TrainingArguments, set_seed
+
+from milco_pyserini import __version__
+from milco_pyserini.console import say
+from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import choose_dtype
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.files import whole_directory, whole_file, write_json
+from milco_pyserini.sparse import SOURCE
+from milco_pyserini.train.alarms import CollapseMonitor
+from milco_pyserini.train.batches import Texts, alignment_collator, contrast_collator, pair_length
+from milco_pyserini.train.bitext import BitextStream, open_bitext
+from milco_pyserini.train.objectives import Alignment, Contrast
+from milco_pyserini.train.probe import Probe
+from milco_pyserini.train.recipe import SapOptions, SctOptions, TrainingOptions, shares, write_recipe
+from milco_pyserini.train.retrieval import RetrievalStream, open_retrieval
+from milco_pyserini.train.start import starting_encoder
+from milco_pyserini.train.teachers import check_vocabulary, open_teacher
+from milco_pyserini.train.trainer import ObjectiveTrainer, freeze_parts, newest_checkpoint, training_arguments
+
+RECIPE = "recipe.yaml"
+MANIFEST = "manifest.json"
+MODEL = "model"
+CHECKPOINTS = Path("checkpoints")
+
+
+def sap_command(options: SapOptions) -> None:
+    """Run or resume sparse alignment pretraining."""
+    if not options.bitext:
+        raise MilcoError("--bitext is needed: files or directories of sentence pairs, or collections by name")
+    run = _run_directory(options)
+    if (run / MODEL).exists() and not options.overwrite:
+        say(f"{run / MODEL} is finished: nothing to do (--overwrite trains anew)")
+        return
+    weights = shares(options.bitext)
+    sources = open_bitext(list(weights), options.languages or None)
+    given = {name: share for name, share in weights.items() if share is not None}
+    encoder = starting_encoder(options, echo=False)
+    encoder.check(options.max_length, None)
+    stream = BitextStream(
+        sources, options.temperature, options.seed, concatenate=options.concatenate, weights=given or None
+    )
+    teacher = open_teacher(
+        options.teacher,
+        encoder.english_tokenizer,
+        lambda: (pair.english for source in sources for pair in source.pairs()),
+        options.padding,
+        options.max_length,
+    )
+    pieces = encoder.vocabulary.english
+    check_vocabulary(teacher.vocabulary, pieces)
+    arguments = training_arguments(options, run, _steps(options, sum(stream.sizes)))
+    if isinstance(teacher, nn.Module):
+        teacher.to(arguments.device)
+    objective = Alignment(
+        encoder.model,
+        teacher,
+        choose_dtype(options.dtype, arguments.device),
+        options.padding,
+        options.english_weight,
+        options.margin,
+        options.mean,
+    )
+    texts = Texts(encoder.tokenizer, encoder.model.config.encoder.pad_token_id, options.lowercase)
+    collate = alignment_collator(texts, teacher, options.max_length)
+    probe = _probe(options, encoder, texts)
+    _train(options, run, encoder, objective, arguments, stream, collate, pair_length, probe)
+
+
+def sct_command(options: SctOptions) -> None:
+    """Run or resume sparse contrastive training."""
+    if not options.data:
+        raise MilcoError("--data is needed: files or directories of queries and passages, or collections by name")
+    run = _run_directory(options)
+    if (run / MODEL).exists() and not options.overwrite:
+        say(f"{run / MODEL} is finished: nothing to do (--overwrite trains anew)")
+        return
+    sources = open_retrieval(options.data, options.languages or None)
+    encoder = starting_encoder(options, echo=SOURCE in options.views)
+    for length in (options.query_max_length, options.passage_max_length):
+        encoder.check(length, None)
+    stream = RetrievalStream(
+        sources,
+        options.group_size,
+        options.seed,
+        options.temperature,
+        block=options.batch_size,
+        scored=options.loss == "kd",
+    )
+    arguments = training_arguments(options, run, _steps(options, sum(stream.sizes)))
+    config = encoder.model.config
+    objective = Contrast(
+        encoder.model,
+        choose_dtype(options.dtype, arguments.device),
+        loss=options.loss,
+        direction=options.direction,
+        views=options.views,
+        temperature=options.score_temperature,
+        regularizer=options.regularizer,
+        query_weight=options.lambda_query,
+        passage_weight=options.lambda_passage,
+        regularize_source=options.regularize_source,
+        dropped_ids=tuple(encoder.tokenizer.special_ids) if config.source_drop_special else (),
+    )
+    texts = Texts(encoder.tokenizer, config.encoder.pad_token_id, options.lowercase)
+    collate = contrast_collator(texts, options.query_max_length, options.passage_max_length)
+    # In-batch negatives are to come from one collection: its blocks stay as the stream gives them.
+    _train(options, run, encoder, objective, arguments, stream, collate, None, _probe(options, encoder, texts))
+
+
+def _train(
+    options: TrainingOptions,
+    run: Path,
+    encoder: MilcoEncoder,
+    objective: nn.Module,
+    arguments: TrainingArguments,
+    stream: IterableDataset,
+    collate: Callable[[list], dict],
+    length: Callable[[Any], int] | None,
+    probe: Probe,
+) -> None:
+    freeze_parts(encoder.model, options)
+    set_seed(options.seed)
+    if options.gradient_checkpointing:
+        encoder.model.encoder.gradient_checkpointing_enable({"use_reentrant": False})
+    monitor = CollapseMonitor(encoder.model.config.english_vocab_size)
+    if arguments.process_index == 0:
+        _write_run(options, run)
+    trainer = ObjectiveTrainer(objective, encoder, options, arguments, stream, collate, length, monitor, probe)
+    newest = newest_checkpoint(run)
+    if trainer.is_world_process_zero():
+        goes_on = f", on from {newest.name}" if newest else ""
+        batch = options.batch_size * options.accumulation
+        say(f"{arguments.max_steps:,} steps of {batch} examples on each of {arguments.world_size} devices{goes_on}")
+    trainer.train_on()
+    if trainer.is_world_process_zero():
+        with whole_directory(run / MODEL, overwrite=False, ours=lambda _: False) as directory:
+            encoder.model.eval()
+            encoder.save_pretrained(directory)
+        say(f"wrote {run / MODEL}: milco encode --encoder {run / MODEL} --corpus NAME")
+
+
+def _probe(options: TrainingOptions, encoder: MilcoEncoder, texts: Texts) -> Probe:
+    sources = open_bitext(options.probe, options.languages or None) if options.probe else []
+    return Probe(sources, texts, encoder.english_tokenizer, encoder.model.config.query_max_length)
+
+
+def _run_directory(options: TrainingOptions) -> Path:
+    """Where the run is or will be. Raises MilcoError if something else stands there."""
+    run = options.output or CHECKPOINTS / Path(options.config).stem
+    there = run / RECIPE
+    if there.is_file() and not options.overwrite:
+        before, now = (yaml.safe_load(text) for text in (there.read_text(encoding="utf-8"), write_recipe(options)))
+        changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+        if changed:
+            raise MilcoError(
+                f"{run} holds a run with other options ({', '.join(changed)}): choose another --output, go on with the "
+                "same ones, or replace it with --overwrite"
+            )
+    elif not there.is_file() and run.exists() and any(run.iterdir()):
+        raise MilcoError(f"{run} is there and is no training run: choose another --output")
+    return run
+
+
+def _write_run(options: TrainingOptions, run: Path) -> None:
+    """Make the directory, or empty it with --overwrite, and say in it what it is."""
+    if options.overwrite and (run / RECIPE).is_file():
+        shutil.rmtree(run)
+    with whole_file(run / RECIPE, "w") as handle:
+        handle.write(write_recipe(options))
+    stage = "sap" if isinstance(options, SapOptions) else "sct"
+    packages = ("torch", "transformers", "accelerate")
+    write_json(
+        run / MANIFEST,
+        {
+            "stage": stage,
+            "config": options.config,
+            "command": f"milco train {stage} --config {run / RECIPE}",
+            "versions": {"milco_pyserini": __version__, **{name: version(name) for name in packages}},
+        },
+    )
+
+
+def _steps(options: TrainingOptions, examples: int) -> int:
+    """Optimiser steps of a run over all devices."""
+    if options.steps is not None:
+        return options.steps
+    batch = options.batch_size * options.accumulation * int(os.environ.get("WORLD_SIZE", 1))
+    return max(1, math.ceil(options.epochs * examples / batch))

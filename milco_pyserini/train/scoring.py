@@ -1,0 +1,138 @@
+"""milco train score --data mined --output scored: a teacher's score for every passage of every query.
+
+The teacher is a cross-encoder checkpoint, or "lexical", which needs none: BM25 over the encoder's own word pieces plus
+the encoder's own score. The paper's teacher is a cross-encoder; its scores come with the collections that it names.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from milco_pyserini.console import Progress, say
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from milco_pyserini.train.retrieval import RetrievalSource
+    from milco_pyserini.train.retrieval_records import RetrievalExample
+
+LEXICAL = "lexical"
+
+# A killed run loses no more than this, some minutes of a large cross-encoder's work.
+_PART_SIZE = 1024
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """Add a teacher's scores to training data, for distillation.
+
+    Every source becomes a file of --output: the same lines with "scores", one for each passage, positives first.
+    Killed or interrupted, the same command goes on where it stopped.
+    """
+
+    data: tuple[str, ...] = option(help="training data: JSONL files, directories of them, or collections by name")
+    output: Path = option(help="directory of the files with scores")
+    teacher: str = option(
+        help="a cross-encoder: directory or hub name, such as BAAI/bge-reranker-v2-m3; or lexical, which needs none"
+    )
+    languages: tuple[str, ...] = option((), help="leave the other languages out")
+    encoder: str = option("mini", help="for lexical: the checkpoint whose pieces and scores it takes")
+    bm25_weight: float = option(1.0, help="for lexical: weight of the BM25 score")
+    encoder_weight: float = option(1.0, help="for lexical: weight of the encoder's score")
+    label_weight: float = option(0.0, help="added to the score of every positive: that it answers is known")
+    max_length: int = option(512, help="for a cross-encoder: tokens of query and passage together")
+    batch_size: int = option(64, help="texts, or pairs of texts, in one forward pass, at most")
+    device: str = option("auto", help="auto, cpu, cuda or cuda:N")
+    dtype: str = option("auto", help="auto, float32 or bfloat16: the matrix products' precision")
+    overwrite: bool = option(False, help="start over if --output holds something else")
+
+
+class Teacher(Protocol):
+    """What scores pairs of a query and a passage; higher is better, and only differences for one query count."""
+
+    @property
+    def identity(self) -> str:
+        """Which weights it has: for the output's manifest."""
+
+    def read(self, source: "RetrievalSource") -> None:
+        """Learn what it needs to know of a collection before it scores pairs from it."""
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> "NDArray":
+        """Scores of (query, passage) pairs: float [n], finite."""
+
+
+def score_command(options: ScoreOptions) -> None:
+    """Do what the options say. Raises MilcoError before anything is written if they cannot be met."""
+    _check(options)
+    from milco_pyserini.train.retrieval import open_retrieval
+    from milco_pyserini.train.rewriting import begin, write_parts
+
+    sources = open_retrieval(options.data, options.languages or None)
+    teacher = _teacher(options)
+    pending = begin(options.output, sources, _plan(options, teacher), options.overwrite)
+    if not pending:
+        say(f"{options.output} is finished: nothing to do")
+    for source, file in pending:
+        teacher.read(source)
+        progress = Progress("queries", source.size())
+
+        def work(examples: "Sequence[RetrievalExample]", progress: Progress = progress) -> "Iterator[RetrievalExample]":
+            yield from score_examples(examples, teacher, options.label_weight)
+            progress.add(len(examples), passages=sum(len(one.positives) + len(one.negatives) for one in examples))
+
+        write_parts(file, source.examples(), _PART_SIZE, work)
+        progress.close(f"scored into {file}")
+
+
+def score_examples(
+    examples: "Sequence[RetrievalExample]", teacher: Teacher, label_weight: float = 0.0
+) -> "Iterator[RetrievalExample]":
+    """The examples with the teacher's scores of all their passages; label_weight is added to those of positives."""
+    passages = [(*example.positives, *example.negatives) for example in examples]
+    pairs = [(example.query, text) for example, texts in zip(examples, passages, strict=True) for text in texts]
+    values = iter(teacher.score(pairs).tolist())
+    for example, texts in zip(examples, passages, strict=True):
+        count = len(example.positives)
+        scores = tuple(_rounded(next(values) + label_weight * (place < count)) for place in range(len(texts)))
+        yield example._replace(positive_scores=scores[:count], negative_scores=scores[count:])
+
+
+def _rounded(score: float) -> float:
+    # Six digits are more than a teacher knows, and half the bytes.
+    return float(f"{score:.6g}")
+
+
+def _teacher(options: ScoreOptions) -> Teacher:
+    if options.teacher == LEXICAL:
+        from milco_pyserini.encode import MilcoEncoder
+        from milco_pyserini.train.lexical_scorer import LexicalScorer
+
+        encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
+        return LexicalScorer(encoder, options.bm25_weight, options.encoder_weight, options.batch_size)
+    from milco_pyserini.train.cross_encoder import CrossEncoder
+
+    return CrossEncoder(options.teacher, options.max_length, options.batch_size, options.device, options.dtype)
+
+
+def _plan(options: ScoreOptions, teacher: Teacher) -> dict:
+    """Everything that decides what the files hold."""
+    free = {"output", "overwrite", "batch_size", "device", "dtype"}
+    unused = {"max_length"} if options.teacher == LEXICAL else {"encoder", "bm25_weight", "encoder_weight"}
+    plan = {name: value for name, value in asdict(options).items() if name not in free | unused}
+    plan |= {"data": list(options.data), "languages": list(options.languages)}
+    return {"command": "score", **plan, "weight_hash": teacher.identity}
+
+
+def _check(options: ScoreOptions) -> None:
+    if options.batch_size < 1:
+        raise MilcoError(f"--batch-size {options.batch_size}: must be at least 1")
+    if options.max_length < 8:
+        raise MilcoError(f"--max-length {options.max_length}: must be at least 8")
+    for name in ("bm25_weight", "encoder_weight", "label_weight"):
+        if not getattr(options, name) >= 0:
+            raise MilcoError(f"--{name.replace('_', '-')} {getattr(options, name)}: must not be negative")
+    if options.teacher == LEXICAL and not options.bm25_weight + options.encoder_weight > 0:
+        raise MilcoError("--bm25-weight 0 --encoder-weight 0: every score would be 0")

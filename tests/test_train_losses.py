@@ -1,0 +1,187 @@
+"""Losses and the head's sparse gradient: the authors' numbers, and full autograd through all the logits."""
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from golden_set import GOLDEN, encoder, expected
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.model.pooling import log_saturation, max_logits, max_logits_reference
+from milco_pyserini.train import losses
+from milco_pyserini.train.batches import Texts
+from milco_pyserini.train.mlm_teacher import MaskedLanguageModelTeacher
+from milco_pyserini.train.objectives import Alignment, Contrast, source_views
+
+INPUTS = json.loads((GOLDEN / "inputs.json").read_text(encoding="utf-8"))
+# What model-notes measured with the pads of both sides at minus infinity.
+SMSE_WITHOUT_PADS = 11.135
+
+
+def smse(student: Tensor, teacher: Tensor) -> Tensor:
+    """The paper's formula, word by word."""
+    active = (student > 0) | (teacher > 0)
+    return (student - teacher)[active].square().mean()
+
+
+def texts(checkpoint: str) -> Texts:
+    """The golden checkpoint's batches."""
+    return Texts(encoder(checkpoint).tokenizer, pad_id=1)
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize(
+    ("padding", "wanted", "tolerance"), [("zero", 5.738574, 1e-5), ("-inf", SMSE_WITHOUT_PADS, 1e-3)]
+)
+def test_the_alignment_loss_is_the_authors(padding: str, wanted: float, tolerance: float) -> None:
+    """With padding "zero" SMSE is the authors' 5.738574; with minus infinity twice that, which padding had hidden."""
+    teacher = MaskedLanguageModelTeacher.from_pretrained(GOLDEN / "en_lsr", padding)
+    objective = Alignment(encoder("alignment").model, teacher, padding=padding)
+    english, foreign = zip(*INPUTS["BITEXT"], strict=True)
+    encode = texts("alignment")
+    with torch.no_grad():
+        loss = objective(encode(foreign, 512), encode(english, 512), teacher.prepare(english))["loss"]
+    assert loss.item() == pytest.approx(wanted, abs=tolerance)
+
+
+@pytest.mark.golden
+def test_the_contrastive_loss_is_the_authors() -> None:
+    """KL distillation is 1.869205, the whole loss 1.924506, and every student score the authors'."""
+    found = contrast("teacher-student")
+    arrays = expected()
+    assert found["parts"]["kd"].item() == pytest.approx(1.869205, abs=1e-5)
+    assert found["loss"].item() == pytest.approx(float(arrays["distillation.loss.loss"]), abs=1e-5)
+    assert contrast("student-teacher")["parts"]["kd"].item() == pytest.approx(1.585450, abs=1e-5)
+
+
+def contrast(direction: str) -> dict:
+    """The golden queries and passages through the objective, with the regularisation of the golden checkpoint."""
+    objective = Contrast(encoder("distillation").model, direction=direction, query_weight=1e-3, passage_weight=1e-5)
+    encode = texts("distillation")
+    passages = [passage for group in INPUTS["PASSAGES"] for passage in group]
+    with torch.no_grad():
+        return objective(encode(INPUTS["QUERIES"], 512), encode(passages, 512), torch.tensor(INPUTS["TEACHER_SCORES"]))
+
+
+@pytest.mark.golden
+def test_student_scores_are_those_of_inference() -> None:
+    """What training compares is the dot product of the vectors that encoding writes: pivot and source view."""
+    model = encoder("distillation")
+    queries, passages = INPUTS["QUERIES"], INPUTS["PASSAGES"]
+    found = [
+        model.similarity(model.encode_query(query), model.encode_document(group))[0]
+        for query, group in zip(queries, passages, strict=True)
+    ]
+    np.testing.assert_allclose(found, expected()["distillation.student_scores"], rtol=1e-5)
+
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+LOSSES: dict[str, Loss] = {
+    "smse": lambda logits, target: losses.sparse_mean_squared_error(logits, target),
+    "smse with a margin": lambda logits, target: losses.sparse_mean_squared_error(logits, target, 0.5, "teacher"),
+    "l1": lambda logits, _: losses.l1(log_saturation(logits)),
+    "flops": lambda logits, _: losses.flops(log_saturation(logits)),
+    "infonce": lambda logits, _: losses.info_nce(
+        log_saturation(logits) @ log_saturation(logits).T, torch.arange(len(logits))
+    ),
+}
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    name=st.sampled_from(sorted(LOSSES)),
+    size=st.tuples(st.integers(1, 5), st.integers(1, 6), st.integers(2, 5), st.integers(1, 40)),
+    seed=st.integers(0, 2**31),
+)
+def test_the_sparse_gradient_is_full_autograds(name: str, size: tuple[int, int, int, int], seed: int) -> None:
+    """For every loss and shape: the same loss, and the same gradient of states, decoder and bias."""
+    batch, tokens, width, vocabulary = size
+    generator = torch.Generator().manual_seed(seed)
+    projected = torch.randn(batch, tokens, width, generator=generator, dtype=torch.float64)
+    mask = torch.rand(batch, tokens, generator=generator) < 0.7
+    mask[:, 0] = True
+    weight = torch.randn(vocabulary, width, generator=generator, dtype=torch.float64)
+    bias = torch.randn(vocabulary, generator=generator, dtype=torch.float64)
+    target = torch.randn(batch, vocabulary, generator=generator)
+    found = []
+    for pool in (max_logits, max_logits_reference):
+        leaves = [tensor.clone().float().requires_grad_() for tensor in (projected, weight, bias)]
+        loss = LOSSES[name](pool(leaves[0], mask, leaves[1], leaves[2]), target)
+        loss.backward()
+        found.append([loss.detach(), *(leaf.grad for leaf in leaves)])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def test_the_gradient_goes_where_bfloat16_found_the_maximum() -> None:
+    """Under autocast the maximum is bfloat16's, and so is the token that gets the gradient; its value is exact."""
+    generator = torch.Generator().manual_seed(7)
+    projected = torch.randn(3, 5, 16, generator=generator, requires_grad=True)
+    weight = torch.randn(30, 16, generator=generator, requires_grad=True)
+    mask, bias = torch.ones(3, 5, dtype=torch.bool), torch.zeros(30)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = max_logits(projected, mask, weight, bias)
+    assert logits.dtype == torch.float32
+    logits.sum().backward()
+    token = (projected.bfloat16() @ weight.bfloat16().T).max(dim=1).indices
+    for text in range(3):
+        for place in range(5):
+            wanted = weight.detach()[token[text] == place].sum(dim=0)
+            torch.testing.assert_close(projected.grad[text, place], wanted)
+
+
+def test_smse_is_the_papers_formula() -> None:
+    """Mean over the coordinates that are positive on either side, over the whole batch at once."""
+    generator = torch.Generator().manual_seed(1)
+    student, teacher = torch.randn(4, 50, generator=generator), torch.randn(4, 50, generator=generator)
+    torch.testing.assert_close(losses.sparse_mean_squared_error(student, teacher), smse(student, teacher))
+
+
+def test_smse_of_nothing_active_is_zero() -> None:
+    """No active coordinate is no error, not a division by zero."""
+    nothing = torch.full((2, 3), -1.0, requires_grad=True)
+    loss = losses.sparse_mean_squared_error(nothing, nothing.detach())
+    loss.backward()
+    assert loss.item() == 0
+    assert not nothing.grad.any()
+
+
+def test_a_margin_pushes_terms_below_zero() -> None:
+    """A logit just below 0 that the teacher does not hold has a gradient down to -margin, and none below that."""
+    student = torch.tensor([[-0.1, -0.6]], requires_grad=True)
+    losses.sparse_mean_squared_error(student, torch.zeros(1, 2), margin=0.5).backward()
+    assert student.grad[0, 0] > 0
+    assert student.grad[0, 1] == 0
+
+
+def test_unknown_names_are_answered_with_the_valid_ones() -> None:
+    """A misspelt direction or mean is refused by name."""
+    scores = torch.zeros(1, 2)
+    with pytest.raises(MilcoError, match="teacher-student"):
+        losses.kl_distillation(scores, scores, "teacher-studnet")
+    with pytest.raises(MilcoError, match="active"):
+        losses.sparse_mean_squared_error(scores, scores, mean="actve")
+
+
+@pytest.mark.parametrize("pool", ["sum", "max"])
+def test_source_views_are_the_whole_vocabularys(pool: str) -> None:
+    """Over the pieces of a batch, the products of two sides are those of vectors over every piece."""
+    generator = torch.Generator().manual_seed(2)
+    ids = [torch.randint(0, 9, (3, 6), generator=generator), torch.randint(0, 9, (4, 5), generator=generator)]
+    echoes = [torch.rand(side.shape, generator=generator) for side in ids]
+    dropped = torch.tensor([0, 3])
+    wanted = []
+    for side, echo in zip(ids, echoes, strict=True):
+        rows = np.zeros((len(side), 9), np.float32)
+        for row, column, weight in zip(*np.nonzero(side.numpy() >= 0), echo.flatten().tolist(), strict=True):
+            piece = int(side[row, column])
+            if piece not in (0, 3):
+                rows[row, piece] = max(rows[row, piece], weight) if pool == "max" else rows[row, piece] + weight
+        wanted.append(rows)
+    query, passage = source_views(ids, echoes, pool, dropped)
+    np.testing.assert_allclose((query @ passage.T).numpy(), wanted[0] @ wanted[1].T, rtol=1e-5)

@@ -1,0 +1,109 @@
+"""The paper's collections for contrastive training: small files in the layout that the hub has them in."""
+
+import itertools
+from pathlib import Path
+
+import huggingface_hub
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.train.retrieval import RetrievalStream, open_retrieval
+from milco_pyserini.train.retrieval_hub import ALL, COLLECTIONS, REPOSITORY, REVISION
+from milco_pyserini.train.retrieval_records import RetrievalExample
+
+
+def row(name: str, negatives: int = 2) -> dict:
+    """One row with every column that the data set has."""
+    return {
+        "query": name,
+        "pos": [f"{name}+"],
+        "neg": [f"{name}-{number}" for number in range(negatives)],
+        "pos_scores": [90.75],
+        "neg_scores": [80.5 - number for number in range(negatives)],
+        "prompt": "Given a question, retrieve passages that answer it.",
+        "type": "normal",
+    }
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A hub that has some of the collections; the list is what was fetched from it."""
+    layout = {
+        "en_fever/train/0000.parquet": [row("f0"), row("f1")],
+        "en_fever/train/0001.parquet": [row("f2")],
+        "zh_dureader/train/0000.parquet": [row("d0"), row("blank") | {"pos": [""]}, row("d1")],
+        "multilingual_miracl/ja_train/0000.parquet": [row("m-ja")],
+        "multilingual_miracl/sw_train/0000.parquet": [row("m-sw")],
+    }
+    for name, rows in layout.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / name)
+    unscored = [{name: row("n")[name] for name in ("query", "pos", "neg", "prompt")}]
+    (tmp_path / "en_nq" / "train").mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(unscored), tmp_path / "en_nq" / "train" / "0000.parquet")
+    fetched: list[str] = []
+
+    def snapshot_download(name: str, repo_type: str, revision: str, allow_patterns: list[str]) -> str:
+        assert (name, repo_type, revision) == (REPOSITORY, "dataset", REVISION)
+        fetched.extend(allow_patterns)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    return fetched
+
+
+def test_the_sizes_are_the_papers() -> None:
+    """Sixteen collections, and the total of the paper's table."""
+    assert len(COLLECTIONS) == 16
+    assert sum(collection.queries for collection in COLLECTIONS.values()) == 1_386_383
+
+
+def test_a_collection_is_read_file_after_file(hub: list[str]) -> None:
+    """Queries, passages and scores; nothing is fetched before it is needed."""
+    (source,) = open_retrieval(["en_fever-fever"])
+    assert (source.name, source.language, hub) == ("en_fever-fever", "en", [])
+    assert source.size() == 3 and hub == ["en_fever/train/*.parquet"]
+    examples = list(source.examples())
+    assert examples[0] == RetrievalExample("en", "f0", ("f0+",), ("f0-0", "f0-1"), (90.75,), (80.5, 79.5))
+    assert [example.query for example in examples] == ["f0", "f1", "f2"] and len(hub) == 1
+
+
+def test_a_multilingual_collection_is_one_source_a_language(hub: list[str]) -> None:
+    """And only the languages asked for are fetched."""
+    assert len(open_retrieval(["multilingual_miracl"])) == 16
+    assert len(open_retrieval(["multilingual_mrtydi"])) == 11
+    sources = open_retrieval(["multilingual_miracl"], ["ja", "sw"])
+    assert [source.name for source in sources] == ["multilingual_miracl.ja", "multilingual_miracl.sw"]
+    assert [next(iter(source.examples())).query for source in sources] == ["m-ja", "m-sw"]
+    assert hub == ["multilingual_miracl/ja_train/*.parquet", "multilingual_miracl/sw_train/*.parquet"]
+
+
+def test_one_name_stands_for_all_sixteen() -> None:
+    """Fourteen of one language, and the two that have 11 and 16."""
+    sources = open_retrieval([ALL])
+    assert len(sources) == 14 + 11 + 16
+    assert {source.language for source in open_retrieval([ALL], ["zh", "te"])} == {"zh", "te"}
+
+
+def test_rows_without_a_text_are_left_out_and_said(hub: list[str], capsys: pytest.CaptureFixture) -> None:
+    """Nobody can mend the hub's files, so they do not end a training."""
+    (source,) = open_retrieval(["zh_dureader"])
+    assert [example.query for example in source.examples()] == ["d0", "d1"]
+    assert "zh_dureader: left out 1 row, the first: 0000.parquet, row 2: 'pos[0]' is empty" in capsys.readouterr().err
+
+
+def test_a_stream_reads_collections_and_files_alike(hub: list[str], tmp_path: Path) -> None:
+    """Groups with scores from the hub; a row without them ends a distillation that needs them."""
+    stream = RetrievalStream(open_retrieval(["en_fever-fever"]), 3, 1, scored=True)
+    assert {group.query for group in itertools.islice(stream, 3)} == {"f0", "f1", "f2"}
+    with pytest.raises(MilcoError, match="en_nq: query 'n' has no teacher scores"):
+        next(iter(RetrievalStream(open_retrieval(["en_nq"]), 3, 1, scored=True)))
+
+
+def test_without_a_network_one_sentence_says_what_to_do() -> None:
+    """The tests are offline, and nothing is in the cache."""
+    (source,) = open_retrieval(["en_scidocs"])
+    with pytest.raises(MilcoError, match=r"en_scidocs is not in the local cache and the hub .* cannot be reached"):
+        source.size()

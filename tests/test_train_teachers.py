@@ -1,0 +1,342 @@
+"""Teachers of SAP: what an English text should weigh, from counts alone or from a masked language model."""
+
+import shutil
+from collections import Counter
+from math import expm1, log
+from pathlib import Path
+
+import huggingface_hub
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from golden_set import GOLDEN, expected
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import (
+    AutoTokenizer,
+    BertForMaskedLM,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    PreTrainedModel,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
+)
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.train import lexical_teacher, mlm_teacher
+from milco_pyserini.train.lexical_teacher import LexicalTeacher
+from milco_pyserini.train.mlm_teacher import MaskedLanguageModelTeacher
+from milco_pyserini.train.teachers import check_vocabulary, open_teacher
+
+CHECKPOINT = GOLDEN / "en_lsr"
+# The English side of the golden bitext.
+ENGLISH = [
+    "Who wrote the first book about the river bridge?",
+    "The old harbour town opens a small market.",
+    "A train leaves at seven.",
+]
+# Ten pieces of the golden vocabulary in different numbers of texts, so that idf tells them apart.
+COUNTED = [f"the {' '.join(words)}." for words in (["book"], ["book", "river"], ["river", "book"], ["train"])] * 5
+COUNTED += ["the market"] * 30
+
+
+def tokenizer() -> Tokenizer:
+    """The golden set's lower-casing WordPiece tokenizer."""
+    return Tokenizer.from_file(str(CHECKPOINT / "tokenizer.json"))
+
+
+def lexical(**options: object) -> LexicalTeacher:
+    """A teacher fitted on COUNTED."""
+    return LexicalTeacher.fit(COUNTED, tokenizer(), **options)
+
+
+def targets(teacher: LexicalTeacher | MaskedLanguageModelTeacher, *texts: str) -> Tensor:
+    """Float32 [B, V_e]: what the teacher says of texts."""
+    return teacher.targets(teacher.prepare(texts))
+
+
+def held(teacher: LexicalTeacher, text: str) -> dict[str, float]:
+    """The pieces with a logit above 0."""
+    row = targets(teacher, text)[0]
+    return {teacher.vocabulary[column]: row[column].item() for column in row.nonzero().flatten().tolist()}
+
+
+def wanted_logits(texts: list[str], text: str) -> dict[str, float]:
+    """The readable reference: expm1 of 1.1 (idf / 9)^.7 (1 + .3 log tf) over words that are one piece each."""
+    documents = Counter(word for t in texts for word in set(t.replace(".", "").split()))
+    counts = Counter(text.replace(".", "").split())
+    idf = {word: log((len(texts) + 1) / (documents[word] + 3)) for word in counts}
+    return {w: expm1(1.1 * (idf[w] / 9) ** 0.7 * (1 + 0.3 * log(n))) for w, n in counts.items() if w != "the"}
+
+
+def shares(teacher: LexicalTeacher, links: dict[tuple[str, str], float]) -> sp.csr_matrix:
+    """Paraphrase shares between named pieces."""
+    size = len(teacher.vocabulary)
+    matrix = sp.lil_matrix((size, size), dtype=np.float32)
+    for (piece, other), share in links.items():
+        matrix[teacher.vocabulary.index(piece), teacher.vocabulary.index(other)] = share
+    return matrix.tocsr()
+
+
+@pytest.mark.parametrize("text", ["the book.", "the book river book book", "train river"])
+def test_a_lexical_target_is_its_formula(text: str) -> None:
+    """Rare pieces weigh more, repeated ones somewhat more, function words and punctuation nothing."""
+    assert held(lexical(), text) == pytest.approx(wanted_logits(COUNTED, text), rel=1e-4)
+
+
+def test_a_lexical_target_does_not_depend_on_the_batch() -> None:
+    """Short, long and empty texts together have the targets that each has alone."""
+    teacher = lexical()
+    texts = ["book", "", "the book of the river, the river and a train", "..."]
+    together = targets(teacher, *texts)
+    assert together.shape == (4, len(teacher.vocabulary))
+    assert together.dtype == torch.float32
+    for row, text in zip(together, texts, strict=True):
+        assert torch.equal(row, targets(teacher, text)[0])
+    assert (together > 0).sum(dim=1).tolist() == [1, 0, 3, 0]
+
+
+def test_every_tensor_of_a_batch_can_be_cut_by_rows() -> None:
+    """Half a prepared batch gives half of the targets, for either teacher."""
+    for teacher in (lexical(), MaskedLanguageModelTeacher.from_pretrained(CHECKPOINT)):
+        prepared = teacher.prepare(ENGLISH)
+        part = teacher.targets({name: tensor[1:] for name, tensor in prepared.items()})
+        torch.testing.assert_close(part, teacher.targets(prepared)[1:])
+
+
+def test_paraphrases_add_their_share_of_a_weight() -> None:
+    """A piece that is only implied has the share of its own weight, the largest of several; one that is said, all."""
+    plain = lexical()
+    weight = {word: np.log1p(held(plain, word)[word]) for word in ("book", "river", "train")}
+    links = {("book", "train"): 0.25, ("river", "train"): 0.5, ("book", "river"): 0.1}
+    teacher = lexical(paraphrases=shares(plain, links))
+    assert held(teacher, "book") == pytest.approx(
+        {w: np.expm1(weight[w] * s) for w, s in {"book": 1, "train": 0.25, "river": 0.1}.items()}, rel=1e-4
+    )
+    both = {"book": 1, "river": 1, "train": 0.5}
+    assert held(teacher, "book river") == pytest.approx({w: np.expm1(weight[w] * s) for w, s in both.items()}, rel=1e-4)
+    assert held(teacher, "train train").keys() == {"train"}
+
+
+def test_a_saved_lexical_teacher_is_the_same(tmp_path: Path) -> None:
+    """One file holds weights, tokenizer and paraphrases; it is found by its path."""
+    plain = lexical()
+    teacher = lexical(paraphrases=shares(plain, {("book", "train"): 0.25}))
+    for name, saved in (("plain.npz", plain), ("expanding.npz", teacher)):
+        saved.save(tmp_path / name)
+        found = open_teacher(str(tmp_path / name), tokenizer(), lambda: [])
+        assert found.vocabulary == saved.vocabulary
+        assert torch.equal(targets(found, *COUNTED), targets(saved, *COUNTED))
+
+
+def test_only_the_length_that_is_asked_for_is_read() -> None:
+    """What stands behind max_length has no target, as the student does not see it either."""
+    assert held(lexical(max_length=2), "the book river").keys() == {"book"}
+    long = MaskedLanguageModelTeacher.from_pretrained(CHECKPOINT, max_length=4)
+    torch.testing.assert_close(targets(long, "book river train"), targets(long, "book river"))
+
+
+def test_an_endless_stream_is_read_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fitting takes MOST_TEXTS texts, whatever stands behind them."""
+    monkeypatch.setattr(lexical_teacher, "MOST_TEXTS", len(COUNTED))
+
+    def stream() -> object:
+        yield from COUNTED
+        raise AssertionError("read too far")
+
+    teacher = open_teacher("lexical", tokenizer(), stream)
+    assert torch.equal(targets(teacher, *COUNTED), targets(lexical(), *COUNTED))
+
+
+def test_truncation_set_by_others_changes_nothing() -> None:
+    """A tokenizer that cuts and pads for its owner does neither here, and stays as it is."""
+    bent = tokenizer()
+    bent.enable_truncation(2)
+    bent.enable_padding(length=20)
+    teacher = LexicalTeacher.fit(COUNTED, bent)
+    assert torch.equal(targets(teacher, *COUNTED), targets(lexical(), *COUNTED))
+    assert len(bent.encode("book").ids) == 20
+
+
+@pytest.mark.parametrize("texts", [[], ["book"]])
+def test_too_few_texts_are_refused(texts: list[str]) -> None:
+    """A teacher that has nothing to say is an error before training, not a loss of zero."""
+    with pytest.raises(MilcoError, match=f"{len(texts)} English texts are too few"):
+        LexicalTeacher.fit(texts, tokenizer())
+
+
+@pytest.mark.parametrize("content", [None, b"no archive", b""])
+def test_a_file_that_is_no_teacher_is_named(tmp_path: Path, content: bytes | None) -> None:
+    """Absent, foreign or empty: one sentence with the path."""
+    path = tmp_path / "teacher.npz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(MilcoError, match=r"teacher\.npz is (not there|no lexical teacher)"):
+        open_teacher(path, tokenizer(), lambda: [])
+
+
+def test_paraphrases_that_do_not_fit_are_refused() -> None:
+    """Their shape is the vocabulary's, and their shares lie between 0 and 1."""
+    with pytest.raises(MilcoError, match=r"paraphrases are \(3, 3\): a teacher of 358 pieces"):
+        lexical(paraphrases=sp.eye(3, format="csr"))
+    with pytest.raises(MilcoError, match=r"range from 2\.0 to 2\.0"):
+        lexical(paraphrases=2 * sp.eye(358, format="csr"))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        (["a", "b", "c"], r"the teacher has 3 English pieces and the model 2; the first 2 are equal"),
+        (["a", "x"], r"the teacher has 2 .* the model 2; piece 1 is 'x' there and 'b' here"),
+    ],
+)
+def test_a_foreign_vocabulary_is_refused(pieces: list[str], message: str) -> None:
+    """Sizes and the first difference are said before training starts; equal pieces pass."""
+    check_vocabulary(["a", "b"], ["a", "b"])
+    with pytest.raises(MilcoError, match=message):
+        check_vocabulary(pieces, ["a", "b"])
+
+
+SIZES = {"vocab_size": 358, "initializer_range": 0.5}
+DISTILBERT = DistilBertConfig(dim=8, hidden_dim=16, n_layers=1, n_heads=2, **SIZES)
+ROBERTA = XLMRobertaConfig(
+    hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, pad_token_id=0, **SIZES
+)
+
+
+class Squared(BertForMaskedLM):
+    """A model that does more with its logits: the decoder is not last."""
+
+    def forward(self, **inputs: Tensor) -> object:
+        """Squares and turns the logits."""
+        output = super().forward(**inputs)
+        output.logits = 1 - output.logits.square()
+        return output
+
+
+class Shifted(BertForMaskedLM):
+    """A model that adds one number for each piece after the decoder."""
+
+    def forward(self, **inputs: Tensor) -> object:
+        """Adds 0, 1, 2, ... to the logits."""
+        output = super().forward(**inputs)
+        output.logits = output.logits + torch.arange(358) / 100
+        return output
+
+
+def model(kind: str) -> PreTrainedModel:
+    """A small masked language model with weights large enough to tell pieces apart."""
+    torch.manual_seed(0)
+    if kind == "distilbert":
+        return DistilBertForMaskedLM(DISTILBERT).eval()
+    if kind == "xlm-roberta":
+        return XLMRobertaForMaskedLM(ROBERTA).eval()
+    return {"bert": BertForMaskedLM, "squared": Squared, "shifted": Shifted}[kind].from_pretrained(CHECKPOINT).eval()
+
+
+@pytest.mark.parametrize("padding", ["-inf", "zero"])
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "xlm-roberta", "squared", "shifted"])
+def test_targets_are_the_highest_logits(kind: str, padding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the class, chunked or in blocks of texts: the maximum over the tokens of the model's own logits."""
+    monkeypatch.setattr(mlm_teacher, "_BLOCK_LOGITS", 2 * 358 * 16)
+    pieces = AutoTokenizer.from_pretrained(CHECKPOINT)
+    inputs = {k: v for k, v in pieces(ENGLISH, padding=True, return_tensors="pt").items() if k != "token_type_ids"}
+    mask = inputs["attention_mask"].unsqueeze(-1)
+    with torch.no_grad():
+        logits = model(kind)(**inputs).logits
+    masked = logits * mask if padding == "zero" else logits.masked_fill(mask == 0, -torch.inf)
+    teacher = MaskedLanguageModelTeacher(model(kind), pieces, padding)
+    assert (teacher.decoder is None) == (kind in ("squared", "shifted"))
+    torch.testing.assert_close(teacher.targets(inputs), masked.max(dim=1).values, atol=1e-5, rtol=1e-5)
+    assert (masked.max(dim=1).values < 0).any()
+
+
+@pytest.mark.golden
+def test_a_golden_teacher_holds_as_many_terms_as_the_authors() -> None:
+    """The mean number of terms of the English golden sentences, with either padding."""
+    for padding in mlm_teacher.PADDINGS:
+        teacher = MaskedLanguageModelTeacher.from_pretrained(CHECKPOINT, padding)
+        terms = (targets(teacher, *ENGLISH) > 0).sum(dim=1).float().mean().item()
+        assert terms == pytest.approx(float(expected()["alignment.loss.teacher_length"]))
+
+
+def test_only_zero_padding_depends_on_the_batch() -> None:
+    """By default a target is the text's own; the authors' way lifts negative ones to 0 in padded rows."""
+    default, zero = (MaskedLanguageModelTeacher.from_pretrained(CHECKPOINT, p) for p in ("-inf", "zero"))
+    alone, padded = targets(default, ENGLISH[2])[0], targets(default, *ENGLISH)[2]
+    torch.testing.assert_close(alone, padded)
+    assert (alone < 0).any()
+    torch.testing.assert_close(targets(zero, ENGLISH[2])[0], alone)
+    torch.testing.assert_close(targets(zero, *ENGLISH)[2], alone.clamp(min=0))
+
+
+def test_a_teacher_learns_nothing() -> None:
+    """No dropout and no gradient, even when what holds the teacher is set to train."""
+    teacher = MaskedLanguageModelTeacher.from_pretrained(CHECKPOINT)
+    torch.nn.ModuleList([teacher]).train()
+    assert not any(module.training for module in teacher.modules())
+    assert not any(parameter.requires_grad for parameter in teacher.parameters())
+    assert not targets(teacher, *ENGLISH).requires_grad
+    assert teacher.vocabulary == [tokenizer().id_to_token(column) for column in range(358)]
+
+
+def test_a_checkpoint_without_a_head_is_refused(tmp_path: Path) -> None:
+    """An encoder alone would teach with random numbers."""
+    with pytest.raises(
+        MilcoError, match=r"m_encoder lacks lm_head\.bias.*needs a trained masked language model's head"
+    ):
+        MaskedLanguageModelTeacher.from_pretrained(GOLDEN / "m_encoder")
+    with pytest.raises(MilcoError, match=r"holds no config\.json"):
+        MaskedLanguageModelTeacher.from_pretrained(tmp_path)
+    shutil.copy(CHECKPOINT / "config.json", tmp_path)
+    with pytest.raises(MilcoError, match="cannot be read as a masked language model"):
+        MaskedLanguageModelTeacher.from_pretrained(tmp_path)
+
+
+def test_an_unknown_padding_is_named() -> None:
+    """With the valid ones beside it."""
+    with pytest.raises(MilcoError, match=r"unknown padding 'inf': did you mean '-inf'\? valid are -inf, zero"):
+        MaskedLanguageModelTeacher.from_pretrained(CHECKPOINT, "inf")
+
+
+@pytest.mark.parametrize("name", ["splade", "./splade", "~/a/b"])
+def test_a_name_that_is_nothing_is_refused(name: str) -> None:
+    """Neither a directory nor a hub name: what is accepted is said."""
+    with pytest.raises(MilcoError, match="give a checkpoint directory or a hub name such as naver/splade-v3"):
+        open_teacher(name, tokenizer(), lambda: [])
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConnectionError("no route"), "the hub cannot be reached"),
+        (RepositoryNotFoundError, "the hub has no public model of that name"),
+        (GatedRepoError, "only to those who accepted its terms"),
+    ],
+)
+def test_a_download_that_fails_is_one_sentence(
+    error: type | Exception, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says why, and that the lexical teacher needs no download."""
+    if isinstance(error, type):
+        error = error.__new__(error)
+
+    def download(name: str, **options: object) -> str:
+        raise FileNotFoundError if options.get("local_files_only") else error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(MilcoError, match=f"'naver/splade-v3' is not in the local cache and .*{reason}.*lexical"):
+        open_teacher("naver/splade-v3", tokenizer(), lambda: [])
+
+
+def test_a_cached_teacher_needs_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the cache holds with its weights is used as it is."""
+
+    def download(name: str, **options: object) -> str:
+        assert options == {"local_files_only": True}
+        return str(CHECKPOINT)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert len(open_teacher("naver/splade-v3", tokenizer(), lambda: []).vocabulary) == 358

@@ -6,6 +6,9 @@ python benchmarks/crosslingual.py --data flores --encoder mini --views pivot sou
 sentence a document, both encoded as documents, so that none is cut at the query length. A rank is 1 + the documents
 that score higher + half of those that score the same; a counterpart that shares no term with its sentence is not
 found. terms: those of a sentence's vector.
+
+--word-table WORK puts the word translations of recipes.milco_mini beside the encoder: WORK is the recipe's working
+directory. They have the pivot view alone.
 """
 
 import sys
@@ -26,6 +29,8 @@ from milco_pyserini.options import option, run_command
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
     from milco_pyserini.encode import MilcoEncoder
 
 ENDING = "-en.tsv"
@@ -41,6 +46,7 @@ class Options:
     encoder: str = option(MINI, help="checkpoint: hub name, directory, or mini (embedded)")
     views: tuple[str, ...] = option((), choices=tuple(VIEWS), help="columns (default: all views together)")
     languages: tuple[str, ...] = option((), help="only these, such as ar ja (default: every file)")
+    word_table: Path | None = option(None, help="working directory of recipes.milco_mini: its word table too")
     device: str = option("auto", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", help="auto, float32 or bfloat16")
     format: str = option("text", choices=FORMATS, help="of the table")
@@ -60,12 +66,16 @@ def command(options: Options) -> None:
     """Encode, rank, print. Raises MilcoError if the data or the encoder cannot be read."""
     from milco_pyserini.encode import MilcoEncoder
 
+    if options.word_table and options.views != ("pivot",):
+        raise MilcoError("--word-table has the pivot view alone: add --views pivot")
     files = find_files(options.data, options.languages)
     pairs = {language: read_pairs(path) for language, path in files.items()}
     encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
     views = options.views or ("both" if SOURCE in encoder.views else "pivot",)
-    results = evaluate_all(encoder, pairs, views)
-    comparison = compare({options.encoder: results}, test="none")
+    results = {options.encoder: evaluate_all(encoder, pairs, views)}
+    if options.word_table:
+        results["word table"] = evaluate_words(options.word_table, pairs)
+    comparison = compare(results, test="none")
     if options.format == "json":
         sys.stdout.write(report(comparison))
     else:
@@ -110,17 +120,42 @@ def evaluate_all(encoder: "MilcoEncoder", pairs: dict[str, Pairs], views: Sequen
     for language, one in pairs.items():
         if one.english not in encoded:
             encoded[one.english] = encoder.encode_document(one.english)
-        sentences = encoder.encode_document(one.sentences)
-        per_query: dict[str, dict[str, float]] = {}
-        for view in views:
-            behind = f" {view}" if len(views) > 1 else ""
-            for name, values in figures(sentences, encoded[one.english], one.targets, VIEWS[view]).items():
-                per_query[name + behind] = dict(zip(one.ids, values.tolist(), strict=True))
-        means = {name: sum(values.values()) / len(values) for name, values in per_query.items()}
-        results[language] = Evaluation(means, per_query)
+        results[language] = evaluation(one, encoder.encode_document(one.sentences), encoded[one.english], views)
         progress.add(len(one.ids))
     progress.close("evaluated")
     return results
+
+
+def evaluate_words(work: Path, pairs: dict[str, Pairs]) -> dict[str, Evaluation]:
+    """Language -> figures of the recipe's word table."""
+    # The recipe stands beside this directory and is no part of the package.
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
+    from recipes.milco_mini.words import WordTable
+
+    words = WordTable(work)
+    return {
+        language: evaluation(
+            one, _batch(words.encode(language, one.sentences)), _batch(words.encode_english(one.english)), ("pivot",)
+        )
+        for language, one in pairs.items()
+    }
+
+
+def _batch(vectors: "csr_matrix") -> SparseBatch:
+    vectors.sort_indices()
+    arrays = vectors.indptr.astype(np.int64), vectors.indices.astype(np.int32), vectors.data.astype(np.float32)
+    return SparseBatch(*arrays, english_size=vectors.shape[1])
+
+
+def evaluation(pairs: Pairs, sentences: SparseBatch, english: SparseBatch, views: Sequence[str]) -> Evaluation:
+    """Figures of one language; the view is in a measure's name where there are several."""
+    per_query: dict[str, dict[str, float]] = {}
+    for view in views:
+        behind = f" {view}" if len(views) > 1 else ""
+        for name, values in figures(sentences, english, pairs.targets, VIEWS[view]).items():
+            per_query[name + behind] = dict(zip(pairs.ids, values.tolist(), strict=True))
+    means = {name: sum(values.values()) / len(values) for name, values in per_query.items()}
+    return Evaluation(means, per_query)
 
 
 def figures(

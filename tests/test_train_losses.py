@@ -15,6 +15,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.pooling import log_saturation, max_logits, max_logits_reference
 from milco_pyserini.train import losses
 from milco_pyserini.train.batches import Texts
+from milco_pyserini.train.bitext import BitextPair
 from milco_pyserini.train.mlm_teacher import MaskedLanguageModelTeacher
 from milco_pyserini.train.objectives import Alignment, Contrast, source_views
 
@@ -43,9 +44,10 @@ def test_the_alignment_loss_is_the_authors(padding: str, wanted: float, toleranc
     teacher = MaskedLanguageModelTeacher.from_pretrained(GOLDEN / "en_lsr", padding)
     objective = Alignment(encoder("alignment").model, teacher, padding=padding)
     english, foreign = zip(*INPUTS["BITEXT"], strict=True)
+    pairs = [BitextPair("und", *sides) for sides in zip(foreign, english, strict=True)]
     encode = texts("alignment")
     with torch.no_grad():
-        loss = objective(encode(foreign, 512), encode(english, 512), teacher.prepare(english))["loss"]
+        loss = objective(encode(foreign, 512), encode(english, 512), teacher.prepare(pairs))["loss"]
     assert loss.item() == pytest.approx(wanted, abs=tolerance)
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from math import expm1, log
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from transformers import (
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train import lexical_teacher, mlm_teacher
+from milco_pyserini.train.bitext import BitextPair
 from milco_pyserini.train.lexical_teacher import LexicalTeacher
 from milco_pyserini.train.mlm_teacher import MaskedLanguageModelTeacher
 from milco_pyserini.train.teachers import check_vocabulary, open_teacher
@@ -52,9 +54,14 @@ def lexical(**options: object) -> LexicalTeacher:
     return LexicalTeacher.fit(COUNTED, tokenizer(), **options)
 
 
+def paired(texts: Sequence[str]) -> list[BitextPair]:
+    """The texts as the English sides of pairs."""
+    return [BitextPair("und", "", text) for text in texts]
+
+
 def targets(teacher: LexicalTeacher | MaskedLanguageModelTeacher, *texts: str) -> Tensor:
     """Float32 [B, V_e]: what the teacher says of texts."""
-    return teacher.targets(teacher.prepare(texts))
+    return teacher.targets(teacher.prepare(paired(texts)))
 
 
 def held(teacher: LexicalTeacher, text: str) -> dict[str, float]:
@@ -101,7 +108,7 @@ def test_a_lexical_target_does_not_depend_on_the_batch() -> None:
 def test_every_tensor_of_a_batch_can_be_cut_by_rows() -> None:
     """Half a prepared batch gives half of the targets, for either teacher."""
     for teacher in (lexical(), MaskedLanguageModelTeacher.from_pretrained(CHECKPOINT)):
-        prepared = teacher.prepare(ENGLISH)
+        prepared = teacher.prepare(paired(ENGLISH))
         part = teacher.targets({name: tensor[1:] for name, tensor in prepared.items()})
         torch.testing.assert_close(part, teacher.targets(prepared)[1:])
 

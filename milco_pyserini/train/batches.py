@@ -46,11 +46,10 @@ def alignment_collator(texts: Texts, teacher: Teacher, max_length: int) -> Calla
     """Pairs to the arguments of Alignment.forward(), and "languages"."""
 
     def collate(pairs: list[BitextPair]) -> dict:
-        english = [pair.english for pair in pairs]
         return {
             "text": texts([pair.text for pair in pairs], max_length),
-            "english": texts(english, max_length),
-            "teacher": teacher.prepare(english),
+            "english": texts([pair.english for pair in pairs], max_length),
+            "teacher": teacher.prepare(pairs),
             "languages": {"text": [pair.language for pair in pairs], "english": ["en"] * len(pairs)},
         }
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from milco_pyserini.console import Progress
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import whole_file
+from milco_pyserini.train.bitext_files import BitextPair
 
 # Function words stand in every text and say nothing about it.
 STOP_WORDS = frozenset(
@@ -120,12 +121,12 @@ class LexicalTeacher:
         """The English pieces, in the order of the target's columns."""
         return _pieces(self.tokenizer)
 
-    def prepare(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Pieces of B texts and their weights: columns int64 [B, K], weights float32 [B, K], LogSat scale.
+    def prepare(self, pairs: Sequence[BitextPair]) -> dict[str, Tensor]:
+        """Pieces of B English sides and their weights: columns int64 [B, K], weights float32 [B, K], LogSat scale.
 
         Rows are filled up with column 0 at weight 0; a column may stand several times in a row.
         """
-        encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        encodings = self.tokenizer.encode_batch_fast([pair.english for pair in pairs], add_special_tokens=False)
         rows = [self._weigh(encoding.ids[: self.max_length]) for encoding in encodings]
         longest = max((len(columns) for columns, _ in rows), default=0)
         columns = torch.zeros(len(rows), longest, dtype=torch.int64)

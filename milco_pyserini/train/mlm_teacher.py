@@ -10,6 +10,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, P
 
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.model.pooling import max_logits
+from milco_pyserini.train.bitext_files import BitextPair
 
 # What a padded position says: nothing, or a logit of 0 as in the authors' code, which hides negative maxima.
 PADDINGS = ("-inf", "zero")
@@ -40,7 +41,7 @@ class MaskedLanguageModelTeacher(nn.Module):
         rows = model.get_output_embeddings().weight.shape[0]
         # A decoder may be wider than its vocabulary, for the sake of the hardware.
         self.vocabulary: list[str] = tokenizer.convert_ids_to_tokens(range(min(rows, len(tokenizer))))
-        self.decoder = _take_off_decoder(model, self.prepare([_PROBE]))
+        self.decoder = _take_off_decoder(model, self._tokenize([_PROBE]))
 
     @classmethod
     def from_pretrained(
@@ -56,11 +57,14 @@ class MaskedLanguageModelTeacher(nn.Module):
         """Stay in eval mode, whatever the module around this one does."""
         return super().train(False)
 
-    def prepare(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Tokens of B texts, padded to the longest: input_ids and attention_mask, int64 [B, S]."""
+    def prepare(self, pairs: Sequence[BitextPair]) -> dict[str, Tensor]:
+        """Tokens of B English sides, padded to the longest: input_ids and attention_mask, int64 [B, S]."""
+        return self._tokenize([pair.english for pair in pairs])
+
+    def _tokenize(self, texts: list[str]) -> dict[str, Tensor]:
         # Type ids are 0 for a single text, and not every model takes them.
         options = {"padding": True, "truncation": True, "max_length": self.max_length, "return_token_type_ids": False}
-        return dict(self.tokenizer(list(texts), return_tensors="pt", **options))
+        return dict(self.tokenizer(texts, return_tensors="pt", **options))
 
     @torch.no_grad()
     def targets(self, prepared: dict[str, Tensor]) -> Tensor:

@@ -103,6 +103,11 @@ def with_recipe(options_class: type[OptionsT], argv: Sequence[str]) -> type[Opti
     return options_class if name is None else _with_defaults(options_class, read_recipe(options_class, name))
 
 
+def from_recipe(options_class: type[OptionsT], name: str, **values: Any) -> OptionsT:
+    """The options of a recipe, by name or path, with values instead of some of its own."""
+    return options_class(config=name, **{**read_recipe(options_class, name), **values})
+
+
 def read_recipe(options_class: type[TrainingOptions], name: str) -> dict[str, Any]:
     """The values of a recipe, by name or path, each of its option's type."""
     known = sorted(path.stem for path in RECIPES.glob("*.yaml"))

@@ -28,7 +28,7 @@ from milco_pyserini.train.probe import Probe
 from milco_pyserini.train.recipe import SapOptions, SctOptions, TrainingOptions, shares, write_recipe
 from milco_pyserini.train.retrieval import RetrievalStream, open_retrieval
 from milco_pyserini.train.start import starting_encoder
-from milco_pyserini.train.teachers import check_vocabulary, open_teacher
+from milco_pyserini.train.teachers import Teacher, check_vocabulary, open_teacher
 from milco_pyserini.train.trainer import ObjectiveTrainer, freeze_parts, newest_checkpoint, training_arguments
 
 RECIPE = "recipe.yaml"
@@ -37,11 +37,11 @@ MODEL = "model"
 CHECKPOINTS = Path("checkpoints")
 
 
-def sap_command(options: SapOptions) -> None:
-    """Run or resume sparse alignment pretraining."""
+def sap_command(options: SapOptions, teacher: Teacher | None = None) -> None:
+    """Run or resume sparse alignment pretraining. teacher: instead of the one that the options name."""
     if not options.bitext:
         raise MilcoError("--bitext is needed: files or directories of sentence pairs, or collections by name")
-    run = _run_directory(options)
+    run = run_directory(options)
     if (run / MODEL).exists() and not options.overwrite:
         say(f"{run / MODEL} is finished: nothing to do (--overwrite trains anew)")
         return
@@ -53,7 +53,7 @@ def sap_command(options: SapOptions) -> None:
     stream = BitextStream(
         sources, options.temperature, options.seed, concatenate=options.concatenate, weights=given or None
     )
-    teacher = open_teacher(
+    teacher = teacher or open_teacher(
         options.teacher,
         encoder.english_tokenizer,
         lambda: (pair.english for source in sources for pair in source.pairs()),
@@ -77,14 +77,14 @@ def sap_command(options: SapOptions) -> None:
     texts = Texts(encoder.tokenizer, encoder.model.config.encoder.pad_token_id, options.lowercase)
     collate = alignment_collator(texts, teacher, options.max_length)
     probe = _probe(options, encoder, texts)
-    _train(options, run, encoder, objective, arguments, stream, collate, pair_length, probe)
+    train_objective(options, run, encoder, objective, arguments, stream, collate, pair_length, probe)
 
 
 def sct_command(options: SctOptions) -> None:
     """Run or resume sparse contrastive training."""
     if not options.data:
         raise MilcoError("--data is needed: files or directories of queries and passages, or collections by name")
-    run = _run_directory(options)
+    run = run_directory(options)
     if (run / MODEL).exists() and not options.overwrite:
         say(f"{run / MODEL} is finished: nothing to do (--overwrite trains anew)")
         return
@@ -118,10 +118,10 @@ def sct_command(options: SctOptions) -> None:
     texts = Texts(encoder.tokenizer, config.encoder.pad_token_id, options.lowercase)
     collate = contrast_collator(texts, options.query_max_length, options.passage_max_length)
     # In-batch negatives are to come from one collection: its blocks stay as the stream gives them.
-    _train(options, run, encoder, objective, arguments, stream, collate, None, _probe(options, encoder, texts))
+    train_objective(options, run, encoder, objective, arguments, stream, collate, None, _probe(options, encoder, texts))
 
 
-def _train(
+def train_objective(
     options: TrainingOptions,
     run: Path,
     encoder: MilcoEncoder,
@@ -131,14 +131,20 @@ def _train(
     collate: Callable[[list], dict],
     length: Callable[[Any], int] | None,
     probe: Probe,
+    command: str | None = None,
 ) -> None:
+    """Train to the end what run_directory() found, from its newest checkpoint if it has one, and write its model.
+
+    length: by which examples are gathered into batches; None keeps the stream's order. command: what makes the same
+    run again, for its manifest, where that is no verb of ours.
+    """
     freeze_parts(encoder.model, options)
     set_seed(options.seed)
     if options.gradient_checkpointing:
         encoder.model.encoder.gradient_checkpointing_enable({"use_reentrant": False})
-    monitor = CollapseMonitor(encoder.model.config.english_vocab_size)
+    monitor = CollapseMonitor()
     if arguments.process_index == 0:
-        _write_run(options, run)
+        _write_run(options, run, command)
     trainer = ObjectiveTrainer(objective, encoder, options, arguments, stream, collate, length, monitor, probe)
     newest = newest_checkpoint(run)
     if trainer.is_world_process_zero():
@@ -158,7 +164,7 @@ def _probe(options: TrainingOptions, encoder: MilcoEncoder, texts: Texts) -> Pro
     return Probe(sources, texts, encoder.english_tokenizer, encoder.model.config.query_max_length)
 
 
-def _run_directory(options: TrainingOptions) -> Path:
+def run_directory(options: TrainingOptions) -> Path:
     """Where the run is or will be. Raises MilcoError if something else stands there."""
     run = options.output or CHECKPOINTS / Path(options.config).stem
     there = run / RECIPE
@@ -175,7 +181,7 @@ def _run_directory(options: TrainingOptions) -> Path:
     return run
 
 
-def _write_run(options: TrainingOptions, run: Path) -> None:
+def _write_run(options: TrainingOptions, run: Path, command: str | None) -> None:
     """Make the directory, or empty it with --overwrite, and say in it what it is."""
     if options.overwrite and (run / RECIPE).is_file():
         shutil.rmtree(run)
@@ -188,7 +194,7 @@ def _write_run(options: TrainingOptions, run: Path) -> None:
         {
             "stage": stage,
             "config": options.config,
-            "command": f"milco train {stage} --config {run / RECIPE}",
+            "command": command or f"milco train {stage} --config {run / RECIPE}",
             "versions": {"milco_pyserini": __version__, **{name: version(name) for name in packages}},
         },
     )

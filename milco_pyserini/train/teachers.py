@@ -1,4 +1,4 @@
-"""Teachers of Sparse Alignment Pretraining: what an English text should weigh in English pieces.
+"""Teachers of Sparse Alignment Pretraining: what a pair of sentences should weigh in English pieces.
 
 A teacher is named by a file of LexicalTeacher.save(), by a directory or hub name of a masked language model (SPLADE),
 or by the word lexical: fitted on the English side of the bitext before training begins.
@@ -12,14 +12,16 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.train.bitext_files import BitextPair
 from milco_pyserini.train.lexical_teacher import LexicalTeacher
 
 LEXICAL = "lexical"
 
 
 class Teacher(Protocol):
-    """English texts to targets. prepare() may run in a data loader's worker, targets() where the training runs.
+    """Sentence pairs to targets; the known ones read the English side alone.
 
+    prepare() may run in a data loader's worker, targets() where the training runs.
     Every tensor of prepare() has B rows, so that a batch can be cut and moved like any other.
     """
 
@@ -27,8 +29,8 @@ class Teacher(Protocol):
     def vocabulary(self) -> list[str]:
         """English pieces, in the order of the target's columns."""
 
-    def prepare(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Whatever targets() takes, of B texts, on the CPU."""
+    def prepare(self, pairs: Sequence[BitextPair]) -> dict[str, Tensor]:
+        """Whatever targets() takes, of B pairs, on the CPU."""
 
     def targets(self, prepared: dict[str, Tensor]) -> Tensor:
         """Float32 [B, V_e]: logits before LogSat, the maximum over a text's tokens; no gradient."""

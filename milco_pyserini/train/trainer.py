@@ -47,6 +47,7 @@ def training_arguments(options: TrainingOptions, run: Path, steps: int) -> Train
         logging_steps=options.log_steps,
         save_steps=options.save_steps,
         dataloader_num_workers=options.workers,
+        dataloader_pin_memory=torch.cuda.is_available(),
         # A batch of nested tensors and language names cannot be cut and sent: every process reads the whole stream.
         accelerator_config={"dispatch_batches": False},
         # The stream itself begins behind what was seen: nothing is tokenised to be thrown away.

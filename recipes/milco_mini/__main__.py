@@ -15,11 +15,13 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from milco_pyserini.console import say
+from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import whole_file
+from milco_pyserini.model import MilcoModel
 from milco_pyserini.options import option, run_command
 
-from . import alignment, codes, corpus, echo, english, export, network, pieces, table
+from . import alignment, codes, corpus, echo, english, export, network, pieces, table, training
 
 CARD = Path(__file__).with_name("card.md")
 # Sentences of each language on whose hidden states the echo head is fitted.
@@ -40,6 +42,8 @@ class Options:
     )
     layers: int = option(3, help="encoder layers; they pass everything through until they are trained")
     epochs: int = option(12, help="passes over the piece table to fit its codes")
+    sap_steps: int | None = option(None, help="steps of SAP, instead of the recipe mini-sap's")
+    sct_steps: int | None = option(None, help="steps of SCT, instead of the recipe mini-sct's")
     threads: int = option(2, help="processor threads")
     seed: int = option(1, help="of the random codes and of the layers' inner weights")
 
@@ -62,12 +66,15 @@ def command(options: Options) -> None:
         ("table.npz", lambda: _table(options)),
         ("codes.safetensors", lambda: _codes(options)),
         ("echo.npy", lambda: _echo(options)),
+        ("initial", lambda: _initial(options)),
     ]
     for name, stage in stages:
         if not (work / name).exists():
             say(f"making {work / name}")
             stage()
-    _checkpoint(options)
+    averaged = training.align(options.data, work, work / "initial", options.sap_steps)
+    trained = training.contrast(options.data, work, averaged, options.sct_steps)
+    _export(options, MilcoEncoder.from_pretrained(trained, device="cpu", dtype="float32").model, options.output)
     say(f"wrote {options.output}: {sum(f.stat().st_size for f in options.output.rglob('*')) / 1e6:.1f} MB")
 
 
@@ -108,7 +115,7 @@ def _echo(options: Options) -> None:
     _save(options.work / "echo.npy", echo.measure_echo(options.data, _tokenizer(options)))
 
 
-def _checkpoint(options: Options) -> None:
+def _initial(options: Options) -> None:
     fitted = codes.Codes(**load_file(options.work / "codes.safetensors"))
     weights = np.load(options.work / "echo.npy")
     model = network.initial_model(fitted, weights, options.hidden, options.layers, options.seed)
@@ -117,8 +124,12 @@ def _checkpoint(options: Options) -> None:
     ]
     fit = echo.fit_echo(model, _tokenizer(options), texts, weights)
     say(f"echo head: R squared {fit:.4f} against the pieces' weights")
+    _export(options, model, options.work / "initial")
+
+
+def _export(options: Options, model: MilcoModel, output: Path) -> None:
     terms = Tokenizer.from_file(str(options.work / "english.json"))
-    export.export(model, _tokenizer(options), terms, CARD.read_text(encoding="utf-8"), options.output)
+    export.export(model, _tokenizer(options), terms, CARD.read_text(encoding="utf-8"), output)
 
 
 def _tokenizer(options: Options) -> Tokenizer:

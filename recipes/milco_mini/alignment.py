@@ -1,7 +1,7 @@
 """Which English words a source unit stands for: IBM Model 1 over sentence pairs and dictionary entries.
 
 Source: Brown et al., The Mathematics of Statistical Machine Translation (1993), Model 1. One language at a time;
-a dictionary entry is a short sentence pair of a higher weight. The targets are English content words.
+a dictionary entry is a short sentence pair of a higher weight. The targets are all English words but the emptiest.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ _TRUST = {
 }
 _DICTIONARY_TRUST = 2.0
 # What is kept of the translation table: p(e | f), its log ratio to p(e), and how many for one unit.
-_LEAST_PROBABILITY, _LEAST_LIFT, _LEAST_COUNT, _MOST_TRANSLATIONS = 0.05, 1.2, 0.5, 12
+_LEAST_PROBABILITY, _LEAST_LIFT, _LEAST_COUNT, _MOST_TRANSLATIONS = 0.05, 0.5, 0.5, 12
 _LEAST_REVERSE, _SURE = 0.002, 0.3
 
 Units = Callable[[list[str]], list[list[str]]]

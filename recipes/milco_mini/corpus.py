@@ -29,20 +29,25 @@ PASSAGES = {
 
 # A word is what stands between spaces and punctuation; the tokenizer splits at the same places.
 _PUNCTUATION = regex.compile(r"[\p{P}\p{S}]")
-# Letters whose case folding is not what case-insensitive text has in their place.
-FOLDS = {"ß": "ss", "ẞ": "ss", "İ": "i"}
+# Letters whose case folding is not what case-insensitive text has in their place. Greek ones lose their accents and
+# breathings: most of our Greek is polytonic, and today's has one accent at most.
+FOLDS = {"ß": "ss", "ẞ": "ss", "İ": "i"} | {
+    letter: base
+    for letter in map(chr, (*range(0x370, 0x400), *range(0x1F00, 0x2000)))
+    if (base := unicodedata.normalize("NFD", letter)[0].lower()) in "αεηιορυω" and base != letter.lower()
+}
+_FOLD_TABLE = str.maketrans(FOLDS)
 _BRACKETS = regex.compile(r"\([^)]*\)")
 _LONGEST_SENTENCE = 1000
 _LONGEST_ENTRY = 60
 
-# Function words carry no weight in the pivot view: they are in every text and in every language.
+# Words without weight in the pivot view: they are in nearly every text, and most languages have no word for them.
+# Pronouns, question words, negation (the t of "don't" too) and modal verbs do have theirs: a small one, as they are
+# frequent, but short everyday sentences differ in little else.
 STOP_WORDS = frozenset(
     """a an the of and or in on at to for from by with as is are was were be been being am do does did done have
-    has had having it its this that these those there here he she they them his her hers their him we us our you
-    your i me my mine yours ours who whom whose which what when where why how not no nor so if then than too very
-    can could will would shall should may might must just also but about into over under out up down off again
-    only own same such s t d ll m re ve don didn doesn isn wasn aren won couldn shouldn wouldn o someone
-    something oneself himself herself itself themselves yourself myself etc thou thee thy ye hath unto""".split()
+    has had having it its s d m re ve don doesn didn isn wasn aren weren won couldn shouldn wouldn hasn haven hadn
+    o etc thou thee thy ye hath unto""".split()
 )
 
 
@@ -56,8 +61,7 @@ class Pair(NamedTuple):
 
 def normalise(text: str) -> str:
     """Compatibility-composed, case-folded text: what the tokenizer's own normaliser makes of it."""
-    for letter, folded in FOLDS.items():
-        text = text.replace(letter, folded)
+    text = text.translate(_FOLD_TABLE)
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 

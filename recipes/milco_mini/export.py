@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from milco_pyserini.files import whole_directory
+from milco_pyserini.files import is_json_with, whole_directory
 from milco_pyserini.model import MilcoModel
 
 from .network import ECHO_ENLARGED, echo_dimensions
@@ -25,7 +25,7 @@ _BLOCK = 8192
 
 def export(model: MilcoModel, source: Tokenizer, english: Tokenizer, card: str, output: Path) -> None:
     """Write the whole checkpoint directory, replacing what is there."""
-    with whole_directory(output, overwrite=True) as directory:
+    with whole_directory(output, True, _is_checkpoint) as directory:
         save_file(quantise(model), str(directory / "model.safetensors"), metadata={"format": "pt"})
         model.config.architectures = ["MilcoModel"]
         config = model.config.to_diff_dict() | {"encoder": model.config.encoder.to_diff_dict()}
@@ -33,6 +33,10 @@ def export(model: MilcoModel, source: Tokenizer, english: Tokenizer, card: str, 
         (directory / "README.md").write_text(card, encoding="utf-8")
         _write_tokenizer(source, directory, {"tokenizer_class": "XLMRobertaTokenizerFast", **_SOURCE_SPECIALS})
         _write_tokenizer(english, directory / "english", {"tokenizer_class": "BertTokenizerFast", **_ENGLISH_SPECIALS})
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return is_json_with(path / "config.json", "model_type")
 
 
 _SOURCE_SPECIALS = {
@@ -69,12 +73,22 @@ def quantise(model: MilcoModel) -> dict[str, Tensor]:
     for name, tensor in model.state_dict().items():
         tensor = tensor.detach().float()
         if name == _WORDS:
+            tensor = _fold_echo(tensor)
             stored[name], stored[name + "_scale"] = _four_bits(tensor)
         elif tensor.dim() == 2 and not name.startswith(("connector.", "echo.")):
             stored[name], stored[name + "_scale"] = _eight_bits(tensor)
         else:
             stored[name] = tensor.half()
     return {name: tensor.contiguous() for name, tensor in stored.items()}
+
+
+def _fold_echo(words: Tensor) -> Tensor:
+    """The echo weight in its first dimension alone: what an earlier rounding put into the second goes back."""
+    part = echo_dimensions(words.shape[1])
+    folded = words.clone()
+    folded[:, part.start] += words[:, part.start + 1] / ECHO_ENLARGED
+    folded[:, part.start + 1] = 0
+    return folded
 
 
 def _eight_bits(matrix: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,10 +18,10 @@ from milco_pyserini.files import whole_file
 
 from . import corpus
 
-# Every language has the same number of characters, or the large ones take the vocabulary; scripts of thousands of
-# characters need twice as much, and English, the pivot, is on one side of every pair.
+# Every language has the same number of characters, or the large ones take the vocabulary; more for scripts of thousands
+# of characters, for languages of many word forms, and for English, the pivot, which is on one side of every pair.
 _CHARACTERS = 700_000
-_CHARACTER_FACTOR = {"ja": 2.0, "zh": 2.0, "en": 3.0}
+_CHARACTER_FACTOR = {"ja": 1.6, "zh": 1.6, "en": 3.0} | dict.fromkeys(("ar", "el", "fi", "ko", "ru", "te"), 1.5)
 # Counts are damped: the aim is to have many words whole, not to have few pieces in running text.
 _DAMPING = 0.75
 
@@ -119,13 +119,19 @@ def _write(tokenizer: Tokenizer | BertWordPieceTokenizer, path: Path) -> None:
         json.dump(json.loads(tokenizer.to_str()), file, ensure_ascii=False, separators=(",", ":"))
 
 
+def _folds() -> Iterator[normalizers.Normalizer]:
+    """One replacement for all letters that fold to the same."""
+    for folded in dict.fromkeys(corpus.FOLDS.values()):
+        letters = "".join(letter for letter, to in corpus.FOLDS.items() if to == folded)
+        yield normalizers.Replace(Regex(f"[{letters}]"), folded)
+
+
 def _as_xlmr_tokenizer(model: Path) -> Tokenizer:
     """The sentencepiece model as a fast tokenizer with XLM-R's ids."""
     from transformers import XLMRobertaTokenizerFast
 
     converted: Tokenizer = XLMRobertaTokenizerFast(vocab_file=str(model)).backend_tokenizer
-    # sentencepiece's own case folding leaves these two out.
-    folds = [normalizers.Replace(*fold) for fold in corpus.FOLDS.items()]
-    converted.normalizer = normalizers.Sequence([*folds, converted.normalizer])
+    # sentencepiece's own case folding leaves these out.
+    converted.normalizer = normalizers.Sequence([*_folds(), converted.normalizer])
     converted.pre_tokenizer = _pre_tokenizer()
     return converted

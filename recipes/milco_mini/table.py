@@ -1,7 +1,7 @@
 """The piece table: what every source piece weighs in English word pieces, LogSat scale.
 
 A word of any language has the English pieces of its translations; a piece has the mean of the words that hold it,
-each language one vote. English words stand for themselves and, less, for their paraphrases (English to another
+in all languages together. English words stand for themselves and, less, for their paraphrases (English to another
 language and back).
 """
 
@@ -37,10 +37,10 @@ def build_table(
     paraphrases = _paraphrases(list(english), translations)
     votes = [_language_vote(tokenizer, terms, t) for t in translations.values()]
     votes.append(_english_vote(tokenizer, terms, english, paraphrases))
-    mass = sum(np.log1p(total) * weight for _, total, weight in votes)
+    # A piece belongs to the languages that use it most: with damped votes "die" is half English.
+    mass = sum(total * weight for _, total, weight in votes)
     table = sum(
-        sp.diags(np.log1p(total) * weight / np.maximum(mass, 1e-9)) @ _means(sums, total)
-        for sums, total, weight in votes
+        sp.diags(total * weight / np.maximum(mass, 1e-9)) @ _means(sums, total) for sums, total, weight in votes
     )
     table.data[table.data < _LEAST_WEIGHT] = 0
     table.eliminate_zeros()
@@ -59,12 +59,17 @@ Vote = tuple[sp.csr_matrix, NDArray[np.float64], float]
 
 def _language_vote(tokenizer: Tokenizer, terms: EnglishTerms, found: Translations) -> Vote:
     """Sum over the words of one language that hold a piece, and the mass of those words."""
-    strength = np.minimum(1, np.sqrt(found.probability / _SURE_PROBABILITY))
-    targets = _targets(terms, found.words, len(found.units), found.unit, found.word, strength)
+    targets = word_targets(terms, found)
     spoken = np.flatnonzero(np.diff(targets.indptr))
     pieces = _encode(tokenizer, [found.units[i] for i in spoken])
     holds = _incidence(pieces, found.counts[spoken], tokenizer.get_vocab_size())
     return (holds.T @ targets[spoken]).tocsr(), np.asarray(holds.sum(axis=0)).ravel(), 1.0
+
+
+def word_targets(terms: EnglishTerms, found: Translations) -> sp.csr_matrix:
+    """[units, V_e]: what each unit of one language weighs in English word pieces."""
+    strength = np.minimum(1, np.sqrt(found.probability / _SURE_PROBABILITY))
+    return _targets(terms, found.words, len(found.units), found.unit, found.word, strength)
 
 
 def _encode(tokenizer: Tokenizer, units: list[str]) -> list[list[int]]:

@@ -1,0 +1,1 @@
+"""The paper's six configurations and its two dense baselines, trained small: is their order the paper's?"""

@@ -1,0 +1,108 @@
+"""The configurations' figures as one table beside the paper's, and what of the paper's order they bear out."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from milco_pyserini.eval import Table
+from milco_pyserini.eval.tables import Figure, Row
+
+from .catalogue import Configuration
+from .data import CROSS_LANGUAGE
+
+SAME, CROSS = "same language", "cross language"
+_COLLAPSE = ("grounded", "terms", "dead", "always_on")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a configuration reached. retrieval: nDCG@10 by set. collapse: as collapse_figures() has it, or None."""
+
+    configuration: Configuration
+    retrieval: Mapping[str, float]
+    collapse: Mapping[str, float] | None
+
+    @property
+    def same_language(self) -> float:
+        """Mean over the sets in one language, the stand-in for MIRACL."""
+        return _mean([value for name, value in self.retrieval.items() if not name.startswith(CROSS_LANGUAGE)])
+
+    @property
+    def cross_language(self) -> float:
+        """Mean over the sets with questions in one language and passages in another."""
+        return _mean([value for name, value in self.retrieval.items() if name.startswith(CROSS_LANGUAGE)])
+
+
+def retrieval_table(outcomes: Sequence[Outcome]) -> Table:
+    """nDCG@10 of every set, both means, the paper's average on MIRACL, and the ranks among the outcomes given."""
+    ours, theirs = ranks([o.same_language for o in outcomes]), ranks([o.configuration.paper for o in outcomes])
+    names = list(outcomes[0].retrieval)
+    rows = [
+        Row(
+            (str(outcome.configuration.number), outcome.configuration.name, str(rank), str(their_rank)),
+            tuple(map(Figure, (outcome.configuration.paper, outcome.same_language, outcome.cross_language)))
+            + tuple(Figure(outcome.retrieval[name]) for name in names),
+        )
+        for outcome, rank, their_rank in zip(outcomes, ours, theirs, strict=True)
+    ]
+    labels = ("", "configuration", "rank", "paper's rank")
+    return Table(labels, ("paper: MIRACL", SAME, CROSS, *names), tuple(rows), tuple(notes(outcomes)))
+
+
+def collapse_table(outcomes: Sequence[Outcome]) -> Table:
+    """What the terms of the sparse configurations are like."""
+    rows = [
+        Row(
+            (str(outcome.configuration.number), outcome.configuration.name),
+            tuple(Figure(outcome.collapse[name]) for name in _COLLAPSE),
+        )
+        for outcome in outcomes
+        if outcome.collapse is not None
+    ]
+    return Table(("", "configuration"), ("grounded", "terms per text", "dead", "always on"), tuple(rows))
+
+
+def notes(outcomes: Sequence[Outcome]) -> list[str]:
+    """How many pairs of configurations stand as in the paper, and which do not."""
+    pairs = list(itertools.combinations(sorted(outcomes, key=lambda o: -o.configuration.paper), 2))
+    turned = [(better, worse) for better, worse in pairs if better.same_language <= worse.same_language]
+    found = [f"{len(pairs) - len(turned)} of {len(pairs)} pairs of configurations stand in the paper's order."]
+    found += [
+        f"Not so: ({better.configuration.number}) {better.same_language:.4f} is not above "
+        f"({worse.configuration.number}) {worse.same_language:.4f}; the paper has {better.configuration.paper:.3f} "
+        f"and {worse.configuration.paper:.3f}."
+        for better, worse in turned
+    ]
+    return found
+
+
+def ranks(values: Sequence[float]) -> list[int]:
+    """The rank of every value, 1 for the highest; equal values share the better one."""
+    return [1 + sum(other > value for other in values) for value in values]
+
+
+def as_json(outcomes: Sequence[Outcome]) -> dict:
+    """Everything that the tables hold, for programs."""
+    ours, theirs = ranks([o.same_language for o in outcomes]), ranks([o.configuration.paper for o in outcomes])
+    return {
+        "configurations": [
+            {
+                "number": outcome.configuration.number,
+                "name": outcome.configuration.name,
+                "paper": outcome.configuration.paper,
+                SAME: outcome.same_language,
+                CROSS: outcome.cross_language,
+                "rank": rank,
+                "paper's rank": their_rank,
+                "retrieval": dict(outcome.retrieval),
+                "collapse": None if outcome.collapse is None else dict(outcome.collapse),
+            }
+            for outcome, rank, their_rank in zip(outcomes, ours, theirs, strict=True)
+        ],
+        "notes": notes(outcomes),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return mean(values) if values else float("nan")

@@ -1,0 +1,104 @@
+"""SAP and SCT of milco-mini, by milco_pyserini.train with the recipes mini-sap and mini-sct.
+
+What is particular to a network that starts as a table: its teacher knows whole words (teacher.py); its weights at the
+end are the mean of where it started and where SAP led (Wortsman et al., Model Soups, 2022), because the start knows
+rare words that SAP never saw and SAP knows the frequent ones better; and SCT moves the LexEcho head alone, because
+contrast on a few thousand questions would pull the terms away from their words.
+"""
+
+import gzip
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.files import whole_directory, whole_file
+from milco_pyserini.train.recipe import SapOptions, SctOptions, from_recipe
+from milco_pyserini.train.retrieval import language_of, open_retrieval
+from milco_pyserini.train.retrieval_records import RetrievalExample, write_example
+from milco_pyserini.train.run import MODEL, sap_command, sct_command
+
+from . import corpus
+from .teacher import WordTeacher
+
+# Sentence pairs that stand among the questions, so that the echo learns what two languages do not share: one source
+# with the same sentences in many languages, one of questions.
+_BITEXT = ("tico19", "mkqa-queries")
+# Of every set.
+_MOST_QUESTIONS = 5_000
+# Passages whose hash falls here, and their questions, are never trained on.
+_HELD_OUT = 0.1
+_START_SHARE = 0.5
+
+
+def align(data: Path, work: Path, start: Path, steps: int | None) -> Path:
+    """SAP from a checkpoint, with the word table as teacher; returns the mean of both, a checkpoint directory."""
+    options = from_recipe(
+        SapOptions,
+        "mini-sap",
+        model=str(start),
+        teacher="word table",
+        bitext=(f"{data / 'bitext'}=.85", f"{data / 'lexicon'}=.15"),
+        languages=tuple(corpus.languages(data)),
+        output=work / "sap",
+    )
+    sap_command(replace(options, steps=steps or options.steps), WordTeacher(work))
+    averaged = work / "averaged"
+    if not averaged.exists():
+        with whole_directory(averaged, overwrite=False, ours=lambda _: False) as directory:
+            average(start, work / "sap" / MODEL, _START_SHARE).save_pretrained(directory)
+    return averaged
+
+
+def average(start: Path, trained: Path, start_share: float) -> MilcoEncoder:
+    """A model whose every weight is start_share of one checkpoint's and the rest of the other's."""
+    encoders = [MilcoEncoder.from_pretrained(path, device="cpu", dtype="float32") for path in (start, trained)]
+    before, after = (encoder.model.state_dict() for encoder in encoders)
+    mixed = {name: torch.lerp(after[name], tensor, start_share) for name, tensor in before.items()}
+    encoders[0].model.load_state_dict(mixed)
+    return encoders[0]
+
+
+def contrast(data: Path, work: Path, start: Path, steps: int | None) -> Path:
+    """SCT from a checkpoint on questions and their passages; returns the trained checkpoint's directory."""
+    pairs = work / "contrast"
+    if not pairs.exists():
+        with whole_directory(pairs, overwrite=False, ours=lambda _: False) as directory:
+            write_pairs(data, directory)
+    options = from_recipe(SctOptions, "mini-sct", model=str(start), data=(str(pairs),), output=work / "sct")
+    sct_command(replace(options, steps=steps or options.steps))
+    return work / "sct" / MODEL
+
+
+def write_pairs(data: Path, directory: Path) -> None:
+    """NAME.LANG.jsonl.gz of every set of questions that may be trained on, and of the bitext beside them."""
+    spoken = corpus.languages(data)
+    for name in (name for names in corpus.PASSAGES.values() for name in names):
+        path = data / "retrieval" / f"{name}.jsonl.gz"
+        if path.exists() and language_of(path).partition("-")[0] in spoken:
+            found = (example for source in open_retrieval([path]) for example in source.examples())
+            _write(directory / path.name, filter(is_for_training, found))
+    for language in spoken:
+        pairs = corpus.bitext(data, language)
+        for name in _BITEXT:
+            examples = (
+                RetrievalExample(language, pair.text, (pair.english,), ()) for pair in pairs if pair.source == name
+            )
+            _write(directory / f"{name}.{language}.jsonl.gz", examples)
+
+
+def is_for_training(example: RetrievalExample) -> bool:
+    """Whether the example's passage is not held out; the same for every question about it."""
+    digest = hashlib.blake2b(example.positives[0].encode(), digest_size=8).digest()
+    return int.from_bytes(digest) / 2**64 >= _HELD_OUT
+
+
+def _write(path: Path, examples: Iterator[RetrievalExample]) -> None:
+    first = list(islice(examples, _MOST_QUESTIONS))
+    if first:
+        with whole_file(path) as handle:
+            handle.write(gzip.compress(b"".join(write_example(example) + b"\n" for example in first), mtime=0))

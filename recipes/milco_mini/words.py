@@ -1,0 +1,66 @@
+"""The word table: the counted translations as they are, a model without a network.
+
+A text weighs what its words' translations weigh, each term at its strongest. English goes through the piece table.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from tokenizers import Tokenizer
+
+from . import alignment, corpus, table
+from .english import EnglishTerms
+
+
+class WordTable:
+    """What the stages of the recipe left in a directory, as an encoder; vectors are float32 [texts, V_e].
+
+    fallback: read a word that has no translation by its pieces; without, it adds nothing.
+    """
+
+    def __init__(self, work: Path, fallback: bool = False) -> None:
+        self._work = work
+        self._terms = EnglishTerms(work / "english.json", np.load(work / "english_weights.npy"))
+        self._tokenizer = Tokenizer.from_file(str(work / "tokenizer.json"))
+        self._pieces = sp.load_npz(work / "table.npz").tocsr()
+        self._fallback = fallback
+        self._read: dict[str, tuple[dict[str, int], sp.csr_matrix]] = {}
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """English pieces, in the order of the columns."""
+        return [self._terms.tokenizer.id_to_token(i) for i in range(self._terms.size)]
+
+    def encode(self, language: str, texts: Sequence[str]) -> sp.csr_matrix:
+        """Texts of a language by their words, or by their pieces where no spaces are written."""
+        number, rows = self._translations(language)
+        units = alignment.word_units(list(texts))
+        if language in corpus.UNSPACED:
+            units = table.piece_units(self._tokenizer, texts)
+        found = _strongest([[number[unit] for unit in text if unit in number] for text in units], rows)
+        if not self._fallback:
+            return found
+        return found.maximum(self.encode_english([" ".join(u for u in text if u not in number) for text in units]))
+
+    def encode_english(self, texts: Sequence[str]) -> sp.csr_matrix:
+        """English texts, or any others, by their pieces."""
+        encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return _strongest([e.ids for e in encoded], self._pieces)
+
+    def _translations(self, language: str) -> tuple[dict[str, int], sp.csr_matrix]:
+        """Row of every word that has a translation, and the rows."""
+        if language not in self._read:
+            found = alignment.load(self._work / f"translations.{language}.npz")
+            rows = table.word_targets(self._terms, found).tocsr()
+            known = np.flatnonzero(np.diff(rows.indptr))
+            self._read[language] = {found.units[i]: int(i) for i in known}, rows
+        return self._read[language]
+
+
+def _strongest(texts: list[list[int]], rows: sp.csr_matrix) -> sp.csr_matrix:
+    """[texts, V_e]: the largest weight of each term among the rows that a text names."""
+    text = np.repeat(np.arange(len(texts)), [len(named) for named in texts])
+    found = rows[np.fromiter((i for named in texts for i in named), np.int64, len(text))].tocoo()
+    return table.max_coo(text[found.row], found.col, found.data, (len(texts), rows.shape[1]))

@@ -1,0 +1,180 @@
+"""The paper's configurations as a recipe: from toy data to the table, and the parts that decide what is compared."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+import torch
+from golden_set import GOLDEN, bent
+
+from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.train.retrieval_records import RetrievalExample
+from recipes.configurations.__main__ import main
+from recipes.configurations.catalogue import CONFIGURATIONS
+from recipes.configurations.data import collections, split, spread
+from recipes.configurations.dense import DenseAlignment, DenseDistillation, encode
+from recipes.configurations.evaluation import ndcg
+from recipes.configurations.start import write_pivot_start
+from recipes.configurations.table import Outcome, notes, ranks
+
+WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
+FOREIGN = "Fluss Brücke Buch Hafen Stadt Markt Zug Bibliothek Brief Karte Wasser Arzt Norden Morgen Geschichte".split()
+SIZES = "--sap-steps 2 --sct-steps 2 --sap-batch 8 --sct-batch 4 --queries 4 --passages 12 --threads 1".split()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Sentence pairs, a dictionary, two sets of questions in one language, and one across languages."""
+    pairs = [(f"{FOREIGN[a]} {FOREIGN[b]}", f"{WORDS[a]} {WORDS[b]}") for a, b in itertools.permutations(range(15), 2)]
+    write_pairs(tmp_path / "data" / "bitext" / "toy", pairs)
+    write_pairs(tmp_path / "data" / "lexicon" / "toy", list(zip(FOREIGN, WORDS, strict=True)))
+    write_pairs(tmp_path / "probe", pairs[:20])
+    for name, words in (("quiz.de", FOREIGN), ("quiz.fr", FOREIGN[::-1]), ("afriqa-xen.ha", WORDS)):
+        lines = [
+            json.dumps({"query": FOREIGN[n % 15], "positive": f"{words[n % 15]} {words[n % 7]} {WORDS[n % 4]}"})
+            for n in range(30)
+        ]
+        path = tmp_path / "data" / "retrieval" / f"{name}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(lines), encoding="utf-8")
+    return tmp_path / "data"
+
+
+def write_pairs(directory: Path, pairs: list[tuple[str, str]]) -> None:
+    """A file of German sentences with their English."""
+    directory.mkdir(parents=True)
+    (directory / "de-en.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
+
+
+def arguments(data: Path, start: Path, *more: str) -> list[str]:
+    """A small run in WORK beside the data."""
+    places = ["--data", data, "--probe", data.parent / "probe", "--work", data.parent / "work", "--start", start]
+    return [*map(str, places), *SIZES, *more]
+
+
+def test_all_configurations_are_trained_and_stand_in_one_table(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """Eight rows with the paper's figures beside ours; run again, nothing is trained and the table is the same."""
+    argv = arguments(data, bent(tmp_path, "distillation"))
+    assert main(argv) == 0
+    text = capfd.readouterr().out
+    table = orjson.loads((tmp_path / "work" / "table.json").read_bytes())
+    rows = table["configurations"]
+    assert [row["number"] for row in rows] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [row["paper's rank"] for row in rows] == [1, 4, 3, 7, 6, 8, 5, 2]
+    for row in rows:
+        assert set(row["retrieval"]) == {"quiz.de", "quiz.fr", "afriqa-xen.ha"}
+        assert row["same language"] == pytest.approx(
+            np.mean([row["retrieval"][name] for name in ("quiz.de", "quiz.fr")])
+        )
+        assert row["cross language"] == row["retrieval"]["afriqa-xen.ha"]
+        assert (row["collapse"] is None) == row["name"].startswith("dense")
+        assert row["name"] in text
+    assert any(row["same language"] > 0 for row in rows)
+    assert (tmp_path / "work" / "table.txt").read_text(encoding="utf-8") == text
+    views = {1: ("pivot", "source"), 2: ("pivot",), 3: ("pivot", "source"), 5: ("pivot",), 6: ("pivot",)}
+    for number, expected in views.items():
+        model = MilcoEncoder.from_pretrained(tmp_path / "work" / "runs" / f"contrast-{number}" / "model")
+        assert model.views == expected
+    assert model.vocabulary.english == [piece for piece in model.vocabulary.english if piece in model.vocabulary.source]
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "work" / "runs").rglob("*.safetensors")}
+    assert main(argv) == 0
+    assert capfd.readouterr().out == text
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "work" / "runs").rglob("*.safetensors")}
+    assert main([*argv, "--seed", "2"]) == 2
+    assert "was begun with seed 1, not 2" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--configurations", "9"], ["'9'", "valid are 1, 2"]),
+        (["--sct-steps", "0"], ["--sct-steps 0", "at least 1"]),
+        (["--probe", "nowhere"], ["nowhere is not there"]),
+    ],
+)
+def test_bad_options_are_one_line(
+    more: list[str], words: list[str], data: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """Each names the value and the fix, with exit code 2, before anything is made."""
+    assert main(arguments(data, GOLDEN / "ckpt_distillation", *more)) == 2
+    error = capfd.readouterr().err
+    assert all(word in error for word in words)
+    assert not (tmp_path / "work").exists()
+
+
+def examples(language: str, *pairs: tuple[str, str]) -> list[RetrievalExample]:
+    """One example for each query and its passage."""
+    return [RetrievalExample(language, query, (passage,), ()) for query, passage in pairs]
+
+
+def test_no_test_passage_is_trained_on() -> None:
+    """Not even where another set has it too; every test question finds its own passage in the collection."""
+    sets = {
+        "a.de": examples("de", *((f"q{n}", f"p{n // 2}") for n in range(20))),
+        "a.fr": examples("fr", *((f"r{n}", f"p{9 - n // 2}") for n in range(18))),
+    }
+    training, held_out = split(sets)
+    assert [e.query for e in held_out["a.de"]] == ["q18", "q19"]
+    assert [e.query for e in held_out["a.fr"]] == ["r16", "r17"]
+    tested = {passage for part in held_out.values() for e in part for passage in e.positives}
+    assert tested == {"p9", "p1"}
+    assert tested.isdisjoint(passage for part in training.values() for e in part for passage in e.positives)
+    (found,) = collections(sets, held_out, queries=2, passages=6)
+    assert found.name == "a"
+    assert len(found.passages) == len(set(found.passages)) == 6
+    for language, part in (("de", held_out["a.de"]), ("fr", held_out["a.fr"])):
+        assert [(q.text, found.passages[q.passage]) for q in found.questions[language]] == [
+            (e.query, e.positives[0]) for e in part
+        ]
+    assert spread(range(10), 3) == [0, 3, 6]
+
+
+def test_ndcg_counts_the_rank_and_only_what_is_found() -> None:
+    """First place 1, second 1 / log2(3); a passage with score 0 is not found."""
+    scores = np.array([[3.0, 1.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 0.0]], np.float32)
+    assert ndcg(scores, [0, 1, 2]) == pytest.approx((1 + 1 / np.log2(3)) / 3, abs=1e-6)
+    assert ndcg(np.zeros((2, 3), np.float32), [0, 1]) == 0
+
+
+def test_a_start_has_a_new_connector_and_keeps_the_rest(tmp_path: Path) -> None:
+    """Encoder and decoder are the checkpoint's; the connector is another for another seed; there is no LexEcho head."""
+    name = str(bent(tmp_path, "distillation"))
+    for seed in (1, 2):
+        write_pivot_start(name, seed, tmp_path / f"start-{seed}")
+    whole, first, second = (
+        MilcoEncoder.from_pretrained(path).model.state_dict()
+        for path in (name, tmp_path / "start-1", tmp_path / "start-2")
+    )
+    assert {"connector.projector.weight"} == {key for key in first if not torch.equal(first[key], second[key])}
+    assert not torch.equal(first["connector.projector.weight"], whole["connector.projector.weight"])
+    assert set(whole) - set(first) == {"echo.weight", "echo.bias", "echo.scale"}
+    assert all(torch.equal(whole[key], first[key]) for key in first if not key.startswith("connector."))
+
+
+def test_dense_vectors_have_norm_one_and_alignment_starts_at_the_english_side(tmp_path: Path) -> None:
+    """A text's dense vector does not depend on its batch; at the start a pair of equal sides has no alignment loss."""
+    encoder = MilcoEncoder.from_pretrained(bent(tmp_path, "alignment"), device="cpu", dtype="float32")
+    vectors = encode(encoder, ["the river", "a harbour town by the northern river", "book"], 16)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    assert np.allclose(encode(encoder, ["the river"], 16)[0], vectors[0], atol=1e-5)
+    ids = torch.tensor([[0, 7, 9, 2], [0, 8, 2, 1]])
+    batch = {"input_ids": ids, "attention_mask": (ids != 1).long()}
+    alignment = DenseAlignment(encoder.model)(batch, batch)
+    assert alignment["loss"].item() == pytest.approx(0, abs=1e-6)
+    distilled = DenseDistillation(encoder.model, 0.05)(batch, batch, torch.zeros(2, 1))
+    assert distilled["loss"].item() == pytest.approx(0, abs=1e-6)
+
+
+def test_the_table_names_every_pair_that_stands_otherwise_than_in_the_paper() -> None:
+    """Of three configurations, the paper's third is first here: two pairs of three are turned."""
+    values = {1: 0.5, 2: 0.4, 4: 0.6}
+    outcomes = [Outcome(c, {"quiz.de": values[c.number]}, None) for c in CONFIGURATIONS if c.number in values]
+    said = notes(outcomes)
+    assert said[0].startswith("1 of 3 pairs")
+    assert ["(1)" in said[1], "(2)" in said[2], len(said)] == [True, True, 3]
+    assert ranks([0.5, 0.4, 0.6, 0.5]) == [2, 4, 1, 2]

@@ -150,3 +150,13 @@ def test_the_training_head_learns_the_same_from_less(benchmark_named: Load, caps
     _, plain, sparse, ratio, agreement = capsys.readouterr().out.splitlines()
     assert "pairs/s" in plain and "pairs/s" in sparse and "times the pairs/s" in ratio
     assert float(agreement.split()[-3]) < 1e-5
+
+
+def test_training_throughput_is_a_share_of_the_limit(benchmark_named: Load, capsys: Capture) -> None:
+    """training_throughput prints pairs a second and the share of plain products' rate that they take."""
+    module = benchmark_named("training_throughput")
+    argv = ["--model", CHECKPOINT, "--device", "cpu", "--dtype", "float32", "--batch", "4", "--tokens", "8"]
+    assert module.main([*argv, "--repeats", "1"]) == 0
+    _, rate, share = capsys.readouterr().out.splitlines()
+    assert float(rate.split()[0]) > 0
+    assert 0 <= int(share.split()[-4].removesuffix("%")) <= 100

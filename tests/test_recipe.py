@@ -42,7 +42,7 @@ def test_the_recipe_makes_a_model_that_translates(data: Path, tmp_path: Path) ->
     """Every German noun's strongest English term is its translation, as in the word table that the recipe leaves."""
     argv = ["--data", data, "--work", tmp_path / "work", "--output", tmp_path / "model"]
     sizes = ["--source-pieces", 64, "--english-pieces", 120, "--hidden", 192, "--layers", 1, "--epochs", 60]
-    sizes += ["--sap-steps", 2, "--sct-steps", 2]
+    sizes += ["--sap-steps", 2, "--sct-steps", 2, "--threads", 1]
     assert main([str(value) for value in (*argv, *sizes)]) == 0
     encoder = MilcoEncoder.from_pretrained(tmp_path / "model", dtype="float32")
     words = WordTable(tmp_path / "work")

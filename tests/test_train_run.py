@@ -187,6 +187,15 @@ def test_a_full_disk_leaves_the_last_checkpoint(
     assert main(sap(start, bitext, tmp_path / "run")) == 0
 
 
+def test_a_missing_extra_is_named(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without TensorBoard or accelerate: one line that says what to install."""
+    monkeypatch.setattr("milco_pyserini.train.__main__.find_spec", lambda name: None)
+    assert main(sap(start, bitext, tmp_path / "run")) == 2
+    assert "pip install 'milco-pyserini[train]'" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in RECIPES.glob("*.yaml")))
 def test_every_recipe_is_valid(name: str, capfd: pytest.CaptureFixture) -> None:
     """A recipe of the package has known keys alone, of the right kinds."""

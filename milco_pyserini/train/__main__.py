@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from milco_pyserini.errors import MilcoError, unknown_name
@@ -67,9 +68,17 @@ def _run(options: Any) -> None:
     elif isinstance(options, scoring.ScoreOptions):
         scoring.score_command(options)
     else:
+        _check_installed()
         from milco_pyserini.train.run import sap_command, sct_command
 
         (sap_command if isinstance(options, recipe.SapOptions) else sct_command)(options)
+
+
+def _check_installed() -> None:
+    """Raise MilcoError if the extra "train" is not installed."""
+    lacking = [name for name in ("accelerate", "tensorboard") if find_spec(name) is None]
+    if lacking:
+        raise MilcoError(f"training needs {' and '.join(lacking)}: pip install 'milco-pyserini[train]'")
 
 
 def _page() -> str:

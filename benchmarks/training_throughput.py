@@ -1,0 +1,147 @@
+"""How fast is training? Pairs per second of SAP, and the share of the machine's matrix product limit that they take.
+
+python benchmarks/training_throughput.py --model mini --batch 128 --tokens 32
+
+Whole steps are timed: forward, backward and AdamW, on texts of equal length from the embedded sample. The limit is that
+of plain matrix products in the same dtype, measured between the steps; the work counted is the products alone: encoder,
+connector and head forwards, encoder and connector backwards (twice their forwards), attention included. The head's
+sparse backward counts nothing, as it does next to nothing. Medians of interleaved rounds.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import TYPE_CHECKING
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option, run_command
+
+if TYPE_CHECKING:
+    import torch
+
+    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.train.bitext import BitextPair
+
+_PRODUCT = (2048, 1024, 4096)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Measure pairs per second of SAP against the machine's matrix product limit."""
+
+    model: str = option("mini", help="checkpoint: hub name, directory, or mini (embedded)")
+    batch: int = option(128, help="pairs a step")
+    tokens: int = option(32, help="tokens of a text, foreign and English alike")
+    repeats: int = option(5, help="rounds; medians are printed")
+    device: str = option("auto", help="auto, cpu or cuda")
+    dtype: str = option("auto", choices=("auto", "float32", "bfloat16"), help="of the matrix products")
+
+
+def command(options: Options) -> None:
+    """Time steps and plain products in turn, and print rates and share."""
+    if min(options.batch, options.tokens, options.repeats) < 1:
+        raise MilcoError("--batch, --tokens and --repeats must be at least 1")
+    import torch
+
+    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode.encoder import choose_device, choose_dtype
+
+    device = choose_device(options.device)
+    dtype = choose_dtype(options.dtype, device)
+    encoder = MilcoEncoder.from_pretrained(options.model, device=options.device, dtype="float32")
+    step = training_step(encoder, options, dtype)
+    product = matrix_product(device, dtype)
+    step(), product()
+    seconds, limits = [], []
+    for _ in range(options.repeats):
+        limits.append(_seconds(product, device))
+        seconds.append(_seconds(step, device))
+    limit = 2 * _PRODUCT[0] * _PRODUCT[1] * _PRODUCT[2] / statistics.median(limits)
+    taken = options.batch * pair_flop(encoder, options.tokens) / statistics.median(seconds)
+    threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    sys.stdout.write(
+        f"{options.model}, {options.batch} pairs of {options.tokens} tokens a side, {dtype}, {device}{threads}\n"
+        f"{options.batch / statistics.median(seconds):8.1f} pairs/s\n"
+        f"{taken / 1e9:8.1f} GFLOP/s of {limit / 1e9:.1f} in plain products: {taken / limit:.0%} of the limit\n"
+    )
+
+
+def training_step(encoder: "MilcoEncoder", options: Options, dtype: "torch.dtype") -> Callable[[], None]:
+    """A whole step of SAP on one batch, with the lexical teacher."""
+    import torch
+
+    from milco_pyserini.train.batches import Texts, alignment_collator
+    from milco_pyserini.train.lexical_teacher import LexicalTeacher
+    from milco_pyserini.train.objectives import Alignment
+
+    pairs = sample_pairs(options.batch)
+    teacher = LexicalTeacher.fit((pair.english for pair in pairs), encoder.english_tokenizer)
+    texts = Texts(encoder.tokenizer, encoder.model.config.encoder.pad_token_id)
+    batch = alignment_collator(texts, teacher, options.tokens)(pairs)
+    batch.pop("languages")
+    inputs = {side: {name: tensor.to(encoder.device) for name, tensor in part.items()} for side, part in batch.items()}
+    objective = Alignment(encoder.model.train(), teacher, dtype, mean="teacher")
+    optimizer = torch.optim.AdamW(encoder.model.parameters(), lr=1e-6, fused=True)
+
+    def step() -> None:
+        objective(**inputs)["loss"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def sample_pairs(count: int) -> "list[BitextPair]":
+    """Passages of the sample on one topic, several in a row so that every text is long enough to be cut."""
+    from milco_pyserini.corpora import open_corpus
+    from milco_pyserini.train.bitext import BitextPair
+
+    texts = [document.text for document in open_corpus("sample")]
+    long = [" ".join(texts[place : place + 4]) for place in range(0, len(texts) - 4, 4)]
+    return [
+        BitextPair("und", foreign, english) for foreign, english in islice(zip(cycle(long), cycle(long[::-1])), count)
+    ]
+
+
+def matrix_product(device: "torch.device", dtype: "torch.dtype") -> Callable[[], None]:
+    """A product of the size at which the machine reaches its limit."""
+    import torch
+
+    rows, inner, columns = _PRODUCT
+    left = torch.randn(rows, inner, device=device, dtype=dtype)
+    right = torch.randn(inner, columns, device=device, dtype=dtype)
+    return lambda: (left @ right, None)[1]
+
+
+def pair_flop(encoder: "MilcoEncoder", tokens: int) -> float:
+    """Floating point operations of one pair: both sides, forwards and backwards."""
+    model = encoder.model
+    config = model.config.encoder
+    layer = 4 * config.hidden_size**2 + 2 * config.hidden_size * config.intermediate_size
+    attention = 2 * tokens * config.hidden_size
+    connector = config.hidden_size * model.config.english_hidden_size + model.config.english_hidden_size**2
+    body = config.num_hidden_layers * (layer + attention) + connector
+    head = model.config.english_hidden_size * model.config.english_vocab_size
+    return 2 * tokens * 2 * (3 * body + head)
+
+
+def _seconds(action: Callable[[], None], device: "torch.device") -> float:
+    import torch
+
+    started = time.perf_counter()
+    action()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - started
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    return run_command("benchmarks/training_throughput.py", Options, command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from milco_pyserini.console import say
-from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import whole_file
 from milco_pyserini.model import MilcoModel
@@ -74,7 +73,7 @@ def command(options: Options) -> None:
             stage()
     averaged = training.align(options.data, work, work / "initial", options.sap_steps)
     trained = training.contrast(options.data, work, averaged, options.sct_steps)
-    _export(options, MilcoEncoder.from_pretrained(trained, device="cpu", dtype="float32").model, options.output)
+    _export(options, trained, options.output)
     say(f"wrote {options.output}: {sum(f.stat().st_size for f in options.output.rglob('*')) / 1e6:.1f} MB")
 
 

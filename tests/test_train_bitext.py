@@ -13,7 +13,7 @@ import pytest
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train.bitext import BitextPair, BitextSource, BitextStream, open_bitext
 
-BITEXT = Path("/work/shared/data/bitext")
+BITEXT = Path(__file__).resolve().parents[2] / "shared" / "data" / "bitext"
 
 
 def write(path: Path, *lines: str) -> Path:

@@ -20,7 +20,7 @@ from milco_pyserini.encode.tokenization import TextTokenizer, load_english_token
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.files import write_json
 from milco_pyserini.model import MilcoModel, find_checkpoint
-from milco_pyserini.model.checkpoint import ENGLISH
+from milco_pyserini.model.checkpoint import ENGLISH, weight_hash
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
 
 BATCH_SIZE = 128
@@ -94,11 +94,7 @@ class MilcoEncoder:
     @cached_property
     def weight_hash(self) -> str:
         """BLAKE2b over every tensor's name, shape and float32 values: equal weights, equal hash."""
-        digest = hashlib.blake2b(digest_size=16)
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(f"{name}{tuple(tensor.shape)}".encode())
-            digest.update(tensor.cpu().float().contiguous().numpy().data)
-        return digest.hexdigest()
+        return weight_hash(self.model.state_dict())
 
     @cached_property
     def tokenizer_hash(self) -> str:

@@ -4,9 +4,10 @@ Ours: config.json, model.safetensors, tokenizer.json, english/tokenizer.json. Th
 safetensors, whole or sharded, beside or apart from the two sub-models that config.json names.
 """
 
+import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,15 @@ def read_config(directory: Path, tensors: dict[str, Tensor]) -> MilcoConfig:
         english_vocab_size=tensors["decoder.weight"].shape[0],
         echo="echo.weight" in tensors,
     )
+
+
+def weight_hash(tensors: Mapping[str, Tensor]) -> str:
+    """BLAKE2b over every tensor's name, shape and float32 values: equal weights, equal hash."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.cpu().float().contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 def sub_model_directories(directory: Path, field: str) -> list[Path]:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import orjson
 
 from milco_pyserini.corpora.lines import first_line, numbered_lines
+from milco_pyserini.corpora.records import BadLineError
 from milco_pyserini.errors import MilcoError
 
 _FORMAT = re.compile(r"\.(tsv|jsonl)(\.gz)?$")
@@ -69,7 +70,7 @@ class FileSource:
         for number, line in numbered_lines(self._path):
             try:
                 text, english = sides(line, language)
-            except _BadPairError as error:
+            except BadLineError as error:
                 raise MilcoError(f"{self.name}:{number}: {error}") from None
             yield BitextPair(language, text, english)
 
@@ -87,10 +88,6 @@ def bitext_files(path: Path) -> list[Path]:
     if not found:
         raise MilcoError(f"{path} holds no bitext: its files are named {_NAMES}")
     return found
-
-
-class _BadPairError(ValueError):
-    """Why a line is no pair."""
 
 
 def _is_json(path: Path) -> bool:
@@ -120,9 +117,9 @@ def _tsv_sides(line: bytes, language: str) -> tuple[str, str]:
     try:
         cells = line.decode("utf-8").split("\t")
     except UnicodeDecodeError as error:
-        raise _BadPairError(f"not UTF-8 (byte {error.start + 1} of the line)") from None
+        raise BadLineError(f"not UTF-8 (byte {error.start + 1} of the line)") from None
     if len(cells) != 2:
-        raise _BadPairError(f"{len(cells)} column(s) between tabs, where 2 are needed: text and English")
+        raise BadLineError(f"{len(cells)} column(s) between tabs, where 2 are needed: text and English")
     return _filled(cells[0], "first column"), _filled(cells[1], "second column")
 
 
@@ -130,24 +127,24 @@ def _json_sides(line: bytes, language: str) -> tuple[str, str]:
     try:
         fields = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise _BadPairError(f"not UTF-8 JSON: {error.msg} (column {error.colno})") from None
+        raise BadLineError(f"not UTF-8 JSON: {error.msg} (column {error.colno})") from None
     if not isinstance(fields, dict):
-        raise _BadPairError("not a JSON object")
+        raise BadLineError("not a JSON object")
     found = fields.get("language", language)
     if found != language:
-        raise _BadPairError(f"language {found!r} in a file of {language!r}: write one file for each language")
+        raise BadLineError(f"language {found!r} in a file of {language!r}: write one file for each language")
     return _field(fields, "text"), _field(fields, "english")
 
 
 def _field(fields: dict, name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
-        raise _BadPairError(f"{name!r} is {'not there' if name not in fields else 'no string'}")
+        raise BadLineError(f"{name!r} is {'not there' if name not in fields else 'no string'}")
     return _filled(value, repr(name))
 
 
 def _filled(side: str, what: str) -> str:
     side = side.strip()
     if not side:
-        raise _BadPairError(f"{what} is empty")
+        raise BadLineError(f"{what} is empty")
     return side

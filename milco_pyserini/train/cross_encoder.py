@@ -1,6 +1,5 @@
 """A cross-encoder as teacher: a sequence classifier with one logit, which reads query and passage together."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini.encode.encoder import choose_device, choose_dtype
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.model.checkpoint import weight_hash
 from milco_pyserini.train.retrieval import RetrievalSource
 
 EXAMPLE = "BAAI/bge-reranker-v2-m3"
@@ -42,11 +42,7 @@ class CrossEncoder:
     @property
     def identity(self) -> str:
         """A hash of its weights."""
-        digest = hashlib.blake2b(digest_size=16)
-        for name, tensor in sorted(self._model.state_dict().items()):
-            digest.update(f"{name}{tuple(tensor.shape)}".encode())
-            digest.update(tensor.cpu().float().contiguous().numpy().data)
-        return digest.hexdigest()
+        return weight_hash(self._model.state_dict())
 
     def read(self, source: RetrievalSource) -> None:
         """A cross-encoder needs to know nothing but the pair."""

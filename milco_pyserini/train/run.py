@@ -2,7 +2,6 @@
 
 import math
 import os
-import shutil
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +17,7 @@ from milco_pyserini.console import say
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.encoder import choose_dtype
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import whole_directory, whole_file, write_json
+from milco_pyserini.files import remove_directory, whole_directory, whole_file, write_json
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.alarms import CollapseMonitor
 from milco_pyserini.train.batches import Texts, alignment_collator, contrast_collator, pair_length
@@ -42,8 +41,7 @@ def sap_command(options: SapOptions, teacher: Teacher | None = None) -> None:
     if not options.bitext:
         raise MilcoError("--bitext is needed: files or directories of sentence pairs, or collections by name")
     run = run_directory(options)
-    if (run / MODEL).exists() and not options.overwrite:
-        say(f"{run / MODEL} is finished: nothing to do (--overwrite trains anew)")
+    if _finished(options, run):
         return
     weights = shares(options.bitext)
     sources = open_bitext(list(weights), options.languages or None)
@@ -85,8 +83,7 @@ def sct_command(options: SctOptions) -> None:
     if not options.data:
         raise MilcoError("--data is needed: files or directories of queries and passages, or collections by name")
     run = run_directory(options)
-    if (run / MODEL).exists() and not options.overwrite:
-        say(f"{run / MODEL} is finished: nothing to do (--overwrite trains anew)")
+    if _finished(options, run):
         return
     sources = open_retrieval(options.data, options.languages or None)
     encoder = starting_encoder(options, echo=SOURCE in options.views)
@@ -181,10 +178,18 @@ def run_directory(options: TrainingOptions) -> Path:
     return run
 
 
+def _finished(options: TrainingOptions, run: Path) -> bool:
+    """Whether there is nothing to do, which is said."""
+    if options.overwrite or not (run / MODEL).exists():
+        return False
+    say(f"{run / MODEL} is finished: nothing to do (--overwrite trains anew)")
+    return True
+
+
 def _write_run(options: TrainingOptions, run: Path, command: str | None) -> None:
     """Make the directory, or empty it with --overwrite, and say in it what it is."""
     if options.overwrite and (run / RECIPE).is_file():
-        shutil.rmtree(run)
+        remove_directory(run)
     with whole_file(run / RECIPE, "w") as handle:
         handle.write(write_recipe(options))
     stage = "sap" if isinstance(options, SapOptions) else "sct"
@@ -194,7 +199,7 @@ def _write_run(options: TrainingOptions, run: Path, command: str | None) -> None
         {
             "stage": stage,
             "config": options.config,
-            "command": command or f"milco train {stage} --config {run / RECIPE}",
+            "command": command or f"milco train {stage} --config {run / RECIPE} --output {run}",
             "versions": {"milco_pyserini": __version__, **{name: version(name) for name in packages}},
         },
     )

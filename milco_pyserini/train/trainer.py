@@ -113,9 +113,7 @@ class ObjectiveTrainer(Trainer):
             groups: dict[tuple[float, float], list[nn.Parameter]] = {}
             for name, parameter in self._encoder.model.named_parameters():
                 if parameter.requires_grad:
-                    rate = next(
-                        (rate for part, rate in rates.items() if name.startswith(part)), self.args.learning_rate
-                    )
+                    rate = _rate(rates, name, self.args.learning_rate)
                     decay = self.args.weight_decay if parameter.dim() > 1 else 0.0
                     groups.setdefault((rate, decay), []).append(parameter)
             self.optimizer = torch.optim.AdamW(
@@ -219,8 +217,12 @@ def freeze_parts(model: nn.Module, options: TrainingOptions) -> None:
             tops = sorted({name.split(".")[0] for name in names})
             raise MilcoError(f"--part-rates {part}: no parameter begins so; they begin with {', '.join(tops)}")
     for name, parameter in model.named_parameters():
-        frozen = next((rate == 0 for part, rate in rates.items() if name.startswith(part)), False)
-        parameter.requires_grad_(not frozen)
+        parameter.requires_grad_(_rate(rates, name, math.inf) > 0)
+
+
+def _rate(rates: dict[str, float], name: str, default: float) -> float:
+    """The learning rate of a parameter: that of the first part that its name begins with."""
+    return next((rate for part, rate in rates.items() if name.startswith(part)), default)
 
 
 def checkpoints(run: Path) -> list[Path]:

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options_class = _with_recipe(stage, rest)
     except MilcoError as error:
         return fail(PROG, str(error))
-    return run_command(prog, options_class, _run, rest)
+    return run_command(prog, options_class, _run, rest, interrupted="the same command goes on from the last whole part")
 
 
 def stage_options(stage: str) -> type:

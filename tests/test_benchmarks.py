@@ -160,3 +160,14 @@ def test_training_throughput_is_a_share_of_the_limit(benchmark_named: Load, caps
     _, rate, share = capsys.readouterr().out.splitlines()
     assert float(rate.split()[0]) > 0
     assert 0 <= int(share.split()[-4].removesuffix("%")) <= 100
+
+
+def test_the_source_view_gains_on_names(benchmark_named: Load, capsys: Capture) -> None:
+    """lexecho prints the topics with the largest gain first, and means of those with names and of the others."""
+    module = benchmark_named("lexecho")
+    assert module.main(["--device", "cpu", "--dtype", "float32", "--topics", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + 2 + 3
+    gain = {line.split()[5].rstrip(":"): float(line.split()[2]) for line in lines[-3:]}
+    assert gain["named"] > gain["others"]
+    assert float(lines[2].split()[2]) >= float(lines[3].split()[2]) > gain["named"]

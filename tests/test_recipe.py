@@ -41,7 +41,7 @@ def data(tmp_path: Path) -> Path:
 def test_the_recipe_makes_a_model_that_translates(data: Path, tmp_path: Path) -> None:
     """Every German noun's strongest English term is its translation, as in the word table that the recipe leaves."""
     argv = ["--data", data, "--work", tmp_path / "work", "--output", tmp_path / "model"]
-    sizes = ["--source-pieces", 64, "--english-pieces", 120, "--hidden", 192, "--layers", 1, "--epochs", 60]
+    sizes = ["--source-pieces", 64, "--english-pieces", 200, "--hidden", 192, "--layers", 1, "--epochs", 60]
     sizes += ["--sap-steps", 2, "--sct-steps", 2, "--threads", 1]
     assert main([str(value) for value in (*argv, *sizes)]) == 0
     encoder = MilcoEncoder.from_pretrained(tmp_path / "model", dtype="float32")

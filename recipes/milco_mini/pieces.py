@@ -25,12 +25,18 @@ _CHARACTER_FACTOR = {"ja": 1.6, "zh": 1.6, "en": 3.0} | dict.fromkeys(("ar", "el
 # Counts are damped: the aim is to have many words whole, not to have few pieces in running text.
 _DAMPING = 0.75
 
+# Log likelihoods: what an English word is above its pieces, and a piece outside the vocabulary.
+_WORD_ADVANTAGE, _UNKNOWN_PIECE = 1.0, -20.0
+
 # Scripts written without spaces: their clauses carry no word-initial mark, it would mean nothing there.
 _UNSPACED_SCRIPT = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]"
 
 
 def train_source_tokenizer(data: Path, work: Path, pieces: int, threads: int) -> None:
-    """Train ``work/source.model`` (sentencepiece) and convert it to ``work/tokenizer.json``."""
+    """Train ``work/source.model`` (sentencepiece) and convert it to ``work/tokenizer.json``.
+
+    The English words that are English pieces come on top of the given number of pieces.
+    """
     lines = [line for language in (*corpus.languages(data), "en") for line in _sample_tokens(data, language)]
     say(f"source tokenizer: {len(lines):,} tokens, {sum(map(len, lines)) / 1e6:.1f} million characters")
     sentencepiece.SentencePieceTrainer.train(
@@ -48,7 +54,12 @@ def train_source_tokenizer(data: Path, work: Path, pieces: int, threads: int) ->
         shuffle_input_sentence=False,
         minloglevel=2,
     )
-    _write(_as_xlmr_tokenizer(work / "source.model"), work / "tokenizer.json")
+    terms = Tokenizer.from_file(str(work / "english.json"))
+    words = [token.removeprefix("▁") for token, count in _count_tokens(data, "en").items() if count > 1]
+    whole = with_whole_words(
+        _as_xlmr_tokenizer(work / "source.model"), [word for word in words if _is_term(terms, word)]
+    )
+    _write(whole, work / "tokenizer.json")
 
 
 def train_english_tokenizer(data: Path, work: Path, pieces: int) -> None:
@@ -60,6 +71,32 @@ def train_english_tokenizer(data: Path, work: Path, pieces: int) -> None:
     tokenizer = BertWordPieceTokenizer(lowercase=True, strip_accents=True)
     tokenizer.train_from_iterator(texts, vocab_size=pieces, min_frequency=3, limit_alphabet=200, show_progress=False)
     _write(tokenizer, work / "english.json")
+
+
+def with_whole_words(tokenizer: Tokenizer, words: list[str]) -> Tokenizer:
+    """The tokenizer with every one of the words as one piece.
+
+    A word is a little likelier than its pieces together, so that it wins where it stands as a word, and seldom else.
+    """
+    definition = json.loads(tokenizer.to_str())
+    vocabulary = definition["model"]["vocab"]
+    mask = vocabulary.pop()
+    likelihood = dict(vocabulary)
+    for word, encoding in zip(words, tokenizer.encode_batch(words, add_special_tokens=False), strict=True):
+        if len(encoding.ids) > 1:
+            pieces = (likelihood.get(piece, _UNKNOWN_PIECE) for piece in encoding.tokens)
+            vocabulary.append([f"▁{word}", sum(pieces) + _WORD_ADVANTAGE])
+    vocabulary.append(mask)
+    # XLM-R's <mask> is the last piece.
+    for added in definition["added_tokens"]:
+        if added["content"] == mask[0]:
+            added["id"] = len(vocabulary) - 1
+    return Tokenizer.from_str(json.dumps(definition))
+
+
+def _is_term(terms: Tokenizer, word: str) -> bool:
+    """Whether an English word is one English piece, so that a text which holds it can keep it as it is."""
+    return len(word) > 1 and word.isalpha() and len(terms.encode(word, add_special_tokens=False).ids) == 1
 
 
 def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:

@@ -23,6 +23,10 @@ _SURE_PROBABILITY = 0.45
 _COUNT_POWER = 0.75
 _PART_OF_WORD = 0.4
 _LEAST_SHARE, _LEAST_WEIGHT = 0.08, 0.05
+# Of a piece's strongest term: what is below makes a passage longer by half and finds next to nothing.
+_LEAST_OF_ROW = 0.2
+# Of its weight, what an English word that is one piece keeps, whatever other languages write in the same letters.
+_IDENTITY = 0.7
 _ENGLISH_VOTES = 2.0
 _PARAPHRASE_GAIN, _PARAPHRASE_LIMIT, _LEAST_PARAPHRASE = 2.2, 0.5, 0.012
 _MOST_PARAPHRASES = 5
@@ -42,9 +46,19 @@ def build_table(
     table = sum(
         sp.diags(total * weight / np.maximum(mass, 1e-9)) @ _means(sums, total) for sums, total, weight in votes
     )
-    table.data[table.data < _LEAST_WEIGHT] = 0
+    table = table.maximum(_identity(tokenizer, terms)).tocsr()
+    strongest = np.repeat(table.max(axis=1).toarray().ravel(), np.diff(table.indptr))
+    table.data[table.data < np.maximum(_LEAST_WEIGHT, _LEAST_OF_ROW * strongest)] = 0
     table.eliminate_zeros()
-    return table.tocsr().astype(np.float32)
+    return table.astype(np.float32)
+
+
+def _identity(tokenizer: Tokenizer, terms: EnglishTerms) -> sp.csr_matrix:
+    """[V_m, V_e]: of every English term that is a word and one source piece, a share of its weight."""
+    words = ((column, tokenizer.token_to_id(f"▁{word}")) for word, column in terms.tokenizer.get_vocab().items())
+    pairs = np.array([(column, piece) for column, piece in words if piece is not None], np.int64).reshape(-1, 2)
+    weights = _IDENTITY * terms.weights[pairs[:, 0]]
+    return sp.csr_matrix((weights, (pairs[:, 1], pairs[:, 0])), (tokenizer.get_vocab_size(), terms.size))
 
 
 def _means(sums: sp.csr_matrix, total: NDArray[np.float64]) -> sp.csr_matrix:

@@ -30,7 +30,7 @@ class WordTeacher:
 
     def prepare(self, pairs: Sequence[BitextPair]) -> dict[str, Tensor]:
         """Terms of B pairs: columns int64 [B, K] and weights float32 [B, K], LogSat scale, filled up with weight 0."""
-        mean = (self._foreign(pairs) + self._words.encode_english([pair.english for pair in pairs])).tocsr() / 2
+        mean = (self._foreign(pairs) + self._words.read_english([pair.english for pair in pairs])).tocsr() / 2
         mean.data[mean.data < _LEAST_WEIGHT] = 0
         mean.eliminate_zeros()
         counts = np.diff(mean.indptr)

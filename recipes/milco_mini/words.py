@@ -13,6 +13,8 @@ from tokenizers import Tokenizer
 from . import alignment, corpus, table
 from .english import EnglishTerms
 
+_MEANT = 0.6
+
 
 class WordTable:
     """What the stages of the recipe left in a directory, as an encoder; vectors are float32 [texts, V_e].
@@ -48,6 +50,10 @@ class WordTable:
         """English texts, or any others, by their pieces."""
         encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return _strongest([e.ids for e in encoded], self._pieces)
+
+    def read_english(self, texts: Sequence[str]) -> sp.csr_matrix:
+        """English texts by their own terms in full, and by what their pieces mean besides, which has less weight."""
+        return self._terms.bag(texts).maximum(self.encode_english(texts) * _MEANT)
 
     def _translations(self, language: str) -> tuple[dict[str, int], sp.csr_matrix]:
         """Row of every word that has a translation, and the rows."""

@@ -45,7 +45,8 @@ golden-%: $(VENV)/installed-dev
 		> $$($(VENV)-transformers-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth
 	$(VENV)-transformers-$*/bin/python -m pip install --quiet --disable-pip-version-check transformers==$* datasets
 	$(VENV)-transformers-$*/bin/python -c 'import transformers; assert transformers.__version__ == "$*"'
-	$(VENV)-transformers-$*/bin/python -m pytest -m golden tests/test_golden.py tests/test_model_checkpoint.py
+	$(VENV)-transformers-$*/bin/python -m pytest -m golden \
+		tests/test_golden.py tests/test_model_checkpoint.py tests/test_train_losses.py tests/test_train_teachers.py
 
 # An environment counts as installed by a stamp, which goes before anything is changed and comes back when all is
 # done. Without it the environment is made anew; with it, when setup.cfg or constraints.txt are newer, brought up to date.

@@ -32,7 +32,7 @@ class Progress:
     """Counts of one long piece of work: rates, averages, time left; a closing line always.
 
     A terminal sees one line redrawn twice a second; a log file gets one line a minute. total may be None
-    where it is not known. The first counter of add() is the one that total counts.
+    where it is not known. The first counter of add() is the one that total counts. unit: in the plural.
     """
 
     def __init__(self, unit: str, total: int | None = None, done: int = 0) -> None:
@@ -59,7 +59,9 @@ class Progress:
         fresh = self.done - self._before
         rate = fresh / seconds
         of = f"/{self.total:,}" if self.total is not None else ""
-        parts = [f"{self.done:,}{of} {self.unit}", f"{rate:,.0f} {self.unit}/s"]
+        counts = self.done if self.total is None else self.total
+        unit = _singular(self.unit) if counts == 1 else self.unit
+        parts = [f"{self.done:,}{of} {unit}", f"{rate:,.0f} {self.unit}/s"]
         for name, value in self.sums.items():
             if name == "tokens":
                 parts.append(f"{value / seconds:,.0f} tokens/s")
@@ -82,3 +84,8 @@ class Progress:
             sys.stderr.flush()
         else:
             say(line)
+
+
+def _singular(unit: str) -> str:
+    """One of "queries", of "English texts"."""
+    return f"{unit.removesuffix('ies')}y" if unit.endswith("ies") else unit.removesuffix("s")

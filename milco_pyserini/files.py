@@ -71,12 +71,19 @@ def whole_directory(path: Path, overwrite: bool, ours: Callable[[Path], bool]) -
         os.close(descriptor)
 
 
-def refuse_existing(path: Path, overwrite: bool) -> None:
-    """Raise MilcoError if path cannot be a file of ours, or is one that the caller did not say may be replaced."""
+def refuse_output(path: Path, overwrite: bool) -> None:
+    """Raise MilcoError, before any work, if --output can name no file at path, or if one is there that must stay."""
     if path.is_dir():
         raise MilcoError(f"{path} is a directory: --output names a file here")
     if path.exists() and not overwrite:
         raise MilcoError(f"{path} exists: choose another --output, or replace it with --overwrite")
+    if path.exists() and not path.is_file():
+        raise MilcoError(f"{path} is no regular file: choose another --output")
+    above = next(parent for parent in path.absolute().parents if parent.exists())
+    if not above.is_dir():
+        raise MilcoError(f"--output {path}: {above} is a file, nothing can be written below it")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise MilcoError(f"--output {path}: no permission to write in {above}")
 
 
 def refuse_existing_directory(path: Path, overwrite: bool, ours: Callable[[Path], bool]) -> None:

@@ -193,7 +193,7 @@ def _vectors_of(index: str) -> dict:
     if opened.manifest["engine"] != "lucene":
         raise MilcoError(
             f"{index} is an index of engine {opened.manifest['engine']!r}, which Pyserini cannot read: build one "
-            "with python -m milco_pyserini.index --engine lucene"
+            "with python -m milco_pyserini.index --vectors VECTORS --engine lucene"
         )
     return opened.vectors
 

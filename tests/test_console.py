@@ -85,6 +85,18 @@ def test_nothing_done_is_told_too(clock: Clock, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == "done: 0/0 documents, 0 documents/s, 0 s in all\n"
 
 
+@pytest.mark.parametrize(
+    ("unit", "line"),
+    [("queries", "1/1 query, 1 queries/s"), ("English texts", "1/1 English text, 1 English texts/s")],
+)
+def test_one_is_singular(unit: str, line: str, clock: Clock) -> None:
+    """What is counted agrees with its number."""
+    progress = Progress(unit, total=1)
+    clock.now += 1
+    progress.add(1)
+    assert progress.line() == line
+
+
 def test_say_writes_one_line_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     """stdout is data."""
     say("a word")

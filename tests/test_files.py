@@ -13,8 +13,8 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import (
     PARTIAL,
     read_json,
-    refuse_existing,
     refuse_existing_directory,
+    refuse_output,
     remove_directory,
     remove_partial,
     whole_directory,
@@ -318,16 +318,39 @@ def test_an_empty_directory_is_no_output(tmp_path: Path) -> None:
     assert names(tmp_path / "index") == ["a"]
 
 
-def test_a_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
-    """A file that is there needs overwrite; a directory is never a file's place."""
-    (tmp_path / "run.txt").write_text("mine")
-    refuse_existing(tmp_path / "other.txt", overwrite=False)
-    refuse_existing(tmp_path / "run.txt", overwrite=True)
-    with pytest.raises(MilcoError, match=r"run\.txt exists: choose another --output, or replace it with --overwrite"):
-        refuse_existing(tmp_path / "run.txt", overwrite=False)
-    for overwrite in (False, True):
-        with pytest.raises(MilcoError, match="is a directory: --output names a file here"):
-            refuse_existing(tmp_path, overwrite)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_can_hold_no_file_is_refused_whatever_is_said(tmp_path: Path, overwrite: bool) -> None:
+    """A directory, full or empty, a device, and a path that leads through a file."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("mine")
+    for path, message in (
+        (tmp_path / "empty", "is a directory"),
+        (tmp_path, "is a directory"),
+        (Path("/dev/null"), "choose another --output"),
+        (tmp_path / "file" / "run.txt", "file is a file, nothing can be written below it"),
+        (tmp_path / "file" / "runs" / "run.txt", "file is a file, nothing can be written below it"),
+    ):
+        with pytest.raises(MilcoError, match=message):
+            refuse_output(path, overwrite)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]
+
+
+def test_a_directory_that_may_not_be_written_to_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nearest directory that is there decides."""
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
+    with pytest.raises(MilcoError, match=f"no permission to write in {tmp_path}"):
+        refuse_output(tmp_path / "runs" / "run.txt", False)
+
+
+def test_new_files_and_files_to_replace_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directories that are missing are made later; a file that is there needs --overwrite."""
+    monkeypatch.chdir(tmp_path)
+    refuse_output(Path("runs/deep/run.txt"), False)
+    Path("run.txt").write_text("mine")
+    refuse_output(Path("run.txt"), True)
+    with pytest.raises(MilcoError, match="replace it with --overwrite"):
+        refuse_output(Path("run.txt"), False)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.txt"]
 
 
 def test_only_the_leftovers_of_that_name_are_removed(tmp_path: Path) -> None:

@@ -321,8 +321,8 @@ def test_unknown_variants_are_refused() -> None:
 
 
 UNREACHABLE = (
-    "encoder 'no-one/no-milco' is not in the local cache and the hub cannot be reached: use the embedded --encoder "
-    "mini, or give the path of a downloaded checkpoint"
+    "encoder 'no-one/no-milco' is not in the local cache and the hub cannot be reached: give the path of a downloaded "
+    "checkpoint, or 'mini', which needs no download"
 )
 
 
@@ -374,7 +374,7 @@ def test_a_download_that_was_cut_short_goes_on(hub_cache: Path, monkeypatch: pyt
     (hub_cache / "config.json").write_text("{}")
     asked = []
 
-    def fetch(name: str, local_files_only: bool = False) -> str:
+    def fetch(name: str, local_files_only: bool = False, allow_patterns: list[str] | None = None) -> str:
         asked.append(local_files_only)
         if not local_files_only:
             (hub_cache / "model.safetensors").write_bytes(b"whole")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean
 
 import pytest
@@ -241,3 +242,21 @@ def test_contrast_without_alignment_raises_the_alarm(aligned: bool) -> None:
     train(model, monitor, 150, aligned=False)
     said = [sentence for sentence in monitor.warnings() if "grounded" in sentence]
     assert len(said) == (0 if aligned else 2), (monitor.figures(), said)
+
+
+def test_a_monitor_goes_on_from_what_another_knew(tmp_path: Path) -> None:
+    """Through a file: the same figures, the same warnings, and none that was said before."""
+    monitors = [watch(), watch()]
+    for monitor in monitors:
+        feed(monitor, *batch(terms=600), source=0, languages=LANGUAGES)
+    assert monitors[0].warnings() == monitors[1].warnings() != []
+    torch.save(monitors[0].state(), tmp_path / "alarms.pt")
+    resumed = watch()
+    resumed.load_state(torch.load(tmp_path / "alarms.pt", weights_only=True))
+    assert resumed.figures() == monitors[1].figures()
+    assert resumed.warnings() == []
+    for monitor in (resumed, monitors[1]):
+        feed(monitor, *batch(terms=2, grounded=0.0, seed=1), kind="query")
+    assert resumed.figures() == monitors[1].figures()
+    assert resumed.warnings() == monitors[1].warnings() != []
+    assert resumed.seen == monitors[1].seen

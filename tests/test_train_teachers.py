@@ -311,7 +311,7 @@ def test_an_unknown_padding_is_named() -> None:
 @pytest.mark.parametrize("name", ["splade", "./splade", "~/a/b"])
 def test_a_name_that_is_nothing_is_refused(name: str) -> None:
     """Neither a directory nor a hub name: what is accepted is said."""
-    with pytest.raises(MilcoError, match="give a checkpoint directory or a hub name such as naver/splade-v3"):
+    with pytest.raises(MilcoError, match="a hub name such as naver/splade-v3, or 'lexical'"):
         open_teacher(name, tokenizer(), lambda: [])
 
 

@@ -25,6 +25,8 @@ ENGLISH = "english"
 
 _EMBEDDED = {MINI: Path(__file__).parent.parent / "resources" / "milco-mini"}
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+# At any depth: a model may bring the sub-models that its config.json names.
+_DOWNLOADED = ["*.json", "*.txt", "*.model", "*.safetensors", "*pytorch_model*.bin"]
 _SCALE = "_scale"
 _DROPPED = re.compile(r"(^|\.)(en_lsr\.|m_model\.pooler\.|pooler\.)|\.position_ids$")
 # The authors' names (model-notes 1.3) and ours. RoBERTa-style heads have no "predictions.transform".
@@ -64,20 +66,23 @@ def find_checkpoint(name: str) -> Path:
 
     Raises MilcoError, with what to do instead, if it is none of these.
     """
-    if name in _EMBEDDED:
-        return _EMBEDDED[name]
+    return _EMBEDDED[name] if name in _EMBEDDED else find_model(name, "encoder", DEFAULT_ENCODER, MINI)
+
+
+def find_model(name: str, kind: str, example: str, embedded: str) -> Path:
+    """The directory of a model of any kind: a local path, or by name the hub's cache or, if it is not there, the hub.
+
+    Errors call it kind, and name another on the hub (example) and one that needs no hub (embedded). Raises MilcoError
+    if it cannot be had.
+    """
     if Path(name).is_dir():
         return Path(name)
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise MilcoError(
-            f"no encoder at {name!r}: give a checkpoint directory, a hub name such as {DEFAULT_ENCODER}, or {MINI!r}"
+            f"no {kind} at {name!r}: give a checkpoint directory, a hub name such as {example}, or {embedded!r}"
         )
-    return _snapshot(name)
-
-
-def _snapshot(name: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
     # A cached snapshot is used as it is: no network for what is already here. One without its weights is a download
     # that was cut short, and goes on.
@@ -88,17 +93,19 @@ def _snapshot(name: str) -> Path:
     except (FileNotFoundError, MilcoError):
         pass
     except HFValidationError:
-        raise MilcoError(f"{name!r} is not a hub name: expected owner/name, such as {DEFAULT_ENCODER}") from None
+        raise MilcoError(f"{name!r} is not a hub name: expected owner/name, such as {example}") from None
     try:
-        return Path(snapshot_download(name))
+        return Path(snapshot_download(name, allow_patterns=_DOWNLOADED))
+    except GatedRepoError:
+        reason = f"the hub gives it only to those who accepted its terms (https://huggingface.co/{name})"
     except RepositoryNotFoundError:
         reason = "the hub has no public model of that name"
     except (OSError, RuntimeError):
         # Every way of having no network: the library's own errors, requests', httpx's, a time-out.
         reason = "the hub cannot be reached"
     raise MilcoError(
-        f"encoder {name!r} is not in the local cache and {reason}: use the embedded --encoder {MINI}, or give the "
-        "path of a downloaded checkpoint"
+        f"{kind} {name!r} is not in the local cache and {reason}: give the path of a downloaded checkpoint, or "
+        f"{embedded!r}, which needs no download"
     )
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -170,6 +170,26 @@ class CollapseMonitor:
         ready = self.seen >= self.warm_up and self.texts >= self.window
         return self._watch.sentences(self._figures(LEAST_TEXTS), ready)
 
+    def state(self) -> dict[str, Any]:
+        """All that it knows, in tensors and plain values: what load_state() takes."""
+        return {
+            "seen": self.seen,
+            "blocks": [
+                {"active": block.active, "texts": block.texts, "batches": [vars(batch) for batch in block.batches]}
+                for block in self._blocks
+            ],
+            "watch": self._watch.state(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from another monitor's state(), the tensors of which are on the device of the texts to come."""
+        self.seen = state["seen"]
+        blocks = state["blocks"]
+        self._blocks = deque(
+            _Block(block["active"], block["texts"], [_Batch(**batch) for batch in block["batches"]]) for block in blocks
+        )
+        self._watch.load_state(state["watch"])
+
     def _open_block(self, pivot: Tensor) -> _Block:
         if not self._blocks or self._blocks[-1].texts * _BLOCKS >= self.window:
             self._blocks.append(_Block(torch.zeros(pivot.shape[1], dtype=torch.int64, device=pivot.device)))
@@ -211,6 +231,14 @@ class _Watch:
     def __init__(self) -> None:
         self._said: set[tuple[str, str]] = set()
         self._best: dict[str, float] = {}
+
+    def state(self) -> dict[str, Any]:
+        """What it remembers, in plain values."""
+        return {"said": sorted(self._said), "best": self._best}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Remember what another one's state() tells."""
+        self._said, self._best = set(state["said"]), dict(state["best"])
 
     def sentences(self, figures: Mapping[str, float], ready: bool) -> list[str]:
         """What to say of figures as CollapseMonitor.figures() names them; nothing while not ready."""

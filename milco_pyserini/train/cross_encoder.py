@@ -1,7 +1,6 @@
 """A cross-encoder as teacher: a sequence classifier with one logit, which reads query and passage together."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,9 @@ from numpy.typing import NDArray
 
 from milco_pyserini.encode.encoder import choose_device, choose_dtype
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model.checkpoint import weight_hash
+from milco_pyserini.model.checkpoint import find_model, weight_hash
 from milco_pyserini.train.retrieval import RetrievalSource
+from milco_pyserini.train.scoring import LEXICAL
 
 EXAMPLE = "BAAI/bge-reranker-v2-m3"
 
@@ -78,14 +78,11 @@ class CrossEncoder:
 def _load(name: str) -> tuple[Any, Any]:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    if not Path(name).is_dir() and (name.startswith((".", "/", "~")) or name.count("/") != 1):
-        raise MilcoError(
-            f"no teacher at {name!r}: give a checkpoint directory, a hub name such as {EXAMPLE}, or lexical"
-        )
+    directory = find_model(name, "teacher", EXAMPLE, LEXICAL)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         model, report = AutoModelForSequenceClassification.from_pretrained(
-            name, trust_remote_code=False, output_loading_info=True
+            directory, trust_remote_code=False, output_loading_info=True
         )
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise MilcoError(_reason(name, error)) from error
@@ -105,12 +102,7 @@ def _reason(name: str, error: Exception) -> str:
             f"transformers knows, such as {EXAMPLE}. (bge-reranker-v2.5-gemma2-lightweight, the paper's teacher, is of "
             "this kind; its scores come with the paper's collections.)"
         )
-    if Path(name).is_dir():
-        return f"teacher {name} cannot be read: {error}"
-    return (
-        f"teacher {name!r} is not in the local cache and cannot be had from the hub: give the path of a downloaded "
-        "checkpoint, or --teacher lexical, which needs none"
-    )
+    return f"teacher {name} cannot be read: {error}"
 
 
 def _positions(config: Any) -> int:

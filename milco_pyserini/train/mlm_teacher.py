@@ -9,16 +9,18 @@ from torch.nn import functional
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.model.checkpoint import find_model
 from milco_pyserini.model.pooling import max_logits
 from milco_pyserini.train.bitext_files import BitextPair
+from milco_pyserini.train.teachers import LEXICAL
 
 # What a padded position says: nothing, or a logit of 0 as in the authors' code, which hides negative maxima.
 PADDINGS = ("-inf", "zero")
 
+_EXAMPLE = "naver/splade-v3"
 _PROBE = "a text"
 # Logits that stand in memory at once where the decoder cannot be taken off: 256 MB in float32.
 _BLOCK_LOGITS = 1 << 26
-_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin"]
 
 
 class MaskedLanguageModelTeacher(nn.Module):
@@ -98,7 +100,7 @@ def load_masked_language_model(name_or_path: str | Path) -> tuple[PreTrainedMode
 
     Raises MilcoError if there is none, if it cannot be had, or if it lacks a masked language model's head.
     """
-    directory = _find(str(name_or_path))
+    directory = find_model(str(name_or_path), "teacher", _EXAMPLE, LEXICAL)
     if not (directory / "config.json").is_file():
         raise MilcoError(f"teacher {directory} holds no config.json: it is no checkpoint")
     try:
@@ -141,35 +143,3 @@ def _take_off_decoder(model: PreTrainedModel, probe: dict[str, Tensor]) -> nn.Li
             pass
     setattr(model.get_submodule(parent), leaf, decoder)
     return None
-
-
-def _find(name: str) -> Path:
-    """The local directory of a teacher; a hub name is taken from the cache, and downloaded only if it is not there."""
-    if Path(name).is_dir():
-        return Path(name)
-    if name.startswith((".", "/", "~")) or name.count("/") != 1:
-        raise MilcoError(f"no teacher at {name!r}: give a checkpoint directory or a hub name such as naver/splade-v3")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
-
-    try:
-        cached = Path(snapshot_download(name, local_files_only=True))
-        if any(cached.glob("*.safetensors")) or any(cached.glob("pytorch_model*.bin")):
-            return cached
-    except FileNotFoundError:
-        pass
-    except HFValidationError:
-        raise MilcoError(f"{name!r} is not a hub name: expected owner/name, such as naver/splade-v3") from None
-    try:
-        return Path(snapshot_download(name, allow_patterns=_FILES))
-    except GatedRepoError:
-        reason = f"the hub gives it only to those who accepted its terms (https://huggingface.co/{name})"
-    except RepositoryNotFoundError:
-        reason = "the hub has no public model of that name"
-    except (OSError, RuntimeError):
-        # Every way of having no network: the library's own errors, requests', httpx's, a time-out.
-        reason = "the hub cannot be reached"
-    raise MilcoError(
-        f"teacher {name!r} is not in the local cache and {reason}: give the path of a downloaded checkpoint, or use "
-        "the teacher lexical, which needs no download"
-    )

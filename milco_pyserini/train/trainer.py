@@ -29,6 +29,7 @@ LOG = "log.jsonl"
 _TENSORBOARD = "tensorboard"
 _PARTIAL = ".saving"
 _STATE = "trainer_state.json"
+_ALARMS = "alarms.pt"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
@@ -104,6 +105,10 @@ class ObjectiveTrainer(Trainer):
 
     def train_on(self) -> None:
         """Train to the end, from the newest checkpoint if there is one."""
+        # Checkpoints of earlier releases have none.
+        if self._resumed and (self._resumed / _ALARMS).is_file():
+            state = torch.load(self._resumed / _ALARMS, map_location=self.args.device, weights_only=True)
+            self._monitor.load_state(state)
         self.train(resume_from_checkpoint=str(self._resumed) if self._resumed else None)
 
     def create_optimizer(self, *arguments: Any) -> torch.optim.Optimizer:
@@ -183,6 +188,8 @@ class ObjectiveTrainer(Trainer):
         self._saving_to = partial
         try:
             super()._save_checkpoint(model, trial)
+            if self.is_world_process_zero():
+                torch.save(self._monitor.state(), partial / f"checkpoint-{step}" / _ALARMS)
         except Exception as error:
             # safetensors and torch.save raise RuntimeErrors of their own for a full disk.
             shutil.rmtree(partial, ignore_errors=True)

@@ -4,5 +4,5 @@ The road, one module each: pieces (tokenizers), alignment (word translations cou
 dictionaries), table (what every source piece means in English word pieces), codes (that table as low-dimensional
 embeddings), echo (how much a piece of the text itself weighs), network (the MILCO architecture that starts as the
 table), training and teacher (SAP and SCT from there), export (the checkpoint). words is the table that the trained
-model has to reach.
+model has to reach; packed takes what training needs to another machine.
 """

@@ -1,12 +1,14 @@
 """python -m recipes.milco_mini --data DATA --work WORK --output DIRECTORY: milco-mini from open data, on the CPU.
 
-Each stage leaves files in WORK and is passed over where they stand: an interrupted run goes on.
+Each stage leaves files in WORK and is passed over where they stand: an interrupted run goes on. Training can go on
+elsewhere, on a GPU say: --pack FILE writes what it needs as one file, and there --packed FILE stands for --data.
 """
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,11 +18,11 @@ from tokenizers import Tokenizer
 
 from milco_pyserini.console import say
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import whole_file
+from milco_pyserini.files import refuse_output, whole_file
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.options import option, run_command
 
-from . import alignment, codes, corpus, echo, english, export, network, pieces, table, training
+from . import alignment, codes, corpus, echo, english, export, network, packed, pieces, table, training
 
 CARD = Path(__file__).with_name("card.md")
 # Sentences of each language on whose hidden states the echo head is fitted.
@@ -31,9 +33,12 @@ _ECHO_TEXTS = 60
 class Options:
     """Make milco-mini: tokenizers, word alignment, piece table, codes, network, checkpoint."""
 
-    data: Path = option(help="directory with bitext/, lexicon/ and retrieval/")
     work: Path = option(help="directory for what the stages leave")
-    output: Path = option(help="directory of the checkpoint; replaced")
+    data: Path | None = option(None, help="directory with bitext/, lexicon/ and retrieval/")
+    packed: Path | None = option(None, help="instead of --data: a file that --pack wrote; it is unpacked into --work")
+    output: Path | None = option(None, help="directory of the checkpoint; replaced")
+    pack: Path | None = option(None, help="instead of training: write the file that --packed reads")
+    megabytes: float = option(60.0, help="with --pack: its size at most, in 1e6 bytes; what is too much is sampled")
     source_pieces: int = option(100_000, help="multilingual vocabulary")
     english_pieces: int = option(14_000, help="English vocabulary: the pivot terms")
     hidden: int = option(
@@ -48,19 +53,52 @@ class Options:
 
 
 def command(options: Options) -> None:
-    """Run every stage that has not left its files yet, then write the checkpoint."""
-    if not (options.data / "bitext").is_dir():
-        raise MilcoError(f"--data {options.data}: there is no bitext/ in it")
-    options.work.mkdir(parents=True, exist_ok=True)
+    """Run every stage that has not left its files yet, then write the checkpoint or the packed file."""
+    _check(options)
     torch.set_num_threads(options.threads)
-    work = options.work
+    data, work = options.data, options.work
+    if options.packed is not None:
+        data, work = packed.unpack(options.packed, work)
+        options = replace(options, data=data, work=work)
+    else:
+        work.mkdir(parents=True, exist_ok=True)
+        _initialise(options)
+    if options.pack is not None:
+        packed.pack(_data(options), work, options.pack, options.megabytes)
+    if options.output is not None:
+        averaged = training.align(_data(options), work, work / "initial", options.sap_steps)
+        trained = training.contrast(_data(options), work, averaged, options.sct_steps)
+        _export(options, trained, options.output)
+        size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
+        say(f"wrote {options.output}: {size:.1f} MB")
+
+
+def _check(options: Options) -> None:
+    if (options.data is None) == (options.packed is None):
+        raise MilcoError("give --data DIRECTORY or --packed FILE")
+    if options.output is None and options.pack is None:
+        raise MilcoError("give --output DIRECTORY to train, or --pack FILE to train elsewhere")
+    if options.data is not None and not (options.data / "bitext").is_dir():
+        raise MilcoError(f"--data {options.data}: there is no bitext/ in it")
+    if options.pack is not None:
+        refuse_output(options.pack, overwrite=False)
+
+
+def _data(options: Options) -> Path:
+    # _check() has seen to it.
+    return cast(Path, options.data)
+
+
+def _initialise(options: Options) -> None:
+    """The stages up to the network that starts as the table."""
+    data, work = _data(options), options.work
     stages: list[tuple[str, Callable[[], None]]] = [
-        ("english.json", lambda: pieces.train_english_tokenizer(options.data, work, options.english_pieces)),
-        ("tokenizer.json", lambda: _source_tokenizer(options)),
+        ("english.json", lambda: pieces.train_english_tokenizer(data, work, options.english_pieces)),
+        ("tokenizer.json", lambda: pieces.train_source_tokenizer(data, work, options.source_pieces, options.threads)),
         ("english_weights.npy", lambda: _english_weights(options)),
         *(
             (f"translations.{name}.npz", lambda name=name: _translations(options, name))
-            for name in corpus.languages(options.data)
+            for name in corpus.languages(data)
         ),
         ("table.npz", lambda: _table(options)),
         ("codes.safetensors", lambda: _codes(options)),
@@ -71,18 +109,10 @@ def command(options: Options) -> None:
         if not (work / name).exists():
             say(f"making {work / name}")
             stage()
-    averaged = training.align(options.data, work, work / "initial", options.sap_steps)
-    trained = training.contrast(options.data, work, averaged, options.sct_steps)
-    _export(options, trained, options.output)
-    say(f"wrote {options.output}: {sum(f.stat().st_size for f in options.output.rglob('*')) / 1e6:.1f} MB")
-
-
-def _source_tokenizer(options: Options) -> None:
-    pieces.train_source_tokenizer(options.data, options.work, options.source_pieces, options.threads)
 
 
 def _english_weights(options: Options) -> None:
-    weights = english.measure_weights(options.data, options.work / "english.json")
+    weights = english.measure_weights(_data(options), options.work / "english.json")
     _save(options.work / "english_weights.npy", weights)
 
 
@@ -91,13 +121,15 @@ def _translations(options: Options, language: str) -> None:
     units = alignment.word_units
     if language in corpus.UNSPACED:
         units = lambda texts: table.piece_units(tokenizer, texts)  # noqa: E731
-    alignment.save(options.work / f"translations.{language}.npz", alignment.align(options.data, language, units))
+    alignment.save(options.work / f"translations.{language}.npz", alignment.align(_data(options), language, units))
 
 
 def _table(options: Options) -> None:
     terms = english.EnglishTerms(options.work / "english.json", np.load(options.work / "english_weights.npy"))
-    found = {name: alignment.load(options.work / f"translations.{name}.npz") for name in corpus.languages(options.data)}
-    built = table.build_table(options.data, _tokenizer(options), terms, found)
+    found = {
+        name: alignment.load(options.work / f"translations.{name}.npz") for name in corpus.languages(_data(options))
+    }
+    built = table.build_table(_data(options), _tokenizer(options), terms, found)
     with whole_file(options.work / "table.npz") as handle:
         sp.save_npz(handle, built)
 
@@ -111,7 +143,7 @@ def _codes(options: Options) -> None:
 
 
 def _echo(options: Options) -> None:
-    _save(options.work / "echo.npy", echo.measure_echo(options.data, _tokenizer(options)))
+    _save(options.work / "echo.npy", echo.measure_echo(_data(options), _tokenizer(options)))
 
 
 def _initial(options: Options) -> None:
@@ -119,7 +151,9 @@ def _initial(options: Options) -> None:
     weights = np.load(options.work / "echo.npy")
     model = network.initial_model(fitted, weights, options.hidden, options.layers, options.seed)
     texts = [
-        pair.text for name in corpus.languages(options.data) for pair in corpus.bitext(options.data, name)[:_ECHO_TEXTS]
+        pair.text
+        for name in corpus.languages(_data(options))
+        for pair in corpus.bitext(_data(options), name)[:_ECHO_TEXTS]
     ]
     fit = echo.fit_echo(model, _tokenizer(options), texts, weights)
     say(f"echo head: R squared {fit:.4f} against the pieces' weights")

@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from milco_pyserini.console import say
+from milco_pyserini.train.losses import sparse_mean_squared_error
 
-from .alignment_loss import sparse_alignment_loss
-
-_ROWS = 1024
+_ROWS, _COLUMNS = 1024, 3500
+_MARGIN = 0.3
 _BIAS, _GAIN = -1.7, 0.35
 # Dimensions in which no English piece is written at first: a piece that stands for little points there.
 _QUIET = 16
@@ -71,9 +71,7 @@ def fit_codes(table: sp.csr_matrix, size: int, epochs: int, seed: int) -> Codes:
     for epoch in range(epochs):
         losses = []
         for k in torch.randperm(len(blocks), generator=generator).tolist():
-            states = unit_rows(rows[k]).unsqueeze(1)
-            mask = torch.ones(states.shape[:2], dtype=torch.bool)
-            loss = sparse_alignment_loss(states, mask, decoder, bias, targets[k])
+            loss = code_loss(unit_rows(rows[k]), decoder, bias, targets[k])
             loss.backward()
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
@@ -86,8 +84,27 @@ def fit_codes(table: sp.csr_matrix, size: int, epochs: int, seed: int) -> Codes:
     return Codes(source, decoder.detach(), bias.detach())
 
 
-def _logits(weights: sp.csr_matrix) -> sp.csr_matrix:
-    """LogSat weights as the logits that give them."""
-    logits = weights.copy()
-    logits.data = np.expm1(logits.data)
-    return logits
+def code_loss(states: Tensor, decoder: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    """sparse_mean_squared_error() of states @ decoder.T + bias, by way of the coordinates alone that it is about.
+
+    states: float [B, c]. decoder: [V_e, c], bias: [V_e]. targets: sparse COO [B, V_e], logits > 0. Which coordinates
+    are active is found in bfloat16: one at the very edge, whose error is next to nothing, may be missed.
+    """
+    held = targets.indices()
+    with torch.no_grad():
+        parts = zip(decoder.bfloat16().split(_COLUMNS), bias.bfloat16().split(_COLUMNS), strict=True)
+        active = torch.cat([functional.linear(states.bfloat16(), *part) > -_MARGIN for part in parts], dim=1)
+        active[held[0], held[1]] = False
+        others = active.nonzero().T
+    row, column = torch.cat([held, others], dim=1)
+    student = (states[row] * decoder[column]).sum(dim=1) + bias[column]
+    teacher = torch.cat([targets.values(), student.new_zeros(others.shape[1])])
+    return sparse_mean_squared_error(student, teacher, _MARGIN, "teacher")
+
+
+def _logits(weights: sp.csr_matrix) -> Tensor:
+    """LogSat weights as the logits that give them, sparse COO."""
+    entries = weights.tocoo()
+    places = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))
+    logits = torch.from_numpy(np.expm1(entries.data))
+    return torch.sparse_coo_tensor(places, logits, weights.shape, check_invariants=True).coalesce()

@@ -28,6 +28,8 @@ from milco_pyserini.train.run import MODEL, sap_command, sct_command
 from . import corpus
 from .teacher import WordTeacher
 
+# Of the examples of SAP.
+SHARES = {"bitext": 0.85, "lexicon": 0.15}
 # Sentence pairs that stand among the questions, so that the echo learns what two languages do not share: one source
 # with the same sentences in many languages, one of questions.
 _BITEXT = ("tico19", "mkqa-queries")
@@ -48,7 +50,7 @@ def align(data: Path, work: Path, start: Path, steps: int | None) -> Path:
         "mini-sap",
         model=str(start),
         teacher="word table",
-        bitext=(f"{data / 'bitext'}=.85", f"{data / 'lexicon'}=.15"),
+        bitext=tuple(f"{data / name}={share}" for name, share in SHARES.items()),
         languages=tuple(corpus.languages(data)),
         output=work / "sap",
     )

@@ -1,6 +1,7 @@
 """The word table: the counted translations as they are, a model without a network.
 
-A text weighs what its words' translations weigh, each term at its strongest. English goes through the piece table.
+A text weighs what its words' translations weigh, each term at its strongest. English stands for its own terms, or is
+read through the piece table, which knows paraphrases.
 """
 
 from collections.abc import Sequence
@@ -51,9 +52,13 @@ class WordTable:
         encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return _strongest([e.ids for e in encoded], self._pieces)
 
+    def bag(self, texts: Sequence[str]) -> sp.csr_matrix:
+        """English texts by their own terms."""
+        return self._terms.bag(texts)
+
     def read_english(self, texts: Sequence[str]) -> sp.csr_matrix:
         """English texts by their own terms in full, and by what their pieces mean besides, which has less weight."""
-        return self._terms.bag(texts).maximum(self.encode_english(texts) * _MEANT)
+        return self.bag(texts).maximum(self.encode_english(texts) * _MEANT)
 
     def _translations(self, language: str) -> tuple[dict[str, int], sp.csr_matrix]:
         """Row of every word that has a translation, and the rows."""

@@ -173,6 +173,19 @@ def test_other_families_are_read_from_their_own_files(home: Path) -> None:
     ]
 
 
+def test_a_copy_of_ir_datasets_home_can_be_given_with_the_name(home: Path, tmp_path: Path) -> None:
+    """NAME@PATH and ID@PATH read from there; one process cannot read from two of them."""
+    arabic, by_id, other = read(
+        tmp_path,
+        ("topics", f"miracl-ar-dev@{home}"),
+        ("qrels", f"ir_datasets:mr-tydi/sw/test@{home}"),
+        ("topics", f"miracl-ar-dev@{home.parent}"),
+    )
+    assert arabic == [["29", "ما هي المسألة؟"], ["31", "أين النيل"]]
+    assert by_id == {"3": {"26#0": 1}}
+    assert other.startswith(f"ir_datasets reads from {home} already, and not from {home.parent} as well")
+
+
 def test_what_cannot_be_fetched_is_told_in_one_sentence(home: Path) -> None:
     """It names what, from where, and the directory where a copy would be found."""
     missing, duplicate, no_topics, no_qrels, unknown = read(

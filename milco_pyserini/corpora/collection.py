@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Generic, Protocol, TypeVar
 
-from milco_pyserini.console import counted
+from milco_pyserini.console import counted, say
 from milco_pyserini.corpora.records import Document, Query, encoded_text
 from milco_pyserini.errors import MilcoError, shown
 
@@ -74,12 +74,18 @@ class TextDigest:
 
 
 class _Collection(Generic[RecordT]):
-    """Records of one source under one name. Iterating streams them, in the same order every time."""
+    """Records of one source under one name. Iterating streams them, in the same order every time.
 
-    def __init__(self, name: str, source: Source[RecordT], skip_bad_lines: bool = False) -> None:
+    published: how many there should be, where it is known; check() says it if there are others.
+    """
+
+    def __init__(
+        self, name: str, source: Source[RecordT], skip_bad_lines: bool = False, published: int | None = None
+    ) -> None:
         self.name = name
         self._source: Source[RecordT] = source
         self._skip_bad_lines = skip_bad_lines
+        self._published = published
 
     def __iter__(self) -> Iterator[RecordT]:
         return (record for _, _, record in self._source.read(_ignore if self._skip_bad_lines else _refuse))
@@ -99,6 +105,8 @@ class _Collection(Generic[RecordT]):
             left_out = f" (left out: {counted(len(skipped), 'line')}, the first {skipped[0]})" if skipped else ""
             raise MilcoError(f"{self.name} is empty: nothing in it can be read{left_out}")
         self._refuse_duplicates(_repeated(hashes))
+        if self._published not in (None, len(hashes)):
+            say(f"{self.name}: {len(hashes):,} are read, {self._published:,} were published: is the copy whole?")
         return len(hashes), skipped, digest.hexdigest(), first
 
     def _refuse_duplicates(self, repeated: list[int]) -> None:

@@ -4,8 +4,11 @@ It is imported only when one of its names is opened. It logs to stderr.
 """
 
 import logging
+import os
+import sys
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from milco_pyserini.corpora.collection import OnBad
@@ -19,6 +22,18 @@ _FAILURES = (OSError, EOFError, RuntimeError, ValueError, KeyError, zlib.error)
 
 # What it logs that our own error says better, or that nobody needs. Licences and progress stay.
 _NOISE = ("download error", "Download failed", "Opening ")
+
+
+def use_home(path: Path) -> None:
+    """Read ir_datasets' files from a copy of its home. Raises MilcoError if it is in use with another one already."""
+    if "ir_datasets" in sys.modules:
+        from ir_datasets.util import home_path
+
+        if Path(home_path()).resolve() != path.resolve():
+            raise MilcoError(
+                f"ir_datasets reads from {home_path()} already, and not from {path} as well: give one IR_DATASETS_HOME"
+            )
+    os.environ["IR_DATASETS_HOME"] = str(path)
 
 
 def dataset_ids() -> list[str]:
@@ -38,6 +53,13 @@ def is_dataset(identity: str) -> bool:
         return False
     except OSError as error:  # the list of a family's members may have to be fetched
         raise _unreadable(identity, error) from error
+
+
+def published(identity: str, entity: str) -> int | None:
+    """How many docs, queries or qrels (entity) an id has, as ir_datasets has noted; None where it has not."""
+    import ir_datasets
+
+    return (ir_datasets.load(identity).metadata().get(entity) or {}).get("count")
 
 
 class DatasetDocuments:

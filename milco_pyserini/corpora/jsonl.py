@@ -22,24 +22,32 @@ def jsonl_documents(
     The id is the field id, _id or docid; the text is contents, or else title and text. A title that is
     missing or null is no title.
     """
-    return _records(lines, bad, _document)
+    return json_records(lines, bad, _document)
 
 
 def jsonl_queries(lines: Iterator[tuple[int, bytes]], bad: Callable[[int, str], None]) -> Iterator[tuple[int, Query]]:
     """Yield (line number, query); the id is id, _id, qid or query_id, the text text, query, contents or title."""
-    return _records(lines, bad, _query)
+    return json_records(lines, bad, _query)
 
 
-def _records(
-    lines: Iterator[tuple[int, bytes]], bad: Callable[[int, str], None], make: Callable[[dict], RecordT]
+def json_records(
+    lines: Iterator[tuple[int, bytes]], bad: Callable[[int, str], None], make: Callable[[dict], RecordT | None]
 ) -> Iterator[tuple[int, RecordT]]:
+    """Yield (line number, what make makes of the line's object); make raises BadLineError, or returns None for nothing.
+
+    A field that make asks for and the object lacks makes a broken line, too.
+    """
     for number, line in lines:
         try:
             record = make(_object(line))
         except BadLineError as error:
             bad(number, str(error))
             continue
-        yield number, record
+        except KeyError as error:
+            bad(number, f"no field {error}")
+            continue
+        if record is not None:
+            yield number, record
 
 
 def _object(line: bytes) -> dict:

@@ -3,7 +3,7 @@
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -21,14 +21,19 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """
     with _open(path) as handle:
         try:
-            for number, line in enumerate(handle, start=1):
-                if number == 1:
-                    line = line.removeprefix(_BYTE_ORDER_MARK)
-                line = line.rstrip(b"\r\n")
-                if line and not line.isspace():
-                    yield number, line
+            yield from lines_of(handle)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise MilcoError(f"{path} is no whole gzip file ({error}): fetch or write it again") from None
+
+
+def lines_of(handle: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The same of an open file."""
+    for number, line in enumerate(handle, start=1):
+        if number == 1:
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+        line = line.rstrip(b"\r\n")
+        if line and not line.isspace():
+            yield number, line
 
 
 def first_line(path: Path) -> bytes:

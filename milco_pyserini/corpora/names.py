@@ -1,4 +1,4 @@
-"""The names of public collections, and the ir_datasets ids that they stand for.
+"""The names of public collections that ir_datasets reads, and its ids that they stand for (all others: families.py).
 
 Pyserini's spelling of MIRACL (miracl-v1.0-ar-dev, miracl-v1.0-ar-test-a) is understood too. What has no
 name here is opened by its ir_datasets id.
@@ -76,13 +76,3 @@ def _topics() -> dict[str, str]:
 
 CORPORA = _corpora()
 TOPICS = _topics()
-
-# What an error shows instead of some hundred names.
-CORPORA_SHOWN = (
-    f"miracl-LANG ({' '.join(MIRACL_LANGUAGES)}), mrtydi-LANG ({' '.join(MRTYDI_LANGUAGES)}), "
-    f"neuclir-LANG (zho fas rus multi), beir-NAME ({' '.join(BEIR_SPLITS)} cqadupstack-FORUM)"
-)
-TOPICS_SHOWN = (
-    "miracl-LANG-SPLIT (train dev testA testB), mrtydi-LANG-SPLIT (train dev test), "
-    "neuclir-LANG-YEAR (2022 2023), beir-NAME-SPLIT (train dev test)"
-)

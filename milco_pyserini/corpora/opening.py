@@ -1,18 +1,22 @@
 """From a name or a path to documents, queries and judgements.
 
-What a name can be, in this order: a path that exists; the embedded sample; a name of names.py; an
-ir_datasets id (ir_datasets:ID where a path of that name is in the way).
+What a name can be, in this order: a path that exists; the embedded sample; a name of families.py; an ir_datasets id
+(ir_datasets:ID where a path of that name is in the way). NAME@PATH is what a name of families.py, or ir_datasets:ID,
+stands for, read from a local copy in its publisher's layout: of a hub repository, of a server's files, or of the
+directory that IR_DATASETS_HOME names.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import cast
 
+from milco_pyserini.corpora import families, sample
 from milco_pyserini.corpora import ir_datasets_source as datasets
-from milco_pyserini.corpora import names, sample
 from milco_pyserini.corpora.collection import Corpus, Topics
+from milco_pyserini.corpora.origin import CorpusOrigin, TopicsOrigin
 from milco_pyserini.corpora.qrels import Qrels, read_qrels
 from milco_pyserini.corpora.source_files import document_files, query_files
 from milco_pyserini.errors import MilcoError
@@ -25,14 +29,22 @@ _FILE = re.compile(r"\.(jsonl?|ndjson|tsv|csv|txt|trec|gz)$", re.IGNORECASE)
 @dataclass(frozen=True)
 class _Kind:
     word: str
-    table: dict[str, str]
+    table: Mapping[str, str | CorpusOrigin | TopicsOrigin]
     shown: str
     embedded: Callable[[], dict[str, Path]]
 
 
-_CORPUS = _Kind("corpus", names.CORPORA, names.CORPORA_SHOWN, sample.sample_corpora)
-_TOPICS = _Kind("topics", names.TOPICS, names.TOPICS_SHOWN, sample.sample_topics)
-_QRELS = _Kind("qrels", names.TOPICS, names.TOPICS_SHOWN, sample.sample_topics)
+@dataclass(frozen=True)
+class _Found:
+    """What a name stands for: a path, an ir_datasets id or an origin. copy: where an origin's files lie."""
+
+    place: Path | str | CorpusOrigin | TopicsOrigin
+    copy: Path | None = None
+
+
+_CORPUS = _Kind("corpus", families.CORPORA, families.CORPORA_SHOWN, sample.sample_corpora)
+_TOPICS = _Kind("topics", families.TOPICS, families.TOPICS_SHOWN, sample.sample_topics)
+_QRELS = _Kind("qrels", families.TOPICS, families.TOPICS_SHOWN, sample.sample_topics)
 
 
 def open_corpus(name: str, skip_bad_lines: bool = False) -> Corpus:
@@ -42,53 +54,87 @@ def open_corpus(name: str, skip_bad_lines: bool = False) -> Corpus:
     Corpus.check() does that. skip_bad_lines leaves broken lines out, and check() lists them.
     """
     found = _find(name, _CORPUS)
-    if isinstance(found, Path):
-        return Corpus(name, document_files(found), skip_bad_lines)
-    return Corpus(name, datasets.DatasetDocuments(found), skip_bad_lines)
+    if isinstance(found.place, Path):
+        return Corpus(name, document_files(found.place), skip_bad_lines)
+    if isinstance(found.place, CorpusOrigin):
+        return Corpus(name, found.place.open(found.copy), skip_bad_lines, found.place.count)
+    return Corpus(name, datasets.DatasetDocuments(str(found.place)), skip_bad_lines)
 
 
 def open_topics(name: str, skip_bad_lines: bool = False) -> Topics:
     """The queries of a name, or of a TSV, JSONL or TREC topic file, plain or gzip; as open_corpus."""
     found = _find(name, _TOPICS)
-    if isinstance(found, Path):
-        return Topics(name, query_files(found), skip_bad_lines)
-    return Topics(name, datasets.DatasetQueries(found), skip_bad_lines)
+    if isinstance(found.place, Path):
+        return Topics(name, query_files(found.place), skip_bad_lines)
+    if isinstance(found.place, TopicsOrigin):
+        return Topics(name, found.place.open(found.copy), skip_bad_lines, found.place.count)
+    return Topics(name, datasets.DatasetQueries(str(found.place)), skip_bad_lines)
 
 
 def open_qrels(name: str) -> Qrels:
     """Query id -> document id -> grade, of a name or of a TREC or BEIR file, plain or gzip.
 
-    Raises MilcoError if the name or the path is unknown, or with file and line if the file is broken.
+    Raises MilcoError if the name or the path is unknown, with file and line if the file is broken, or if the topics
+    of that name are judged by answers.
     """
     if name in sample.sample_topics() and not Path(name).exists():
         return sample.sample_qrels(name)
     found = _find(name, _QRELS)
-    if isinstance(found, str):
-        return datasets.dataset_qrels(found)
-    if found.is_dir():
-        raise MilcoError(f"{found} is a directory: judgements are one file")
-    return read_qrels(found)
+    if isinstance(found.place, TopicsOrigin):
+        return found.place.qrels(found.copy)
+    if isinstance(found.place, str):
+        return datasets.dataset_qrels(found.place)
+    path = cast(Path, found.place)
+    if path.is_dir():
+        raise MilcoError(f"{path} is a directory: judgements are one file")
+    return read_qrels(path)
 
 
-def _find(name: str, kind: _Kind) -> Path | str:
-    """The path or the ir_datasets id that name stands for."""
-    if name.startswith(_PREFIX):
-        identity = name.removeprefix(_PREFIX)
-        if not datasets.is_dataset(identity):
-            near = _near(identity, datasets.dataset_ids())
-            raise MilcoError(f"ir_datasets has no {identity!r}: {near}all are listed at https://ir-datasets.com")
-        return identity
+def open_answers(name: str) -> dict[str, list[str]]:
+    """Query id -> the answers that a relevant passage holds, of topics that are judged by them.
+
+    Raises MilcoError if the name is unknown, or stands for topics that are judged by document ids.
+    """
+    found = _find(name, _TOPICS)
+    if not isinstance(found.place, TopicsOrigin) or found.place.answers is None:
+        with_answers = [
+            key for key, place in families.TOPICS.items() if isinstance(place, TopicsOrigin) and place.answers
+        ]
+        raise MilcoError(
+            f"{name} has no answers, its judgements are of document ids: use it as --qrels. Topics with answers are "
+            f"{with_answers[0]} to {with_answers[-1]}"
+        )
+    return found.place.answers(found.copy)
+
+
+def _find(name: str, kind: _Kind) -> _Found:
     path = Path(name)
-    if name and path.exists():
-        return path
+    if name and path.exists() and not name.startswith(_PREFIX):
+        return _Found(path)
+    named, at, where = name.partition("@")
+    place = kind.table.get(named)
+    copy = Path(where) if at and (place is not None or named.startswith(_PREFIX)) else None
+    if copy is not None and (not where or not copy.exists()):
+        raise MilcoError(f"{name}: {where or 'nothing'} is no file or directory that holds a copy of {named}")
+    if copy is not None and (named.startswith(_PREFIX) or isinstance(place, str)):
+        datasets.use_home(copy)  # before anything of ir_datasets is loaded
+    if named.startswith(_PREFIX):
+        return _Found(_dataset_id(named.removeprefix(_PREFIX)))
     embedded = kind.embedded()
     if name in embedded:
-        return embedded[name]
-    if name in kind.table:
-        return kind.table[name]
-    if not _FILE.search(name) and datasets.is_dataset(name):
-        return name
-    raise _unknown(name, kind, embedded)
+        return _Found(embedded[name])
+    if place is not None:
+        return _Found(place, copy)
+    if not at and not _FILE.search(name) and datasets.is_dataset(name):
+        return _Found(name)
+    raise _unknown(name if "/" in named else named, kind, embedded)
+
+
+def _dataset_id(identity: str) -> str:
+    if not datasets.is_dataset(identity):
+        near = _near(identity, datasets.dataset_ids())
+        raise MilcoError(f"ir_datasets has no {identity!r}: {near}all are listed at https://ir-datasets.com")
+    return identity
 
 
 def _unknown(name: str, kind: _Kind, embedded: Iterable[str]) -> MilcoError:
@@ -100,10 +146,10 @@ def _unknown(name: str, kind: _Kind, embedded: Iterable[str]) -> MilcoError:
         if not near and not _FILE.search(name):
             near = _near(name, datasets.dataset_ids())
         return MilcoError(f"{name}: no such file or directory{near and '; ' + near.strip()}")
-    # errors.unknown_name would print some hundred names here: the families say as much in one line.
+    # errors.unknown_name would print a thousand names here: the families say as much in one line.
     return MilcoError(
-        f"unknown {kind.word} {name!r}: {_near(name, known)}valid are sample, sample-LANG, {kind.shown}, a path, "
-        "or an id of https://ir-datasets.com"
+        f"unknown {kind.word} {name!r}: {_near(name, known)}valid are sample, sample-LANG, {kind.shown} (python -m "
+        "milco_pyserini.corpora list --names shows all), a path, or an id of https://ir-datasets.com"
     )
 
 

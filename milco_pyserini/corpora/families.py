@@ -1,0 +1,75 @@
+"""All benchmarks that go by name: which names, whence, under which licence, how many documents and topics."""
+
+from collections.abc import Sequence
+
+from milco_pyserini.corpora import afriqa, belebele, ciral, limit, mkqa, mldr, mlqa, mteb, names, neuclir, xquad
+from milco_pyserini.corpora.origin import CorpusOrigin, Family, TopicsOrigin
+
+
+def _through_ir_datasets(
+    name: str, title: str, patterns: tuple[str, str], languages: Sequence[str], licence: str, rule: str
+) -> Family:
+    return Family(
+        name=name,
+        title=title,
+        patterns=patterns,
+        languages=tuple(languages),
+        licence=licence,
+        source=f"ir_datasets {'mr-tydi' if name == 'mrtydi' else name}",
+        field_rule=rule,
+        corpora={key: place for key, place in names.CORPORA.items() if key.startswith(f"{name}-")},
+        topics={key: place for key, place in names.TOPICS.items() if key.startswith(f"{name}-")},
+    )
+
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        _through_ir_datasets(
+            "miracl",
+            "MIRACL",
+            ("miracl-LANG", "miracl-LANG-SPLIT"),
+            names.MIRACL_LANGUAGES,
+            "Apache-2.0",
+            "title + ' ' + text",
+        ),
+        *mteb.FAMILIES,
+        *belebele.FAMILIES,
+        *mldr.FAMILIES,
+        *mkqa.FAMILIES,
+        *neuclir.FAMILIES,
+        _through_ir_datasets(
+            "beir",
+            "BEIR",
+            ("beir-NAME", "beir-NAME-SPLIT"),
+            ("en",),
+            "each data set its own; MS MARCO, NQ and SciFact are non-commercial (as MTEB says)",
+            "title + ' ' + text",
+        ),
+        *limit.FAMILIES,
+        _through_ir_datasets(
+            "mrtydi",
+            "Mr. TyDi",
+            ("mrtydi-LANG", "mrtydi-LANG-SPLIT"),
+            names.MRTYDI_LANGUAGES,
+            "Apache-2.0",
+            "default_text of ir_datasets",
+        ),
+        *xquad.FAMILIES,
+        *mlqa.FAMILIES,
+        *afriqa.FAMILIES,
+        *ciral.FAMILIES,
+    )
+}
+
+# Names -> an ir_datasets id, or an origin of our own.
+CORPORA: dict[str, str | CorpusOrigin] = {
+    name: place for family in FAMILIES.values() for name, place in family.corpora.items()
+}
+TOPICS: dict[str, str | TopicsOrigin] = {
+    name: place for family in FAMILIES.values() for name, place in family.topics.items()
+}
+
+# What an error shows instead of some thousand names.
+CORPORA_SHOWN = ", ".join(family.patterns[0] for family in FAMILIES.values())
+TOPICS_SHOWN = ", ".join(family.patterns[1] for family in FAMILIES.values())

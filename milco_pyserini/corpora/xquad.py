@@ -1,0 +1,43 @@
+"""XQuAD: the same 240 passages of Wikipedia and 1,190 questions in twelve languages, from its publisher's repository.
+
+Questions have the same ids in all languages, and a passage has the first (in sorted order) of its questions' ids: so
+topics of one language can be searched in documents of another.
+"""
+
+from milco_pyserini.corpora.origin import Family
+from milco_pyserini.corpora.remote import WebFile
+from milco_pyserini.corpora.squad import FIELD_RULE, first_question, squad_corpus, squad_topics
+
+_LANGUAGES = "ar de el en es hi ro ru th tr vi zh".split()
+_PASSAGES, _QUESTIONS = 240, 1190
+_COMMIT = "7d30520c717524000f0d9d2f9c10a069acd9d285"
+_HASHES = {
+    "ar": "abdabd7afed5c635d99cca0f3f0d0c9d9ed0bc77451e963c2e4e0638c29e486d",
+    "de": "990b5d746746ed65ed4702ea5f35f99ffa4e2f1c390c07d003642acd937916f9",
+    "en": "e4c57d1c9143aaa1c5d265ba5987a65f4e69528d2a98f29d6e75019b10344f29",
+}
+
+
+def _file(code: str) -> WebFile:
+    name = f"xquad.{code}.json"
+    url = f"https://raw.githubusercontent.com/google-deepmind/xquad/{_COMMIT}/{name}"
+    return WebFile(url, "xquad", name, _HASHES.get(code))
+
+
+FAMILIES = (
+    Family(
+        name="xquad",
+        title="XQuAD",
+        patterns=("xquad-LANG", "xquad-LANG-validation"),
+        languages=tuple(_LANGUAGES),
+        licence="CC BY-SA 4.0",
+        source=f"github.com/google-deepmind/xquad at {_COMMIT[:10]}",
+        field_rule=FIELD_RULE,
+        corpora={f"xquad-{code}": squad_corpus(_file(code), first_question, _PASSAGES) for code in _LANGUAGES},
+        topics={
+            f"xquad-{code}-validation": squad_topics(_file(code), first_question, _QUESTIONS) for code in _LANGUAGES
+        },
+        note="ids are the same in all languages: topics of one language, documents of another, judgements of either",
+        unconfirmed=f"SHA-256 of the files but those of {' '.join(_HASHES)}",
+    ),
+)

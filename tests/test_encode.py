@@ -162,7 +162,7 @@ def test_a_corpus_that_changes_under_our_hands_is_taken_back(
     assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "2")) == 0
     before, original = contents(tmp_path / "v"), corpus.read_bytes()
     load = command._load
-    monkeypatch.setattr(command, "_load", lambda options: (change(corpus, 15), load(options))[1])
+    monkeypatch.setattr(command, "_load", lambda *given: (change(corpus, 15), load(*given))[1])
     capsys.readouterr()
     second = arguments(corpus, tmp_path / "v", "--shard-id", "1", "--shard-num", "2")
     refused(second, capsys, "corpus.jsonl has changed while it was encoded", "run the same command again")
@@ -363,7 +363,7 @@ def test_options_change_what_is_encoded(corpus: Path, tmp_path: Path) -> None:
         (["--corpus", "mircal-ar"], ["unknown corpus 'mircal-ar'", "did you mean 'miracl-"]),
         (["--corpus", "absent.jsonl"], ["absent.jsonl"]),
         (["--encoder", "./absent"], ["no encoder at './absent'", "'mini'"]),
-        (["--encoder", "omai-research/absent"], ["'omai-research/absent'", "--encoder mini"]),
+        (["--encoder", "omai-research/absent"], ["'omai-research/absent'", "mini"]),
         (["--format", "jsonx"], ["'jsonx'", "did you mean 'jsonl'"]),
         (["--prune", "topk:5"], ["'topk:5'", "did you mean 'top-k'"]),
         (["--prune", "mass:100"], ["'mass:100'", "0 to below 100"]),

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
-from milco_pyserini.encode import encoder as encoder_module
 from milco_pyserini.encode.contract import open_query_encoder
 from milco_pyserini.encode.encoder import choose_device, choose_dtype
+from milco_pyserini.encode.forward import PaddedForward
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import PIVOT, SOURCE
 
@@ -46,7 +46,7 @@ def test_company_never_changes_a_vector(
 ) -> None:
     """Whatever texts come along, in whatever order and batches: each vector is that of the text alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(encoder_module._TOKEN_BUDGET, "cpu", budget)
+        patch.setattr(milco._runner, "token_budget", budget)
         batch = milco.encode([TEXTS[number] for number in chosen], 512, batch_size=size).batch
     assert len(batch) == len(chosen)
     np.testing.assert_allclose(dense(batch), alone[chosen], atol=2e-5, rtol=1e-5)
@@ -63,15 +63,19 @@ def test_padding_never_changes_a_vector(milco: MilcoEncoder, rows: list[list[int
 
 
 def test_batches_keep_to_their_limits(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forward pass takes at most batch_size texts and the token budget, padding included, or one long text."""
-    monkeypatch.setitem(encoder_module._TOKEN_BUDGET, "cpu", 100)
+    """A forward pass takes at most batch_size texts and the token budget, or one long text."""
+    monkeypatch.setattr(milco._runner, "token_budget", 100)
     lengths = [3, 5, 20, 30, 33, 33, 34, 60, 101, 400]
-    spans = list(milco._batches(lengths, batch_size=3))
-    assert [number for span in spans for number in range(*span)] == list(range(len(lengths)))
-    for start, stop in spans:
-        assert stop - start <= 3
-        assert stop - start == 1 or (stop - start) * max(lengths[start:stop]) <= 100
-    assert spans[0] == (0, 3)
+    start, ends = 0, []
+    while start < len(lengths):
+        stop = milco._runner.batch_end(lengths, start, batch_size=3)
+        padded = isinstance(milco._runner._forward, PaddedForward)
+        tokens = (stop - start) * max(lengths[start:stop]) if padded else sum(lengths[start:stop])
+        assert start < stop <= start + 3
+        assert stop - start == 1 or tokens <= 100
+        ends.append(stop)
+        start = stop
+    assert (ends[0], ends[-1]) == (3, len(lengths))
 
 
 def test_long_texts_are_cut_as_the_authors_cut_them(milco: MilcoEncoder) -> None:

@@ -113,7 +113,7 @@ def test_bfloat16_is_as_exact_as_the_authors(checkpoint: str) -> None:
     english = encoder(checkpoint).vocabulary.english_size
     for view in (slice(0, english), slice(english, None)):
         assert np.abs(ours - exact)[:, view].max() <= np.abs(theirs - exact)[:, view].max() + 1e-3
-    np.testing.assert_allclose(ours[:, :english], theirs[:, :english], atol=0.05, rtol=0)
+        assert np.abs(ours - exact)[:, view].mean() <= np.abs(theirs - exact)[:, view].mean()
 
 
 @pytest.mark.parametrize(("checkpoint", "views"), [("alignment", ("pivot",)), ("distillation", VIEWS)])

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import DEFAULT_ENCODER, vectors_directory
+from milco_pyserini.encode.engines import ENGINES, LOCAL, RAY, check_engine, engine_devices, open_engine
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.options import option, run_command
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Corpus, Topics
     from milco_pyserini.encode.encoder import MilcoEncoder
-    from milco_pyserini.encode.shards import Work
+    from milco_pyserini.encode.parts import Work
     from milco_pyserini.encode.writer import StoreWriter
     from milco_pyserini.sparse.pruning import Pruning
 
@@ -46,9 +47,10 @@ class Options:
         None, help="directory of the vector store (default: vectors/NAME, of topics vectors/NAME.topics)"
     )
     format: str = option("jsonl", choices=FORMATS, help="jsonl (whole numbers, Anserini's) or parquet (float weights)")
-    batch_size: int = option(128, help="texts in one forward pass, at most")
+    batch_size: int = option(512, help="texts in one forward pass, at most; how many tokens, the device decides")
     max_length: int | None = option(None, help="tokens of a text (default: the checkpoint's, passages 512, queries 64)")
-    device: str = option("auto", help="auto, cpu, cuda or cuda:N")
+    device: str = option("auto", help="auto, cpu, cuda (all GPUs) or cuda:N; cuda:0,cuda:2 is a process for each")
+    engine: str = option(LOCAL, choices=ENGINES, help="where: on this machine, or over a Ray cluster")
     dtype: str = option("auto", choices=DTYPES, help="the matrix products' precision")
     views: tuple[str, ...] = option((), choices=VIEWS, help="what to encode (default: all that the checkpoint has)")
     lowercase: bool = option(False, help="lower-case the texts first, as the paper's evaluation does")
@@ -90,16 +92,20 @@ def _check(options: Options) -> None:
         raise MilcoError(f"--max-length {options.max_length}: must be at least {SHORTEST}, <s>, one token and </s>")
     if not 0 <= options.shard_id < options.shard_num:
         raise MilcoError(f"--shard-id {options.shard_id}: must be from 0 to {options.shard_num - 1} (--shard-num - 1)")
+    if options.engine == RAY and options.text is not None:
+        raise MilcoError("--engine ray is for --corpus and --topics, not for --text")
     if options.split_passages and options.topics:
         raise MilcoError("--split-passages is for documents, not for --topics")
     _check_names(options)
 
 
 def _check_names(options: Options) -> None:
-    from milco_pyserini.encode.devices import check_device_name
+    from milco_pyserini.encode.devices import check_device_name, device_names
     from milco_pyserini.sparse.quantization import check_scale
 
-    check_device_name(options.device)
+    for name in device_names(options.device):
+        check_device_name(name)
+    check_engine(options.engine)
     check_scale(options.scale)
     for rule in _pruning(options):
         if rule.view and options.views and rule.view not in options.views:
@@ -126,12 +132,13 @@ def _encode_collection(options: Options) -> None:
     check_output(output, plan, options.overwrite)
     plan |= _read_through(opened)
     check_output(output, plan, options.overwrite)
-    work = _work(options)
-    with StoreWriter(output, plan | _made_by(options, work), options.overwrite) as writer:
+    devices = engine_devices(options.engine, options.device)
+    work = _work(options, devices)
+    with StoreWriter(output, plan | _made_by(work, devices), options.overwrite) as writer:
         if writer.finished:
             say(f"{output} is finished: nothing to do")
             return
-        _encode(options, opened, writer, work)
+        _encode(options, opened, writer, work, devices)
 
 
 def _read_through(opened: "Corpus | Topics") -> dict:
@@ -153,10 +160,10 @@ def _read_through(opened: "Corpus | Topics") -> dict:
     return {"texts": texts, "corpus_hash": report.digest}
 
 
-def _work(options: Options) -> "Work":
-    from milco_pyserini.encode.shards import Work
+def _work(options: Options, devices: Sequence[str]) -> "Work":
+    from milco_pyserini.encode.parts import Work
 
-    encoder = _load(options)
+    encoder = _load(options, devices)
     config = encoder.model.config
     length = _length(options, config.query_max_length if options.topics else config.passage_max_length)
     return Work(
@@ -177,11 +184,17 @@ def _length(options: Options, default: int) -> int:
     return default if options.max_length is None else options.max_length
 
 
-def _encode(options: Options, opened: "Corpus | Topics", writer: "StoreWriter", work: "Work") -> None:
+def _encode(
+    options: Options, opened: "Corpus | Topics", writer: "StoreWriter", work: "Work", devices: Sequence[str]
+) -> None:
     from milco_pyserini.encode.shards import encode_corpus
 
+    texts = writer.plan["texts"]
     shards = options.part_size, options.shard_id, options.shard_num
-    _close(encode_corpus(opened, writer.plan["texts"], writer, work, *shards), writer.path)
+    # No more processes than parts: each takes its time to begin.
+    parts = len(range(options.shard_id, -(-texts // options.part_size), options.shard_num))
+    engine = open_engine(options.engine, work, options.english_prefix, devices[: max(parts, 1)])
+    _close(encode_corpus(opened, texts, writer, work, *shards, engine), writer.path)
 
 
 def _close(finished: bool, output: Path) -> None:
@@ -220,7 +233,7 @@ def _asked(options: Options, opened: "Corpus | Topics") -> dict:
     return asked if options.max_length is None else asked | {"max_length": options.max_length}
 
 
-def _made_by(options: Options, work: "Work") -> dict:
+def _made_by(work: "Work", devices: Sequence[str]) -> dict:
     """What the encoder and the machine decide: the rest of the first half of the manifest."""
     import numpy
     import torch
@@ -234,7 +247,7 @@ def _made_by(options: Options, work: "Work") -> dict:
         "views": list(work.views),
         "max_length": work.max_length,
         "dtype": str(work.encoder.dtype).removeprefix("torch."),
-        "device": work.encoder.device.type,
+        "device": devices[0].partition(":")[0],
         "source_prefix": work.encoder.vocabulary.source_prefix,
         "versions": {
             "milco_pyserini": __version__,
@@ -245,17 +258,22 @@ def _made_by(options: Options, work: "Work") -> dict:
     }
 
 
-def _load(options: Options) -> "MilcoEncoder":
+def _load(options: Options, devices: Sequence[str]) -> "MilcoEncoder":
     from milco_pyserini.encode.encoder import MilcoEncoder
 
-    return MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype, options.english_prefix)
+    device, dtype = devices[0], options.dtype
+    if options.engine == RAY:
+        # Only looked at here: the workers have devices of their own, which multiply bfloat16 if they are GPUs.
+        dtype = "bfloat16" if device == "cuda" and dtype == "auto" else dtype
+        device = "cpu"
+    return MilcoEncoder.from_pretrained(options.encoder, device, dtype, options.english_prefix)
 
 
 def _print_text(options: Options) -> None:
     from milco_pyserini.sparse.listing import listing
 
     text = sys.stdin.read() if options.text == "-" else options.text or ""
-    encoder = _load(options)
+    encoder = _load(options, engine_devices(options.engine, options.device))
     length = _length(options, encoder.model.config.passage_max_length)
     views = encoder.check(length, options.views or None)
     encoded = encoder.encode(text, length, views, options.lowercase)

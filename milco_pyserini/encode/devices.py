@@ -30,6 +30,29 @@ def choose_device(name: str) -> "torch.device":
     return torch.device(name)
 
 
+def device_names(names: str) -> list[str]:
+    """The names in a list with commas, such as "cuda:0,cuda:2"; of one name, itself."""
+    return names.split(",")
+
+
+def choose_devices(names: str) -> list[str]:
+    """The devices of these names, one for each process that encodes; "auto" and "cuda" are all the GPUs that are here.
+
+    Raises MilcoError if one is not here, or if they are of two kinds, which do not compute the same bits.
+    """
+    import torch
+
+    devices: list[str] = []
+    for device in map(choose_device, device_names(names)):
+        if device.type == "cuda" and device.index is None:
+            devices.extend(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+        else:
+            devices.append(str(device))
+    if len({torch.device(device).type for device in devices}) > 1:
+        raise MilcoError(f"--device {names}: the devices of one store are of one kind; leave the CPU out")
+    return devices
+
+
 def choose_dtype(name: str, device: "torch.device") -> "torch.dtype":
     """The dtype of matrix products; "auto" is bfloat16 where the machine multiplies it natively."""
     import torch

@@ -2,30 +2,29 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
+from milco_pyserini.encode.batches import BatchRunner, empty_batch
 from milco_pyserini.encode.card import model_card
 from milco_pyserini.encode.devices import choose_device, choose_dtype
+from milco_pyserini.encode.forward import choose_forward
 from milco_pyserini.encode.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.files import write_json
 from milco_pyserini.model import MilcoModel, find_checkpoint
 from milco_pyserini.model.checkpoint import ENGLISH, weight_hash
-from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
+from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, Vocabulary
 
-BATCH_SIZE = 128
-# Tokens, padding included, that one forward pass takes (model-notes 2 and 3).
-_TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}
+BATCH_SIZE = 512
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,8 @@ class MilcoEncoder:
     """Texts in any language to SparseBatch vectors over one Vocabulary.
 
     A vector depends on its text alone: not on the other texts of the call, their number or their order (float32:
-    within 1e-5; bfloat16: within 1e-2). views: which views a vector holds.
+    within 1e-5; bfloat16: within 1e-2). views: which views a vector holds. The weights are taken as they are when the
+    first text is encoded.
     """
 
     def __init__(
@@ -57,13 +57,12 @@ class MilcoEncoder:
         self.name = name
         self.device = choose_device(device)
         self.dtype = choose_dtype(dtype, self.device)
-        self.model = model.eval().to(self.device)
+        self.model = model.eval()
         self.tokenizer = tokenizer
         self.english_tokenizer = english_tokenizer
         _check_sizes(model, tokenizer, english_tokenizer, name)
         english = [english_tokenizer.id_to_token(number) for number in range(model.config.english_vocab_size)]
         self.vocabulary = Vocabulary(english, tokenizer.pieces, english_prefix)
-        self._dropped = np.array(tokenizer.special_ids if model.config.source_drop_special else [], np.int64)
 
     @classmethod
     def from_pretrained(
@@ -147,13 +146,14 @@ class MilcoEncoder:
     ) -> SparseBatch:
         """Vectors of tokenised texts in their order, batched by length. A row without tokens has an empty vector."""
         order = np.argsort([len(row) for row in rows], kind="stable")
-        blank = sum(not row for row in rows)
-        lengths = [len(rows[number]) for number in order[blank:]]
-        parts = [_empty(blank, self.vocabulary.english_size)]
-        for start, stop in self._batches(lengths, batch_size):
-            parts.append(self.encode_ids([rows[number] for number in order[blank:][start:stop]], views))
-        batch = SparseBatch.concatenate(parts, self.vocabulary.english_size)
-        return batch.take(np.argsort(order))
+        filled = [rows[number] for number in order if rows[number]]
+        parts = [empty_batch(len(rows) - len(filled), self.vocabulary.english_size)]
+        parts.extend(self._runner.run(filled, views, batch_size))
+        return SparseBatch.concatenate(parts, self.vocabulary.english_size).take(np.argsort(order))
+
+    def encode_ids(self, rows: Sequence[Sequence[int]], views: Sequence[str]) -> SparseBatch:
+        """Vectors of tokenised texts (<s> and </s> included, none blank) in one forward pass."""
+        return self._runner.run_one(rows, views)
 
     def decode(self, batch: SparseBatch, top_k: int | None = None) -> list[list[tuple[str, float]]]:
         """Terms and weights of every vector, strongest first, top_k of them if given."""
@@ -213,48 +213,14 @@ class MilcoEncoder:
             raise MilcoError(f"maximum length {max_length}: encoder {self.name} takes 3 to {limit} tokens")
         return tuple(views or self.views)
 
-    def _batches(self, lengths: list[int], batch_size: int) -> Iterator[tuple[int, int]]:
-        """Spans of texts sorted by length: at most batch_size texts and, padding included, the token budget."""
-        budget = _TOKEN_BUDGET[self.device.type]
-        start = 0
-        for stop in range(1, len(lengths) + 1):
-            full = stop - start == batch_size or stop == len(lengths)
-            if full or (stop - start + 1) * lengths[stop] > budget:
-                yield start, stop
-                start = stop
-
-    @torch.inference_mode()
-    def encode_ids(self, rows: Sequence[Sequence[int]], views: Sequence[str]) -> SparseBatch:
-        """Vectors of tokenised texts (<s> and </s> included) in one forward pass."""
-        ids = np.full((len(rows), max(map(len, rows))), self.model.config.encoder.pad_token_id, np.int64)
-        mask = np.zeros_like(ids)
-        for place, row in enumerate(rows):
-            ids[place, : len(row)] = row
-            mask[place, : len(row)] = 1
-        inputs = torch.from_numpy(ids).to(self.device), torch.from_numpy(mask).to(self.device)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
-            output = self.model(*inputs)
-        entries: list[tuple[NDArray, NDArray, NDArray]] = []
-        if PIVOT in views:
-            pivot = output.pivot.cpu().numpy()
-            number, column = np.nonzero(pivot)
-            entries.append((number, column, pivot[number, column]))
-        if SOURCE in views and output.echo is not None:
-            entries.append(self._source(ids, output.echo.cpu().numpy()))
-        return _from_entries(entries, len(rows), self.vocabulary.english_size)
-
-    def _source(self, ids: NDArray[np.int64], echo: NDArray[np.float32]) -> tuple[NDArray, NDArray, NDArray]:
-        """Rows, columns and weights of the source view: the weights of a repeated token summed, or their maximum."""
-        keep = (echo > 0) & ~np.isin(ids, self._dropped)
-        rows, _ = np.nonzero(keep)
-        width = len(self.tokenizer.pieces)
-        keys, place = np.unique(rows * width + ids[keep], return_inverse=True)
-        if self.model.config.source_pool == "max":
-            weights = np.zeros(len(keys), np.float32)
-            np.maximum.at(weights, place, echo[keep])
-        else:
-            weights = np.bincount(place, echo[keep].astype(np.float64), len(keys)).astype(np.float32)
-        return keys // width, self.vocabulary.english_size + keys % width, weights
+    @cached_property
+    def _runner(self) -> BatchRunner:
+        # Made when the first text is encoded: an encoder that is only looked at, or saved, stays where it was loaded.
+        config = self.model.config
+        dropped = self.tokenizer.special_ids if config.source_drop_special else []
+        forward = choose_forward(self.model.to(self.device), self.device, self.dtype)
+        columns = self.vocabulary.english_size, len(self.tokenizer.pieces)
+        return BatchRunner(forward, self.device, *columns, config.source_pool, dropped)
 
 
 def _check_sizes(model: MilcoModel, tokenizer: TextTokenizer, english_tokenizer: Tokenizer, name: str) -> None:
@@ -264,15 +230,3 @@ def _check_sizes(model: MilcoModel, tokenizer: TextTokenizer, english_tokenizer:
     pieces, rows = english_tokenizer.get_vocab_size(), model.config.english_vocab_size
     if pieces != rows:
         raise MilcoError(f"encoder {name}: its English tokenizer has {pieces:,} pieces, its decoder {rows:,} rows")
-
-
-def _empty(count: int, english_size: int) -> SparseBatch:
-    return SparseBatch(np.zeros(count + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), english_size)
-
-
-def _from_entries(entries: list[tuple[NDArray, NDArray, NDArray]], rows: int, english_size: int) -> SparseBatch:
-    """The batch of (row, column, weight) entries in any order; no two share row and column."""
-    number, column, weight = (np.concatenate([entry[part] for entry in entries]) for part in range(3))
-    order = np.lexsort((column, number))
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=rows))]).astype(np.int64)
-    return SparseBatch(indptr, column[order].astype(np.int32), weight[order].astype(np.float32), english_size)

@@ -4,75 +4,17 @@ What a part holds depends on the corpus and the plan alone (design: vector store
 small record beside it; when every part has one, the records become the manifest and the store is finished.
 """
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from milco_pyserini.console import Progress, counted, say
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.corpora.collection import TextDigest
-from milco_pyserini.corpora.records import encoded_text
+from milco_pyserini.encode.parts import Engine, Job, PartFile, Work, encode_parts
+from milco_pyserini.encode.threads import behind, pool
 from milco_pyserini.encode.writer import PartRecord, StoreWriter
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.sparse import SparseBatch
-from milco_pyserini.sparse.pruning import Pruning
-from milco_pyserini.sparse.store import write_jsonl, write_parquet
-
-if TYPE_CHECKING:
-    from milco_pyserini.encode.encoder import MilcoEncoder
-
-PASSAGE_DELIMITER = "#"
-
-
-@dataclass(frozen=True)
-class Work:
-    """How one text becomes one or more vectors, and how parts are written."""
-
-    encoder: "MilcoEncoder"
-    max_length: int
-    views: tuple[str, ...]
-    lowercase: bool
-    pruning: tuple[Pruning, ...]
-    split_passages: bool
-    batch_size: int
-    scale: float
-    format: str
-    keep_contents: bool
-
-
-@dataclass(frozen=True)
-class Part:
-    """The vectors of one part and what is worth counting."""
-
-    ids: list[str]
-    batch: SparseBatch
-    contents: list[str] | None
-    tokens: int
-    truncated: int
-
-
-def encode_part(records: Sequence[Document | Query], work: Work) -> Part:
-    """The vectors of consecutive documents, or of their passages as ID#0, ID#1, ..."""
-    texts = [encoded_text(record) for record in records]
-    spelled = [text.lower() for text in texts] if work.lowercase else texts
-    tokenizer, truncated = work.encoder.tokenizer, 0
-    if work.split_passages:
-        passages = tokenizer.passages(spelled, work.max_length)
-        ids = [
-            f"{record.id}{PASSAGE_DELIMITER}{number}"
-            for record, rows in zip(records, passages, strict=True)
-            for number in range(len(rows))
-        ]
-        rows = list(itertools.chain.from_iterable(passages))
-    else:
-        tokens = tokenizer.tokenize(spelled, work.max_length)
-        ids, rows = [record.id for record in records], [row.ids for row in tokens]
-        truncated = sum(row.truncated for row in tokens)
-    batch = work.encoder.encode_rows(rows, work.views, work.batch_size)
-    for rule in work.pruning:
-        batch = rule(batch)
-    return Part(ids, batch, texts if work.keep_contents else None, sum(map(len, rows)), truncated)
 
 
 def encode_corpus(
@@ -83,11 +25,13 @@ def encode_corpus(
     part_size: int,
     shard: int,
     shards: int,
+    engine: Engine | None = None,
 ) -> bool:
     """Write every part of this shard that is not there yet; returns whether the whole store is finished.
 
-    total: the number of records. shard, shards: part k belongs to shard k mod shards. Raises MilcoError, with what
-    was written taken back, if the records are not those of the writer's plan (its corpus_hash).
+    total: the number of records. shard, shards: part k belongs to shard k mod shards. engine: what encodes the parts,
+    this process by default. Raises MilcoError, with what was written taken back, if the records are not those of the
+    writer's plan (its corpus_hash).
     """
     parts = -(-total // part_size)
     mine = range(shard, parts, shards)
@@ -97,10 +41,15 @@ def encode_corpus(
     if before:
         say(f"{writer.path}: {len(before):,} of {counted(len(mine), 'part')} whole, going on from there")
     digest, written = TextDigest(), []
-    for number, part in enumerate(_parts(_counted(records, digest), part_size)):
-        if number in mine and writer.done(number) is None:
-            written.append(number)
-            record, tokens = _write(writer, number, encode_part(part, work), work, len(part))
+    jobs = _jobs(_parts(_counted(records, digest), part_size), mine, writer)
+    encoded = engine(jobs) if engine else encode_parts(jobs, work)
+
+    def write(part: PartFile) -> tuple[PartRecord, int]:
+        written.append(part.number)
+        return _write(writer, part, work.format), part.tokens
+
+    with contextlib.closing(encoded), pool() as threads:
+        for record, tokens in behind(encoded, write, threads):
             terms = {f"{view} terms": float(record.terms[view]) for view in work.views}
             progress.add(record.texts, tokens=tokens, **terms)
     if digest.hexdigest() != writer.plan["corpus_hash"]:
@@ -113,28 +62,19 @@ def encode_corpus(
     return writer.finish(parts, work.views, work.encoder.vocabulary)
 
 
-def _write(writer: StoreWriter, number: int, part: Part, work: Work, texts: int) -> tuple[PartRecord, int]:
-    """Write one part; returns its record and the number of tokens read."""
+def _jobs(parts: Iterable[list[Document | Query]], mine: range, writer: StoreWriter) -> Iterator[Job]:
+    """The parts that are to be encoded; all the records are read, for the digest."""
+    for number, part in enumerate(parts):
+        if number in mine and writer.done(number) is None:
+            yield number, part
 
-    def write(handle: IO[bytes]) -> None:
-        if work.format == "parquet":
-            write_parquet(handle, part.ids, part.batch)
-        else:
-            write_jsonl(handle, part.ids, part.batch, work.encoder.vocabulary, work.scale, part.contents)
 
-    record = writer.done(number)  # Another process with the same shard may have been sooner.
+def _write(writer: StoreWriter, part: PartFile, ending: str) -> PartRecord:
+    # Another process with the same shard may have been sooner.
+    record = writer.done(part.number)
     if record is None:
-        record = writer.write(
-            number,
-            work.format,
-            write,
-            documents=len(part.ids),
-            texts=texts,
-            terms={view: int(part.batch.view(view).indptr[-1]) for view in work.views},
-            empty=int((part.batch.lengths() == 0).sum()),
-            truncated=part.truncated,
-        )
-    return record, part.tokens
+        record = writer.write(part.number, ending, part.write, **part.counts)
+    return record
 
 
 def _counted(records: Iterable[Document | Query], digest: TextDigest) -> Iterator[Document | Query]:

@@ -1,0 +1,332 @@
+"""How fast is encoding on the CPU? The packed forward pass against padded batches, and against the machine's limit.
+
+python benchmarks/encoding.py --layers 24 --documents 32 --repeats 3
+
+Random weights of the published size (XLM-R large, 30,522 English pieces), but for the rows of the word embedding, which
+are looked up and not multiplied: 4,000 instead of 250,002. Lengths are log-normal, drawn with a fixed seed. In every
+round, one after the other: plain matrix products (the limit); the packed pass over documents sorted by length, 4,096
+tokens at a time; and batches of 32 in file order, padded to a multiple of 32 tokens as the authors' code does, under
+autocast, with every logit of the vocabulary in memory. Then one query by either, 16 tokens, which padded are 32.
+Printed are medians of wall times and of the rounds' ratios. The work counted is that of the matrix products for real
+tokens, attention included.
+
+The head's memory is the highest resident size of the process while it runs, sampled every millisecond, over the size
+before, its result included, for 32 texts of 512 tokens, from the encoder's states.
+"""
+
+import ctypes
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option, run_command
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from milco_pyserini.model import MilcoModel
+    from milco_pyserini.model.packed import PackedForward
+
+    Result = tuple[Tensor, Tensor]
+
+SEED = 20260
+EMBEDDED = 4000
+TOKEN_BUDGET = 4096
+PADDED_BATCH = 32
+PADDED_MULTIPLE = 32
+_SPREAD = 0.6
+_PRODUCT = (2048, 1024, 4096)
+_PRODUCTS = 5
+_STATM = Path("/proc/self/statm")
+Rows = list[list[int]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Measure documents per second of the packed forward pass on the CPU against padded batches and the limit."""
+
+    layers: int = option(24, help="layers of the encoder; 24 is the published size")
+    documents: int = option(32, help="texts a round")
+    median: int = option(110, help="median length in tokens")
+    longest: int = option(256, help="longer texts are cut to this many tokens")
+    query: int = option(16, help="tokens of the query")
+    repeats: int = option(3, help="rounds; medians are printed")
+    threads: int | None = option(None, help="of torch (default: what torch chooses)")
+    head_texts: int = option(32, help="texts of 512 tokens of the head's memory")
+    dtype: str = option("bfloat16", choices=("bfloat16", "float32"), help="of the matrix products")
+
+
+@dataclass(frozen=True)
+class Round:
+    """Seconds of one round: 2 x 2,048 x 1,024 x 4,096 operations, all documents, one query."""
+
+    product: float
+    packed: float
+    padded: float
+    packed_query: float
+    padded_query: float
+
+
+def command(options: Options) -> None:
+    """Time the rounds and print rates, ratios, and the head's memory."""
+    _check(options)
+    import torch
+
+    from milco_pyserini.model.packed import PackedForward, linear_kind
+
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    dtype = getattr(torch, options.dtype)
+    model: Any = random_network(options.layers)
+    packed = PackedForward(model, dtype)
+    rows = random_rows(random_lengths(options.documents, options.median, options.longest))
+    query = random_rows([options.query])
+    rounds = [
+        Round(
+            seconds(matrix_product(dtype)) / _PRODUCTS,
+            seconds(lambda: packed_pass(packed, rows)),
+            seconds(lambda: padded_pass(model, rows, dtype)),
+            seconds(lambda: packed(query)),
+            seconds(lambda: padded_pass(model, query, dtype)),
+        )
+        for _ in range(options.repeats + 1)
+    ][1:]
+    kind = linear_kind(dtype).__name__
+    lines = [
+        f"{options.layers} layers, {options.documents} texts, {sum(map(len, rows)):,} tokens, {options.dtype}, {kind}, "
+        f"{torch.get_num_threads()} threads, median of {options.repeats}",
+        *rate_lines(rounds, rows, options.layers),
+        *query_lines(rounds, options.query),
+        f"mean difference of a weight {difference(packed, model, rows, dtype):.1e}",
+        *memory_lines(packed, model, options.head_texts, dtype),
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def rate_lines(rounds: Sequence[Round], rows: Rows, layers: int) -> Iterator[str]:
+    """Yield the limit, both ways of encoding, and their ratio."""
+    work = flop([len(row) for row in rows], layers) / 1e9
+    tokens = sum(map(len, rows))
+    product = 2 * _PRODUCT[0] * _PRODUCT[1] * _PRODUCT[2] / 1e9
+    yield f"limit   {product / statistics.median(one.product for one in rounds):8.1f} GFLOP/s in plain products"
+    padding = {"packed": 0.0, "padded": 1 - tokens / padded_tokens(rows)}
+    for name in ("packed", "padded"):
+        share = statistics.median(work / getattr(one, name) / (product / one.product) for one in rounds)
+        median = statistics.median(getattr(one, name) for one in rounds)
+        yield (
+            f"{name}  {work / median:8.1f} GFLOP/s {len(rows) / median:8.2f} documents/s "
+            f"{tokens / median:8.1f} tokens/s {padding[name]:5.1%} padding {share:6.1%} of the limit"
+        )
+    yield f"ratio   {statistics.median(one.padded / one.packed for one in rounds):8.2f} times the documents/s"
+
+
+def query_lines(rounds: Sequence[Round], tokens: int) -> Iterator[str]:
+    """Yield the time of one query and its ratio."""
+    ours = statistics.median(one.packed_query for one in rounds) * 1e3
+    theirs = statistics.median(one.padded_query for one in rounds) * 1e3
+    ratio = statistics.median(one.padded_query / one.packed_query for one in rounds)
+    yield f"one query of {tokens} tokens: {ours:.1f} ms packed, {theirs:.1f} ms padded, {ratio:.2f} times"
+
+
+def memory_lines(packed: "PackedForward", model: "MilcoModel", texts: int, dtype: "torch.dtype") -> Iterator[str]:
+    """Yield the extra peak memory of both heads."""
+    import torch
+
+    if not _STATM.exists():
+        yield "memory of the head: only Linux tells it"
+        return
+    lengths = [512] * texts
+    hidden = torch.randn(sum(lengths), model.config.encoder.hidden_size)
+    mask = torch.ones(texts, 512, dtype=torch.bool)
+    chunked = extra_peak(lambda: packed.head(hidden, lengths))
+    whole = extra_peak(lambda: materialised_head(model, hidden.view(texts, 512, -1), mask, dtype))
+    yield f"memory of the head at {texts} x 512 tokens: {chunked:,.0f} MB packed, {whole:,.0f} MB materialised"
+
+
+def packed_pass(packed: "PackedForward", rows: Rows) -> "Result":
+    """The packed pass over texts sorted by length, in batches of TOKEN_BUDGET tokens; results in the texts' order."""
+    import torch
+
+    order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+    done = [packed([rows[number] for number in batch]) for batch in _batches(order, rows)]
+    logits = torch.cat([logits for logits, _ in done])
+    weights = torch.cat([echo for _, echo in done if echo is not None]).split([len(rows[number]) for number in order])
+    places = sorted(range(len(order)), key=order.__getitem__)
+    return torch.log1p(torch.relu(logits[places])), torch.cat([weights[place] for place in places])
+
+
+def padded_pass(model: "MilcoModel", rows: Rows, dtype: "torch.dtype") -> "Result":
+    """Batches of PADDED_BATCH texts in their order, padded to padded_length(); what packed_pass() returns."""
+    import torch
+
+    pivots, echoes = [], []
+    for start in range(0, len(rows), PADDED_BATCH):
+        batch = rows[start : start + PADDED_BATCH]
+        ids = np.full((len(batch), padded_length(batch)), model.config.encoder.pad_token_id)
+        for number, row in enumerate(batch):
+            ids[number, : len(row)] = row
+        mask = torch.from_numpy(np.arange(ids.shape[1]) < np.array([[len(row)] for row in batch]))
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            hidden = model.encoder(input_ids=torch.from_numpy(ids), attention_mask=mask.long()).last_hidden_state
+        pivot, echo = materialised_head(model, hidden, mask, dtype)
+        pivots.append(pivot)
+        echoes.append(echo[mask])
+    return torch.cat(pivots), torch.cat(echoes)
+
+
+def materialised_head(model: "MilcoModel", hidden: "Tensor", mask: "Tensor", dtype: "torch.dtype") -> "Result":
+    """Pivot weights [B, V_e] and echo weights [B, S] by way of all logits [B, S, V_e], masked by a product."""
+    import torch
+
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        logits = model.decoder(model.connector(hidden))
+        highest = (logits * mask.unsqueeze(-1).long()).max(dim=1).values
+        assert model.echo is not None
+        return torch.log1p(torch.relu(highest)).float(), model.echo(hidden, mask)
+
+
+def difference(packed: "PackedForward", model: "MilcoModel", rows: Rows, dtype: "torch.dtype") -> float:
+    """Mean distance of the two ways' pivot weights, so that both compute the same thing."""
+    ours, theirs = packed_pass(packed, rows)[0], padded_pass(model, rows, dtype)[0]
+    return float((ours - theirs).abs().mean())
+
+
+def flop(lengths: Sequence[int], layers: int) -> float:
+    """Floating point operations of the matrix products for texts of these lengths at the published width."""
+    tokens, squares = sum(lengths), sum(length**2 for length in lengths)
+    layer = 2 * tokens * 12 * 1024**2 + 4 * 1024 * squares
+    return layers * layer + 2 * tokens * (1024 * 768 + 768 * 768 + 768 * 30522)
+
+
+def padded_tokens(rows: Rows) -> int:
+    """Tokens that padded_pass() computes."""
+    starts = range(0, len(rows), PADDED_BATCH)
+    batches = [rows[start : start + PADDED_BATCH] for start in starts]
+    return sum(len(batch) * padded_length(batch) for batch in batches)
+
+
+def padded_length(batch: Rows) -> int:
+    """Tokens of a padded text: the longest, up to the next multiple of PADDED_MULTIPLE."""
+    return -(-max(map(len, batch)) // PADDED_MULTIPLE) * PADDED_MULTIPLE
+
+
+def random_network(layers: int) -> "MilcoModel":
+    """A network of the published widths, random weights, EMBEDDED rows of the word embedding."""
+    import torch
+    from transformers import XLMRobertaConfig
+
+    from milco_pyserini.model import MilcoConfig, MilcoModel
+
+    torch.manual_seed(SEED)
+    encoder = XLMRobertaConfig(
+        vocab_size=EMBEDDED,
+        hidden_size=1024,
+        num_hidden_layers=layers,
+        num_attention_heads=16,
+        intermediate_size=4096,
+        max_position_embeddings=8194,
+        type_vocab_size=1,
+    )
+    return MilcoModel(MilcoConfig(encoder=encoder)).eval()
+
+
+def random_lengths(documents: int, median: int, longest: int) -> list[int]:
+    """Log-normal lengths in tokens, <s> and </s> included, from 3 to longest; the same ones every time."""
+    draw = np.random.default_rng(SEED).lognormal(np.log(median), _SPREAD, documents)
+    return np.clip(draw.round().astype(int), 3, longest).tolist()
+
+
+def random_rows(lengths: Sequence[int]) -> Rows:
+    """Token ids of texts of these lengths."""
+    draw = np.random.default_rng(SEED)
+    return [[0, *draw.integers(3, EMBEDDED, length - 2).tolist(), 2] for length in lengths]
+
+
+def matrix_product(dtype: "torch.dtype") -> Callable[[], None]:
+    """_PRODUCTS plain products of the size at which the machine reaches its limit."""
+    import torch
+
+    rows, inner, columns = _PRODUCT
+    left, right = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
+
+    def multiply() -> None:
+        for _ in range(_PRODUCTS):
+            torch.mm(left, right)
+
+    return multiply
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def extra_peak(action: Callable[[], object]) -> float:
+    """Highest resident memory during a call over that before it, in MB (10**6 bytes)."""
+    # Freed blocks that the allocator keeps would hide what the call takes.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    action()
+    if trim is not None:
+        trim(0)
+    before = highest = resident()
+    finished = threading.Event()
+
+    def watch() -> None:
+        nonlocal highest
+        while not finished.wait(0.001):
+            highest = max(highest, resident())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        action()
+    finally:
+        finished.set()
+        watcher.join()
+    return (highest - before) / 1e6
+
+
+def resident() -> int:
+    """Resident memory of this process in bytes."""
+    return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _batches(order: Sequence[int], rows: Rows) -> Iterator[list[int]]:
+    batch: list[int] = []
+    tokens = 0
+    for number in order:
+        if batch and tokens + len(rows[number]) > TOKEN_BUDGET:
+            yield batch
+            batch, tokens = [], 0
+        batch.append(number)
+        tokens += len(rows[number])
+    yield batch
+
+
+def _check(options: Options) -> None:
+    counts = (options.layers, options.documents, options.repeats, options.head_texts)
+    if min(counts) < 1 or (options.threads is not None and options.threads < 1):
+        raise MilcoError("--layers, --documents, --repeats, --threads and --head-texts must be at least 1")
+    if not 3 <= options.median <= options.longest <= 8192 or not 3 <= options.query <= 8192:
+        raise MilcoError("--median, --longest and --query are 3 to 8192 tokens, the median no more than the longest")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    return run_command("benchmarks/encoding.py", Options, command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

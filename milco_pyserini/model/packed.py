@@ -1,0 +1,266 @@
+"""The network on the CPU over texts laid end to end, without padding: the fast form of MilcoModel.forward.
+
+Every linear layer takes the real tokens of all texts as one matrix, from weights in the order in which oneDNN
+multiplies them (model-notes 2.2 to 2.4). MilcoModel.forward stays the reference; tests hold the one against the other.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
+from itertools import chain, groupby
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PretrainedConfig
+
+from milco_pyserini.model.modeling import MilcoModel
+from milco_pyserini.model.pooling import VOCABULARY_CHUNK
+
+# Encoders that are made of the same parts: absolute positions from the padding id + 1, LayerNorm after each sum.
+_KNOWN = ("xlm-roberta", "roberta", "camembert")
+_DTYPES = (torch.float32, torch.bfloat16)
+# Tokens whose intermediate states stand in memory at a time: 16 MB of bfloat16 in the widest layer, 8 MB of logits.
+_LAYER_TOKENS = 2048
+_HEAD_TOKENS = 1024
+
+
+class NotPacked(ValueError):  # noqa: N818 (it is a reason to take the other way, not a failure)
+    """The network is of a kind that PackedForward does not compute; MilcoModel.forward does."""
+
+
+class Linear:
+    """A linear layer in one dtype. Called with states [T, D_in] of that dtype; returns [T, D_out]."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
+        self.weight = weight.to(dtype)
+        self.bias = bias.to(dtype)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        return functional.linear(states, self.weight, self.bias)
+
+    def gelu(self, states: Tensor) -> Tensor:
+        """The layer and an exact (erf) GELU after it."""
+        return functional.gelu(self(states))
+
+
+class OneDnnLinear(Linear):
+    """The same by oneDNN from a packed weight, bias and GELU fused into the product."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous(), _LAYER_TOKENS)
+        self.bias = bias.float()
+
+    def __call__(self, states: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(states, self.weight, self.bias, "none", [], "")
+
+    def gelu(self, states: Tensor) -> Tensor:
+        """The layer and an exact (erf) GELU after it."""
+        return torch.ops.mkldnn._linear_pointwise(states, self.weight, self.bias, "gelu", [], "none")
+
+
+@cache
+def linear_kind(dtype: torch.dtype) -> type[Linear]:
+    """OneDnnLinear where torch has its operations and they multiply rightly, Linear elsewhere.
+
+    They are private to torch and for some processors only, so one small product of each is compared.
+    """
+    draw = torch.Generator().manual_seed(0)
+    states, weight, bias = (torch.randn(*shape, generator=draw).to(dtype) for shape in ((8, 64), (96, 64), (96,)))
+    plain = Linear(weight, bias, dtype)
+    close = partial(torch.allclose, rtol=0.02, atol=128 * torch.finfo(dtype).eps)
+    try:
+        packed = OneDnnLinear(weight, bias, dtype)
+        right = close(packed(states), plain(states)) and close(packed.gelu(states), plain.gelu(states))
+    except (AttributeError, RuntimeError):
+        return Linear
+    return OneDnnLinear if right else Linear
+
+
+class PackedForward:
+    """MilcoModel.forward on the CPU, without padding.
+
+    dtype: of the matrix products, float32 or bfloat16; the residual stream, LayerNorm and what it returns are
+    float32. Takes the weights as they are at that moment and keeps a packed copy of all but the embeddings (2 or 4
+    bytes a weight: .67 GB in bfloat16 at the published size). Raises NotPacked, with the reason, for a network that it
+    does not compute.
+    """
+
+    @torch.inference_mode()
+    def __init__(self, model: MilcoModel, dtype: torch.dtype) -> None:
+        reason = why_not_packed(model, dtype)
+        if reason:
+            raise NotPacked(reason)
+        self.model: Any = model
+        self.dtype = dtype
+        self.padding_id: int = model.config.encoder.pad_token_id
+        heads = model.config.encoder.num_attention_heads
+        self.layers = [_Layer(layer, heads, dtype) for layer in self.model.encoder.encoder.layer]
+        self.projector = _linear(model.connector.projector, dtype)
+        self.dense = _linear(model.connector.dense, dtype)
+        kind = linear_kind(dtype)
+        weight, bias = model.decoder.weight, model.decoder.bias
+        chunks = [slice(start, start + VOCABULARY_CHUNK) for start in range(0, len(weight), VOCABULARY_CHUNK)]
+        self.decoder = [(chunk, kind(weight[chunk], bias[chunk], dtype)) for chunk in chunks]
+
+    @torch.inference_mode()
+    def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
+        """rows: B lists of token ids, <s> and </s> included, none empty; T tokens in all.
+
+        Returns logits float32 [B, V_e], the highest of every English piece over a text's tokens, before LogSat; and
+        echo float32 [T], the weights of all tokens in the order of the rows, None without a LexEcho head. Equal
+        lengths side by side are fastest.
+        """
+        lengths = [len(row) for row in rows]
+        if not all(lengths):
+            raise ValueError(f"row {lengths.index(0)} has no tokens: give <s> and </s> at least")
+        hidden = self._embed(rows, lengths)
+        runs = list(_equal_runs(lengths))
+        for layer in self.layers:
+            hidden = layer(hidden, runs)
+        return self.head(hidden, lengths)
+
+    def _embed(self, rows: Sequence[Sequence[int]], lengths: list[int]) -> Tensor:
+        """The first residual stream, float32 [T, D_m]."""
+        embeddings = self.model.encoder.embeddings
+        ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(lengths))
+        positions = packed_positions(ids, lengths, self.padding_id)
+        states = embeddings.word_embeddings(torch.from_numpy(ids)) + embeddings.token_type_embeddings.weight[0]
+        states += embeddings.position_embeddings(torch.from_numpy(positions))
+        return _normalised(states, embeddings.LayerNorm)
+
+    @torch.inference_mode()
+    def head(self, hidden: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor | None]:
+        """Connector, LexEcho and decoder, for _HEAD_TOKENS tokens and one chunk of the vocabulary at a time.
+
+        hidden: float32 [T, D_m], the encoder's last states. lengths: of the B texts. Returns what a call returns.
+        """
+        connector, echo = self.model.connector, self.model.echo
+        logits = hidden.new_full((len(lengths), self.model.config.english_vocab_size), -torch.inf)
+        weights = []
+        start = 0
+        for block in _blocks(lengths, _HEAD_TOKENS):
+            tokens = sum(length for _, length in block)
+            states = hidden[start : start + tokens]
+            start += tokens
+            projected = self.dense.gelu(self.projector.gelu(states.to(self.dtype)))
+            projected = _normalised(projected.float(), connector.layer_norm)
+            if echo is not None:
+                mask = torch.ones(tokens, dtype=torch.bool)
+                weights.append(echo(projected if echo.variant == "paper" else states, mask))
+            self._highest(projected.to(self.dtype), block, logits)
+        return logits, torch.cat(weights) if echo is not None else None
+
+    def _highest(self, projected: Tensor, block: list[tuple[int, int]], logits: Tensor) -> None:
+        """Raise the logits [B, V_e] to those of a block's tokens."""
+        counts = [length for _, length in block]
+        for chunk, decoder in self.decoder:
+            for (number, _), part in zip(block, decoder(projected).split(counts), strict=True):
+                highest = logits[number, chunk]
+                torch.maximum(highest, part.amax(dim=0), out=highest)
+
+
+class _Layer:
+    """One layer of the encoder: attention and feed-forward, each added to the residual stream and normalised."""
+
+    def __init__(self, layer: Any, heads: int, dtype: torch.dtype) -> None:
+        attention = layer.attention
+        parts = attention.self.query, attention.self.key, attention.self.value
+        weight, bias = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
+        self.heads = heads
+        self.dtype = dtype
+        self.query_key_value = linear_kind(dtype)(weight, bias, dtype)
+        self.attention_output = _linear(attention.output.dense, dtype)
+        self.attention_norm = attention.output.LayerNorm
+        self.up = _linear(layer.intermediate.dense, dtype)
+        self.down = _linear(layer.output.dense, dtype)
+        self.norm = layer.output.LayerNorm
+
+    def __call__(self, hidden: Tensor, runs: list[tuple[int, int]]) -> Tensor:
+        """hidden: float32 [T, D], overwritten. runs: number and length of texts of one length. Returns as hidden."""
+        context = self._attention(self.query_key_value(hidden.to(self.dtype)), runs)
+        parts = zip(hidden.split(_LAYER_TOKENS), context.split(_LAYER_TOKENS), strict=True)
+        done = [self._feed_forward(states, attended) for states, attended in parts]
+        return done[0] if len(done) == 1 else torch.cat(done)
+
+    def _attention(self, query_key_value: Tensor, runs: list[tuple[int, int]]) -> Tensor:
+        """query_key_value: [T, 3D]. Returns [T, D]; every text attends to itself alone."""
+        done = []
+        texts = query_key_value.split([count * length for count, length in runs])
+        for part, (count, length) in zip(texts, runs, strict=True):
+            query, key, value = part.view(count, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            context = functional.scaled_dot_product_attention(query, key, value)
+            done.append(context.transpose(1, 2).reshape(count * length, -1))
+        return done[0] if len(done) == 1 else torch.cat(done)
+
+    def _feed_forward(self, hidden: Tensor, context: Tensor) -> Tensor:
+        states = _normalised(hidden.add_(self.attention_output(context)), self.attention_norm)
+        return _normalised(states.add_(self.down(self.up.gelu(states.to(self.dtype)))), self.norm)
+
+
+def why_not_packed(model: MilcoModel, dtype: torch.dtype) -> str | None:
+    """The reason why PackedForward cannot stand for this model; None if it can."""
+    config = model.config.encoder
+    device = model.decoder.weight.device.type
+    if device != "cpu":
+        return f"the model is on {device}"
+    if dtype not in _DTYPES:
+        return f"{dtype} is neither float32 nor bfloat16"
+    if model.training:
+        return "the model is in training"
+    return _unknown_part(config)
+
+
+def _unknown_part(config: PretrainedConfig) -> str | None:
+    expected = {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}
+    if config.model_type not in _KNOWN:
+        return f"the encoder is of type {config.model_type}, not {', '.join(_KNOWN)}"
+    for name, value in expected.items():
+        # transformers 5 knows some of these no more: then there is but the one kind.
+        if getattr(config, name, value) != value:
+            return f"the encoder has {name} {getattr(config, name)!r}, not {value!r}"
+    return None
+
+
+def packed_positions(ids: np.ndarray, lengths: Sequence[int], padding_id: int) -> np.ndarray:
+    """Position of every token as RoBERTa counts, int64 [T]: from padding_id + 1 in every text.
+
+    A padding piece within a text (its name written out there) has position padding_id, and is not counted.
+    """
+    real = ids != padding_id
+    counted = np.cumsum(real)
+    starts = np.cumsum([0, *lengths[:-1]])
+    before = np.repeat(counted[starts] - real[starts], lengths)
+    return (counted - before) * real + padding_id
+
+
+def _equal_runs(lengths: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield (number of texts, their length) for texts of one length side by side."""
+    for length, group in groupby(lengths):
+        yield len(list(group)), length
+
+
+def _blocks(lengths: list[int], limit: int) -> Iterator[list[tuple[int, int]]]:
+    """Yield blocks of (text, tokens), limit tokens at most; a text that does not fit is cut."""
+    block: list[tuple[int, int]] = []
+    room = limit
+    for number, length in enumerate(lengths):
+        while length:
+            taken = min(length, room)
+            block.append((number, taken))
+            length -= taken
+            room -= taken
+            if not room:
+                yield block
+                block, room = [], limit
+    if block:
+        yield block
+
+
+def _linear(layer: nn.Linear, dtype: torch.dtype) -> Linear:
+    return linear_kind(dtype)(layer.weight, layer.bias, dtype)
+
+
+def _normalised(states: Tensor, norm: nn.LayerNorm) -> Tensor:
+    return functional.layer_norm(states, norm.normalized_shape, norm.weight, norm.bias, norm.eps)

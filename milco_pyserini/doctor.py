@@ -115,7 +115,7 @@ def seismic() -> Iterator[Finding]:
     try:
         yield Finding("pyseismic-lsr", GOOD, importlib.metadata.version("pyseismic-lsr"))
     except importlib.metadata.PackageNotFoundError:
-        remedy = "only for approximate search over millions of documents: pip install pyseismic-lsr"
+        remedy = "only for --engine seismic, approximate search: pip install 'milco-pyserini[seismic]'"
         yield Finding("pyseismic-lsr", NOTE, "not installed", remedy)
 
 

@@ -96,6 +96,33 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(
     assert not output.parent.exists() or not list(output.parent.iterdir())
 
 
+def test_weak_terms_are_left_out_without_encoding_again(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--prune and --views say what they left out; the store stays as it was."""
+    to = ["--engine", "exact", "--vectors", str(store), "--output"]
+    assert main([*to, str(tmp_path / "all")]) == 0
+    assert main([*to, str(tmp_path / "some"), "--prune", "pivot:top-k:5", "threshold:2", "--views", "pivot"]) == 0
+    whole, some = open_index(tmp_path / "all"), open_index(tmp_path / "some")
+    assert 0 < some.manifest["postings"] <= 5 * some.manifest["documents"]
+    assert some.manifest["postings"] < whole.manifest["postings"]
+    assert some.vectors["pruning"] == "pivot:top-k:5 threshold:2"
+    assert some.vectors["views"] == ["pivot"]
+    emptied = whole.manifest["documents"] - some.manifest["documents"]
+    assert f"pruning left {emptied} documents without terms" in capsys.readouterr().err
+    assert "did you mean 'top-k'" in refused(capsys, *to, tmp_path / "x", "--prune", "topk:5")
+    assert "did you mean 'pivot'" in refused(capsys, *to, tmp_path / "x", "--views", "pivots")
+
+
+def test_settings_of_another_engine_are_refused(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An exact engine has none, and no recall to measure."""
+    to = ["--engine", "exact", "--vectors", str(store), "--output", str(tmp_path / "x")]
+    assert "--n-postings 5: exact has no settings" in refused(capsys, *to, "--n-postings", "5")
+    assert "--topics: exact is exact" in refused(capsys, *to, "--topics", str(store))
+
+
 def test_an_index_that_is_not_whole_or_not_ours_is_refused_by_name(store: Path, tmp_path: Path) -> None:
     """No directory, no manifest, a vector store, another version, an unknown engine."""
     with pytest.raises(MilcoError, match=f"no index at {tmp_path}/a.exact: .* --vectors vectors/a --output {tmp_path}"):

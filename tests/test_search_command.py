@@ -101,7 +101,7 @@ def test_alpha_weighs_the_views_of_the_queries(index: Path, tmp_path: Path, monk
 
     queries = MilcoQueryEncoder(encoder("distillation"), max_length=9, lowercase=True)
     monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: queries, raising=False)
-    monkeypatch.setattr(Index, "searcher", lambda self: Recording())
+    monkeypatch.setattr(Index, "searcher", lambda self, settings: Recording())
     texts = [" ".join(text.split()) for text in TEXTS if text.split()]
     topics = tmp_path / "topics.tsv"
     topics.write_text("".join(f"{n}\t{text}\n" for n, text in enumerate(texts)), encoding="utf-8")

@@ -28,6 +28,7 @@ class Census:
 
     def __init__(self, store: Store, progress: Progress) -> None:
         self.id_with_space: str | None = None
+        self.postings = 0
         self._store = store
         self._progress = progress
         self._hashes = array("q")
@@ -52,6 +53,7 @@ class Census:
         for name, vector in self._store.vectors():
             self._note([name])
             _refuse_impacts(name, sum(vector.values()))
+            self.postings += len(vector)
             yield name, vector
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
@@ -62,6 +64,7 @@ class Census:
             sums = np.bincount(batch.row_numbers(), np.rint(batch.weights * np.float64(scale)), len(names))
             for row in np.flatnonzero(sums > MAX_IMPACTS):
                 _refuse_impacts(names[row], sums[row])
+            self.postings += len(batch.columns)
             yield names, batch
 
     def refuse_duplicates(self) -> None:

@@ -1,33 +1,44 @@
 """An index on disk: the engine's files and a manifest that says which engine, which documents, which encoder."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from milco_pyserini import __version__
-from milco_pyserini.console import Progress
+from milco_pyserini.console import Progress, say
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import is_json_with, read_json, whole_directory, write_json
 from milco_pyserini.index.census import Census
 from milco_pyserini.index.protocol import Engine, Searcher, Store
+from milco_pyserini.index.recall import APPROXIMATE, report, truth_of_documents, truth_of_topics, write_truth
 from milco_pyserini.index.registry import find_engine
+from milco_pyserini.index.settings import BUILD, SEARCH, adjusted, values
 from milco_pyserini.sparse.quantization import SCALE
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+_LOW_RECALL = 0.95
 
 
 @dataclass(frozen=True)
 class Index:
-    """A finished index. manifest: engine, exactness, documents, and the vector store's own manifest as vectors."""
+    """A finished index.
+
+    manifest: engine, exactness, documents, postings (terms of all documents), the engine's build_settings and the
+    search_settings that a search begins from, and the vector store's own manifest as vectors.
+    """
 
     path: Path
     manifest: dict
 
     @property
     def engine(self) -> Engine:
-        """The engine that wrote it."""
-        return find_engine(self.manifest["engine"])
+        """The engine that wrote it, with the settings that it wrote down."""
+        engine = find_engine(self.manifest["engine"])
+        written = {key: self.manifest.get(key, {}) for key in ("build_settings", "search_settings")}
+        return adjusted(engine, written["build_settings"] | written["search_settings"], BUILD, SEARCH)
 
     @property
     def query_scale(self) -> float:
@@ -39,17 +50,40 @@ class Index:
         """The manifest of the vectors that it was built from: encoder, views, scale."""
         return self.manifest["vectors"]
 
-    def searcher(self) -> Searcher:
-        """Open it. Raises MilcoError if the engine cannot work here or its files are missing."""
-        self.engine.available()
-        return self.engine.open(self.path, self.manifest)
+    def searcher(self, settings: Mapping[str, float] | None = None) -> Searcher:
+        """Open it. settings: for this searcher, instead of the index's own, such as {"query_cut": 20}.
+
+        Raises MilcoError if the engine cannot work here, does not know a setting, or its files are missing.
+        """
+        engine = adjusted(self.engine, settings or {}, SEARCH)
+        engine.available()
+        return engine.open(self.path, self.manifest)
+
+    def write_down(self, settings: Mapping[str, float], recall: dict) -> "Index":
+        """The index with these settings for every later search, and what it finds with them: a new manifest."""
+        engine = adjusted(self.engine, settings, SEARCH)
+        manifest = self.manifest | {"search_settings": values(engine, SEARCH), "recall": recall}
+        write_json(self.path / MANIFEST, manifest)
+        return Index(self.path, manifest)
 
 
-def build_index(store: Store, engine: Engine, output: Path, threads: int = 1, overwrite: bool = False) -> Index:
+def build_index(
+    store: Store,
+    engine: Engine,
+    output: Path,
+    threads: int = 1,
+    overwrite: bool = False,
+    settings: Mapping[str, float] | None = None,
+    topics: Store | None = None,
+) -> Index:
     """Build the index of store at output, which takes its name only when it is whole.
 
-    Raises MilcoError if the engine cannot work here, or if output exists and overwrite is not asked for.
+    settings: of the build, and those that every search of this index begins from, such as {"n_postings": 2000}.
+    topics: what the recall of an approximate index is measured on (default: drawn documents' strongest terms).
+    Raises MilcoError if the engine cannot work here or does not know a setting, or if output exists and overwrite is
+    not asked for.
     """
+    engine = adjusted(engine, settings or {}, BUILD, SEARCH)
     engine.available()
     progress = Progress("documents", store.manifest.get("documents"))
     census = Census(store, progress)
@@ -58,21 +92,41 @@ def build_index(store: Store, engine: Engine, output: Path, threads: int = 1, ov
         census.refuse_duplicates()
         if not built.documents:
             raise MilcoError(f"{store.path} holds no document with a term ({built.empty:,} without): nothing to index")
-        manifest = {
+        manifest: dict[str, Any] = {
             "format_version": FORMAT_VERSION,
             "engine": engine.name,
             "exactness": engine.exactness,
             "documents": built.documents,
             "empty_documents": built.empty,
+            "postings": census.postings,
+            "build_settings": values(engine, BUILD),
+            "search_settings": values(engine, SEARCH),
             "id_with_space": census.id_with_space,
             # Others' whole numbers do not say their scale: for a ranking, any that is fine enough will do.
             "query_scale": SCALE if store.manifest.get("plain") else store.manifest["scale"],
             "milco_pyserini": __version__,
             "vectors": store.manifest,
         }
+        if engine.exactness == APPROXIMATE:
+            progress.close("indexed")
+            manifest["recall"] = _measure(store, topics, engine, directory, manifest)
         write_json(directory / MANIFEST, manifest)
-    progress.close(f"indexed into {output}")
+    if engine.exactness == APPROXIMATE:
+        say(f"indexed into {output}")
+        if manifest["recall"]["recall@10"] < _LOW_RECALL:
+            tune = f"python -m milco_pyserini.index tune --index {output} --recall {_LOW_RECALL:g}"
+            say(f"more is found with other settings ({tune}), or with a larger --n-postings")
+    else:
+        progress.close(f"indexed into {output}")
     return Index(output, manifest)
+
+
+def _measure(store: Store, topics: Store | None, engine: Engine, directory: Path, manifest: dict) -> dict:
+    """What an index finds of the exact ranking; the queries and their best documents are kept in it."""
+    documents = manifest["documents"] + manifest["empty_documents"]
+    truth = truth_of_documents(store, documents) if topics is None else truth_of_topics(store, topics)
+    write_truth(directory, truth)
+    return report(engine.open(directory, manifest), truth)
 
 
 def is_index(path: Path) -> bool:

@@ -4,9 +4,10 @@ from milco_pyserini.errors import unknown_name
 from milco_pyserini.index.exact import ExactEngine
 from milco_pyserini.index.lucene import LuceneEngine
 from milco_pyserini.index.protocol import Engine
+from milco_pyserini.index.seismic import SeismicEngine
 
 DEFAULT_ENGINE = "lucene"
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ExactEngine(), LuceneEngine())}
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ExactEngine(), LuceneEngine(), SeismicEngine())}
 
 
 def find_engine(name: str) -> Engine:

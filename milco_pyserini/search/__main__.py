@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from milco_pyserini.console import Progress, counted, duration, say
 from milco_pyserini.defaults import INDEXES, RUNS, directory_name
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.files import refuse_output
 from milco_pyserini.options import option, run_command
-from milco_pyserini.output_file import refuse_output
 
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoQueryEncoder
@@ -35,6 +35,12 @@ class Options:
     batch_size: int = option(64, help="topics that are encoded and searched at a time")
     alpha: float | None = option(
         None, help="weigh the queries' views: alpha x pivot + (1 - alpha) x source (default: as they are encoded)"
+    )
+    query_cut: int | None = option(
+        None, help="seismic: strongest terms of a query that are looked up (default: the index's own)"
+    )
+    heap_factor: float | None = option(
+        None, help="seismic: up to 1; lower is slower and finds more (default: the index's own)"
     )
     max_passage: bool = option(False, help="the index holds passages DOCID#N: rank documents by their best one")
     max_passage_delimiter: str = option("#", help="what stands between document and passage")
@@ -101,10 +107,11 @@ def _check_passages(index: "Index") -> None:
 
 def _write_run(options: Options, index: "Index", topics: "Topics", output: Path) -> None:
     from milco_pyserini.files import whole_file
+    from milco_pyserini.index.settings import given
     from milco_pyserini.search.run_file import write_hits
 
     started = time.monotonic()
-    searcher = index.searcher()
+    searcher = index.searcher(given(query_cut=options.query_cut, heap_factor=options.heap_factor))
     batches = _vectors(options, index, topics)
     what = "" if topics.texts is None else " and the encoder"
     say(f"loaded {index.path}{what} in {duration(time.monotonic() - started)}")

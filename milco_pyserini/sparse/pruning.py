@@ -7,14 +7,17 @@ percentile and mass always leave the strongest term. A rule ranks both views of 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.sparse.batch import PIVOT, VIEWS, SparseBatch
+from milco_pyserini.sparse.quantization import quantize
+from milco_pyserini.sparse.store import PlainStore, VectorStore
 
 _SPELLING = "Written METHOD:VALUE or VIEW:METHOD:VALUE, such as top-k:100 or pivot:mass:30."
 
@@ -60,6 +63,71 @@ class Pruning:
             raise MilcoError(f"pruning {text!r}: {method} takes a number, as in {method}:{_EXAMPLE[method]}") from None
         _check(text, method, number)
         return cls(method, number, view)
+
+
+class PrunedStore:
+    """A vector store without the entries that the rules drop, one rule after the other: it is read, never written.
+
+    views: those that stay; none named, all. Its manifest names rules and views as if the encoder had pruned.
+    Weights are the store's: of JSONL, impact / scale, so that an impact decides where a float weight did in encode.
+    emptied counts the documents of the last pass that had terms and have none now. Raises MilcoError for an
+    unknown view, or one that the store does not have.
+    """
+
+    def __init__(
+        self, store: VectorStore | PlainStore, rules: Sequence[Pruning] = (), views: Sequence[str] = ()
+    ) -> None:
+        self.emptied = 0
+        self._store = store
+        self._rules = rules
+        self._views = views
+        for view in (*views, *(rule.view for rule in rules if rule.view)):
+            _check_view(store, view)
+
+    @property
+    def path(self) -> Path:
+        """The store's."""
+        return self._store.path
+
+    @property
+    def manifest(self) -> dict:
+        """The store's, with the rules and views."""
+        before = self._store.manifest
+        rules = " ".join([*filter(None, [before.get("pruning")]), *map(str, self._rules)])
+        return before | {"pruning": rules or None} | ({"views": list(self._views)} if self._views else {})
+
+    @property
+    def terms(self) -> list[str]:
+        """The store's: every column keeps its number."""
+        return self._store.terms
+
+    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Every document's id and {term: impact}; impacts are >= 1."""
+        for names, batch in self.batches():
+            kept, impacts = quantize(batch, self.manifest["scale"])
+            terms = np.asarray(self.terms, object)[kept.columns].tolist()
+            whole = impacts.tolist()
+            for name, start, stop in zip(names, kept.indptr[:-1].tolist(), kept.indptr[1:].tolist(), strict=True):
+                yield name, dict(zip(terms[start:stop], whole[start:stop], strict=True))
+
+    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
+        """Documents' ids and float weights."""
+        self.emptied = 0
+        for names, batch in self._store.batches():
+            pruned = batch.view(*self._views) if self._views else batch
+            for rule in self._rules:
+                pruned = rule(pruned)
+            self.emptied += int(np.count_nonzero((batch.lengths() > 0) & (pruned.lengths() == 0)))
+            yield names, pruned
+
+
+def _check_view(store: VectorStore | PlainStore, view: str) -> None:
+    if view not in VIEWS:
+        raise unknown_name("view", view, VIEWS)
+    if isinstance(store, PlainStore):
+        raise MilcoError(f"view {view!r}: {store.path} holds vectors that others wrote, whose views are not known")
+    if view not in store.manifest.get("views", VIEWS):
+        raise MilcoError(f"view {view!r}: {store.path} has the {' '.join(store.manifest['views'])} view alone")
 
 
 def _check(text: str, method: str, value: float) -> None:

@@ -1,0 +1,99 @@
+"""Promises of pruning without encoding again; what each rule keeps is in test_sparse_batch.py."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic_stores import synthetic_batch, vocabulary, write_plain, write_store
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.sparse import open_store
+from milco_pyserini.sparse.pruning import PrunedStore, Pruning
+from milco_pyserini.sparse.store import VectorStore
+
+
+def rules(*texts: str) -> list[Pruning]:
+    return [Pruning.parse(text) for text in texts]
+
+
+@pytest.fixture(params=[False, True], ids=["jsonl", "parquet"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> VectorStore:
+    """A finished store of 150 documents in two parts."""
+    opened = open_store(write_store(tmp_path / "v", *synthetic_batch(150), parquet=request.param))
+    assert isinstance(opened, VectorStore)
+    return opened
+
+
+def test_rules_prune_every_batch_one_after_the_other(store: VectorStore) -> None:
+    """What comes out is what the rules make of each batch of the store."""
+    chosen = rules("pivot:top-k:5", "source:threshold:1", "mass:30")
+    for (names, pruned), (expected_names, batch) in zip(
+        PrunedStore(store, chosen).batches(), store.batches(), strict=True
+    ):
+        for rule in chosen:
+            batch = rule(batch)
+        assert names == expected_names
+        assert np.array_equal(pruned.indptr, batch.indptr)
+        assert np.array_equal(pruned.columns, batch.columns)
+        assert np.array_equal(pruned.weights, batch.weights)
+
+
+def test_impacts_are_those_of_the_store_where_a_rule_keeps_them(store: VectorStore) -> None:
+    """Both ways of reading agree, and no impact changes on the way through floats."""
+    pruned = PrunedStore(store, rules("top-k:6"))
+    kept = [vector for _, batch in pruned.batches() for vector in batch.to_dicts(store.vocabulary)]
+    for (name, vector), (same, whole), floats in zip(pruned.vectors(), store.vectors(), kept, strict=True):
+        assert name == same
+        assert vector.keys() == floats.keys()
+        assert vector.items() <= whole.items()
+        assert len(vector) == min(6, len(whole))
+
+
+def test_no_rule_changes_nothing(store: VectorStore) -> None:
+    """Without rules and views the vectors are the store's."""
+    assert list(PrunedStore(store).vectors()) == list(store.vectors())
+
+
+def test_a_view_stays_alone(store: VectorStore) -> None:
+    """Columns of the other view are gone, and the manifest says which view there is."""
+    pruned = PrunedStore(store, views=["pivot"])
+    assert all((batch.columns < batch.english_size).all() for _, batch in pruned.batches())
+    assert pruned.manifest["views"] == ["pivot"]
+    assert pruned.terms == vocabulary().terms.tolist()
+
+
+def test_emptied_documents_are_counted_in_each_pass(store: VectorStore) -> None:
+    """Documents that had no terms before are not among them, and a second pass begins anew."""
+    pruned = PrunedStore(store, rules("threshold:2"))
+    lengths = np.concatenate([batch.lengths() for _, batch in store.batches()])
+    left = np.concatenate([batch.lengths() for _, batch in pruned.batches()])
+    assert pruned.emptied == ((lengths > 0) & (left == 0)).sum() > 0
+    list(pruned.batches())
+    assert pruned.emptied == ((lengths > 0) & (left == 0)).sum()
+
+
+def test_the_manifest_names_earlier_rules_first(tmp_path: Path) -> None:
+    """A store that was pruned when it was encoded keeps its rule in front."""
+    opened = open_store(write_store(tmp_path / "v", *synthetic_batch(20), pruning="top-k:30"))
+    assert PrunedStore(opened, rules("mass:10", "top-k:5")).manifest["pruning"] == "top-k:30 mass:10 top-k:5"
+    assert opened.manifest["pruning"] == "top-k:30"
+
+
+def test_plain_vectors_are_pruned_too(tmp_path: Path) -> None:
+    """Vectors that others wrote have no views, but every other rule."""
+    opened = open_store(write_plain(tmp_path / "v.jsonl", {"b": {"x": 5, "y": 1}, "a": {"z": 2, "y": 3}}), plain=True)
+    pruned = PrunedStore(opened, rules("top-k:1"))
+    assert list(pruned.vectors()) == [("b", {"x": 5}), ("a", {"y": 3})]
+    with pytest.raises(MilcoError, match=r"view 'pivot': .* whose views are not known"):
+        PrunedStore(opened, rules("pivot:top-k:1"))
+
+
+def test_a_view_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """By a rule or by name, before anything is read."""
+    opened = open_store(write_store(tmp_path / "v", *synthetic_batch(20), views=["pivot"]))
+    with pytest.raises(MilcoError, match=r"view 'source': .* has the pivot view alone"):
+        PrunedStore(opened, rules("source:mass:5"))
+    with pytest.raises(MilcoError, match="view 'source'"):
+        PrunedStore(opened, views=["source"])
+    with pytest.raises(MilcoError, match="did you mean 'source'"):
+        PrunedStore(opened, views=["sources"])

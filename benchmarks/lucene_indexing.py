@@ -1,10 +1,11 @@
-"""How many times faster our Lucene writer indexes than Pyserini's command, on one thread and the same documents.
+"""How many times faster our Lucene writer indexes than Pyserini's command: the same documents, the same threads.
 
-    python benchmarks/lucene_indexing.py [--documents 20000] [--repeats 3]
+    python benchmarks/lucene_indexing.py [--documents 20000] [--threads 1 2] [--repeats 3]
 
-Both run in fresh processes, in turn, and are timed from a started Java to a closed index; the line on stdout has
-the medians and the median of the rounds' ratios. The documents are made up: 400 terms of 280,000, some common, some
-of the document's topic, impacts of about 75 (what a scale of 100 makes of MILCO's weights).
+Both run in fresh processes, in turn, and are timed from a started Java to a closed index; the table on stdout has
+the medians of the rounds and of the rounds' ratios. The documents are made up: 400 terms of 280,000, some common, some
+of the document's topic, impacts of about 75 (what a scale of 100 makes of MILCO's weights). Anserini gives a thread
+a file at a time, so there are as many files as it needs.
 """
 
 import multiprocessing
@@ -14,11 +15,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from milco_pyserini.console import say
 from milco_pyserini.files import write_json
@@ -28,7 +32,10 @@ from milco_pyserini.sparse.store import FORMAT_VERSION, write_jsonl
 
 VOCABULARY = 280_000
 TOPICS = 400
-PART = 8192
+PART = 2048
+SCALE = 100.0
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -36,35 +43,38 @@ class Options:
     """Compare documents per second of milco_pyserini.index and pyserini.index.lucene."""
 
     documents: int = option(20_000, help="documents in the collection")
+    threads: tuple[int, ...] = option((1, 2), help="threads of both; a row of the table each")
     repeats: int = option(3, help="rounds; each measures both")
 
 
 def compare(options: Options) -> None:
-    """Measure, and print one line."""
+    """Measure, and print the table."""
+    rates: dict[tuple[str, int], list[float]] = {}
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         terms = write_collection(root, options.documents)
         say(f"{options.documents:,} documents, {terms:.0f} terms each")
-        rates: dict[str, list[float]] = {"ours": [], "pyserini": []}
         for number in range(options.repeats):
-            for who, index in (("ours", index_ours), ("pyserini", index_pyserini)):
-                rate = options.documents / in_fresh_process(index, root, f"{who}-{number}")
-                rates[who].append(rate)
-                say(f"round {number + 1}: {who} {rate:,.0f} documents/s")
-    ratios = [ours / theirs for ours, theirs in zip(rates["ours"], rates["pyserini"], strict=True)]
-    ours, theirs = statistics.median(rates["ours"]), statistics.median(rates["pyserini"])
-    spread = f"{min(ratios):.1f} to {max(ratios):.1f} in {len(ratios)} rounds"
-    print(  # noqa: T201
-        f"ratio {statistics.median(ratios):.1f} ({spread}): milco_pyserini.index {ours:,.0f} documents/s, "
-        f"pyserini.index.lucene {theirs:,.0f} documents/s, one thread each"
-    )
+            for threads in options.threads:
+                for who, index in (("ours", index_ours), ("pyserini", index_pyserini)):
+                    output = root / f"{who}-{threads}-{number}"
+                    rate = options.documents / in_fresh_process(index, root, output, threads)
+                    rates.setdefault((who, threads), []).append(rate)
+                    say(f"round {number + 1}, threads {threads}: {who} {rate:,.0f} documents/s")
+    print(f"{'threads':>7}  {'ours':>6}  {'pyserini':>8}  {'ratio':>5}  of rounds")  # noqa: T201
+    for threads in options.threads:
+        ours, theirs = rates["ours", threads], rates["pyserini", threads]
+        ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+        print(  # noqa: T201
+            f"{threads:>7}  {statistics.median(ours):>6,.0f}  {statistics.median(theirs):>8,.0f}  "
+            f"{statistics.median(ratios):>5.1f}  {min(ratios):.1f} to {max(ratios):.1f}"
+        )
+    print(f"documents/s, {options.documents:,} documents of {terms:.0f} terms")  # noqa: T201
 
 
 def write_collection(root: Path, documents: int) -> float:
     """A vector store in root/store, its parts alone in root/parts; returns the mean number of terms."""
     random = np.random.default_rng(0)
-    frequencies = np.cumsum(1 / np.arange(1, VOCABULARY + 1) ** 0.9)
-    topics = random.integers(0, VOCABULARY, (TOPICS, 600))
     vocabulary = Vocabulary([f"t{number}" for number in range(VOCABULARY)], [])
     (root / "store").mkdir()
     (root / "parts").mkdir()
@@ -72,38 +82,53 @@ def write_collection(root: Path, documents: int) -> float:
     entries = 0
     for start in range(0, documents, PART):
         rows = range(start, min(start + PART, documents))
-        columns = []
-        for _ in rows:
-            common = np.searchsorted(frequencies, random.random(260) * frequencies[-1])
-            columns.append(np.unique(np.append(common, random.choice(topics[random.integers(TOPICS)], 190))))
+        columns = [synthetic_terms(random, 260, 190) for _ in rows]
         indptr = np.cumsum([0, *map(len, columns)])
-        weights = (random.gamma(1.5, 0.5, indptr[-1]) + 0.01).astype(np.float32)
-        batch = SparseBatch(indptr, np.concatenate(columns).astype(np.int32), weights, VOCABULARY)
+        weights = synthetic_weights(random, indptr[-1])
+        batch = SparseBatch(indptr, np.concatenate(columns), weights, VOCABULARY)
         path = root / "store" / f"part-{len(parts):05d}.jsonl"
         with path.open("wb") as handle:
-            write_jsonl(handle, [f"doc{row}" for row in rows], batch, vocabulary, 100.0)
+            write_jsonl(handle, [f"doc{row}" for row in rows], batch, vocabulary, SCALE)
         (root / "parts" / path.name).hardlink_to(path)
         parts.append({"file": path.name, "bytes": path.stat().st_size, "documents": len(rows)})
         entries += len(weights)
-    manifest = {"format_version": FORMAT_VERSION, "documents": documents, "scale": 100.0, "parts": parts}
+    manifest = {"format_version": FORMAT_VERSION, "documents": documents, "scale": SCALE, "parts": parts}
     write_json(root / "store" / "manifest.json", manifest)
     return entries / documents
 
 
-def in_fresh_process(index: Callable[[Path, str], float], root: Path, name: str) -> float:
-    """Seconds that index() took in a process, and a Java, of its own."""
+def synthetic_terms(random: np.random.Generator, common: int, special: int) -> NDArray[np.int32]:
+    """Columns of one text, ascending, int32: so many draws of Zipf's law, and so many of one of 400 topics."""
+    frequencies, topics = _language()
+    drawn = np.searchsorted(frequencies, random.random(common) * frequencies[-1])
+    return np.unique(np.append(drawn, random.choice(topics[random.integers(TOPICS)], special))).astype(np.int32)
+
+
+def synthetic_weights(random: np.random.Generator, count: int) -> NDArray[np.float32]:
+    """Weights of MILCO's size: .75 on average, few above 3."""
+    return (random.gamma(1.5, 0.5, count) + 0.01).astype(np.float32)
+
+
+@cache
+def _language() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    frequencies = np.cumsum(1 / np.arange(1, VOCABULARY + 1) ** 0.9)
+    return frequencies, np.random.default_rng(2).integers(0, VOCABULARY, (TOPICS, 600))
+
+
+def in_fresh_process(work: Callable[..., Result], *arguments: Any) -> Result:
+    """What work(*arguments) returns in a process, and a Java, of its own; whatever it says is not shown."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_quietly, (index, root, name))
+        return pool.apply(_quietly, (work, arguments))
 
 
-def _quietly(index: Callable[[Path, str], float], root: Path, name: str) -> float:
+def _quietly(work: Callable[..., Result], arguments: Sequence[Any]) -> Result:
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
-    return index(root, name)
+    return work(*arguments)
 
 
-def index_ours(root: Path, name: str) -> float:
+def index_ours(root: Path, output: Path, threads: int) -> float:
     """Seconds of build_index()."""
     from milco_pyserini.index import build_index, find_engine
 
@@ -111,24 +136,29 @@ def index_ours(root: Path, name: str) -> float:
     engine.available()
     store = open_store(root / "store")
     started = time.perf_counter()
-    build_index(store, engine, root / name)
+    build_index(store, engine, output, threads)
     return time.perf_counter() - started
 
 
-def index_pyserini(root: Path, name: str) -> float:
+def index_pyserini(root: Path, output: Path, threads: int) -> float:
     """Seconds of python -m pyserini.index.lucene, without its imports."""
     from milco_pyserini import jvm
 
     jvm.start()
     import pyserini.index.lucene
 
-    arguments = "--collection JsonVectorCollection --generator DefaultLuceneDocumentGenerator --threads 1 --impact"
-    sys.argv = ["index", *arguments.split(), "--pretokenized", "--input", str(root / "parts")]
-    sys.argv += ["--index", str(root / name)]
+    arguments = "--collection JsonVectorCollection --generator DefaultLuceneDocumentGenerator --impact --pretokenized"
+    sys.argv = ["index", *arguments.split(), "--threads", str(threads)]
+    sys.argv += ["--input", str(root / "parts"), "--index", str(output)]
     started = time.perf_counter()
     runpy.run_module(f"{pyserini.index.lucene.__name__}.__main__", run_name="__main__")
     return time.perf_counter() - started
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """The program; returns its exit code."""
+    return run_command("lucene_indexing.py", Options, compare, argv)
+
+
 if __name__ == "__main__":
-    sys.exit(run_command("lucene_indexing.py", Options, compare, None))
+    sys.exit(main())

@@ -14,7 +14,7 @@ from typing import Any
 
 from milco_pyserini import jvm
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.index.lucene_search import LuceneSearcher, first_sentence, weighted_terms
+from milco_pyserini.index.lucene_search import FREQUENCY, LuceneSearcher, first_sentence, weighted_terms
 from milco_pyserini.index.protocol import Built, Store
 from milco_pyserini.sparse import DELIMITER
 
@@ -95,7 +95,7 @@ def _open_writer(directory: Path) -> Any:
     """An IndexWriter set up as Anserini's IndexCollection sets up its own, but for the analyzer."""
     from jnius import autoclass
 
-    config = autoclass("org.apache.lucene.index.IndexWriterConfig")(weighted_terms("delimitedTermFrequency"))
+    config = autoclass("org.apache.lucene.index.IndexWriterConfig")(weighted_terms(FREQUENCY))
     config.setSimilarity(autoclass("io.anserini.search.similarity.ImpactSimilarity")())
     config.setUseCompoundFile(False)
     heap_mb = autoclass("java.lang.Runtime").getRuntime().maxMemory() / 2**20
@@ -131,6 +131,8 @@ def _write_in_thread(writer: Any, documents: _Documents, reusable: _Reusable) ->
 
     try:
         _write(writer, documents.chunks(), reusable)
+        # Each thread puts a segment on disk: commit() would put there one after the other.
+        writer.flushNextBuffer()
     finally:
         jnius.detach()
 

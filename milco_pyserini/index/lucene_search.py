@@ -15,12 +15,14 @@ import numpy as np
 
 from milco_pyserini import jvm
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.index.lucene_hits import HitReader
 from milco_pyserini.index.protocol import Hits
 from milco_pyserini.sparse import DELIMITER
 from milco_pyserini.sparse.quantization import quantize_vector
 
-# A FieldDoc as Java prints it: "... fields=[761570.0, [64 6f 63 31]]", the score and the bytes of the docid.
-_HIT = re.compile(r"fields=\[([^,]+), \[([0-9a-f ]*)\]\]")
+_ANALYSIS = "org.apache.lucene.analysis"
+FREQUENCY = f"{_ANALYSIS}.miscellaneous.DelimitedTermFrequencyTokenFilterFactory"
+BOOST = f"{_ANALYSIS}.boost.DelimitedBoostTokenFilterFactory"
 
 
 class LuceneSearcher:
@@ -46,9 +48,9 @@ class LuceneSearcher:
         make_searcher.setMaxClauseCount(2**31 - 1)
         self._searcher = make_searcher(cast("org.apache.lucene.index.IndexReader", reader))
         self._searcher.setSimilarity(autoclass("io.anserini.search.similarity.ImpactSimilarity")())
-        self._queries = autoclass("org.apache.lucene.util.QueryBuilder")(weighted_terms("delimitedBoost"))
+        self._queries = autoclass("org.apache.lucene.util.QueryBuilder")(weighted_terms(BOOST))
         self._order = _score_then_docid()
-        self._print = _HitPrinter()
+        self._read = HitReader()
         # pyjnius defines the classes of what Java returns at their first use, and not safely in two threads at once.
         for query in ({"a": 1 / scale}, {"a": 1 / scale, "b": 1 / scale}):
             self._search(query, 1)
@@ -76,63 +78,32 @@ class LuceneSearcher:
         if built is None:
             return Hits([], np.empty(0, np.float32))
         # The score is the first sort value: computing it once more for every hit (True) would cost the search again.
-        found = _HIT.findall(self._print(self._searcher.search(built, k, self._order, False)))
-        docids = [_read_docid(docid) for _, docid in found]
-        return Hits(docids, np.asarray([float(score) for score, _ in found], np.float32))
+        return self._read(self._searcher.search(built, k, self._order, False))
 
 
 def weighted_terms(token_filter: str) -> Any:
     """An analyzer for "term<DELIMITER>weight term<DELIMITER>weight ...".
 
-    token_filter: delimitedTermFrequency (weight to term frequency) or delimitedBoost (weight to query boost).
+    token_filter: FREQUENCY (weight to term frequency) or BOOST (weight to query boost).
     """
     from jnius import autoclass
 
+    find_class = autoclass("java.lang.Class").forName
     make_map = autoclass("java.util.HashMap")
     split, join = make_map(), make_map()
     # Terms are short enough (sparse.terms), but the tokenizer would count their weights in.
     split.put("maxTokenLen", "1024")
     join.put("delimiter", DELIMITER)
-    builder = autoclass("org.apache.lucene.analysis.custom.CustomAnalyzer").builder()
-    return builder.withTokenizer("whitespace", split).addTokenFilter(token_filter, join).build()
+    # By class: to find it by its name, Lucene loads every filter that it has, a third of the time to open an index.
+    tokenizer = find_class(f"{_ANALYSIS}.core.WhitespaceTokenizerFactory")
+    builder = autoclass(f"{_ANALYSIS}.custom.CustomAnalyzer").builder()
+    return builder.withTokenizer(tokenizer, split).addTokenFilter(find_class(token_filter), join).build()
 
 
 def first_sentence(error: Any) -> str:
     """What a Java exception says, without the advice and the stack behind it; its name where it says nothing."""
     said = re.split(r"(?<=[.!?])\s|\n", (error.innermessage or "").strip(), maxsplit=1)[0]
     return said or str(error.classname)
-
-
-class _HitPrinter:
-    """Arrays.toString(hits.scoreDocs) as one call: a thousand hits cross into Python as one string.
-
-    Crossing one by one takes five times as long as the search itself, and Python's lock.
-    """
-
-    def __init__(self) -> None:
-        from jnius import autoclass
-
-        find_class = autoclass("java.lang.Class").forName
-        handles = autoclass("java.lang.invoke.MethodHandles")
-        lookup = handles.publicLookup()
-        method_type = autoclass("java.lang.invoke.MethodType").methodType
-        hits, text = find_class("[Lorg.apache.lucene.search.ScoreDoc;"), find_class("java.lang.String")
-        score_docs = lookup.findGetter(find_class("org.apache.lucene.search.TopDocs"), "scoreDocs", hits)
-        arrays, objects = find_class("java.util.Arrays"), find_class("[Ljava.lang.Object;")
-        to_string = lookup.findStatic(arrays, "toString", method_type(text, objects))
-        self._handle = handles.filterReturnValue(score_docs, to_string.asType(method_type(text, hits)))
-        self._only = autoclass("java.util.Collections").singletonList
-
-    def __call__(self, top_docs: Any) -> str:
-        return self._handle.invokeWithArguments(self._only(top_docs))
-
-
-def _read_docid(printed: str) -> str:
-    try:
-        return bytes.fromhex(printed).decode()
-    except ValueError:
-        # Java prints a byte below 16 as one digit, which only ids with control characters have.
-        return bytes(int(byte, 16) for byte in printed.split()).decode()
 
 
 def _score_then_docid() -> Any:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.eval.measures import KINDS, parse_measures
-from milco_pyserini.files import whole_file
+from milco_pyserini.files import refuse_output, whole_file
 from milco_pyserini.options import option, run_command
-from milco_pyserini.output_file import refuse_output
 
 if TYPE_CHECKING:
     from milco_pyserini.eval.comparison import Comparison
     from milco_pyserini.eval.evaluation import Evaluation
 
 PROG = "milco_pyserini.eval"
+_GOES_ON = "the same command goes on with what is not there yet"
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,10 @@ class EvalOptions:
 
     Other systems than the baseline are tested against it, query by query; a * marks p < 0.05. The p-values of
     one measure are corrected together.
+
+    Two more commands, each with its own --help:
+      sweep    effectiveness against terms per document, index size and latency, under pruning
+      latency  a table of engines on one core: milliseconds, queries/s, effectiveness, index size
     """
 
     run: tuple[Path, ...] = option(help="TREC or MS MARCO run files, plain or .gz")
@@ -57,6 +61,15 @@ class EvalOptions:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns 0, 2 for bad input, 130 for Ctrl-C."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["sweep"]:
+        from milco_pyserini.eval.sweep import SweepOptions, sweep_command
+
+        return run_command(f"{PROG} sweep", SweepOptions, sweep_command, arguments[1:], _GOES_ON)
+    if arguments[:1] == ["latency"]:
+        from milco_pyserini.eval.latency import LatencyOptions, latency_command
+
+        return run_command(f"{PROG} latency", LatencyOptions, latency_command, arguments[1:], _GOES_ON)
     return run_command(PROG, EvalOptions, _evaluate, argv, interrupted="nothing was written")
 
 

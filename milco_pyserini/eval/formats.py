@@ -1,6 +1,6 @@
 """A table as text for the terminal, Markdown, LaTeX or CSV.
 
-The first three show figures to four digits, as trec_eval does; CSV is for programs and has every digit.
+The first three show measures to four digits, as trec_eval does; CSV is for programs and has every digit.
 """
 
 import csv
@@ -8,6 +8,7 @@ import io
 import re
 import unicodedata
 from collections.abc import Callable
+from math import isnan
 
 from milco_pyserini.errors import unknown_name
 from milco_pyserini.eval.tables import MARK, Figure, Table
@@ -118,7 +119,7 @@ def comma_separated(table: Table) -> str:
     for row in table.rows:
         cells = []
         for figure in row.figures:
-            cells.append(repr(figure.value))
+            cells.append("" if isnan(figure.value) else repr(figure.value))
             if tested:
                 cells.append(repr(figure.difference.corrected) if figure.difference else "")
         writer.writerow([*row.labels, *cells])
@@ -134,7 +135,7 @@ FORMATS: dict[str, Callable[[Table], str]] = {
 
 
 def _digits(figure: Figure) -> str:
-    return f"{figure.value:.4f}"
+    return "-" if isnan(figure.value) else f"{figure.value:,.{figure.digits}f}"
 
 
 def _mark(figure: Figure) -> str:

@@ -18,10 +18,14 @@ _CORRECTED = {
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of a table; difference: how it differs from the baseline's, where that was tested."""
+    """One figure of a table; NaN is shown as a dash.
+
+    difference: how it differs from the baseline's, where that was tested. digits: shown behind the point.
+    """
 
     value: float
     difference: Difference | None = None
+    digits: int = 4
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ from milco_pyserini.errors import unknown_name
 from milco_pyserini.options import fail, ignore_interrupts
 
 VERBS = {
+    "corpora": ("milco_pyserini.corpora.__main__", "the benchmarks by name; judgements by answers"),
     "encode": ("milco_pyserini.encode.__main__", "a corpus, topics or one text to sparse term vectors"),
-    "index": ("milco_pyserini.index.__main__", "a vector store to an index: lucene or exact"),
+    "index": ("milco_pyserini.index.__main__", "a vector store to an index: lucene, seismic or exact"),
     "search": ("milco_pyserini.search.__main__", "topics against an index to a TREC run"),
-    "eval": ("milco_pyserini.eval.__main__", "runs and judgements to figures"),
+    "explain": ("milco_pyserini.explain.__main__", "why documents match a query, in a terminal or on a page"),
+    "eval": ("milco_pyserini.eval.__main__", "runs and judgements to figures; pruning sweeps and latency tables"),
     "train": ("milco_pyserini.train.__main__", "SAP and SCT: bitext and retrieval data to a checkpoint"),
     "pyserini": ("milco_pyserini.pyserini", "Pyserini's own commands, with MILCO registered"),
     "demo": ("milco_pyserini.demo.__main__", "all of it on the embedded sample, with figures"),

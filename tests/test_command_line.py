@@ -12,7 +12,18 @@ from milco_pyserini import __version__
 from milco_pyserini.__main__ import VERBS, main
 from milco_pyserini.train.__main__ import STAGES, stage_options
 
-HEAVY = ("torch", "transformers", "numba", "jnius", "pyserini", "scipy", "pyarrow", "ir_datasets")
+HEAVY = (
+    "torch",
+    "transformers",
+    "numba",
+    "jnius",
+    "pyserini",
+    "scipy",
+    "pyarrow",
+    "ir_datasets",
+    "matplotlib",
+    "seismic",
+)
 HELP = """
 import sys
 from milco_pyserini.__main__ import main
@@ -24,7 +35,8 @@ sys.stderr.write(" ".join(name for name in sys.argv[2:] if name in sys.modules))
 sys.exit(code)
 """
 
-COMMANDS = [*VERBS, *(f"train {stage}" for stage in STAGES)]
+COMMANDS = [*VERBS, *(f"train {stage}" for stage in STAGES), "eval sweep", "eval latency", "index tune"]
+COMMANDS += ["corpora list", "corpora judge", "explain serve"]
 
 
 def options_of(module: ModuleType) -> list[type]:
@@ -60,7 +72,9 @@ def test_every_verb_has_options() -> None:
     assert without == ["train", "pyserini"]
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command not in ("pyserini", "train")])
+@pytest.mark.parametrize(
+    "command", [command for command in COMMANDS if command not in ("pyserini", "train", "corpora")]
+)
 def test_an_unknown_option_gives_the_nearest(command: str, capsys: pytest.CaptureFixture) -> None:
     """A misspelt option is one line on stderr and exit code 2, with the valid names."""
     assert main([*command.split(), "--hepl"]) == 2

@@ -1,0 +1,187 @@
+"""Explanations of an index's hits, and of two texts without an index."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.explain.documents import Documents, Known
+from milco_pyserini.explain.losses import Account
+from milco_pyserini.explain.numbers import open_numbers
+from milco_pyserini.explain.origins import Reading, read_text
+from milco_pyserini.explain.parts import Explanation, Lost, Side, Term, matched, total
+from milco_pyserini.explain.sources import Texts
+from milco_pyserini.index import Index
+from milco_pyserini.sparse import PlainStore, VectorStore
+
+if TYPE_CHECKING:
+    from milco_pyserini.encode import MilcoEncoder, MilcoQueryEncoder
+
+# How deep the engine is asked for the rank and the score of a document that somebody names.
+DEPTH = 1000
+
+
+class IndexExplainer:
+    """Explains what an index finds.
+
+    encoder: the index's own (encode.open_query_encoder). texts, store: where documents' texts and whole vectors are,
+    None where they are not at hand; then explanations lack what needs them, and say so.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        encoder: "MilcoQueryEncoder",
+        texts: Texts | None = None,
+        store: VectorStore | PlainStore | None = None,
+    ) -> None:
+        self.index = index
+        self.encoder = encoder
+        self._searcher = index.searcher()
+        self._numbers = open_numbers(index, self._searcher)
+        self._documents = Documents(index, encoder.encoder, texts, store)
+
+    def explain(self, query: str, docids: Sequence[str] = (), hits: int = 3) -> list[Explanation]:
+        """The documents of these ids in their order; without ids, the best hits, best first.
+
+        Raises MilcoError for a document that the index does not have.
+        """
+        reading = read_text(self.encoder.encoder, query, self.encoder.max_length, self.encoder.lowercase)
+        vector = reading.batch.view(*self.encoder.views).to_dicts(self.encoder.encoder.vocabulary)[0]
+        found = self._searcher.search([vector], DEPTH if docids else hits)[0]
+        ranks = {docid: rank for rank, docid in enumerate(found.docids, 1)}
+        wanted = list(docids) or found.docids
+        # Before texts are looked for and read: an id that is not there is known at once.
+        numbers = {docid: self._numbers_of(docid, vector) for docid in wanted}
+        known = self._documents.find(wanted)
+        explained = []
+        for docid in wanted:
+            explanation = self._explain(reading, vector, docid, numbers[docid], known[docid])
+            if docid in ranks:
+                rank = ranks[docid]
+                explanation = self._scored(explanation, float(found.scores[rank - 1]), rank)
+            explained.append(explanation)
+        return explained
+
+    def _numbers_of(self, docid: str, vector: dict[str, float]) -> dict[str, float] | None:
+        """What the index has of the query's terms for a document; None where an index cannot be asked."""
+        if not self._numbers.in_index:
+            return None
+        numbers = self._numbers.document(docid, list(self._numbers.query(vector)))
+        if numbers is None:
+            passages = "; its documents are passages, ID#0, ID#1, ..." if self._documents.passages else ""
+            raise MilcoError(f"{self.index.path} has no document {shown(docid)}, or one without terms{passages}")
+        return numbers
+
+    def _explain(
+        self, reading: Reading, vector: dict[str, float], docid: str, numbers: dict[str, float] | None, known: Known
+    ) -> Explanation:
+        vocabulary, query = self.encoder.encoder.vocabulary, self._numbers.query(vector)
+        if numbers is None:
+            numbers = self._numbers_elsewhere(docid, query, known)
+        parts = matched(query, numbers, vocabulary)
+        weights = {term: number / self._numbers.scale for term, number in numbers.items()}
+        text = known.reading
+        explanation = Explanation(
+            query=Side("query", reading.text, query, True, reading.read, reading.origins),
+            document=Side(
+                docid,
+                text.text if text else None,
+                numbers if known.weights is None else {**self._as_numbers(known.weights, query), **numbers},
+                known.weights is not None,
+                text.read if text else 0,
+                text.origins if text else {},
+            ),
+            engine=self.index.manifest["engine"],
+            exactness=self.index.manifest["exactness"],
+            unit=self._numbers.unit,
+            parts=parts,
+            total=total(parts),
+            notes=tuple(self._documents.notes(known, weights)),
+            vocabulary=vocabulary,
+        )
+        return explanation if known.account is None else self._with_losses(explanation, vector, known.account)
+
+    def _numbers_elsewhere(self, docid: str, query: Mapping[str, float], known: Known) -> dict[str, float]:
+        """The document's numbers for the query's terms, of an engine that cannot be asked for them."""
+        if known.weights is None:
+            raise MilcoError(
+                f"an index of {self.index.manifest['engine']} cannot be asked for a document's terms, and neither "
+                f"text nor vector of {shown(docid)} is at hand: give --corpus or --vectors"
+            )
+        return {term: weight for term, weight in known.weights.items() if term in query}
+
+    def _as_numbers(self, weights: Mapping[str, float], query: Mapping[str, float]) -> dict[str, float]:
+        """The document's weights of terms that the query lacks, as the engine's numbers."""
+        scale = self._numbers.scale
+        rest = {term: weight for term, weight in weights.items() if term not in query}
+        return rest if scale == 1 else {term: round(weight * scale) for term, weight in rest.items()}
+
+    def _with_losses(self, explanation: Explanation, vector: dict[str, float], account: Account) -> Explanation:
+        """The explanation with what the steps to the index took away. vector: the query's weights."""
+        unit, held = explanation.unit, {part.term.term for part in explanation.parts}
+        shared = [term for term in vector if term in account.weights]
+        lost = [
+            Lost(
+                Term.of(term, self.encoder.encoder.vocabulary),
+                vector[term],
+                account.weights[term],
+                vector[term] * account.weights[term] * unit,
+                self._why(term, explanation, account),
+            )
+            for term in shared
+            if term not in held
+        ]
+        return replace(
+            explanation,
+            lost=tuple(sorted(lost, key=lambda one: -one.contribution)),
+            dropped=dict(Counter(account.why.values())),
+            unpruned=sum(vector[term] * account.weights[term] for term in shared) * unit,
+        )
+
+    def _why(self, term: str, explanation: Explanation, account: Account) -> str:
+        if term in account.why:
+            return account.why[term]
+        if term not in explanation.query.weights:
+            return f"in the query, rounds to 0 at scale {self.index.query_scale:g}"
+        # A rule that was applied to rounded weights, when the index was built, may decide a tie otherwise.
+        rules = self.index.vectors.get("pruning")
+        return f"pruning {rules}" if rules else "the index does not have it"
+
+    def _scored(self, explanation: Explanation, score: float, rank: int) -> Explanation:
+        rounded = self._numbers.rounded(explanation.total)
+        notes = explanation.notes
+        if rounded != explanation.total:
+            notes = (*notes, f"{explanation.engine} gives its scores in float32: the sum is compared as such")
+        return replace(explanation, score=score, rank=rank, difference=score - rounded, notes=notes)
+
+
+def explain_texts(
+    encoder: "MilcoEncoder", query: str, texts: Sequence[str], lowercase: bool = False
+) -> list[Explanation]:
+    """Each text as a document for the query, in the encoder's weights: no index, nothing pruned, nothing rounded.
+
+    The sum is a float64 sum of the products of float32 weights.
+    """
+    config, vocabulary = encoder.model.config, encoder.vocabulary
+    asked = read_text(encoder, query, config.query_max_length, lowercase)
+    vector = asked.batch.to_dicts(vocabulary)[0]
+    explained = []
+    for number, text in enumerate(texts, 1):
+        reading = read_text(encoder, text, config.passage_max_length, lowercase)
+        weights = reading.batch.to_dicts(vocabulary)[0]
+        parts = matched(vector, weights, vocabulary)
+        explained.append(
+            Explanation(
+                query=Side("query", asked.text, vector, True, asked.read, asked.origins),
+                document=Side(f"text {number}", reading.text, weights, True, reading.read, reading.origins),
+                engine="no index",
+                exactness="exact float",
+                unit=1.0,
+                parts=parts,
+                total=total(parts),
+                vocabulary=vocabulary,
+            )
+        )
+    return explained

@@ -1,0 +1,265 @@
+"""Explanations as a page for a browser: one HTML document that needs nothing else. Every text is escaped here."""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+
+from milco_pyserini.console import counted
+from milco_pyserini.explain.highlights import Stretch, from_the_whole, stretches
+from milco_pyserini.explain.numerals import numeral, share
+from milco_pyserini.explain.parts import Comparison, Explanation, Part, Side, Term
+from milco_pyserini.explain.terminal import shown_piece, words
+from milco_pyserini.sparse import PIVOT, SOURCE
+
+# Parts that stand on the page at once; the others unfold.
+_FIRST = 20
+_ALONE = 30
+_VIEWS = {PIVOT: "English terms (pivot view)", SOURCE: "the texts' own words (source view)", "other": "other terms"}
+
+
+def report_page(query: str, explanations: Sequence[Explanation], comparison: Comparison | None = None) -> str:
+    """The explanations of one query's documents, and why the first of two stands above the second."""
+    body = [f"<h1>Why these documents match: <bdi>{escape(query)}</bdi></h1>"]
+    if not explanations:
+        body.append("<p>No document has a term of this query.</p>")
+    body += [comparison_html(comparison)] if comparison else []
+    body += [explanation_html(one) for one in explanations]
+    return whole_page(f"{query} – explained", "\n".join(body))
+
+
+def whole_page(title: str, body: str) -> str:
+    """A complete HTML document. title: text. body: HTML."""
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>
+{_asset("page.css")}</style>
+</head>
+<body>
+{body}
+<script>{_asset("page.js")}</script>
+</body>
+</html>
+"""
+
+
+@cache
+def content_security_policy() -> str:
+    """The header that lets a page of ours use its own script and style, and nothing from anywhere."""
+    digest = base64.b64encode(hashlib.sha256(_asset("page.js").encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; form-action 'self'; "
+        "base-uri 'none'; frame-ancestors 'none'"
+    )
+
+
+def explanation_html(explanation: Explanation, head: str | None = None, folded: bool = False) -> str:
+    """One document as an article. head: HTML in place of its name. folded: its tables unfold when asked to."""
+    parts = explanation.strongest
+    name = head or f"<bdi>{escape(explanation.document.name)}</bdi>"
+    blocks = [f"<article>\n<h2>{name}</h2>", _score(explanation), _texts(explanation, parts)]
+    if parts:
+        blocks.append(_shares(explanation))
+    details = [*_tables(explanation, parts), _losses(explanation)]
+    details += [_alone("the query alone", explanation.query_only, explanation)]
+    details += [_alone("the document alone", explanation.document_only or [], explanation)]
+    inner = "\n".join(filter(None, details))
+    blocks.append(_details(f"Why: {counted(len(parts), 'term')} of both", inner) if folded and parts else inner)
+    blocks += [f'<p class="note">{escape(note)}</p>' for note in explanation.notes]
+    return "\n".join(blocks) + "\n</article>"
+
+
+def _tables(explanation: Explanation, parts: Sequence[Part]) -> list[str]:
+    if not parts:
+        return ["<p>No term of the query is in this document.</p>"]
+    rest = parts[_FIRST:]
+    tables = [_parts_table(explanation, parts[:_FIRST], 0)]
+    if rest:
+        amount = sum(part.contribution for part in rest)
+        label = f"{counted(len(rest), 'more term')}, {share(amount, explanation.total):.1%} of the score"
+        tables.append(_details(label, _parts_table(explanation, rest, _FIRST)))
+    return tables
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """The terms by which the first of two documents stands above the second."""
+    first, second = comparison.first, comparison.second
+    names = [f"<bdi>{escape(one.document.name)}</bdi>" for one in (first, second)]
+    rows = [
+        [
+            ("", _term(row.term)),
+            ("", row.term.view or ""),
+            ("number", numeral(row.first, first)),
+            ("number", numeral(row.second, first)),
+            ("number", f"{'+' if row.difference > 0 else ''}{numeral(row.difference, first)}"),
+        ]
+        for row in comparison.differences
+    ]
+    heads = [("", "term"), ("", "view"), *(("number", name) for name in names), ("number", "difference")]
+    caption = (
+        f"Terms by what they add to the distance of {numeral(comparison.total, first)} "
+        f"({numeral(first.total, first)} - {numeral(second.total, first)})"
+    )
+    blocks = [
+        f'<section class="comparison">\n<h2>Why {names[0]} stands above {names[1]}</h2>',
+        _table(caption, heads, rows[:_FIRST]),
+    ]
+    if rows[_FIRST:]:
+        blocks.append(_details(counted(len(rows) - _FIRST, "more term"), _table(caption, heads, rows[_FIRST:])))
+    return "\n".join(blocks) + "\n</section>"
+
+
+def _score(explanation: Explanation) -> str:
+    score = explanation.total if explanation.score is None else explanation.score
+    facts = [f"score <strong>{numeral(score, explanation)}</strong>"]
+    if explanation.unit != 1:
+        facts.append(f"{score / explanation.unit:.4f} in weights")
+    if explanation.rank is not None:
+        facts.append(f"rank {explanation.rank:,}")
+    facts.append(f"{escape(explanation.engine)} ({escape(explanation.exactness)})")
+    facts.append(f"sum of the parts {numeral(explanation.total, explanation)}")
+    if explanation.difference is not None:
+        facts.append(f"difference {explanation.difference:g}")
+    if explanation.unpruned is not None:
+        left = share(explanation.total, explanation.unpruned)
+        facts.append(f"{left:.1%} of the {numeral(explanation.unpruned, explanation)} before pruning and rounding")
+    return f'<p class="score">{" · ".join(facts)}</p>'
+
+
+def _texts(explanation: Explanation, parts: Sequence[Part]) -> str:
+    sides = ((explanation.query, "query"), (explanation.document, "document"))
+    return f'<div class="texts">{"".join(_text(side, label, parts) for side, label in sides)}</div>'
+
+
+def _text(side: Side, label: str, parts: Sequence[Part]) -> str:
+    head = f'<p class="label">{label}</p>'
+    if side.text is None:
+        return f'<div>{head}<p class="text absent">The text is not at hand.</p></div>'
+    found = stretches(side, parts)
+    most = max((stretch.amount for stretch in found), default=0.0) or 1.0
+    inner = "".join(_stretch(side, stretch, parts, most) for stretch in found)
+    whole = from_the_whole(side, parts)
+    said = ", ".join(_term(parts[number].term) for number in whole)
+    under = f'<p class="key">from the text as a whole: {said}</p>' if whole else ""
+    return f'<div>{head}<p class="text" dir="auto">{inner}</p>{under}</div>'
+
+
+def _stretch(side: Side, stretch: Stretch, parts: Sequence[Part], most: float) -> str:
+    text = side.text or ""
+    read, beyond = (
+        text[stretch.start : min(stretch.stop, side.read)],
+        text[max(stretch.start, side.read) : stretch.stop],
+    )
+    tail = f'<span class="beyond" title="not read: the text was cut here">{escape(beyond)}</span>' if beyond else ""
+    if not stretch.parts:
+        return escape(read) + tail
+    # What gave little must still be seen.
+    strength = 0.15 + 0.85 * stretch.amount / most
+    title = ", ".join(shown_piece(parts[number].term) for number in stretch.parts)
+    return (
+        f'<mark class="{stretch.view}" style="--s:{strength:.2f}" data-parts="{" ".join(map(str, stretch.parts))}" '
+        f'title="{escape(title)}">{escape(read)}</mark>{tail}'
+    )
+
+
+def _shares(explanation: Explanation) -> str:
+    shares = {name: part for name, part in explanation.shares.items() if part}
+    bars = "".join(f'<span class="{name}" style="width:{100 * part:.2f}%"></span>' for name, part in shares.items())
+    said = " &nbsp; ".join(f'<i class="{name}"></i> {part:.1%} {_VIEWS[name]}' for name, part in shares.items())
+    return f'<div class="shares" aria-hidden="true">{bars}</div>\n<p class="key">{said}</p>'
+
+
+def _parts_table(explanation: Explanation, parts: Sequence[Part], first: int) -> str:
+    strongest = explanation.strongest[0].contribution or 1
+    rows = []
+    for number, part in enumerate(parts, first):
+        view = part.term.view or "other"
+        width = max(0.0, 100 * part.contribution / strongest)
+        name = escape(shown_piece(part.term))
+        button = (
+            f'<button type="button" class="term" aria-pressed="false" data-part="{number}"><bdi>{name}</bdi></button>'
+        )
+        product = f"{numeral(part.query, explanation)} × {numeral(part.document, explanation)}"
+        came = [words(side, part.term.term) for side in (explanation.query, explanation.document)]
+        rows.append(
+            [
+                ("", button),
+                ("", view),
+                ("number", product),
+                ("number", numeral(part.contribution, explanation)),
+                ("number", f"{share(part.contribution, explanation.total):.1%}"),
+                ("bars", f'<span class="bar {view}" style="width:{width:.1f}%"></span>'),
+                *(("", f"<bdi>{escape(word)}</bdi>") for word in came),
+            ]
+        )
+    heads = [
+        *(("", "term"), ("", "view"), ("number", "query × document"), ("number", "gives"), ("number", "share")),
+        *(
+            ("bars", '<span class="hidden">share as a bar</span>'),
+            ("", "from the query's"),
+            ("", "from the document's"),
+        ),
+    ]
+    return _table("Terms of both; press one to see where it came from", heads, rows)
+
+
+def _table(caption: str, heads: Iterable[tuple[str, str]], rows: Iterable[Iterable[tuple[str, str]]]) -> str:
+    """Cells are (class, HTML)."""
+    head = "".join(f'<th scope="col"{_class(kind)}>{cell}</th>' for kind, cell in heads)
+    body = "\n".join(f"<tr>{''.join(f'<td{_class(kind)}>{cell}</td>' for kind, cell in row)}</tr>" for row in rows)
+    return (
+        f'<div class="wide"><table>\n<caption>{caption}</caption>\n<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def _class(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""
+
+
+def _alone(title: str, terms: Sequence[tuple[Term, float]], explanation: Explanation) -> str:
+    if not terms:
+        return ""
+    items = [f"<li>{_term(term)} <small>{numeral(number, explanation)}</small></li>" for term, number in terms[:_ALONE]]
+    more = f"<li><small>and {len(terms) - _ALONE:,} more</small></li>" if len(terms) > _ALONE else ""
+    label = f"Terms of {title}: {len(terms):,}"
+    return _details(label, f'<ul class="terms">{"".join(items)}{more}</ul>')
+
+
+def _losses(explanation: Explanation) -> str:
+    dropped = explanation.dropped or {}
+    if not dropped and not explanation.lost:
+        return ""
+    said = "; ".join(f"{escape(why)}: {counted(number, 'term')}" for why, number in dropped.items())
+    lost = [
+        [
+            ("", _term(one.term)),
+            ("", one.term.view or ""),
+            ("number", numeral(one.contribution, explanation)),
+            ("", escape(one.why)),
+        ]
+        for one in explanation.lost or ()
+    ]
+    heads = [("", "term"), ("", "view"), ("number", "would have given"), ("", "taken away by")]
+    table = _table("Terms of both texts that do not count", heads, lost) if lost else ""
+    label = f"Taken away: {sum(dropped.values()):,} of the document's terms, {counted(len(lost), 'match', 'matches')}"
+    return _details(label, (f"<p>{said}</p>" if said else "") + table)
+
+
+def _term(term: Term) -> str:
+    return f"<bdi>{escape(shown_piece(term))}</bdi>"
+
+
+def _details(label: str, inner: str) -> str:
+    return f"<details><summary>{label}</summary>{inner}</details>"
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("milco_pyserini.explain") / "assets" / name).read_text(encoding="utf-8")

@@ -1,0 +1,174 @@
+"""Promises of python -m milco_pyserini.explain towards the person who types it."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import pytest
+from explained_set import CHECKPOINT, CORPUS, index, queries, store
+
+from milco_pyserini.explain import __main__ as command
+from milco_pyserini.explain.__main__ import main
+from milco_pyserini.explain.parts import Origin, Side
+from milco_pyserini.explain.terminal import words
+
+QUERY = queries(50)[7]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Run the command on the exact index; returns its stdout."""
+    capsys.readouterr()
+    assert main(["--query", QUERY, "--device", "cpu", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Run the command, expect bad input: exit code 2, nothing on stdout, one line on stderr; returns the line."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("milco_pyserini.explain: error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_the_best_hits_are_explained_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rank, score, the strongest parts with the words that they came from, and that they add up."""
+    said = run(capsys, "--index", index("exact").path, "--hits", 2, "--top-k", 3)
+    assert "rank 1, exact (exact float)" in said
+    assert "rank 2, exact (exact float)" in said
+    assert said.count("difference 0\n") == 2
+    assert said.count("█") >= 6
+    assert "more terms" in said
+    assert "→" in said
+    assert "the document's alone: " in said
+
+
+def test_json_holds_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    """Parts that sum to the score in their order, with character spans that fit the texts."""
+    value = json.loads(run(capsys, "--index", index("exact").path, "--json", "--compare"))
+    one = value["explanations"][0]
+    assert sum(part["contribution"] for part in one["parts"]) == pytest.approx(one["score"])
+    assert one["difference"] == 0
+    assert {"term", "piece", "view", "query", "document", "contribution"} <= one["parts"][0].keys()
+    origins = [origin for part in one["parts"] for origin in part["document_origins"]]
+    assert origins
+    assert all(0 <= origin["start"] <= origin["stop"] <= len(one["text"]) for origin in origins)
+    total = value["explanations"][0]["sum"] - value["explanations"][1]["sum"]
+    assert value["comparison"]["difference"] == pytest.approx(total)
+
+
+def test_named_documents_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    """--compare with two ids: both explanations, then the terms that make the difference."""
+    said = run(capsys, "--index", index("exact").path, "--doc", "ja-02", "ja-01", "--compare")
+    assert "ja-02: score" in said
+    assert said.index("ja-02: score") < said.index("ja-01: score") < said.index("stands above")
+
+
+def test_two_texts_need_no_index(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """--text: in the encoder's own weights; the page is a file, and stdout stays empty for it."""
+    page = tmp_path / "pages" / "why.html"
+    arguments = ("--text", QUERY, "something else", "--encoder", CHECKPOINT)
+    assert "text 1: score" in run(capsys, *arguments)
+    assert run(capsys, *arguments, "--html", page) == ""
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert "exists" in refused(capsys, "--query", "x", *arguments, "--html", page)
+    assert "is a directory" in refused(capsys, "--query", "x", *arguments, "--html", tmp_path)
+
+
+def test_the_text_is_found_where_it_is_said_to_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """--corpus for a corpus that moved, --vectors for documents without a text; both are checked."""
+    path = index("exact").path
+    empty = tmp_path / "corpus.jsonl"
+    empty.write_text('{"id": "other", "contents": "x"}\n')
+    assert "text is not at hand" in run(capsys, "--index", path, "--corpus", empty)
+    assert "those of the vector store" in run(capsys, "--index", path, "--corpus", empty, "--vectors", store().path)
+    assert "text is not at hand" not in run(capsys, "--index", path, "--corpus", CORPUS)
+    assert "no vectors at" in refused(capsys, "--query", "x", "--index", path, "--vectors", tmp_path / "nope")
+    assert "no such file" in refused(capsys, "--query", "x", "--index", path, "--corpus", "nope.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--query", "  ", "--text", "x"), "--query is empty"),
+        (("--query", "x", "--text", "y", "--doc", "1"), "leave --doc or --text out"),
+        (("--query", "x", "--lowercase"), "--lowercase is for --text"),
+        (("--query", "x", "--text", "y", "--compare"), "two documents, 1 given"),
+        (("--query", "x", "--doc", "1", "2", "3", "--compare"), "two documents, 3 given"),
+        (("--query", "x", "--hits", "0"), "--hits 0: must be at least 1"),
+        (("--query", "x", "--top-k", "-1"), "--top-k -1: must be at least 1"),
+        (("--query", "x", "--index", "nowhere"), "no index at nowhere"),
+        (("--query", "x", "--dok", "1"), "did you mean '--doc'?"),
+        (("serve", "--index", "nowhere"), "no index at nowhere"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    arguments: tuple[str, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Exit code 2 before anything is loaded."""
+    monkeypatch.chdir(tmp_path)
+    if arguments[0] == "serve":
+        assert main(list(arguments)) == 2
+        assert said in capsys.readouterr().err
+    else:
+        assert said in refused(capsys, *arguments)
+
+
+def test_the_only_index_is_the_default(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In indexes/; none and several are told apart."""
+    monkeypatch.chdir(tmp_path)
+    assert "there is none in indexes/" in refused(capsys, "--query", "x")
+    (tmp_path / "indexes").mkdir()
+    (tmp_path / "indexes" / "one").symlink_to(index("exact").path)
+    assert command.only_index() == Path("indexes/one")
+    (tmp_path / "indexes" / "two").symlink_to(index("exact").path)
+    assert "indexes/one, indexes/two" in refused(capsys, "--query", "x")
+
+
+def test_a_document_that_the_index_lacks_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 and the id."""
+    path = index("exact").path
+    assert "has no document 'nope'" in refused(
+        capsys, "--query", QUERY, "--device", "cpu", "--index", path, "--doc", "nope"
+    )
+
+
+def test_words_are_those_of_the_text() -> None:
+    """Each once; a token that stands for no characters goes by its name."""
+    origins = [Origin(0, 3, "x", 0.4), Origin(8, 11, "x", 0.4), Origin(0, 0, "<s>", 0.2)]
+    side = Side("d", "one two\none", {}, origins={"a": origins})
+    assert words(side, "a") == "one <s>"
+    assert words(side, "b") == ""
+
+
+@pytest.mark.integration
+def test_the_page_is_served_until_ctrl_c() -> None:
+    """It says where it is, answers with the index's texts, and ends at once with exit code 130."""
+    program = [sys.executable, "-m", "milco_pyserini.explain", "serve", "--port", "0", "--device", "cpu"]
+    process = subprocess.Popen(
+        [*program, "--index", str(index("exact").path)], stderr=subprocess.PIPE, encoding="utf-8"
+    )
+    try:
+        assert process.stderr is not None
+        address = next(line.split()[0] for line in process.stderr if line.startswith("http://"))
+        with urlopen(f"{address}?q={quote(QUERY)}", timeout=60) as response:
+            assert "<article>" in response.read().decode()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert "interrupted; the page is gone" in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()

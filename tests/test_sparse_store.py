@@ -1,6 +1,7 @@
 """The vector store: what is written is read, by us and by Anserini, and what is not whole is refused."""
 
 import gzip
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,20 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list, str], Ve
     """A maker of stores, each in a directory of its own kind that is written over."""
     root = tmp_path_factory.mktemp("stores")
     return lambda parts, kind: write_store(root / kind, parts, kind)
+
+
+@given(VECTORS)
+def test_a_line_of_jsonl_is_what_orjson_writes(vectors: list) -> None:
+    """The compiled writer gives, byte for byte, the line of each id, contents and {term: impact}."""
+    ids, texts = [f'd"{number}' for number in range(len(vectors))], ["a\n", "語"] * len(vectors)
+    handle = io.BytesIO()
+    batch = SparseBatch.from_dicts(vectors, VOCABULARY)
+    write_jsonl(handle, ids, batch, VOCABULARY, SCALE, texts[: len(ids)])
+    wanted = (
+        {"id": name, "contents": text, "vector": quantize_vector(vector, SCALE)}
+        for name, text, vector in zip(ids, texts, batch.to_dicts(VOCABULARY), strict=False)
+    )
+    assert handle.getvalue() == b"".join(orjson.dumps(line) + b"\n" for line in wanted)
 
 
 @given(VECTORS, VECTORS)

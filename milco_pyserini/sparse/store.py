@@ -217,9 +217,19 @@ def write_jsonl(
 
     contents: the texts of topics, by which a plain Pyserini finds a query's vector; documents are written without.
     """
+    # Imported when it is needed: numba takes half a second to load, and as much to compile it.
+    from milco_pyserini.sparse.jsonl_kernel import LONGEST_IMPACT, join_entries
+
+    kept, impacts = quantize(batch, scale)
+    keys, key_ends = vocabulary.json_keys
+    lengths = np.diff(key_ends, prepend=0)[kept.columns]
+    vectors = np.empty(int(lengths.sum()) + LONGEST_IMPACT * len(lengths), np.uint8)
+    ends = join_entries(kept.indptr, kept.columns, impacts, keys, key_ends, vectors).tolist()
     texts = contents if contents is not None else [""] * len(ids)
-    for name, text, vector in zip(ids, texts, _impacts(batch, vocabulary, scale), strict=True):
-        handle.write(orjson.dumps({"id": name, "contents": text, "vector": vector}) + b"\n")
+    for name, text, start, end in zip(ids, texts, [0, *ends], ends, strict=False):
+        handle.write(orjson.dumps({"id": name, "contents": text})[:-1] + b',"vector":{')
+        handle.write(vectors.data[start:end])
+        handle.write(b"}}\n")
 
 
 def write_parquet(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
+import orjson
+from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse.terms import escape
@@ -50,6 +52,12 @@ class Vocabulary:
     def columns(self) -> dict[str, int]:
         """Term -> column."""
         return {term: column for column, term in enumerate(self.terms)}
+
+    @cached_property
+    def json_keys(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The bytes of every column's term as the key of a JSON object, "term":, and where each ends: int64 [V]."""
+        keys = [orjson.dumps(term) + b":" for term in self.terms.tolist()]
+        return np.frombuffer(b"".join(keys), np.uint8), np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)))
 
     def text(self, term: str) -> str:
         """The prefixed piece behind a term, exact for every string. Raises KeyError for a term not in here."""

@@ -8,7 +8,8 @@ that score higher + half of those that score the same; a counterpart that shares
 found. terms: those of a sentence's vector.
 
 --word-table WORK puts the word translations of recipes.milco_mini beside the encoder: WORK is the recipe's working
-directory. They have the pivot view alone.
+directory. They have the pivot view alone. The English side stands for its own terms, the plain table, and in a second
+row is read through the recipe's piece table, which adds paraphrases.
 """
 
 import sys
@@ -74,7 +75,7 @@ def command(options: Options) -> None:
     views = options.views or ("both" if SOURCE in encoder.views else "pivot",)
     results = {options.encoder: evaluate_all(encoder, pairs, views)}
     if options.word_table:
-        results["word table"] = evaluate_words(options.word_table, pairs)
+        results |= evaluate_words(options.word_table, pairs)
     comparison = compare(results, test="none")
     if options.format == "json":
         sys.stdout.write(report(comparison))
@@ -126,18 +127,20 @@ def evaluate_all(encoder: "MilcoEncoder", pairs: dict[str, Pairs], views: Sequen
     return results
 
 
-def evaluate_words(work: Path, pairs: dict[str, Pairs]) -> dict[str, Evaluation]:
-    """Language -> figures of the recipe's word table."""
+def evaluate_words(work: Path, pairs: dict[str, Pairs]) -> dict[str, dict[str, Evaluation]]:
+    """Row of the table -> language -> figures of the recipe's word table."""
     # The recipe stands beside this directory and is no part of the package.
     sys.path.append(str(Path(__file__).resolve().parent.parent))
     from recipes.milco_mini.words import WordTable
 
     words = WordTable(work)
+    foreign = {language: _batch(words.encode(language, one.sentences)) for language, one in pairs.items()}
     return {
-        language: evaluation(
-            one, _batch(words.encode(language, one.sentences)), _batch(words.encode_english(one.english)), ("pivot",)
-        )
-        for language, one in pairs.items()
+        name: {
+            language: evaluation(one, foreign[language], _batch(english(one.english)), ("pivot",))
+            for language, one in pairs.items()
+        }
+        for name, english in (("word table", words.bag), ("English by pieces", words.encode_english))
     }
 
 

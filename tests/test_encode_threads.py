@@ -18,7 +18,7 @@ def broken(count: int) -> Iterator[int]:
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
 def test_items_and_their_order_stay(count: int) -> None:
     """Whatever is done in a thread, what comes out is what a plain loop gives."""
-    with pool() as threads:
+    with pool(patient=True) as threads:
         assert list(ahead(range(count), threads)) == list(range(count))
         assert list(behind(range(count), lambda item: item * item, threads)) == [item**2 for item in range(count)]
 
@@ -32,7 +32,7 @@ def test_the_next_item_is_made_while_one_is_used() -> None:
             event.set()
             yield number
 
-    with pool() as threads:
+    with pool(patient=True) as threads:
         stream = ahead(items(), threads)
         assert next(stream) == 0
         assert made[1].wait(10) and not made[2].is_set()
@@ -48,18 +48,18 @@ def test_a_step_is_done_while_the_next_item_is_made() -> None:
         second.set()
         yield 1
 
-    with pool() as threads:
+    with pool(patient=True) as threads:
         assert list(behind(items(), lambda item: second.wait(10), threads)) == [True, True]
 
 
 def test_errors_come_where_the_result_would() -> None:
     """What was made before an error is used; then the error itself is raised."""
-    with pool() as threads:
+    with pool(patient=True) as threads:
         stream = behind(ahead(broken(2), threads), lambda item: item, threads)
         assert next(stream) == 0
         with pytest.raises(ValueError, match="no more"):
             next(stream)
-    with pool() as threads, pytest.raises(ZeroDivisionError):
+    with pool(patient=True) as threads, pytest.raises(ZeroDivisionError):
         list(behind([1, 0, 1], lambda item: 1 / item, threads))
 
 
@@ -73,7 +73,7 @@ def test_leaving_waits_for_the_step_that_has_begun() -> None:
             time.sleep(0.1)
             ended.set()
 
-    with pytest.raises(KeyboardInterrupt), pool() as threads:
+    with pytest.raises(KeyboardInterrupt), pool(patient=True) as threads:
         next(behind([1, 2], step, threads))
         assert begun.wait(10)
         raise KeyboardInterrupt

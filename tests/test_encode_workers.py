@@ -83,6 +83,30 @@ def test_a_part_that_kills_its_workers_is_named(tmp_path: Path) -> None:
         list(encode_in_processes(jobs(3), deadly(tmp_path, 9), ["cpu", "cpu", "cpu"]))
 
 
+@dataclasses.dataclass(frozen=True)
+class Broken(Recipe):
+    """A recipe whose worker fails at its first text in a way that nobody thought of."""
+
+    def open(self, device: str) -> Work:
+        """As Recipe, without an encoder behind the tokenizer."""
+        opened = super().open(device)
+        return dataclasses.replace(opened, encoder=Tokenizing(opened.encoder.tokenizer))  # type: ignore[arg-type]
+
+
+class Tokenizing:
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+
+
+@pytest.mark.integration
+def test_a_worker_that_fails_ends_the_run(tmp_path: Path) -> None:
+    """An error that is nobody's MilcoError ends its process and is told, while that process waits for its next part."""
+    recipe = Recipe.of(work(), "")
+    broken = Broken(recipe.encoder, recipe.dtype, recipe.english_prefix, recipe.rest)
+    with pytest.raises(MilcoError, match=r"has died \(exit code 1\), and no other is left: .* the same command"):
+        list(encode_in_processes(jobs(1), broken, ["cpu"]))
+
+
 @pytest.mark.integration
 def test_two_processes_write_the_store_of_one(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """--device cpu,cpu is byte for byte --device cpu; an error of a worker is one line and the whole parts stay."""

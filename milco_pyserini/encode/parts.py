@@ -83,7 +83,7 @@ def encode_parts(jobs: Iterable[Job], work: Work, deliver: Callable[[PartFile], 
             deliver(part)
         return part
 
-    with pool() as threads:
+    with pool(patient=False) as threads:
         tokenised = ahead((tokenise(number, records, work) for number, records in jobs), threads)
         encoded = ((part, work.encoder.encode_rows(part.rows, work.views, work.batch_size)) for part in tokenised)
         yield from behind(encoded, made, threads)

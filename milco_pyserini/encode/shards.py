@@ -48,7 +48,7 @@ def encode_corpus(
         written.append(part.number)
         return _write(writer, part, work.format), part.tokens
 
-    with contextlib.closing(encoded), pool() as threads:
+    with contextlib.closing(encoded), pool(patient=True) as threads:
         for record, tokens in behind(encoded, write, threads):
             terms = {f"{view} terms": float(record.terms[view]) for view in work.views}
             progress.add(record.texts, tokens=tokens, **terms)

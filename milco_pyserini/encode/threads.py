@@ -1,7 +1,7 @@
 """What comes before and after a long computation, done in threads while it goes on: one step ahead, one step behind.
 
 Worth it where the step lets other threads run, as tokenizers, torch and files do. Errors of a step are raised where
-its result would be; leaving the pool waits for the steps that have begun, and begins no other.
+its result would be; after an error no other step begins.
 """
 
 import contextlib
@@ -15,13 +15,18 @@ _END: Any = object()
 
 
 @contextlib.contextmanager
-def pool() -> Iterator[ThreadPoolExecutor]:
-    """Threads for one ahead() and one behind()."""
+def pool(patient: bool) -> Iterator[ThreadPoolExecutor]:
+    """Threads for one ahead() and one behind().
+
+    patient: whether an error waits for the steps that have begun. One that listens to another process may wait forever.
+    """
     threads = ThreadPoolExecutor(2)
     try:
         yield threads
-    finally:
-        threads.shutdown(wait=True, cancel_futures=True)
+    except BaseException:
+        threads.shutdown(wait=patient, cancel_futures=True)
+        raise
+    threads.shutdown()
 
 
 def ahead(items: Iterable[A], threads: ThreadPoolExecutor) -> Iterator[A]:

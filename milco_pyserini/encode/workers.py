@@ -7,7 +7,9 @@ one that dies leaves nothing behind, and its parts are given to the others.
 import contextlib
 import dataclasses
 import multiprocessing
+import os
 import signal
+import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -139,8 +141,14 @@ def _serve(connection: Connection, recipe: Recipe, device: str, workers: int) ->
                 pass
         except (MilcoError, OSError) as error:
             connection.send(error)
-            for _ in _received(connection):
-                pass
+        finally:
+            _hang_up(connection)
+
+
+def _hang_up(connection: Connection) -> None:
+    """End the conversation for the other side, which still gets what was sent, and for a thread that listens here."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
 
 
 def _share(device: str, workers: int) -> None:

@@ -34,9 +34,10 @@ class EvalOptions:
     Other systems than the baseline are tested against it, query by query; a * marks p < 0.05. The p-values of
     one measure are corrected together.
 
-    Two more commands, each with its own --help:
+    Three more commands, each with its own --help:
       sweep    effectiveness against terms per document, index size and latency, under pruning
       latency  a table of engines on one core: milliseconds, queries/s, effectiveness, index size
+      stats    how sparse vectors are: terms per document, posting lists, languages, length against terms
     """
 
     run: tuple[Path, ...] = option(help="TREC or MS MARCO run files, plain or .gz")
@@ -70,6 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from milco_pyserini.eval.latency import LatencyOptions, latency_command
 
         return run_command(f"{PROG} latency", LatencyOptions, latency_command, arguments[1:], _GOES_ON)
+    if arguments[:1] == ["stats"]:
+        from milco_pyserini.eval.stats import StatsOptions, stats_command
+
+        return run_command(f"{PROG} stats", StatsOptions, stats_command, arguments[1:], "nothing was written")
     return run_command(PROG, EvalOptions, _evaluate, argv, interrupted="nothing was written")
 
 

@@ -67,19 +67,24 @@ def command(options: Options) -> None:
 def measure(count: int, options: Options) -> tuple[float, float]:
     """Peak memory in MB (10**6 bytes) and seconds of encoding count documents."""
     with tempfile.TemporaryDirectory() as directory:
-        corpus = Path(directory) / "corpus.jsonl"
-        with corpus.open("wb") as handle:
-            for number, text in enumerate(short_texts(options.corpus, count)):
-                handle.write(orjson.dumps({"id": f"d{number}", "contents": text}) + b"\n")
-        arguments = ["--corpus", str(corpus), "--output", f"{directory}/vectors", "--encoder", options.encoder]
-        arguments += ["--format", options.output_format, "--device", options.device, "--dtype", options.dtype]
-        started = time.monotonic()
-        done = subprocess.run([sys.executable, "-c", _CHILD, *arguments], check=False, capture_output=True)
-        said = done.stderr.decode(errors="replace").strip().splitlines() or [""]
-        if done.returncode:
-            raise MilcoError(f"encoding {count:,} documents failed: {said[-1]}")
-        say(said[-1])
-        return int(done.stdout.split()[-1]) * 1024 / 1e6, time.monotonic() - started
+        return encode(Path(directory), count, options)
+
+
+def encode(directory: Path, count: int, options: Options) -> tuple[float, float]:
+    """The same, with the vectors left in directory/store. Raises MilcoError if the command fails."""
+    corpus = directory / "corpus.jsonl"
+    with corpus.open("wb") as handle:
+        for number, text in enumerate(short_texts(options.corpus, count)):
+            handle.write(orjson.dumps({"id": f"d{number}", "contents": text}) + b"\n")
+    arguments = ["--corpus", str(corpus), "--output", f"{directory}/store", "--encoder", options.encoder]
+    arguments += ["--format", options.output_format, "--device", options.device, "--dtype", options.dtype]
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", _CHILD, *arguments], check=False, capture_output=True)
+    said = done.stderr.decode(errors="replace").strip().splitlines() or [""]
+    if done.returncode:
+        raise MilcoError(f"encoding {count:,} documents failed: {said[-1]}")
+    say(said[-1])
+    return int(done.stdout.split()[-1]) * 1024 / 1e6, time.monotonic() - started
 
 
 def short_texts(corpus: str, count: int) -> Iterator[str]:

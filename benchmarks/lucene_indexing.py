@@ -72,34 +72,44 @@ def compare(options: Options) -> None:
     print(f"documents/s, {options.documents:,} documents of {terms:.0f} terms")  # noqa: T201
 
 
-def write_collection(root: Path, documents: int) -> float:
-    """A vector store in root/store, its parts alone in root/parts; returns the mean number of terms."""
+def write_collection(root: Path, documents: int, terms: int = VOCABULARY) -> float:
+    """A vector store in root/store, its parts alone in root/parts; returns the mean number of a document's terms.
+
+    terms: of the vocabulary.
+    """
     random = np.random.default_rng(0)
-    vocabulary = Vocabulary([f"t{number}" for number in range(VOCABULARY)], [])
+    vocabulary = Vocabulary([f"t{number}" for number in range(terms)], [])
     (root / "store").mkdir()
     (root / "parts").mkdir()
     parts: list[dict] = []
     entries = 0
     for start in range(0, documents, PART):
         rows = range(start, min(start + PART, documents))
-        columns = [synthetic_terms(random, 260, 190) for _ in rows]
-        indptr = np.cumsum([0, *map(len, columns)])
-        weights = synthetic_weights(random, indptr[-1])
-        batch = SparseBatch(indptr, np.concatenate(columns), weights, VOCABULARY)
+        batch = synthetic_batch(random, len(rows), terms)
         path = root / "store" / f"part-{len(parts):05d}.jsonl"
         with path.open("wb") as handle:
             write_jsonl(handle, [f"doc{row}" for row in rows], batch, vocabulary, SCALE)
         (root / "parts" / path.name).hardlink_to(path)
         parts.append({"file": path.name, "bytes": path.stat().st_size, "documents": len(rows)})
-        entries += len(weights)
+        entries += len(batch.weights)
     manifest = {"format_version": FORMAT_VERSION, "documents": documents, "scale": SCALE, "parts": parts}
+    write_json(root / "store" / "vocabulary.json", vocabulary.to_json())
     write_json(root / "store" / "manifest.json", manifest)
     return entries / documents
 
 
-def synthetic_terms(random: np.random.Generator, common: int, special: int) -> NDArray[np.int32]:
+def synthetic_batch(random: np.random.Generator, documents: int, terms: int = VOCABULARY) -> SparseBatch:
+    """Vectors of so many documents over so many terms."""
+    columns = [synthetic_terms(random, 260, 190, terms) for _ in range(documents)]
+    indptr = np.cumsum([0, *map(len, columns)])
+    return SparseBatch(indptr, np.concatenate(columns), synthetic_weights(random, indptr[-1]), terms)
+
+
+def synthetic_terms(
+    random: np.random.Generator, common: int, special: int, terms: int = VOCABULARY
+) -> NDArray[np.int32]:
     """Columns of one text, ascending, int32: so many draws of Zipf's law, and so many of one of 400 topics."""
-    frequencies, topics = _language()
+    frequencies, topics = _language(terms)
     drawn = np.searchsorted(frequencies, random.random(common) * frequencies[-1])
     return np.unique(np.append(drawn, random.choice(topics[random.integers(TOPICS)], special))).astype(np.int32)
 
@@ -110,15 +120,19 @@ def synthetic_weights(random: np.random.Generator, count: int) -> NDArray[np.flo
 
 
 @cache
-def _language() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    frequencies = np.cumsum(1 / np.arange(1, VOCABULARY + 1) ** 0.9)
-    return frequencies, np.random.default_rng(2).integers(0, VOCABULARY, (TOPICS, 600))
+def _language(terms: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    frequencies = np.cumsum(1 / np.arange(1, terms + 1) ** 0.9)
+    return frequencies, np.random.default_rng(2).integers(0, terms, (TOPICS, 600))
 
 
 def in_fresh_process(work: Callable[..., Result], *arguments: Any) -> Result:
     """What work(*arguments) returns in a process, and a Java, of its own; whatever it says is not shown."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_quietly, (work, arguments))
+        result = pool.apply(_quietly, (work, arguments))
+        # Ended by itself, not killed: what it holds of the system's is given back.
+        pool.close()
+        pool.join()
+    return result
 
 
 def _quietly(work: Callable[..., Result], arguments: Sequence[Any]) -> Result:
@@ -128,11 +142,11 @@ def _quietly(work: Callable[..., Result], arguments: Sequence[Any]) -> Result:
     return work(*arguments)
 
 
-def index_ours(root: Path, output: Path, threads: int) -> float:
-    """Seconds of build_index()."""
+def index_ours(root: Path, output: Path, threads: int, name: str = "lucene") -> float:
+    """Seconds of build_index() with the engine of that name."""
     from milco_pyserini.index import build_index, find_engine
 
-    engine = find_engine("lucene")
+    engine = find_engine(name)
     engine.available()
     store = open_store(root / "store")
     started = time.perf_counter()

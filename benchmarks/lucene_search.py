@@ -25,7 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lucene_indexing import SCALE, in_fresh_process, synthetic_terms, synthetic_weights, write_collection
+from lucene_indexing import (
+    SCALE,
+    VOCABULARY,
+    in_fresh_process,
+    synthetic_terms,
+    synthetic_weights,
+    write_collection,
+)
 from numpy.typing import NDArray
 
 from milco_pyserini.console import say
@@ -99,7 +106,7 @@ def measure(root: Path, options: Options) -> list[Timed]:
     for name in ("open, the first time", "open, again"):
         opened, ours = _timed(index.searcher)
         # Below 0, or a term that is in every document would be dropped.
-        their_opened, theirs = _timed(lambda: LuceneImpactSearcher(str(index.path), _Encoded(impacts), min_idf=-1))
+        their_opened, theirs = _timed(lambda: LuceneImpactSearcher(str(index.path), Encoded(impacts), min_idf=-1))
         rows.append(Timed(name, np.array(opened)[:, None], np.array(their_opened)[:, None]))
 
     def search_ours(number: int, k: int) -> tuple[list[str], NDArray[np.floating]]:
@@ -123,7 +130,7 @@ def measure(root: Path, options: Options) -> list[Timed]:
     return rows
 
 
-class _Encoded:
+class Encoded:
     """What LuceneImpactSearcher takes for a query encoder: the query is a number, its vector is there already."""
 
     def __init__(self, impacts: Sequence[dict[str, int]]) -> None:
@@ -156,12 +163,12 @@ def _difference(ours: Sequence[object], theirs: Sequence[object]) -> str:
     return f"rank {rank} has {one}, Pyserini's has {other}: a difference"
 
 
-def synthetic_queries(count: int) -> list[Query]:
-    """Queries of up to 65 terms, as {term: weight}: 40 drawn as common words are, 25 of one topic."""
+def synthetic_queries(count: int, terms: int = VOCABULARY) -> list[Query]:
+    """Queries of up to 65 of so many terms, as {term: weight}: 40 drawn as common words are, 25 of one topic."""
     random = np.random.default_rng(1)
     queries = []
     for _ in range(count):
-        columns = synthetic_terms(random, 40, 25)
+        columns = synthetic_terms(random, 40, 25, terms)
         queries.append(
             {f"t{c}": float(w) for c, w in zip(columns, synthetic_weights(random, len(columns)), strict=True)}
         )

@@ -1,7 +1,10 @@
 """The benchmarks run from end to end on a few texts and print their figures; what the figures are worth is theirs."""
 
+import csv
 import gzip
 import importlib
+import io
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +13,9 @@ import numpy as np
 import orjson
 import pytest
 
-from milco_pyserini.sparse import SparseBatch
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import open_index
+from milco_pyserini.sparse import SparseBatch, Vocabulary
 
 ROOT = Path(__file__).parent.parent / "benchmarks"
 CHECKPOINT = str(Path(__file__).parent / "data" / "golden" / "ckpt_distillation")
@@ -171,3 +176,155 @@ def test_the_source_view_gains_on_names(benchmark_named: Load, capsys: Capture) 
     gain = {line.split()[5].rstrip(":"): float(line.split()[2]) for line in lines[-3:]}
     assert gain["named"] > gain["others"]
     assert float(lines[2].split()[2]) >= float(lines[3].split()[2]) > gain["named"]
+
+
+def test_the_packed_pass_stands_beside_padded_batches(benchmark_named: Load, capsys: Capture) -> None:
+    """encoding prints the limit, both ways and their ratio, a query, that they agree, and the head's memory."""
+    sizes = ["--layers", "1", "--documents", "2", "--median", "9", "--longest", "20", "--head-texts", "1"]
+    sizes += ["--threads", "1"]
+    module = benchmark_named("encoding")
+    assert module.main([*sizes, "--repeats", "1", "--dtype", "float32"]) == 0
+    _, limit, packed, padded, ratio, query, agreement, *_ = capsys.readouterr().out.splitlines()
+    assert limit.startswith("limit") and " 0.0% padding" in packed and "documents/s" in padded
+    assert float(ratio.split()[1]) > 0 and "ms packed" in query
+    assert float(agreement.split()[-1]) < 1e-5
+    assert module.main(["--layers", "0"]) == 2
+    assert "--layers" in capsys.readouterr().err
+
+
+@pytest.mark.integration
+def test_two_writers_of_indexes_are_timed_in_turn(benchmark_named: Load, capfd: Capture) -> None:
+    """lucene_indexing prints a row for each number of threads: ours, Pyserini's, the ratio."""
+    pytest.importorskip("jnius", reason="pyjnius is not installed")
+    arguments = ["--documents", "40", "--threads", "1", "--repeats", "1"]
+    assert benchmark_named("lucene_indexing").main(arguments) == 0
+    head, row, note = capfd.readouterr().out.splitlines()
+    assert head.split()[:4] == ["threads", "ours", "pyserini", "ratio"]
+    assert row.split()[0] == "1" and float(row.split()[3]) > 0
+    assert "40 documents" in note
+
+
+@pytest.mark.integration
+def test_two_searchers_answer_alike(benchmark_named: Load, capfd: Capture) -> None:
+    """lucene_search prints rows for opening and for each k, after it has compared every answer."""
+    pytest.importorskip("jnius", reason="pyjnius is not installed")
+    arguments = ["--documents", "40", "--queries", "3", "--hits", "10", "--passes", "1", "--repeats", "1"]
+    assert benchmark_named("lucene_search").main(arguments) == 0
+    _, first, again, search, note = capfd.readouterr().out.splitlines()
+    assert first.startswith("open, the first time") and again.startswith("open, again")
+    assert search.startswith("search, k=10") and "equal in all of 3 answers" in note
+
+
+def test_a_searcher_that_answers_otherwise_is_an_error(benchmark_named: Load) -> None:
+    """lucene_search names the query and the rank; a millionth for a tie is no difference."""
+    module = benchmark_named("lucene_search")
+    scores = np.float32([9, 7, 7])
+    module.check_equal(0, (["a", "b", "c"], scores), (["a", "b", "c"], np.float32([9, 7, 6.999999])))
+    with pytest.raises(MilcoError, match="query 4: rank 2 has b, Pyserini's has c"):
+        module.check_equal(4, (["a", "b", "c"], scores), (["a", "c", "b"], scores))
+
+
+def test_peers_encode_the_same_vectors(benchmark_named: Load) -> None:
+    """The systems that share a network give the same weights: packed, padded, and sentence-transformers if there."""
+    import torch
+
+    module, encoding = benchmark_named("table_encoding"), benchmark_named("encoding")
+    model, tokenizer = encoding.random_network(1), module.word_tokenizer()
+    texts = module.random_texts([7, 12])
+    rows = module._rows(tokenizer, texts)
+    assert [len(row) for row in rows] == [7, 12]
+    expected = encoding.padded_pass(model, rows, torch.float32)[0]
+    if not module.missing():
+        found = module.sentence_transformer(model, tokenizer, torch.float32)(texts)
+        torch.testing.assert_close(torch.stack([one.to_dense() for one in found]), expected)
+    (batch,) = module.packed(model, tokenizer, torch.float32)(texts)
+    pivot = batch.view("pivot")
+    dense = np.zeros(expected.shape, np.float32)
+    dense[pivot.row_numbers(), pivot.columns] = pivot.weights
+    np.testing.assert_allclose(dense, expected.numpy(), atol=1e-5)
+
+
+def test_padding_is_what_a_system_computes_too_much(benchmark_named: Load) -> None:
+    """None when packed; to a multiple of 32 in padded batches; to the longest of a batch elsewhere."""
+    module = benchmark_named("table_encoding")
+    lengths = [10, 20]
+    assert module.padding(module.OURS, lengths) == 0
+    assert module.padding(module.PADDED, lengths) == 1 - 30 / 64
+    assert module.padding(module.PYSERINI, lengths) == 1 - 30 / 40
+    # Two batches, which sorting makes even.
+    mixed = [10, 20] * module.BATCH
+    assert module.padding(module.SENTENCE_TRANSFORMERS, mixed) == 0 < module.padding(module.PYSERINI, mixed)
+
+
+def test_the_loop_over_terms_writes_the_same_lines(benchmark_named: Load) -> None:
+    """What stands beside write_jsonl() in the table does the same work."""
+    module = benchmark_named("table_engines")
+    batch = module.synthetic_batch(np.random.default_rng(3), 5, 900)
+    vocabulary = Vocabulary([f"t{number}" for number in range(900)], [])
+    ids = [f"d{row}" for row in range(5)]
+    ours, theirs = io.BytesIO(), io.BytesIO()
+    module.write_jsonl(ours, ids, batch, vocabulary, module.SCALE)
+    module.write_by_loop(theirs, ids, batch, vocabulary.terms.tolist())
+    assert [*map(orjson.loads, ours.getvalue().splitlines())] == [*map(orjson.loads, theirs.getvalue().splitlines())]
+
+
+def test_scipy_and_numpy_rank_as_exact_does(benchmark_named: Load, tmp_path: Path) -> None:
+    """The peers of the exact engine find its documents, with its scores."""
+    module = benchmark_named("table_engines")
+    module.write_collection(tmp_path, 60, 900)
+    module.index_ours(tmp_path, tmp_path / "exact", 1, "exact")
+    searcher = open_index(tmp_path / "exact").searcher()
+    queries = benchmark_named("lucene_search").synthetic_queries(4, 900)
+    expected = searcher.search(queries, module.HITS)
+    for make in (module.scipy_ask, module.numpy_ask):
+        found = [make(searcher, queries)(number) for number in range(len(queries))]
+        assert module.recall(expected, found) == 1
+        for one, other in zip(expected, found, strict=True):
+            np.testing.assert_allclose(one.scores, other.scores, rtol=1e-5)
+
+
+def test_a_system_is_compared_with_the_first_of_its_step(benchmark_named: Load) -> None:
+    """times is the median of the rounds' ratios, not the ratio of the medians."""
+    module = benchmark_named("table_rows")
+    ours, theirs = module.compared("step", {"a": [1, 2, 4], "b": [3, 8, 8]}, lambda _, taken: {"s": taken})
+    assert ours.figures == {"s": 2} and ours.ratios == ()
+    assert theirs.figures == {"s": 8, "times": 3} and theirs.ratios == (3, 4, 2)
+
+
+@pytest.mark.integration
+def test_one_table_has_all_engines_and_their_peers(benchmark_named: Load, tmp_path: Path, capfd: Capture) -> None:
+    """python benchmarks prints a row for each system, as JSON with the rounds, and draws them."""
+    pytest.importorskip("jnius", reason="pyjnius is not installed")
+    module, picture = benchmark_named("table_command"), tmp_path / "table.png"
+    sizes = ["--documents", "60", "--queries", "3", "--repeats", "1", "--threads", "1"]
+    parts = ["--only", "write", "engines", "--plot", str(picture), "--format", "json"]
+    assert module.main([*sizes, *parts]) == 0
+    table = orjson.loads(capfd.readouterr().out)
+    steps = {step: list(rows) for step, rows in itertools.groupby(table["rows"], lambda row: row["step"])}
+    assert list(steps) == ["write vectors", "index a pivot view", "search a pivot view, k=10"]
+    searched = {row["system"]: row["figures"] for row in steps["search a pivot view, k=10"] if row["figures"]}
+    assert {"exact", "lucene", "Pyserini LuceneImpactSearcher", "scipy, sparse product"} <= set(searched)
+    assert searched["exact"]["recall@10"] == 1 and searched["lucene"]["recall@10"] > 0.9
+    assert all(len(row["ratios"]) == 1 for row in steps["write vectors"][1:])
+    assert picture.read_bytes().startswith(b"\x89PNG") and table["documents"] == 60
+
+
+@pytest.mark.integration
+def test_the_curve_has_every_step(benchmark_named: Load, tmp_path: Path, capfd: Capture) -> None:
+    """python benchmarks --only curve prints encode, index and search of a size with their peaks."""
+    pytest.importorskip("jnius", reason="pyjnius is not installed")
+    module, picture = benchmark_named("table_command"), tmp_path / "curve.png"
+    sizes = ["--only", "curve", "--curve", "20", "--encoder", CHECKPOINT, "--plot", str(picture)]
+    assert module.main([*sizes, "--format", "csv"]) == 0
+    rows = list(csv.DictReader(capfd.readouterr().out.splitlines()))
+    assert [row["step"].split()[:2] for row in rows] == [["encode", "20"], *[["index", "20"], ["search", "20"]] * 2]
+    assert all(float(row["MB"]) > 0 for row in rows) and picture.is_file()
+
+
+def test_the_table_refuses_numbers_that_are_none(benchmark_named: Load, capsys: Capture) -> None:
+    """python benchmarks says which option and its value, before anything is measured."""
+    module = benchmark_named("table_command")
+    assert module.main(["--curve", "10", "0"]) == 2
+    assert "--curve 0: must be at least 1" in capsys.readouterr().err
+    assert module.main(["--only", "encod"]) == 2
+    assert "encode" in capsys.readouterr().err

@@ -1,0 +1,74 @@
+"""How the cost grows: seconds and peak memory of encode, index and search, on ever more documents.
+
+Short documents as in encode_memory.py, by the embedded model, through the commands' own road; every step runs in a
+process of its own, whose peak it is. The queries are QUERIES of the first documents' vectors, the same at every size.
+"""
+
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import encode_memory
+from lucene_indexing import in_fresh_process, index_ours
+from table_rows import Row, with_peak
+
+from milco_pyserini.console import say
+from milco_pyserini.sparse import open_store
+
+ENGINES = ("lucene", "exact")
+QUERIES = 100
+HITS = 10
+_PASSES = 3
+
+Queries = list[dict[str, float]]
+
+
+def curve_rows(counts: Sequence[int], encoder: str) -> list[Row]:
+    """Rows of every number of documents, the fewest first."""
+    options = encode_memory.Options(encoder=encoder)
+    rows: list[Row] = []
+    queries: Queries = []
+    for count in sorted(set(counts)):
+        say(f"  {count:,} documents")
+        with tempfile.TemporaryDirectory() as name:
+            root = Path(name)
+            peak, taken = encode_memory.encode(root, count, options)
+            rows.append(_row("encode", encoder, count, taken, peak))
+            queries = queries or first_vectors(root / "store")
+            for engine in ENGINES:
+                taken, peak = in_fresh_process(with_peak, index_ours, root, root / engine, 1, engine)
+                rows.append(_row("index", engine, count, taken, peak))
+                taken, peak = in_fresh_process(with_peak, search, root / engine, queries)
+                rows.append(Row(_step("search", count), engine, {"ms": 1e3 * taken, "MB": peak}, documents=count))
+    return rows
+
+
+def first_vectors(store: Path) -> Queries:
+    """The first vectors of a store, as queries."""
+    vectors = itertools.islice(open_store(store).vectors(), QUERIES)
+    return [{term: impact / 100 for term, impact in vector.items()} for _, vector in vectors]
+
+
+def search(path: Path, queries: Queries) -> float:
+    """Seconds of a query, on average, one at a time: the median of several passes, after one that does not count."""
+    from milco_pyserini.index import open_index
+
+    searcher = open_index(path).searcher()
+    passes = []
+    for _ in range(_PASSES + 1):
+        started = time.perf_counter()
+        for query in queries:
+            searcher.search([query], HITS)
+        passes.append((time.perf_counter() - started) / len(queries))
+    return statistics.median(passes[1:])
+
+
+def _row(step: str, system: str, count: int, taken: float, peak: float) -> Row:
+    return Row(_step(step, count), system, {"documents/s": count / taken, "s": taken, "MB": peak}, documents=count)
+
+
+def _step(step: str, count: int) -> str:
+    return f"{step} {count:,} documents"

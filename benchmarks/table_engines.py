@@ -1,0 +1,259 @@
+"""Store writing, indexes and searches beside their peers, on the made-up documents of lucene_indexing.py.
+
+Lucene is measured on VOCABULARY terms, as both views have together; the engines side by side on those of a pivot view,
+for Seismic's build grows with the square of the vocabulary.
+"""
+
+import importlib.util
+import json
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import lucene_search
+import numpy as np
+from lucene_indexing import (
+    PART,
+    SCALE,
+    VOCABULARY,
+    in_fresh_process,
+    index_ours,
+    index_pyserini,
+    synthetic_batch,
+    write_collection,
+)
+from table_rows import Row, compared, interleaved, with_peak
+
+from milco_pyserini.console import say
+from milco_pyserini.sparse import SparseBatch, Vocabulary
+from milco_pyserini.sparse.store import write_jsonl, write_parquet
+
+if TYPE_CHECKING:
+    from milco_pyserini.eval.timing import Ask
+    from milco_pyserini.index.protocol import Hits
+
+OURS = "milco_pyserini"
+ANSERINI = "Anserini IndexCollection"
+SEARCHER = "Pyserini LuceneImpactSearcher"
+PIVOT_TERMS = 30_522
+ENGINES = ("exact", "lucene", "seismic")
+HITS = 10
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """threads: of the builds; searches take one."""
+
+    documents: int
+    queries: int
+    threads: tuple[int, ...]
+    rounds: int
+
+
+def store_rows(sizes: Sizes) -> list[Row]:
+    """Writing vectors: JSONL beside a loop over terms, and Parquet."""
+    documents = min(sizes.documents, PART)
+    batch = synthetic_batch(np.random.default_rng(0), documents)
+    vocabulary = Vocabulary([f"t{number}" for number in range(VOCABULARY)], [])
+    ids = [f"doc{row}" for row in range(documents)]
+    terms = vocabulary.terms.tolist()
+    writers: dict[str, Callable[[IO[bytes]], None]] = {
+        f"{OURS}, JSONL": lambda handle: write_jsonl(handle, ids, batch, vocabulary, SCALE),
+        "a Python loop over terms, JSONL": lambda handle: write_by_loop(handle, ids, batch, terms),
+        f"{OURS}, Parquet": lambda handle: write_parquet(handle, ids, batch),
+    }
+    seconds = interleaved({name: _into_file(write) for name, write in writers.items()}, sizes.rounds + 1)
+    later = {name: taken[1:] for name, taken in seconds.items()}
+    return compared("write vectors", later, lambda _, taken: {"documents/s": documents / taken, "s": taken})
+
+
+def write_by_loop(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch, terms: Sequence[str]) -> None:
+    """What write_jsonl() writes, one term after the other, as Pyserini's encoders make dictionaries of vectors."""
+    for name, (columns, weights) in zip(ids, batch.rows(), strict=True):
+        vector = {}
+        for column, weight in zip(list(columns), list(weights), strict=True):
+            impact = round(weight * np.float32(SCALE))
+            if impact > 0:
+                vector[terms[column]] = impact
+        handle.write(json.dumps({"id": name, "contents": "", "vector": vector}).encode() + b"\n")
+
+
+def _into_file(write: Callable[[IO[bytes]], None]) -> Callable[[], None]:
+    def action() -> None:
+        with tempfile.TemporaryFile() as handle:
+            write(handle)
+
+    return action
+
+
+def index_rows(sizes: Sizes) -> list[Row]:
+    """Our Lucene writer beside Anserini's, a step for each number of threads, every build in a process of its own."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        write_collection(root, sizes.documents)
+        for threads in sizes.threads:
+            seconds: dict[str, list[float]] = {OURS: [], ANSERINI: []}
+            peaks: dict[str, list[float]] = {OURS: [], ANSERINI: []}
+            for number in range(sizes.rounds):
+                for who, index in ((OURS, index_ours), (ANSERINI, index_pyserini)):
+                    output = root / f"{len(rows)}-{len(peaks[who])}-{who}-{number}"
+                    taken, peak = in_fresh_process(with_peak, index, root, output, threads)
+                    seconds[who].append(taken)
+                    peaks[who].append(peak)
+            step = f"index into Lucene, threads {threads}"
+            rows += compared(step, seconds, _built(sizes.documents, peaks))
+    return rows
+
+
+def _built(documents: int, peaks: Mapping[str, Sequence[float]]) -> Callable[[str, float], dict]:
+    def figures(name: str, taken: float) -> dict:
+        return {"documents/s": documents / taken, "s": taken, "MB": statistics.median(peaks[name])}
+
+    return figures
+
+
+def search_rows(sizes: Sizes) -> list[Row]:
+    """Opening and searching a Lucene index, ours beside Pyserini's; results are equal, or it is an error."""
+    options = lucene_search.Options(documents=sizes.documents, queries=sizes.queries)
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        write_collection(root, sizes.documents)
+        in_fresh_process(lucene_search.build, root)
+        rounds = [in_fresh_process(lucene_search.measure, root, options) for _ in range(sizes.rounds)]
+    rows = []
+    for place, one in enumerate(rounds[0]):
+        clocks = {
+            OURS: [timed[place].ours[0] for timed in rounds],
+            SEARCHER: [timed[place].theirs[0] for timed in rounds],
+        }
+        p95s = {who: [np.quantile(seconds, 0.95) for seconds in taken] for who, taken in clocks.items()}
+        step = "Lucene: " + one.name
+        means = {who: [float(seconds.mean()) for seconds in taken] for who, taken in clocks.items()}
+        rows += compared(step, means, _latency(p95s if one.ours.shape[1] > 1 else {}))
+    return rows
+
+
+def _latency(p95s: Mapping[str, Sequence[float]]) -> Callable[[str, float], dict]:
+    def figures(name: str, taken: float) -> dict:
+        p95 = {"p95 ms": 1e3 * float(statistics.median(p95s[name]))} if p95s else {}
+        return {"ms": 1e3 * taken} | p95
+
+    return figures
+
+
+def engine_rows(sizes: Sizes) -> list[Row]:
+    """All engines over a pivot view: each is built once, with all threads; then they answer in turn, on one core."""
+    rows: list[Row] = []
+    built: list[str] = []
+    absent = [] if importlib.util.find_spec("seismic") else ["seismic"]
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        write_collection(root, sizes.documents, PIVOT_TERMS)
+        for engine in ENGINES:
+            if engine in absent:
+                continue
+            say(f"  {engine}")
+            taken, peak = in_fresh_process(with_peak, index_ours, root, root / engine, max(sizes.threads), engine)
+            built.append(engine)
+            rows += compared("index a pivot view", {engine: [taken]}, _built(sizes.documents, {engine: [peak]}))
+        rows += in_fresh_process(ask_engines, root, built, sizes)
+    steps = ("index a pivot view", f"search a pivot view, k={HITS}")
+    return rows + [Row(step, f"{engine} (not installed)") for step in steps for engine in absent]
+
+
+def ask_engines(root: Path, engines: Sequence[str], sizes: Sizes) -> list[Row]:
+    """Latency and recall of the engines and of their peers, on one core. For a process of its own, with one Java."""
+    from milco_pyserini.eval.timing import ask_in_turn
+    from milco_pyserini.index import open_index
+
+    queries = lucene_search.synthetic_queries(sizes.queries, PIVOT_TERMS)
+    searchers: dict[str, Any] = {name: open_index(root / name).searcher() for name in engines}
+    systems: dict[str, Ask] = {name: _ask(searcher, queries) for name, searcher in searchers.items()}
+    systems |= {
+        SEARCHER: pyserini_ask(root, queries),
+        "scipy, sparse product": scipy_ask(searchers["exact"], queries),
+        "numpy, postings added up": numpy_ask(searchers["exact"], queries),
+    }
+    timed = ask_in_turn(systems, sizes.queries, sizes.rounds)
+    rounds = {name: (one.seconds.mean(axis=1)).tolist() for name, one in timed.items()}
+
+    def figures(name: str, _: float) -> dict:
+        found = recall(timed["exact"].hits, timed[name].hits)
+        return {"ms": timed[name].mean_ms, "p95 ms": timed[name].p95_ms, "recall@10": found}
+
+    return compared(f"search a pivot view, k={HITS}", rounds, figures)
+
+
+def _ask(searcher: Any, queries: Sequence[lucene_search.Query]) -> "Ask":
+    return lambda number: searcher.search([queries[number]], HITS)[0]
+
+
+def pyserini_ask(root: Path, queries: Sequence[lucene_search.Query]) -> "Ask":
+    """Pyserini's searcher over our Lucene index."""
+    from pyserini.search.lucene import LuceneImpactSearcher
+
+    from milco_pyserini.index.protocol import Hits
+    from milco_pyserini.sparse.quantization import quantize_vector
+
+    impacts = [quantize_vector(query, SCALE) for query in queries]
+    # Below 0, or a term that is in every document would be dropped.
+    searcher = LuceneImpactSearcher(str(root / "lucene"), lucene_search.Encoded(impacts), min_idf=-1)
+
+    def ask(number: int) -> Hits:
+        hits = searcher.search(str(number), HITS)
+        return Hits([hit.docid for hit in hits], np.array([hit.score for hit in hits]))
+
+    return ask
+
+
+def scipy_ask(exact: Any, queries: Sequence[lucene_search.Query]) -> "Ask":
+    """A query's row times the matrix of terms and documents, both of them sparse."""
+    from scipy.sparse import csr_array
+
+    by_term = csr_array(exact.matrix().T)
+
+    def ask(number: int) -> "Hits":
+        columns, weights = _vector(exact, queries[number])
+        row = csr_array((weights, columns, [0, len(columns)]), shape=(1, by_term.shape[0]))
+        scores = row @ by_term
+        return _best(exact, scores.indices, scores.data)
+
+    return ask
+
+
+def numpy_ask(exact: Any, queries: Sequence[lucene_search.Query]) -> "Ask":
+    """Every term's postings added to the scores of all documents."""
+    by_term = exact.matrix()
+
+    def ask(number: int) -> "Hits":
+        scores = np.zeros(by_term.shape[0], np.float32)
+        for column, weight in zip(*_vector(exact, queries[number]), strict=True):
+            postings = slice(by_term.indptr[column], by_term.indptr[column + 1])
+            scores[by_term.indices[postings]] += weight * by_term.data[postings]
+        rows = np.flatnonzero(scores)
+        return _best(exact, rows, scores[rows])
+
+    return ask
+
+
+def _vector(exact: Any, query: lucene_search.Query) -> tuple[np.ndarray, np.ndarray]:
+    known = sorted((exact.columns[term], weight) for term, weight in query.items() if term in exact.columns)
+    return np.array([column for column, _ in known], np.int32), np.array([weight for _, weight in known], np.float32)
+
+
+def _best(exact: Any, rows: np.ndarray, scores: np.ndarray) -> "Hits":
+    from milco_pyserini.index.protocol import Hits
+
+    kept = np.argpartition(-scores, HITS - 1)[:HITS] if len(scores) > HITS else np.arange(len(scores))
+    order = kept[np.lexsort((rows[kept], -scores[kept]))]
+    return Hits(exact.ids.take(rows[order]), scores[order])
+
+
+def recall(best: "Sequence[Hits]", found: "Sequence[Hits]") -> float:
+    """Share of the best documents that were found, over all queries."""
+    shared = sum(len(set(one.docids) & set(other.docids)) for one, other in zip(best, found, strict=True))
+    return shared / max(sum(map(len, best)), 1)

@@ -1,0 +1,104 @@
+"""The picture of `python benchmarks`: how many times as long the peers take, and how the cost grows."""
+
+from collections.abc import Sequence
+from math import isnan, nan
+from pathlib import Path
+from typing import Any
+
+from table_rows import Row
+
+from milco_pyserini.eval.sweep_figure import COLOURS, DASHES, MARKERS
+from milco_pyserini.files import whole_file
+
+_WIDTH = 10.5
+_CURVE_HEIGHT = 3.4
+_BAR_HEIGHT = 0.24
+_DPI = 160
+
+
+def draw(path: Path, rows: Sequence[Row]) -> None:
+    """Write the picture as PNG: bars for what was compared, panels for the curve, as far as there are rows for them."""
+    # Not through pyplot, which would look for a screen.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    bars = [row for row in rows if "times" in row.figures]
+    curve = [row for row in rows if row.documents is not None]
+    heights = [_BAR_HEIGHT * len(bars) + 0.9] * bool(bars) + [_CURVE_HEIGHT] * bool(curve)
+    figure = Figure((_WIDTH, sum(heights)), dpi=_DPI, layout="constrained")
+    parts = list(figure.subfigures(len(heights), height_ratios=heights, squeeze=False)[:, 0])
+    if bars:
+        _bars(parts.pop(0).subplots(), bars)
+    if curve:
+        _curve(parts.pop(0), curve)
+    canvas = FigureCanvasAgg(figure)
+    with whole_file(path) as file:
+        canvas.print_png(file)
+
+
+def _bars(panel: Any, rows: Sequence[Row]) -> None:
+    places = range(len(rows))
+    times = [row.figures["times"] for row in rows]
+    # From 1, so that what is quicker than the first row of its step stands on the other side.
+    panel.barh(places, [one - 1 for one in times], left=1, color=COLOURS[0], height=0.7)
+    for place, row in zip(places, rows, strict=True):
+        if len(row.ratios) > 1:
+            panel.plot([min(row.ratios), max(row.ratios)], [place, place], color="black", linewidth=0.8)
+        panel.annotate(
+            f"{row.figures['times']:.2g}", (max(1, *row.ratios), place), (4, 0), textcoords="offset points", va="center"
+        )
+    panel.set_yticks(places, [f"{row.step}: {row.system}" for row in rows], fontsize="small")
+    panel.invert_yaxis()
+    panel.set_xscale("log")
+    panel.margins(x=0.12)
+    panel.axvline(1, color="black", linewidth=0.8)
+    panel.set_xlabel("times as long as the first row of the step (line: from the least to the most of the rounds)")
+    _plain(panel, "x")
+
+
+def _curve(part: Any, rows: Sequence[Row]) -> None:
+    kinds = list(dict.fromkeys(_kind(row) for row in rows))
+    styles = {
+        kind: (COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)], DASHES[place % len(DASHES)])
+        for place, kind in enumerate(kinds)
+    }
+    columns = (("s", "seconds"), ("ms", "ms per query"), ("MB", "peak memory (MB)"))
+    panels = part.subplots(1, len(columns))
+    lines = {}
+    for panel, (column, label) in zip(panels, columns, strict=True):
+        for kind, (colour, marker, dashes) in styles.items():
+            points = [(row.documents, row.figures.get(column, nan)) for row in rows if _kind(row) == kind]
+            points = [point for point in points if not isnan(point[1])]
+            if points:
+                (lines[kind],) = panel.plot(
+                    *zip(*points, strict=True), color=colour, marker=marker, linestyle=dashes, markersize=4.5
+                )
+        panel.set_xscale("log")
+        panel.set_xlabel("documents")
+        panel.set_title(label, fontsize="medium")
+        _plain(panel, "x")
+    # Memory from zero: that it is flat, or is not, is what one looks for.
+    panels[0].set_yscale("log")
+    _plain(panels[0], "y")
+    for panel in panels[1:]:
+        panel.set_ylim(bottom=0)
+    part.legend(
+        [lines[kind] for kind in kinds], kinds, loc="outside lower center", ncols=5, frameon=False, fontsize="small"
+    )
+
+
+def _kind(row: Row) -> str:
+    return f"{row.step.split()[0]}, {row.system}"
+
+
+def _plain(panel: Any, axis: str) -> None:
+    """A logarithmic axis in whole decades and fives, without powers of ten."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    one = getattr(panel, f"{axis}axis")
+    one.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+    one.set_major_formatter(lambda number, _: f"{number:,g}")
+    one.set_minor_formatter(NullFormatter())
+    panel.grid(True, color="#dddddd", linewidth=0.6)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)

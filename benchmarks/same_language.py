@@ -4,7 +4,8 @@ python benchmarks/same_language.py --data cmrc2018 cacm --encoder mini --bm25
 
 Each directory of --data holds corpus.LANG.jsonl.gz, queries.LANG.tsv and qrels.LANG.txt. Documents are encoded once,
 with both views, and indexed by the exact engine; a query that has one view's terms alone is scored by that view
-alone. BM25 is Pyserini's, with its parameters and its analyzer for LANG.
+alone. --alpha weighs the views of "both", as search --alpha does. BM25 is Pyserini's, with its parameters and its
+analyzer for LANG.
 """
 
 import sys
@@ -35,6 +36,8 @@ class Options:
     data: tuple[Path, ...] = option(help="directories with corpus.LANG.jsonl.gz, queries.LANG.tsv, qrels.LANG.txt")
     encoder: str = option(MINI, help="checkpoint: hub name, directory, or mini (embedded)")
     views: tuple[str, ...] = option(tuple(VIEWS), choices=tuple(VIEWS), help="rows of the table")
+    alpha: float | None = option(None, help="both: alpha x pivot + (1 - alpha) x source (default: as encoded)")
+    prune: tuple[str, ...] = option((), help="prune the documents, as encode --prune, such as pivot:top-k:300")
     bm25: bool = option(False, help="Pyserini's BM25 too, as the baseline of the test of significance")
     device: str = option("auto", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", help="auto, float32 or bfloat16")
@@ -66,8 +69,15 @@ def command(options: Options) -> None:
         sys.stdout.write(report(comparison))
     else:
         shown = table(comparison)
-        shown = replace(shown, notes=(*shown.notes, f"encoder {options.encoder}"))
+        shown = replace(shown, notes=(*shown.notes, _how(options)))
         sys.stdout.write(render(shown, options.format))
+
+
+def _how(options: Options) -> str:
+    parts = [f"encoder {options.encoder}"]
+    if options.alpha is not None:
+        parts.append(f"alpha {options.alpha} in both")
+    return ", ".join([*parts, *options.prune])
 
 
 def find_collection(directory: Path) -> Collection:
@@ -99,6 +109,7 @@ def view_runs(collection: Collection, options: Options) -> dict[str, Run]:
                 encoder=options.encoder,
                 output=vectors,
                 format="parquet",
+                prune=options.prune,
                 device=options.device,
                 dtype=options.dtype,
             )
@@ -107,7 +118,7 @@ def view_runs(collection: Collection, options: Options) -> dict[str, Run]:
         searcher = build_index(store, find_engine("exact"), Path(directory) / "index").searcher()
         encoder = open_query_encoder(store.manifest, device=options.device, dtype=options.dtype).encoder
         encoder.check(encoder.model.config.query_max_length, [part for view in options.views for part in VIEWS[view]])
-        queries = encoder.encode_query([topic.text for topic in topics])
+        queries = encoder.encode_query([topic.text for topic in topics], options.alpha)
         runs: dict[str, Run] = {}
         for view in options.views:
             hits = searcher.search(queries.view(*VIEWS[view]).to_dicts(encoder.vocabulary), HITS)

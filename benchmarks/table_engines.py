@@ -62,7 +62,8 @@ def store_rows(sizes: Sizes) -> list[Row]:
     terms = vocabulary.terms.tolist()
     writers: dict[str, Callable[[IO[bytes]], None]] = {
         f"{OURS}, JSONL": lambda handle: write_jsonl(handle, ids, batch, vocabulary, SCALE),
-        "a Python loop over terms, JSONL": lambda handle: write_by_loop(handle, ids, batch, terms),
+        "a loop over arrays, JSONL": lambda handle: write_by_loop(handle, ids, batch, terms),
+        "a loop over a sparse tensor, JSONL": lambda handle: write_by_entry(handle, ids, batch, terms),
         f"{OURS}, Parquet": lambda handle: write_parquet(handle, ids, batch),
     }
     seconds = interleaved({name: _into_file(write) for name, write in writers.items()}, sizes.rounds + 1)
@@ -78,6 +79,21 @@ def write_by_loop(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch, ter
             impact = round(weight * np.float32(SCALE))
             if impact > 0:
                 vector[terms[column]] = impact
+        handle.write(json.dumps({"id": name, "contents": "", "vector": vector}).encode() + b"\n")
+
+
+def write_by_entry(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch, terms: Sequence[str]) -> None:
+    """The same from the tensor that a network gives, entry by entry, as a first version of an encoder does it."""
+    import torch
+
+    entries = torch.from_numpy(np.stack([batch.row_numbers(), batch.columns]))
+    weights = torch.from_numpy(batch.weights)
+    vectors: list[dict[str, int]] = [{} for _ in ids]
+    for number in range(len(weights)):
+        impact = round(weights[number].item() * SCALE)
+        if impact > 0:
+            vectors[entries[0, number].item()][terms[entries[1, number].item()]] = impact  # type: ignore[index]
+    for name, vector in zip(ids, vectors, strict=True):
         handle.write(json.dumps({"id": name, "contents": "", "vector": vector}).encode() + b"\n")
 
 

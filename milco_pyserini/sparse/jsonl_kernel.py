@@ -7,10 +7,11 @@ from numba import njit
 
 # 2,147,483,647 and a comma.
 LONGEST_IMPACT = 11
-_ZERO, _COMMA = ord("0"), ord(",")
+_ZERO, _COMMA = np.uint8(ord("0")), np.uint8(ord(","))
+_TEN = np.uint32(10)
 
 
-@njit(nogil=True)
+@njit(nogil=True, error_model="numpy")
 def join_entries(indptr: Any, columns: Any, impacts: Any, keys: Any, key_ends: Any, out: Any) -> Any:
     """Write "key":impact, "key":impact of every vector, one after the other; a vector ends without a comma.
 
@@ -26,14 +27,15 @@ def join_entries(indptr: Any, columns: Any, impacts: Any, keys: Any, key_ends: A
             for byte in range(start, key_ends[column]):
                 out[place] = keys[byte]
                 place += 1
-            impact, digits = impacts[entry], 1
-            while impact >= 10:
-                impact //= 10
+            # Unsigned, a division by ten is a multiplication.
+            impact, digits = np.uint32(impacts[entry]), 1
+            while impact >= _TEN:
+                impact //= _TEN
                 digits += 1
-            impact = impacts[entry]
+            impact = np.uint32(impacts[entry])
             for digit in range(digits - 1, -1, -1):
-                out[place + digit] = _ZERO + impact % 10
-                impact //= 10
+                out[place + digit] = _ZERO + np.uint8(impact % _TEN)
+                impact //= _TEN
             out[place + digits] = _COMMA
             place += digits + 1
         if indptr[row] < indptr[row + 1]:

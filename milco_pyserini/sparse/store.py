@@ -226,10 +226,10 @@ def write_jsonl(
     vectors = np.empty(int(lengths.sum()) + LONGEST_IMPACT * len(lengths), np.uint8)
     ends = join_entries(kept.indptr, kept.columns, impacts, keys, key_ends, vectors).tolist()
     texts = contents if contents is not None else [""] * len(ids)
+    pieces: list[bytes | memoryview] = []
     for name, text, start, end in zip(ids, texts, [0, *ends], ends, strict=False):
-        handle.write(orjson.dumps({"id": name, "contents": text})[:-1] + b',"vector":{')
-        handle.write(vectors.data[start:end])
-        handle.write(b"}}\n")
+        pieces += (orjson.dumps({"id": name, "contents": text})[:-1], b',"vector":{', vectors.data[start:end], b"}}\n")
+    handle.write(b"".join(pieces))
 
 
 def write_parquet(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch) -> None:

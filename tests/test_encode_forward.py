@@ -8,8 +8,8 @@ from torch import Tensor
 
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode import forward as forward_module
-from milco_pyserini.encode.forward import PaddedForward, choose_forward, highest_logits
-from milco_pyserini.model import MilcoModel
+from milco_pyserini.encode.forward import PaddedForward, choose_forward, max_logits
+from milco_pyserini.model import MilcoModel, pooling
 from milco_pyserini.model.packed import PackedForward
 from milco_pyserini.model.pooling import max_logits_reference
 
@@ -73,12 +73,12 @@ def test_nothing_but_matrices_is_kept_twice(model: MilcoModel) -> None:
 def test_highest_logits_do_not_depend_on_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text at a time or all at once, a chunk of the vocabulary or the whole: the highest logit of the real tokens."""
     monkeypatch.setitem(forward_module._BLOCK_LOGITS, "cpu", block)
-    monkeypatch.setattr(forward_module, "VOCABULARY_CHUNK", 7)
+    monkeypatch.setattr(pooling, "VOCABULARY_CHUNK", 7)
     states, decoder = torch.randn(5, 6, 8), torch.nn.Linear(8, 23)
     mask = torch.arange(6) < torch.tensor([[6], [1], [3], [5], [2]])
     with torch.no_grad():
         wanted = max_logits_reference(states, mask, decoder.weight, decoder.bias)
-        torch.testing.assert_close(highest_logits(states, mask, decoder), wanted)
+        torch.testing.assert_close(max_logits(states, mask, decoder), wanted)
 
 
 def test_lengths_are_rounded_as_far_as_there_are_positions(

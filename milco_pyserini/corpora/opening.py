@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from milco_pyserini.corpora import families, sample
 from milco_pyserini.corpora import ir_datasets_source as datasets
@@ -156,3 +156,10 @@ def _unknown(name: str, kind: _Kind, embedded: Iterable[str]) -> MilcoError:
 def _near(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}? " if near else ""
+
+
+def at_hand(manifest: Mapping[str, Any]) -> str | None:
+    """The corpus, or the topics, that a manifest names, if it is surely on this machine: a path, or the sample."""
+    name = str(manifest.get("corpus") or "")
+    embedded = sample.sample_topics() if manifest.get("kind") == "topics" else sample.sample_corpora()
+    return name if name and (Path(name).exists() or name in embedded) else None

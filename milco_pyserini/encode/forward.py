@@ -10,12 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from milco_pyserini.console import say
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.model.packed import NotPacked, PackedForward
-from milco_pyserini.model.pooling import VOCABULARY_CHUNK
+from milco_pyserini.model.pooling import highest_logits
 
 # Logits in memory at a time: enough of them that a GPU is not kept waiting for the next launch (64 MB in bfloat16).
 _BLOCK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 25}
@@ -64,7 +63,7 @@ class PaddedForward:
             if network.echo is not None:
                 states = projected if network.echo.variant == "paper" else hidden
                 echo = network.echo(states, attention_mask.bool()).flatten()[real]
-            logits = highest_logits(projected.to(self.dtype), attention_mask.bool(), network.decoder)
+            logits = max_logits(projected.to(self.dtype), attention_mask.bool(), network.decoder)
         return logits, echo
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -117,25 +116,14 @@ def choose_forward(model: MilcoModel, device: torch.device, dtype: torch.dtype) 
     return PaddedForward(model, device, dtype)
 
 
-def highest_logits(states: Tensor, mask: Tensor, decoder: nn.Linear) -> Tensor:
-    """Each English piece's highest logit over a text's tokens, a block of texts and a chunk of pieces at a time.
+def max_logits(states: Tensor, mask: Tensor, decoder: nn.Linear) -> Tensor:
+    """As model.pooling.max_logits, without gradients, and a GPU is not waited for.
 
-    As model.pooling.max_logits, without gradients, and a GPU is not waited for. states: [B, S, D_e], of the
-    decoder's dtype. mask: bool [B, S], right padding only. Returns float32 [B, V_e].
+    states: [B, S, D_e], of the decoder's dtype. mask: bool [B, S], right padding only. Returns float32 [B, V_e].
     """
-    texts, tokens, _ = states.shape
-    pieces = decoder.out_features
     # A padded position becomes a copy of <s>, which the maximum already holds.
     states = torch.where(mask.unsqueeze(-1), states, states[:, :1])
-    highest = torch.empty(texts, pieces, dtype=torch.float32, device=states.device)
-    rows = max(1, _BLOCK_LOGITS[states.device.type] // (tokens * VOCABULARY_CHUNK))
-    for start in range(0, pieces, VOCABULARY_CHUNK):
-        chunk = slice(start, start + VOCABULARY_CHUNK)
-        weight, bias = decoder.weight[chunk], decoder.bias[chunk]
-        for top in range(0, texts, rows):
-            block = slice(top, top + rows)
-            highest[block, chunk] = functional.linear(states[block], weight, bias).amax(dim=1)
-    return highest
+    return highest_logits(states, decoder.weight, decoder.bias, _BLOCK_LOGITS[states.device.type])
 
 
 def _twin(module: Any) -> Any:

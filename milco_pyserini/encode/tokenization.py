@@ -49,7 +49,7 @@ class TextTokenizer:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """All the ids of every text, <s> and </s> included; none for a text without a piece of its own."""
-        encodings = self.tokenizer.encode_batch_fast([_whole_characters(text) for text in texts])
+        encodings = self.tokenizer.encode_batch_fast([whole_characters(text) for text in texts])
         return [
             encoding.ids if text.strip() and len(encoding.ids) > _MARKS else []
             for text, encoding in zip(texts, encodings, strict=True)
@@ -129,6 +129,6 @@ def _from_hub(directory: Path, name: str) -> Tokenizer:
         ) from error
 
 
-def _whole_characters(text: str) -> str:
+def whole_characters(text: str) -> str:
     """The text with surrogate pairs joined and lone surrogates replaced: tokenizers take what UTF-8 can hold."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

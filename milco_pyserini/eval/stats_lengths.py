@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +10,8 @@ from numpy.typing import NDArray
 from milco_pyserini.console import Progress, say
 from milco_pyserini.corpora import Corpus, Document, Query, Topics, open_corpus, open_topics
 from milco_pyserini.corpora.collection import TextDigest
+from milco_pyserini.corpora.opening import at_hand
 from milco_pyserini.corpora.records import encoded_text
-from milco_pyserini.corpora.sample import sample_corpora, sample_topics
 from milco_pyserini.encode.parts import PASSAGE_DELIMITER
 from milco_pyserini.encode.tokenization import TextTokenizer, load_tokenizer
 from milco_pyserini.errors import MilcoError
@@ -55,11 +54,10 @@ def open_texts(store: VectorStore | PlainStore, corpus: str | None, encoder: str
     """
     manifest = store.manifest
     topics = manifest.get("kind") == "topics"
-    recorded = str(manifest.get("corpus") or "")
-    at_hand = recorded and (Path(recorded).exists() or recorded in (sample_topics() if topics else sample_corpora()))
-    name = corpus or (recorded if at_hand else None)
+    name = corpus or at_hand(manifest)
     if name is None:
-        say(f"{_LEFT_OUT}: the texts are not at hand; --corpus says where {recorded or 'they'} can be read")
+        texts = manifest.get("corpus") or "they"
+        say(f"{_LEFT_OUT}: the texts are not at hand; --corpus says where {texts} can be read")
         return None
     try:
         # What was left out when the vectors were made has no vector to be compared with.

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from milco_pyserini.encode.tokenization import whole_characters
 from milco_pyserini.explain.parts import Origin
 from milco_pyserini.sparse import SparseBatch
 
@@ -45,7 +46,7 @@ def read_text(
     max_length: in tokens, <s> and </s> included. passage: its number, where documents were split at that length.
     Winners are found in float32: in bfloat16 another token may have been ahead by a hair.
     """
-    text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    text = whole_characters(text)
     tokens = _tokens(encoder, text, lowercase)
     inner = tokens[1:-1]
     first = 0 if passage is None else passage * (max_length - 2)

@@ -10,7 +10,7 @@ import orjson
 
 from milco_pyserini.console import Progress
 from milco_pyserini.corpora import Corpus, open_corpus
-from milco_pyserini.corpora.sample import sample_corpora
+from milco_pyserini.corpora.opening import at_hand
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index
@@ -83,11 +83,8 @@ def corpus_of(vectors: Mapping, name: str | None) -> Corpus | None:
     Without a name, only what is surely on this machine counts: nothing is fetched to explain a score. Raises
     MilcoError if the name is unknown.
     """
-    if name is not None:
-        return open_corpus(name)
-    recorded = str(vectors.get("corpus") or "")
-    at_hand = recorded and (Path(recorded).exists() or recorded in sample_corpora())
-    return open_corpus(recorded) if at_hand else None
+    name = at_hand(vectors) if name is None else name
+    return None if name is None else open_corpus(name)
 
 
 def store_of(index: Index, path: Path | None) -> VectorStore | PlainStore | None:

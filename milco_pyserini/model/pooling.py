@@ -31,6 +31,24 @@ def max_logits(projected: Tensor, mask: Tensor, weight: Tensor, bias: Tensor) ->
     return _MaxLogits.apply(projected, mask, weight, bias)
 
 
+def highest_logits(states: Tensor, weight: Tensor, bias: Tensor, block_logits: int) -> Tensor:
+    """The maximum over the second dimension of the logits, a block of texts and a chunk of pieces at a time.
+
+    states: [B, S, D_e], all of them real; the products are in their dtype. weight: [V_e, D_e], bias: [V_e].
+    block_logits: how many logits may stand in memory. Returns float32 [B, V_e]. No gradients.
+    """
+    texts, tokens, _ = states.shape
+    highest = torch.empty(texts, len(weight), dtype=torch.float32, device=states.device)
+    rows = max(1, block_logits // (tokens * VOCABULARY_CHUNK))
+    for start in range(0, len(weight), VOCABULARY_CHUNK):
+        chunk = slice(start, start + VOCABULARY_CHUNK)
+        decoder = weight[chunk].to(states.dtype), bias[chunk].to(states.dtype)
+        for top in range(0, texts, rows):
+            block = slice(top, top + rows)
+            highest[block, chunk] = functional.linear(states[block], *decoder).amax(dim=1)
+    return highest
+
+
 class _MaxLogits(torch.autograd.Function):
     """The maximum sends each coordinate's gradient to one token, which is found again for those that have one."""
 
@@ -44,16 +62,7 @@ class _MaxLogits(torch.autograd.Function):
         first = mask.int().argmax(dim=1)
         real = projected[torch.arange(len(projected), device=projected.device), first].unsqueeze(1)
         states = torch.where(mask.unsqueeze(-1), projected, real).to(dtype)
-        texts, tokens, _ = states.shape
-        highest = torch.empty(texts, weight.shape[0], dtype=torch.float32, device=projected.device)
-        rows = max(1, _BLOCK_LOGITS // (tokens * VOCABULARY_CHUNK))
-        for start in range(0, weight.shape[0], VOCABULARY_CHUNK):
-            chunk = slice(start, start + VOCABULARY_CHUNK)
-            decoder = weight[chunk].to(dtype), bias[chunk].to(dtype)
-            for top in range(0, texts, rows):
-                block = slice(top, top + rows)
-                highest[block, chunk] = functional.linear(states[block], *decoder).amax(dim=1)
-        return highest
+        return highest_logits(states, weight, bias, _BLOCK_LOGITS)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:

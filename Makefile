@@ -16,10 +16,8 @@ TRANSFORMERS = 4.57.6 5.23.0
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini.demo
 
-# The tests that write to Lucene from several threads have a process of their own: no other native library is in it.
 test: lint
-	$(RUN) -m pytest --ignore tests/test_index_lucene.py
-	$(RUN) -m pytest tests/test_index_lucene.py
+	$(RUN) -m pytest
 	$(MAKE) golden-5.23.0
 	$(MAKE) smoke
 

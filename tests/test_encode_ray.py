@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ import psutil
 import pytest
 
 from milco_pyserini.encode.__main__ import main
-from milco_pyserini.encode.ray_engine import cluster_devices
+from milco_pyserini.encode.ray_engine import cluster_devices, fault_handlers_kept
 from milco_pyserini.errors import MilcoError
 
 CHECKPOINT = Path(__file__).parent / "data" / "golden" / "ckpt_distillation"
@@ -24,9 +26,11 @@ def cluster() -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
-    ray.init(num_cpus=2, num_gpus=0, include_dashboard=False, object_store_memory=100 << 20)
+    with fault_handlers_kept():
+        ray.init(num_cpus=2, num_gpus=0, include_dashboard=False, object_store_memory=100 << 20)
     yield
-    ray.shutdown()
+    with fault_handlers_kept():
+        ray.shutdown()
 
 
 def files(directory: Path) -> dict[str, bytes]:
@@ -103,3 +107,23 @@ def test_one_text_needs_no_cluster(capsys: pytest.CaptureFixture) -> None:
     """--text with --engine ray is refused in one line."""
     assert main(["--text", "x", "--engine", "ray"]) == 2
     assert "--engine ray is for --corpus and --topics, not for --text" in capsys.readouterr().err
+
+
+@needs_ray
+@pytest.mark.integration
+def test_java_runs_on_beside_ray() -> None:
+    """Compiled Java finds a null reference by a fault of memory, whose handler ray.init would take away."""
+    program = """
+from milco_pyserini import jvm
+from milco_pyserini.encode.ray_engine import cluster_devices
+jvm.start()
+from jnius import JavaException, autoclass
+assert cluster_devices("cpu") == ["cpu"]
+try:
+    autoclass("java.lang.String")("a").compareTo(None)
+except JavaException as error:
+    print(error.classname)
+"""
+    environment = os.environ | {"MILCO_JAVA_OPTIONS": "-Xcomp", "RAY_ADDRESS": "local"}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, "java.lang.NullPointerException\n"), run.stderr

@@ -4,11 +4,14 @@ As in workers.py, this process alone reads the corpus and writes the store, so w
 one that dies is started again by Ray, and its part is done again.
 """
 
+import contextlib
+import ctypes
 import importlib.util
 import logging
 import os
+import signal
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from milco_pyserini.corpora import Document, Query
@@ -21,6 +24,9 @@ from milco_pyserini.errors import MilcoError
 _IN_HAND = 2
 # How often a part is begun again, and a worker started again, when a process or a machine fails.
 _RETRIES = 3
+_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+# At least what struct sigaction takes on any Linux.
+_SIGACTION_BYTES = 256
 
 
 def check_ray() -> None:
@@ -126,8 +132,27 @@ def _connected() -> Any:
     import ray
 
     if not ray.is_initialized():
-        ray.init(include_dashboard=False, logging_level=logging.ERROR)
+        with fault_handlers_kept():
+            ray.init(include_dashboard=False, logging_level=logging.ERROR)
     return ray
+
+
+@contextlib.contextmanager
+def fault_handlers_kept() -> Iterator[None]:
+    """Give this process its handlers of faults of memory and arithmetic back at the end.
+
+    ray.init puts its own in their place, and ray.shutdown none. Java, where it runs beside Ray, needs its own: it finds
+    null references by them.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    kept = {number: ctypes.create_string_buffer(_SIGACTION_BYTES) for number in _FAULTS}
+    for number, action in kept.items():
+        libc.sigaction(number, None, action)
+    try:
+        yield
+    finally:
+        for number, action in kept.items():
+            libc.sigaction(number, action, None)
 
 
 def _machines(ray: Any) -> list[int]:

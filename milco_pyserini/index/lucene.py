@@ -131,6 +131,8 @@ def _write_in_thread(writer: Any, documents: _Documents, reusable: _Reusable) ->
 
     try:
         _write(writer, documents.chunks(), reusable)
+        # Each thread puts a segment on disk: commit() would put there one after the other.
+        writer.flushNextBuffer()
     finally:
         jnius.detach()
 

@@ -21,9 +21,14 @@ INTERRUPTED = 130
 BAD_INPUT = 2
 
 # Read by native libraries when torch loads them, which every command does later than this. Threads that wait spin by
-# default: on cores that are shared with other work, encoding is ten times slower for it. oneDNN keeps 1,024 kernels,
-# one for each shape of a batch, and memory grows with them; 32 are as fast (benchmarks/encode_memory.py).
-_NATIVE_SETTINGS = {"OMP_WAIT_POLICY": "passive", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
+# default: on cores that are shared with other work, encoding is ten times slower for it. To spin for a tenth of a
+# millisecond spares a query's small products the waking, and costs little. oneDNN keeps 1,024 kernels, one for each
+# shape of a batch, and memory grows with them; 256 are as fast (benchmarks/encode_memory.py).
+_NATIVE_SETTINGS = {
+    "OMP_WAIT_POLICY": "passive",
+    "GOMP_SPINCOUNT": "5000",
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
+}
 
 OptionsT = TypeVar("OptionsT")
 

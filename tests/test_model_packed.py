@@ -6,7 +6,15 @@ import torch
 from torch import Tensor
 
 from milco_pyserini.model import MilcoConfig, MilcoModel, packed
-from milco_pyserini.model.packed import Linear, NotPacked, OneDnnLinear, PackedForward, linear_kind, packed_positions
+from milco_pyserini.model.packed import (
+    Linear,
+    NotPacked,
+    OneDnnLinear,
+    PackedForward,
+    linear_kind,
+    packed_positions,
+    padded_rows,
+)
 from tests.golden_set import CHECKPOINTS, TEXTS, encoder
 
 PADDING = 1
@@ -214,3 +222,14 @@ def test_a_row_without_tokens_is_named() -> None:
     """It has no highest logit."""
     with pytest.raises(ValueError, match="row 1 has no tokens"):
         PackedForward(network(), torch.float32)([[0, 2], []])
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 127, 129, 300])
+def test_rows_that_are_no_token_change_no_vector(length: int) -> None:
+    """Matrices are filled up to a few sizes, whatever number of tokens a query has."""
+    model = network(encoder={"max_position_embeddings": 400})
+    rows = [[0] * length]
+    rows[0][-1] = 2
+    assert padded_rows(length) % 16 == 0
+    assert 0 <= padded_rows(length) - length < 128
+    assert_same(PackedForward(model, torch.float32)(rows), padded(model, rows, torch.float32))

@@ -24,6 +24,8 @@ _DTYPES = (torch.float32, torch.bfloat16)
 # Tokens whose intermediate states stand in memory at a time: 16 MB of bfloat16 in the widest layer, 8 MB of logits.
 _LAYER_TOKENS = 2048
 _HEAD_TOKENS = 1024
+# oneDNN makes a kernel for each number of rows that it meets, which takes longer than a query's products.
+_FEW_ROWS, _MANY_ROWS = 16, 128
 
 
 class NotPacked(ValueError):  # noqa: N818 (it is a reason to take the other way, not a failure)
@@ -122,19 +124,19 @@ class PackedForward:
         return self.head(hidden, lengths)
 
     def _embed(self, rows: Sequence[Sequence[int]], lengths: list[int]) -> Tensor:
-        """The first residual stream, float32 [T, D_m]."""
+        """The first residual stream, float32 [R, D_m], R = padded_rows(T); rows from T on are no token's."""
         embeddings = self.model.encoder.embeddings
         ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(lengths))
         positions = packed_positions(ids, lengths, self.padding_id)
         states = embeddings.word_embeddings(torch.from_numpy(ids)) + embeddings.token_type_embeddings.weight[0]
         states += embeddings.position_embeddings(torch.from_numpy(positions))
-        return _normalised(states, embeddings.LayerNorm)
+        return _filled(_normalised(states, embeddings.LayerNorm), padded_rows(len(states)))
 
     @torch.inference_mode()
     def head(self, hidden: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor | None]:
         """Connector, LexEcho and decoder, for _HEAD_TOKENS tokens and one chunk of the vocabulary at a time.
 
-        hidden: float32 [T, D_m], the encoder's last states. lengths: of the B texts. Returns what a call returns.
+        hidden: float32 [R, D_m], R >= T, the encoder's last states. lengths: of the B texts. Returns as a call does.
         """
         connector, echo = self.model.connector, self.model.echo
         logits = hidden.new_full((len(lengths), self.model.config.english_vocab_size), -torch.inf)
@@ -142,13 +144,13 @@ class PackedForward:
         start = 0
         for block in _blocks(lengths, _HEAD_TOKENS):
             tokens = sum(length for _, length in block)
-            states = hidden[start : start + tokens]
+            states = hidden[start : start + padded_rows(tokens)]
             start += tokens
             projected = self.dense.gelu(self.projector.gelu(states.to(self.dtype)))
             projected = _normalised(projected.float(), connector.layer_norm)
             if echo is not None:
-                mask = torch.ones(tokens, dtype=torch.bool)
-                weights.append(echo(projected if echo.variant == "paper" else states, mask))
+                mask = torch.ones(len(states), dtype=torch.bool)
+                weights.append(echo(projected if echo.variant == "paper" else states, mask)[:tokens])
             self._highest(projected.to(self.dtype), block, logits)
         return logits, torch.cat(weights) if echo is not None else None
 
@@ -156,7 +158,7 @@ class PackedForward:
         """Raise the logits [B, V_e] to those of a block's tokens."""
         counts = [length for _, length in block]
         for chunk, decoder in self.decoder:
-            for (number, _), part in zip(block, decoder(projected).split(counts), strict=True):
+            for (number, _), part in zip(block, decoder(projected)[: sum(counts)].split(counts), strict=True):
                 highest = logits[number, chunk]
                 torch.maximum(highest, part.amax(dim=0), out=highest)
 
@@ -178,21 +180,22 @@ class _Layer:
         self.norm = layer.output.LayerNorm
 
     def __call__(self, hidden: Tensor, runs: list[tuple[int, int]]) -> Tensor:
-        """hidden: float32 [T, D], overwritten. runs: number and length of texts of one length. Returns as hidden."""
+        """hidden: float32 [R, D], overwritten. runs: number and length of texts of one length. Returns as hidden."""
         context = self._attention(self.query_key_value(hidden.to(self.dtype)), runs)
         parts = zip(hidden.split(_LAYER_TOKENS), context.split(_LAYER_TOKENS), strict=True)
         done = [self._feed_forward(states, attended) for states, attended in parts]
         return done[0] if len(done) == 1 else torch.cat(done)
 
     def _attention(self, query_key_value: Tensor, runs: list[tuple[int, int]]) -> Tensor:
-        """query_key_value: [T, 3D]. Returns [T, D]; every text attends to itself alone."""
+        """query_key_value: [R, 3D]. Returns [R, D]; every text attends to itself alone."""
         done = []
-        texts = query_key_value.split([count * length for count, length in runs])
+        tokens = sum(count * length for count, length in runs)
+        texts = query_key_value[:tokens].split([count * length for count, length in runs])
         for part, (count, length) in zip(texts, runs, strict=True):
             query, key, value = part.view(count, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
             context = functional.scaled_dot_product_attention(query, key, value)
             done.append(context.transpose(1, 2).reshape(count * length, -1))
-        return done[0] if len(done) == 1 else torch.cat(done)
+        return _filled(done[0] if len(done) == 1 else torch.cat(done), len(query_key_value))
 
     def _feed_forward(self, hidden: Tensor, context: Tensor) -> Tensor:
         states = _normalised(hidden.add_(self.attention_output(context)), self.attention_norm)
@@ -233,6 +236,17 @@ def packed_positions(ids: np.ndarray, lengths: Sequence[int], padding_id: int) -
     starts = np.cumsum([0, *lengths[:-1]])
     before = np.repeat(counted[starts] - real[starts], lengths)
     return (counted - before) * real + padding_id
+
+
+def padded_rows(tokens: int) -> int:
+    """Rows of a matrix that holds this many tokens: the next multiple of 16, of 128 where there are more than 128."""
+    multiple = _FEW_ROWS if tokens <= _MANY_ROWS else _MANY_ROWS
+    return -(-tokens // multiple) * multiple
+
+
+def _filled(states: Tensor, rows: int) -> Tensor:
+    """states [T, D] and zeros below, [rows, D]."""
+    return functional.pad(states, (0, 0, 0, rows - len(states))) if rows > len(states) else states
 
 
 def _equal_runs(lengths: list[int]) -> Iterator[tuple[int, int]]:

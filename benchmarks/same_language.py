@@ -4,7 +4,7 @@ python benchmarks/same_language.py --data cmrc2018 cacm --encoder mini --bm25
 
 Each directory of --data holds corpus.LANG.jsonl.gz, queries.LANG.tsv and qrels.LANG.txt. Documents are encoded once,
 with both views, and indexed by the exact engine; a query that has one view's terms alone is scored by that view
-alone. --alpha weighs the views of "both", as search --alpha does. BM25 is Pyserini's, with its parameters and its
+alone. --alpha weighs the views of "both", as search --alpha does. BM25 is index --engine bm25's, with its
 analyzer for LANG.
 """
 

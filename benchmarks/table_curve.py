@@ -1,9 +1,12 @@
 """How the cost grows: seconds and peak memory of encode, index and search, on ever more documents.
 
 Short documents as in encode_memory.py, by the embedded model, through the commands' own road; every step runs in a
-process of its own, whose peak it is. The queries are QUERIES of the first documents' vectors, the same at every size.
+process of its own, whose peak it is; that of indexing into Seismic is the builder's, which holds all vectors in memory.
+The queries are QUERIES of the first documents' vectors, the same at every size. Seismic answers with its own settings;
+what it then misses is no matter of the curve.
 """
 
+import importlib.util
 import itertools
 import statistics
 import tempfile
@@ -18,7 +21,7 @@ from table_rows import Row, with_peak
 from milco_pyserini.console import say
 from milco_pyserini.sparse import open_store
 
-ENGINES = ("lucene", "exact")
+ENGINES = ("lucene", "exact", "seismic")
 QUERIES = 100
 HITS = 10
 _PASSES = 3
@@ -29,6 +32,7 @@ Queries = list[dict[str, float]]
 def curve_rows(counts: Sequence[int], encoder: str) -> list[Row]:
     """Rows of every number of documents, the fewest first."""
     options = encode_memory.Options(encoder=encoder)
+    engines = [name for name in ENGINES if name != "seismic" or importlib.util.find_spec(name)]
     rows: list[Row] = []
     queries: Queries = []
     for count in sorted(set(counts)):
@@ -38,7 +42,7 @@ def curve_rows(counts: Sequence[int], encoder: str) -> list[Row]:
             peak, taken = encode_memory.encode(root, count, options)
             rows.append(_row("encode", encoder, count, taken, peak))
             queries = queries or first_vectors(root / "store")
-            for engine in ENGINES:
+            for engine in engines:
                 taken, peak = in_fresh_process(with_peak, index_ours, root, root / engine, 1, engine)
                 rows.append(_row("index", engine, count, taken, peak))
                 taken, peak = in_fresh_process(with_peak, search, root / engine, queries)

@@ -58,9 +58,11 @@ def _bars(panel: Any, rows: Sequence[Row]) -> None:
 
 def _curve(part: Any, rows: Sequence[Row]) -> None:
     kinds = list(dict.fromkeys(_kind(row) for row in rows))
+    # A colour for each system, a line for each step.
+    steps, systems = (list(dict.fromkeys(names)) for names in zip(*kinds, strict=True))
     styles = {
-        kind: (COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)], DASHES[place % len(DASHES)])
-        for place, kind in enumerate(kinds)
+        (step, system): (COLOURS[systems.index(system)], MARKERS[steps.index(step)], DASHES[steps.index(step)])
+        for step, system in kinds
     }
     columns = (("s", "seconds"), ("ms", "ms per query"), ("MB", "peak memory (MB)"))
     panels = part.subplots(1, len(columns))
@@ -82,13 +84,14 @@ def _curve(part: Any, rows: Sequence[Row]) -> None:
     _plain(panels[0], "y")
     for panel in panels[1:]:
         panel.set_ylim(bottom=0)
+    names = [", ".join(kind) for kind in kinds]
     part.legend(
-        [lines[kind] for kind in kinds], kinds, loc="outside lower center", ncols=5, frameon=False, fontsize="small"
+        [lines[kind] for kind in kinds], names, loc="outside lower center", ncols=4, frameon=False, fontsize="small"
     )
 
 
-def _kind(row: Row) -> str:
-    return f"{row.step.split()[0]}, {row.system}"
+def _kind(row: Row) -> tuple[str, str]:
+    return row.step.split()[0], row.system
 
 
 def _plain(panel: Any, axis: str) -> None:

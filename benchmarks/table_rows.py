@@ -26,6 +26,7 @@ COLUMNS = {
     "ms": 2,
     "p95 ms": 2,
     "MB": 0,
+    "disk MB": 1,
     "recall@10": 3,
     "times": 2,
 }
@@ -95,14 +96,16 @@ def _table(rows: Sequence[Row], about: Mapping[str, Any]) -> Table:
 
 
 def with_peak(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """What work(*arguments) returns, and the process's peak of resident memory so far in MB (10**6 bytes).
-
-    NaN where Linux does not tell.
+    """What work(*arguments) returns, and the peak of resident memory so far in MB (10**6 bytes): this process's, or
+    that of a process which it started and which has ended, if that is higher. NaN where Linux does not tell.
     """
     result = work(*arguments)
-    lines = _STATUS.read_text().splitlines() if _STATUS.is_file() else []
-    peaks = [int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM")]
-    return result, peaks[0] if peaks else nan
+    if not _STATUS.is_file():
+        return result, nan
+    import resource
+
+    own = next(int(line.split()[1]) for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+    return result, max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) * 1024 / 1e6
 
 
 def processor() -> str:

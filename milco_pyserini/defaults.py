@@ -10,9 +10,9 @@ INDEXES = Path("indexes")
 RUNS = Path("runs")
 
 
-def vectors_directory(name: str, topics: bool) -> Path:
+def vectors_directory(name: str, topics: bool, dense: bool = False) -> Path:
     """Where the vectors of a corpus, or of topics, stand by default: a corpus and its topics may share a name."""
-    return VECTORS / (directory_name(name) + (".topics" if topics else ""))
+    return VECTORS / (directory_name(name) + (".dense" if dense else "") + (".topics" if topics else ""))
 
 
 def directory_name(name: str) -> str:

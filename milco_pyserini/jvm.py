@@ -19,6 +19,8 @@ from milco_pyserini.errors import MilcoError
 
 JAVA_VERSION = 21
 OPTIONS_VARIABLE = "MILCO_JAVA_OPTIONS"
+# Of our own classes; index/lucene_java.py says what they are.
+CLASSES = Path(__file__).parent / "index" / "java"
 
 _VECTOR_MODULE = "jdk.incubator.vector"
 _VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
@@ -42,7 +44,7 @@ def start() -> None:
     if not jnius_config.vm_running:
         home, jar = java_home(), anserini_jar()
         os.environ["JAVA_HOME"] = str(home)
-        jnius_config.add_classpath(str(jar))
+        jnius_config.add_classpath(str(jar), str(CLASSES))
         jnius_config.add_options(*_options(home))
         _load(home)
     _check_class_path()

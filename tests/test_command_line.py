@@ -36,7 +36,7 @@ sys.exit(code)
 """
 
 COMMANDS = [*VERBS, *(f"train {stage}" for stage in STAGES), "eval sweep", "eval latency", "index tune"]
-COMMANDS += ["corpora list", "corpora judge", "explain serve", "eval stats"]
+COMMANDS += ["corpora list", "corpora judge", "explain serve", "eval stats", "eval reproduce", "search fuse"]
 
 
 def options_of(module: ModuleType) -> list[type]:

@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from milco_pyserini.encode import __main__ as command
+from milco_pyserini.encode import plan
 from milco_pyserini.encode.__main__ import main
 from milco_pyserini.encode.devices import DTYPES
 from milco_pyserini.encode.writer import StoreWriter
@@ -161,8 +162,8 @@ def test_a_corpus_that_changes_under_our_hands_is_taken_back(
     """Changed between the check and the encoding, nothing of it stays; the next run makes a whole store of one text."""
     assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "2")) == 0
     before, original = contents(tmp_path / "v"), corpus.read_bytes()
-    load = command._load
-    monkeypatch.setattr(command, "_load", lambda *given: (change(corpus, 15), load(*given))[1])
+    load = plan.open_work
+    monkeypatch.setattr(plan, "open_work", lambda *given: (change(corpus, 15), load(*given))[1])
     capsys.readouterr()
     second = arguments(corpus, tmp_path / "v", "--shard-id", "1", "--shard-num", "2")
     refused(second, capsys, "corpus.jsonl has changed while it was encoded", "run the same command again")

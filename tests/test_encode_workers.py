@@ -15,6 +15,7 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.encode.__main__ import main
 from milco_pyserini.encode.devices import choose_devices
 from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.encode.kinds import TermWork
 from milco_pyserini.encode.parts import PartFile, Work, encode_parts
 from milco_pyserini.encode.workers import Recipe, encode_in_processes
 from milco_pyserini.errors import MilcoError
@@ -22,9 +23,9 @@ from milco_pyserini.errors import MilcoError
 CHECKPOINT = Path(__file__).parent / "data" / "golden" / "ckpt_distillation"
 
 
-def work() -> Work:
+def work() -> TermWork:
     encoder = MilcoEncoder.from_pretrained(CHECKPOINT, "cpu", "float32")
-    return Work(encoder, 64, ("pivot",), False, (), False, 32, 100.0, "jsonl", False)
+    return TermWork(encoder, 64, False, False, 32, False, views=("pivot",), pruning=(), scale=100.0, format="jsonl")
 
 
 def jobs(count: int) -> Iterator[tuple[int, list[Document]]]:
@@ -63,8 +64,7 @@ def deadly(tmp_path: Path, lives: int) -> Deadly:
     (tmp_path / "lives").mkdir()
     for number in range(lives):
         (tmp_path / "lives" / str(number)).touch()
-    recipe = Recipe.of(work(), "")
-    return Deadly(recipe.encoder, recipe.dtype, recipe.english_prefix, recipe.rest, str(tmp_path / "lives"))
+    return Deadly(**vars(Recipe.of(work())), lives=str(tmp_path / "lives"))
 
 
 @pytest.mark.integration
@@ -101,8 +101,7 @@ class Tokenizing:
 @pytest.mark.integration
 def test_a_worker_that_fails_ends_the_run(tmp_path: Path) -> None:
     """An error that is nobody's MilcoError ends its process and is told, while that process waits for its next part."""
-    recipe = Recipe.of(work(), "")
-    broken = Broken(recipe.encoder, recipe.dtype, recipe.english_prefix, recipe.rest)
+    broken = Broken(**vars(Recipe.of(work())))
     with pytest.raises(MilcoError, match=r"has died .*, and no other is left: .* the same command"):
         list(encode_in_processes(jobs(1), broken, ["cpu"]))
 

@@ -1,6 +1,8 @@
 """Vectors depend on their text alone, and every option of the encoder is what its name says."""
 
+import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
 from milco_pyserini.encode.contract import open_query_encoder
-from milco_pyserini.encode.encoder import choose_device, choose_dtype
+from milco_pyserini.encode.encoder import choose_device, choose_dtype, open_encoder
 from milco_pyserini.encode.forward import PaddedForward
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import PIVOT, SOURCE
@@ -127,6 +129,18 @@ def test_views_are_parts_of_the_whole(milco: MilcoEncoder, alone: np.ndarray) ->
         np.testing.assert_allclose(dense(milco.encode(TEXTS, 512, (view,)).batch), part, atol=2e-5, rtol=1e-5)
         both = milco.encode(TEXTS, 512).batch
         np.testing.assert_allclose(dense(both.view(view)), part, atol=2e-5, rtol=1e-5)
+
+
+def test_a_view_keeps_its_strongest_terms() -> None:
+    """pivot_top_k and source_top_k bound the terms of a text, view by view, and change no weight that stays."""
+    whole = variant().encode(TEXTS, 512).batch
+    limited = variant(pivot_top_k=5, source_top_k=2).encode(TEXTS, 512).batch
+    for view, limit in ((PIVOT, 5), (SOURCE, 2)):
+        for (_, before), (_, after) in zip(whole.view(view).rows(), limited.view(view).rows(), strict=True):
+            assert sorted(after) == sorted(before)[-limit:]
+    assert max(whole.view(PIVOT).lengths()) > 5 and max(whole.view(SOURCE).lengths()) > 2
+    with pytest.raises(MilcoError, match="pivot_top_k 0: must be at least 1"):
+        variant(pivot_top_k=0)
 
 
 def echo_of(milco: MilcoEncoder, text: str) -> tuple[list[int], list[float]]:
@@ -339,6 +353,33 @@ def test_an_index_gets_the_query_encoder_that_fits(milco: MilcoEncoder) -> None:
             open_query_encoder({**manifest, field: "other"}, device="cpu")
     with pytest.raises(MilcoError, match="say with --encoder what encodes the queries"):
         open_query_encoder({"encoder": None, "scale": 1.0})
+
+
+def test_any_kind_of_checkpoint_is_opened_by_its_name(milco: MilcoEncoder) -> None:
+    """A MILCO's encoder is that of from_pretrained, with the same device, precision and spelling."""
+    opened = open_encoder(CHECKPOINT, "cpu", "float32", english_prefix="e_")
+    assert (opened.views, opened.weight_hash, opened.dtype) == (milco.views, milco.weight_hash, torch.float32)
+    np.testing.assert_array_equal(dense(opened.encode(FILLED, 64).batch), dense(milco.encode(FILLED, 64).batch))
+    assert opened.vocabulary.terms[5] == f"e_{milco.vocabulary.terms[5]}"
+
+
+def test_a_checkpoint_of_no_known_kind_is_refused(tmp_path: Path) -> None:
+    """One line with what it is and what was looked for, before any weight is read."""
+    directory = shutil.copytree(GOLDEN / "m_encoder", tmp_path / "encoder")
+    (directory / "model.safetensors").unlink()
+    with pytest.raises(MilcoError) as refused:
+        open_encoder(directory)
+    message = str(refused.value)
+    assert message.startswith(f"encoder {directory} gives no term vectors: its config.json names XLMRobertaModel")
+    for kind in ("MILCO", "model_type milco", "SPLADE", "ForMaskedLM", "sparse_linear.pt", "BGE-M3"):
+        assert kind in message
+    assert "\n" not in message
+    (directory / "config.json").write_text('{"model_type": "t5"}')
+    with pytest.raises(MilcoError, match=r"its config\.json names model_type t5, which is neither"):
+        open_encoder(directory)
+    (directory / "config.json").unlink()
+    with pytest.raises(MilcoError, match=r"config\.json is not there"):
+        open_encoder(directory)
 
 
 def test_publishing_uploads_what_saving_writes(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:

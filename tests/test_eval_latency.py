@@ -13,10 +13,12 @@ import torch
 from golden_set import GOLDEN
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
+from milco_pyserini.encode.__main__ import main as encode
+from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import timing
 from milco_pyserini.eval.__main__ import main
-from milco_pyserini.eval.dense import DOCUMENTS, QUERIES, DenseEncoder, DenseVectors, encode_all, load, pool, save
+from milco_pyserini.eval.dense import DenseVectors, encode_all, load, save
 from milco_pyserini.eval.timing import Timed, ask_in_turn, one_core
 from milco_pyserini.index import Hits
 
@@ -149,42 +151,8 @@ def test_faiss_is_asked_for_by_its_extra(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "faiss" else find(name))
     code, _, err = latency("--dense", "brought")
     assert code == 2
-    assert err.endswith("error: --dense needs Faiss: pip install 'milco-pyserini[dense]'\n")
+    assert err.endswith("error: dense vectors need Faiss: pip install 'milco-pyserini[dense]'\n")
     assert not Path("figures").exists()
-
-
-def test_pooling_is_what_its_names_say() -> None:
-    """First, last and mean of the tokens; padding counts for nothing."""
-    states = torch.tensor([[[1.0, 0], [2, 0], [6, 0]], [[1.0, 1], [3, 3], [99, 99]]])
-    mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
-    assert pool(states, mask, "cls").tolist() == [[1, 0], [1, 1]]
-    assert pool(states, mask, "last").tolist() == [[6, 0], [3, 3]]
-    assert pool(states, mask, "mean").tolist() == [[3, 0], [2, 2]]
-
-
-@pytest.mark.parametrize("name", ["ckpt_alignment", "m_encoder"])
-def test_a_dense_vector_depends_on_its_text_alone(name: str) -> None:
-    """MILCO checkpoints and any other encoder: length 1, in the order of the texts, whatever else is in the batch."""
-    encoder = DenseEncoder(str(GOLDEN / name), device="cpu")
-    encoder.dtype = torch.float32
-    vectors = encoder.encode(TEXTS, DOCUMENTS)
-    assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
-    assert vectors[0] == pytest.approx(vectors[3], abs=1e-6)
-    for number, text in enumerate(TEXTS):
-        assert encoder.encode([text], DOCUMENTS)[0] == pytest.approx(vectors[number], abs=1e-5)
-
-
-def test_a_model_says_how_it_pools_and_what_stands_before_a_text(tmp_path: Path) -> None:
-    """sentence-transformers' files are read; a pooling that is asked for wins."""
-    for file in (GOLDEN / "m_encoder").iterdir():
-        (tmp_path / file.name).symlink_to(file)
-    (tmp_path / "1_Pooling").mkdir()
-    (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
-    (tmp_path / "config_sentence_transformers.json").write_text('{"prompts": {"query": "two "}}')
-    encoder = DenseEncoder(str(tmp_path), device="cpu")
-    assert encoder.pooling == "cls"
-    assert DenseEncoder(str(tmp_path), "mean", device="cpu").pooling == "mean"
-    assert (encoder.encode(["words"], QUERIES) == encoder.encode(["two words"], DOCUMENTS)).all()
 
 
 def test_dense_vectors_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -198,9 +166,8 @@ def test_dense_vectors_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_texts_of_another_collection_are_refused() -> None:
     """As many texts as sparse vectors, or an error."""
-    encoder = DenseEncoder(str(GOLDEN / "m_encoder"), device="cpu")
     with pytest.raises(MilcoError, match="1 documents were read, the sparse vectors are of 7"):
-        encode_all(encoder, [("a", "music")], DOCUMENTS, 7)
+        encode_all(lambda texts: np.ones((len(texts), 2), np.float32), [("a", "music")], DOCUMENTS, 7)
 
 
 @needs_faiss
@@ -220,6 +187,24 @@ def test_texts_of_documents_and_topics_are_found_and_encoded_once(files: Path, c
     assert "dense vectors" not in capsys.readouterr().err
     assert main(["latency", *task, *encoder, "--dense-pooling", "cls"]) == 0
     assert "dense vectors: 20/20 queries" in capsys.readouterr().err
+
+
+@needs_faiss
+def test_a_store_of_dense_vectors_is_taken_as_it_is(files: Path, capsys: pytest.CaptureFixture) -> None:
+    """Its documents are not encoded again; its encoder encodes the topics."""
+    (files / "docs.jsonl").write_text("".join(f'{{"id": "d{n}", "contents": "music {n}"}}\n' for n in range(120)))
+    (files / "topics.tsv").write_text("".join(f"q{number}\tmusic {number}\n" for number in range(20)))
+    write_store(files / "topics", [f"q{n}" for n in range(20)], synthetic_batch(20)[1], corpus="topics.tsv")
+    assert encode(["--corpus", "docs.jsonl", "--dense", "--encoder", str(GOLDEN / "m_encoder")]) == 0
+    task = ["--vectors", "vectors", "--topics", "topics", "--qrels", "qrels", "--rounds", "1", "--engines", "exact"]
+    capsys.readouterr()
+    assert main(["latency", *task, "--dense", "vectors/docs.dense", "-m", "R@10"]) == 0
+    shown = capsys.readouterr()
+    assert "dense vectors: 20/20 queries" in shown.err and "documents" not in shown.err.split("dense vectors:")[0]
+    row = next(line for line in shown.out.splitlines() if line.startswith("vectors/docs.dense")).split()
+    assert row[1:4] == ["hnsw", "M=32", "ef=64"]
+    assert main(["latency", *task, "--dense", "vectors/docs.dense", "-m", "R@10"]) == 0
+    assert "building" not in capsys.readouterr().err
 
 
 @needs_faiss

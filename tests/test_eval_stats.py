@@ -7,19 +7,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from golden_set import GOLDEN
 from synthetic_stores import synthetic_batch, vocabulary, write_plain, write_store
 
 from milco_pyserini.corpora.sample import ROOT
 from milco_pyserini.encode.__main__ import main as encode
+from milco_pyserini.encode.m3 import HEAD
+from milco_pyserini.encode.tokenization import open_tokenizer
 from milco_pyserini.eval.__main__ import main
 from milco_pyserini.eval.stats_counts import corpus_language
 from milco_pyserini.eval.stats_report import piece_kind
-from milco_pyserini.sparse import SparseBatch
+from milco_pyserini.sparse import SparseBatch, open_store
 
 Stats = Callable[..., tuple[int, str, str]]
 TINY = str(GOLDEN / "ckpt_distillation")
 LANGUAGES = ("ar", "en", "zh")
+# Whose tokens are not those of this kind of encoder.
+OTHER = {"splade": "m_encoder", "m3": "en_lsr"}
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +169,28 @@ def test_lengths_end_where_the_encoder_stopped_reading(report: Callable[..., dic
     assert cut["length"]["tokens"]["max"] == split["length"]["tokens"]["max"] == 12
     assert (split["unit"], split["length"]["without_text"], split["length"]["truncated"]) == ("passages", 0, 0)
     assert split["documents"] > cut["documents"] == 24
+
+
+@pytest.mark.parametrize("kind", ["splade", "m3"])
+def test_vectors_of_encoders_of_every_kind_have_lengths(
+    report: Callable[..., dict], encoded: Path, tmp_path: Path, kind: str
+) -> None:
+    """In their own tokenizer's tokens, with --corpus too; the tokenizer of another one is refused."""
+    directory, view = GOLDEN / "en_lsr", "pivot"
+    if kind == "m3":
+        directory, view = shutil.copytree(GOLDEN / "m_encoder", tmp_path / "m3"), "source"
+        size = json.loads((directory / "config.json").read_text())["hidden_size"]
+        torch.save(torch.nn.Linear(size, 1).state_dict(), directory / HEAD)
+    corpus = str(encoded / "corpus")
+    assert encode(["--corpus", corpus, "--encoder", str(directory), "--output", "v", "--device", "cpu"]) == 0
+    value = report("v", "--corpus", corpus)
+    assert (value["length"]["documents"], value["length"]["same_texts"]) == (24, True)
+    assert list(value["length"]["correlation"]) == [view]
+    tokenizer = open_tokenizer(str(directory))
+    texts = [json.loads(line) for code in LANGUAGES for line in (encoded / "corpus" / f"{code}.jsonl").open()]
+    longest = max(map(len, tokenizer.ids([f"{text.get('title', '')} {text['text']}".strip() for text in texts])))
+    assert value["length"]["tokens"]["max"] == min(longest, open_store(Path("v")).manifest["max_length"])
+    assert main(["stats", "--vectors", "v", "--corpus", corpus, "--encoder", str(GOLDEN / OTHER[kind])]) == 2
 
 
 def test_topics_have_lengths_too(report: Callable[..., dict], tmp_path: Path) -> None:

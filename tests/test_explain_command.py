@@ -1,6 +1,7 @@
 """Promises of python -m milco_pyserini.explain towards the person who types it."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,14 +10,20 @@ from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
+import torch
 from explained_set import CHECKPOINT, CORPUS, index, queries, store
+from golden_set import GOLDEN
+from torch import nn
 
+from milco_pyserini.encode.m3 import HEAD
 from milco_pyserini.explain import __main__ as command
 from milco_pyserini.explain.__main__ import main
 from milco_pyserini.explain.parts import Origin, Side
 from milco_pyserini.explain.terminal import words
+from milco_pyserini.search.__main__ import main as search
 
 QUERY = queries(50)[7]
+WEIGHED = "alpha 0.3: in the query, 0.3 of the pivot view and 0.7 of the source view"
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -81,6 +88,45 @@ def test_two_texts_need_no_index(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert "is a directory" in refused(capsys, "--query", "x", *arguments, "--html", tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["splade", "m3"])
+def test_texts_are_explained_by_encoders_of_every_kind(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str
+) -> None:
+    """A masked language model's pivot terms, BGE-M3's source terms; of one view, --alpha is refused."""
+    directory, view, lacking = GOLDEN / "en_lsr", "pivot", "source"
+    if kind == "m3":
+        directory, view, lacking = shutil.copytree(GOLDEN / "m_encoder", tmp_path / "m3"), "source", "pivot"
+        torch.manual_seed(5)
+        layer = nn.Linear(json.loads((directory / "config.json").read_text())["hidden_size"], 1)
+        torch.save(layer.state_dict(), directory / HEAD)
+    arguments = ("--text", f"{QUERY} book", "--encoder", directory)
+    (one,) = json.loads(run(capsys, *arguments, "--json"))["explanations"]
+    assert one["parts"]
+    assert one["shares"] == {view: pytest.approx(1), lacking: 0}
+    assert all(part["query_origins"] and part["document_origins"] for part in one["parts"])
+    said = refused(capsys, "--query", QUERY, *arguments, "--alpha", 0.3)
+    assert f"alpha 0.3 weighs two views of a query, and here is the {view} view alone" in said
+
+
+def test_alpha_explains_what_search_alpha_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The same documents and scores as in the run, with the weighing told in the terminal, as JSON and on the page."""
+    path, topics, page = index("exact").path, tmp_path / "topics.tsv", tmp_path / "why.html"
+    topics.write_text(f"1\t{QUERY}\n", encoding="utf-8")
+    weighed = ("--index", path, "--alpha", 0.3, "--device", "cpu", "--hits", 5)
+    assert search([*map(str, weighed), "--topics", str(topics), "--output", str(tmp_path / "run.txt")]) == 0
+    ranked = [line.split() for line in (tmp_path / "run.txt").read_text().splitlines()]
+    found = json.loads(run(capsys, *weighed, "--json"))["explanations"]
+    assert [one["document"] for one in found] == [columns[2] for columns in ranked]
+    assert [one["score"] for one in found] == pytest.approx([float(columns[4]) for columns in ranked], abs=1e-4)
+    assert all((one["alpha"], one["difference"]) == (0.3, 0) for one in found)
+    assert run(capsys, *weighed).count(f"  {WEIGHED}\n") == 5
+    run(capsys, *weighed, "--html", page)
+    assert page.read_text(encoding="utf-8").count(WEIGHED) == 5
+    (two,) = json.loads(run(capsys, "--text", QUERY, "--encoder", CHECKPOINT, "--alpha", 0, "--json"))["explanations"]
+    assert (two["alpha"], two["shares"]) == (0, {"pivot": 0, "source": pytest.approx(1)})
+    assert "alpha" not in run(capsys, "--index", path)
+
+
 def test_the_text_is_found_where_it_is_said_to_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """--corpus for a corpus that moved, --vectors for documents without a text; both are checked."""
     path = index("exact").path
@@ -103,6 +149,9 @@ def test_the_text_is_found_where_it_is_said_to_be(capsys: pytest.CaptureFixture[
         (("--query", "x", "--doc", "1", "2", "3", "--compare"), "two documents, 3 given"),
         (("--query", "x", "--hits", "0"), "--hits 0: must be at least 1"),
         (("--query", "x", "--top-k", "-1"), "--top-k -1: must be at least 1"),
+        (("--query", "x", "--alpha", "1.5"), "--alpha 1.5: must be from 0 to 1"),
+        (("--query", "x", "--alpha", "nan"), "--alpha nan: must be from 0 to 1"),
+        (("serve", "--alpha", "-1"), "--alpha -1.0: must be from 0 to 1"),
         (("--query", "x", "--index", "nowhere"), "no index at nowhere"),
         (("--query", "x", "--dok", "1"), "did you mean '--doc'?"),
         (("serve", "--index", "nowhere"), "no index at nowhere"),
@@ -156,15 +205,17 @@ def test_words_are_those_of_the_text() -> None:
 @pytest.mark.integration
 def test_the_page_is_served_until_ctrl_c() -> None:
     """It says where it is, answers with the index's texts, and ends at once with exit code 130."""
-    program = [sys.executable, "-m", "milco_pyserini.explain", "serve", "--port", "0", "--device", "cpu"]
+    program = [sys.executable, "-m", "milco_pyserini.explain", "serve", "--port", "0", "--alpha", "0.3"]
     process = subprocess.Popen(
-        [*program, "--index", str(index("exact").path)], stderr=subprocess.PIPE, encoding="utf-8"
+        [*program, "--device", "cpu", "--index", str(index("exact").path)], stderr=subprocess.PIPE, encoding="utf-8"
     )
     try:
         assert process.stderr is not None
         address = next(line.split()[0] for line in process.stderr if line.startswith("http://"))
         with urlopen(f"{address}?q={quote(QUERY)}", timeout=60) as response:
-            assert "<article>" in response.read().decode()
+            page = response.read().decode()
+            assert "<article>" in page
+            assert WEIGHED in page
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert "interrupted; the page is gone" in process.stderr.read()

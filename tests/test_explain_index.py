@@ -59,6 +59,60 @@ def test_the_parts_of_every_hit_add_up_to_the_engines_score(engine: str, prune: 
             assert engine == "exact" or all(isinstance(part.contribution, int) for part in one.parts)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_with_alpha_the_parts_add_up_to_what_search_alpha_finds(engine: str, alpha: float) -> None:
+    """Difference 0 to the score of the query as encode_query(alpha) gives it; a view that counts 0 has no part."""
+    built, plain = index(engine), query_encoder()
+    explain, searcher = IndexExplainer(built, plain, alpha=alpha).explain, built.searcher()
+    for query in queries(25):
+        vector = plain.encoder.encode_query([query], alpha, max_length=plain.max_length).to_dicts(
+            plain.encoder.vocabulary
+        )
+        found = searcher.search(vector, 3)[0]
+        explanations = explain(query)
+        assert [one.document.name for one in explanations] == found.docids
+        for one, score in zip(explanations, found.scores.tolist(), strict=True):
+            assert (one.alpha, one.score, one.difference) == (alpha, score, 0)
+            assert summed(one) == one.total == score
+            assert {part.term.view for part in one.parts} <= {"pivot"} if alpha == 1 else True
+            assert {part.term.view for part in one.parts} <= {"source"} if alpha == 0 else True
+
+
+def test_alpha_changes_the_query_alone() -> None:
+    """Each part's number of the query is its own weight times its view's; the document's is the index's, as ever."""
+    with_alpha, without = IndexExplainer(index("exact"), query_encoder(), texts(), alpha=0.3), explainer(index("exact"))
+    for query in queries(10):
+        for one in with_alpha.explain(query):
+            whole = without.explain(query, [one.document.name])[0]
+            expected = {part.term: (part.query, part.document) for part in whole.parts}
+            for part in one.parts:
+                weight = {"pivot": 0.3, "source": 0.7}[str(part.term.view)]
+                assert part.query == np.float32(expected[part.term][0]) * np.float32(weight)
+                assert part.document == expected[part.term][1]
+            assert one.unpruned == pytest.approx(one.total, rel=0.1)
+
+
+@pytest.mark.integration
+def test_seismics_scores_are_explained_with_alpha() -> None:
+    """Its postings cannot be read: the documents' numbers are the texts', the score its own, and both agree."""
+    try:
+        find_engine("seismic").available()
+    except MilcoError as error:
+        pytest.skip(str(error))
+    explain = IndexExplainer(index("seismic"), query_encoder(), texts(), alpha=0.3).explain
+    for one in (one for query in queries(10) for one in explain(query)):
+        assert one.score == pytest.approx(one.total, rel=2e-3)
+
+
+def test_alpha_needs_two_views(engine: str) -> None:
+    """Refused before anything is explained, as is a number that weighs nothing."""
+    encoder = MilcoQueryEncoder(query_encoder().encoder, views=("pivot",))
+    with pytest.raises(MilcoError, match=r"alpha 0\.5 weighs two views of a query, and here is the pivot view alone"):
+        IndexExplainer(index(engine, "--views", "pivot"), encoder, alpha=0.5)
+    with pytest.raises(MilcoError, match=r"alpha 1\.5 is not between 0 and 1"):
+        IndexExplainer(index(engine), query_encoder(), alpha=1.5)
+
+
 def test_named_documents_stand_in_their_order_and_unknown_ones_are_refused(engine: str) -> None:
     """Rank and score are those of the whole ranking; an id that the index lacks is named before texts are read."""
     explain = explainer(index(engine)).explain

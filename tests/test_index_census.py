@@ -1,13 +1,19 @@
 """Promises of what every engine takes: Lucene's limits hold for all, and are met before an engine sees a document."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from synthetic_stores import synthetic_batch, write_plain, write_store
 
+from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index
-from milco_pyserini.index.protocol import Built, Store
+from milco_pyserini.index.protocol import DENSE, TERMS, TEXT, Built, Store
+from milco_pyserini.index.texts import Texts
 from milco_pyserini.sparse import open_store
 
 
@@ -16,6 +22,7 @@ class EitherWay:
 
     name = "either"
     exactness = "none"
+    queries = TERMS
 
     def __init__(self, way: str) -> None:
         self.way = way
@@ -30,6 +37,39 @@ class EitherWay:
 
     def open(self, directory: Path, manifest: dict) -> None:  # type: ignore[override]
         """Never."""
+
+
+class OfDenseVectors(EitherWay):
+    """The same with dense vectors."""
+
+    queries = DENSE
+
+
+class OfTexts(EitherWay):
+    """The same with texts."""
+
+    queries = TEXT
+
+    def build(self, store: Any, directory: Path, threads: int) -> Built:
+        return Built(sum(1 for _ in store.documents()), 0)
+
+
+class Dense:
+    """Dense vectors of length 2, two ids to a batch."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self.ids, self.path, self.manifest = ids, Path("dense"), {"documents": len(ids), "dimensions": 2}
+
+    def batches(self) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+        """They."""
+        for start in range(0, len(self.ids), 2):
+            names = self.ids[start : start + 2]
+            yield names, np.ones((len(names), 2), np.float32)
+
+
+def texts(ids: list[str]) -> Texts:
+    """A document of each id."""
+    return Texts(Path("texts"), {"language": "en"}, [Document(name, "", "words") for name in ids])
 
 
 def build(path: Path, way: str) -> int:
@@ -75,3 +115,18 @@ def test_a_long_id_that_is_there_twice_is_cut_in_the_message(tmp_path: Path) -> 
     with pytest.raises(MilcoError, match="two documents with the id 'xxxx") as refused:
         build(path, "vectors")
     assert str(refused.value).count("x") < 70 + str(path).count("x")
+
+
+@pytest.mark.parametrize(("engine", "store"), [(OfDenseVectors("batches"), Dense), (OfTexts(""), texts)])
+def test_documents_without_terms_are_counted_and_checked_alike(engine: Any, store: Any, tmp_path: Path) -> None:
+    """Dense vectors and texts: counted, an id that is too long or there twice is refused, one with a space noted."""
+    index = build_index(store(["a", "b c", "d"]), engine, tmp_path / "index")
+    assert index.manifest["documents"] == 3 and index.manifest["id_with_space"] == "b c"
+    assert "query_scale" not in index.manifest and "postings" not in index.manifest
+    with pytest.raises(MilcoError, match="two documents with the id 'a'"):
+        build_index(store(["a", "b", "c", "a"]), engine, tmp_path / "twice")
+    with pytest.raises(MilcoError, match="its id is 32,768 bytes long"):
+        build_index(store(["a", "é" * 16_384]), engine, tmp_path / "long")
+    with pytest.raises(MilcoError, match="holds no document: nothing to index"):
+        build_index(store([]), engine, tmp_path / "none")
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]

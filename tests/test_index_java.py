@@ -10,6 +10,8 @@ from synthetic_stores import synthetic_batch, write_plain, write_store
 
 from milco_pyserini import jvm
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import build_index, find_engine
+from milco_pyserini.sparse import open_store
 
 
 def fake_java(path: Path, version: str, modules: str = "java.base") -> Path:
@@ -114,3 +116,13 @@ def test_index_and_search_print_nothing_of_javas(tmp_path: Path) -> None:
         lines = done.stderr.splitlines()
         assert all(line.startswith(start) for line, start in zip(lines, said, strict=True)), lines
     assert (tmp_path / "r.txt").read_text("utf-8").startswith("q Q0 ")
+
+
+@pytest.mark.integration
+def test_a_relative_path_is_the_processs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java keeps the directory that it was started in; --index and --output mean the one of today."""
+    jvm.start()
+    monkeypatch.chdir(tmp_path)
+    vectors = write_plain(Path("vectors.jsonl"), {"d1": {"old": 3}, "d2": {"harbour": 2}})
+    index = build_index(open_store(vectors, plain=True), find_engine("lucene"), Path("index"))
+    assert index.searcher().search([{"harbour": 1.0}], 5)[0].docids == ["d2"]

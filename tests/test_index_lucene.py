@@ -1,8 +1,11 @@
 """Promises of the Lucene engine, held against Anserini's own index and Pyserini's own searcher. One Java for all."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -113,23 +116,18 @@ def test_our_searcher_finds_what_pyserini_finds(built: SimpleNamespace, anserini
         assert np.rint(np.float32(scores)).tolist() == hits.scores.tolist()
 
 
-def test_hits_that_cross_as_bytes_are_those_that_cross_one_by_one(built: SimpleNamespace) -> None:
-    """The loop of method handles reads what pyjnius reads from each hit, of all documents and of none."""
-    from jnius import autoclass, cast
-
-    searcher = built.threaded.searcher()
-
-    def find(query: str) -> Any:
-        # Every document scores 1, so that docids alone decide the order.
-        return searcher._searcher.search(autoclass(f"org.apache.lucene.search.{query}")(), 500, searcher._order, False)
-
-    everything = find("MatchAllDocsQuery")
-    hits = searcher._read(everything)
-    fields = [cast("org.apache.lucene.search.FieldDoc", hit).fields for hit in everything.scoreDocs]
-    assert hits.docids == [cast("org.apache.lucene.util.BytesRef", docid).utf8ToString() for _, docid in fields]
-    assert hits.scores.tolist() == [score for score, _ in fields]
-    assert len(hits) == built.threaded.manifest["documents"] < 500
-    assert len(searcher._read(find("MatchNoDocsQuery"))) == 0
+def test_ties_stand_by_docid_however_many_there_are(tmp_path: Path) -> None:
+    """300 equal scores stand in the order of UTF-8 wherever k cuts them; Lucene by itself goes by its own numbers."""
+    random = np.random.default_rng(3)
+    names = [f"{first}{number:03d}" for number in range(100) for first in ("d", "\U0001f600", "\uffff")]
+    vectors = {name: {"a": 2, "b": 1 + number % 2} for number, name in enumerate(random.permutation(names).tolist())}
+    store = open_store(write_plain(tmp_path / "vectors.jsonl", vectors | {"best": {"a": 2**20}}), plain=True)
+    searcher = build_index(store, find_engine("lucene"), tmp_path / "index", threads=3).searcher()
+    in_order = ["best", *sorted(names)]
+    for k in (1, 2, 7, 100, 298, 301, 1000):
+        (hits,) = searcher.search([{"a": 1.0}], k)
+        assert hits.docids == in_order[:k]
+        assert hits.scores.tolist() == [100.0 * 2**20, *[200.0] * 300][:k]
 
 
 def test_scores_are_the_sums_of_products_of_whole_numbers(built: SimpleNamespace) -> None:
@@ -226,21 +224,45 @@ def test_engines_agree_on_what_they_refuse(tmp_path: Path, engine: str) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_what_lucene_says_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    """A document that it refuses is named, without Java's stack; nothing is left behind."""
+def test_what_java_says_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    """What it refuses is said without Java's stack; nothing is left behind."""
     monkeypatch.setattr(census, "MAX_IMPACTS", 2**50)
     monkeypatch.setattr(census, "MAX_ID_BYTES", 2**50)
     for name, vectors, said in (
-        ("huge", {"huge": {"a": 2**30, "b": 2**30}}, 'too many tokens for field "contents"'),
-        ("long", {"x" * 40_000: {"a": 1}}, 'one immense term in field="id" (whose length is longer than the max'),
+        ("huge", {"huge": {"a": 2**30, "b": 2**30}}, "integer overflow"),
+        ("long", {"x" * 40_000: {"a": 1}}, "bytes can be at most 32766 in length"),
     ):
         store = open_store(write_plain(tmp_path / f"{name}.jsonl", {"good": {"a": 1}, **vectors}), plain=True)
-        with pytest.raises(MilcoError, match="Lucene refuses document '") as refused:
+        with pytest.raises(MilcoError, match="Lucene cannot write the index: ") as refused:
             build_index(store, find_engine("lucene"), tmp_path / "index", threads)
         assert said in str(refused.value)
         assert "\n" not in str(refused.value)
         assert len(str(refused.value)) < 300
     assert sorted(path.name for path in tmp_path.iterdir()) == ["huge.jsonl", "long.jsonl"]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_lucene_finds_nothing_wrong_with_our_index(
+    built: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """Lucene's own CheckIndex reads every part of every segment, also where a buffer is full after every chunk."""
+    from jnius import autoclass
+
+    monkeypatch.setattr(lucene, "_BUFFER_MB", 0.001)
+    monkeypatch.setattr(lucene, "_CHUNK", 20)
+    index = build_index(built.store, find_engine("lucene"), tmp_path / "index", threads)
+    files = autoclass("org.apache.lucene.store.FSDirectory").open(autoclass("java.nio.file.Paths").get(str(index.path)))
+    check = autoclass("org.apache.lucene.index.CheckIndex")(files)
+    status = check.checkIndex()
+    assert status.clean
+    segments = status.segmentInfos.toArray()
+    assert len(segments) > 1
+    assert sum(segment.maxDoc for segment in segments) == index.manifest["documents"]
+    check.close()
+    queries = synthetic_queries(20)
+    for one, other in zip(index.searcher().search(queries, 50), built.ours.searcher().search(queries, 50), strict=True):
+        assert one.docids == other.docids
+        assert one.scores.tolist() == other.scores.tolist()
 
 
 def test_the_way_out_of_a_full_memory_can_be_typed() -> None:
@@ -257,3 +279,45 @@ def test_a_damaged_index_is_refused(built: SimpleNamespace, tmp_path: Path) -> N
     with pytest.raises(MilcoError, match="damaged, build it again: ") as refused:
         open_index(tmp_path).searcher()
     assert "\n" not in str(refused.value)
+
+
+def test_a_java_that_others_started_will_do(built: SimpleNamespace, tmp_path: Path) -> None:
+    """Anserini on the class path is enough, as where Pyserini started Java: index and hits are the same."""
+    query = synthetic_queries(1)[0]
+    (expected,) = built.ours.searcher().search([query], 20)
+    code = f"""
+import json, os
+import jnius_config
+from milco_pyserini import jvm
+os.environ["JAVA_HOME"] = str(jvm.java_home())
+jnius_config.add_classpath(str(jvm.anserini_jar()))
+import jnius
+from pathlib import Path
+from milco_pyserini.index import build_index, find_engine
+from milco_pyserini.sparse import open_store
+index = build_index(open_store(Path({str(built.store.path)!r})), find_engine("lucene"), Path("index"), threads=2)
+(hits,) = index.searcher().search([{query!r}], 20)
+print(json.dumps([hits.docids, hits.scores.tolist()]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [expected.docids, expected.scores.tolist()]
+
+
+def compiler() -> Path:
+    """The javac that made the classes: another version may order a class's constants in another way."""
+    homes = [Path(os.environ.get("JAVA_HOME", "")), *Path("/usr/lib/jvm").glob("*")]
+    for javac in (home / "bin" / "javac" for home in homes):
+        if javac.is_file():
+            said = subprocess.run([javac, "-version"], capture_output=True, text=True, check=False).stdout
+            if said.startswith("javac 25."):
+                return javac
+    pytest.skip("needs the javac of Java 25 in JAVA_HOME or /usr/lib/jvm")
+
+
+def test_the_classes_are_what_their_source_says(tmp_path: Path) -> None:
+    """javac makes the same bytes of java/*.java again."""
+    command = [compiler(), "--release", "21", "-g:none", "-nowarn", "-cp", jvm.anserini_jar(), "-d", tmp_path]
+    subprocess.run([*command, *sorted(jvm.CLASSES.glob("*.java"))], check=True, capture_output=True)
+    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert made == {path.name: path.read_bytes() for path in jvm.CLASSES.glob("*.class")}

@@ -76,7 +76,7 @@ def test_settings_change_a_search_and_not_the_index(built: SimpleNamespace) -> N
     many = built.index.searcher(THOROUGH).search(queries, 10)
     assert sum(hits.scores.sum() for hits in few) < sum(hits.scores.sum() for hits in many)
     assert open_index(built.index.path).manifest["search_settings"] == {"query_cut": 10, "heap_factor": 0.9}
-    assert built.index.manifest["build_settings"] == {"n_postings": 500}
+    assert built.index.manifest["build_settings"] == {"n_postings": 200}
 
 
 def test_settings_given_at_build_time_are_what_a_search_begins_from(built: SimpleNamespace, tmp_path: Path) -> None:
@@ -299,7 +299,9 @@ def test_tune_refuses_what_it_cannot_do(
 
 
 def test_tune_spares_what_is_slower_than_enough() -> None:
-    """Of each query_cut, no heap_factor below the first that reaches the recall is tried."""
+    """Of each query_cut, no heap_factor below the first that reaches the recall; no query_cut above one with which
+    the highest heap_factor does.
+    """
 
     def figures(at: float) -> Callable[[tuple[int, float]], recall.Measured]:
         return lambda pair: recall.Measured(1.0 if pair[1] <= at else 0.0, 1.0)
@@ -307,6 +309,7 @@ def test_tune_spares_what_is_slower_than_enough() -> None:
     tried = try_pairs(figures(0.8), 0.9)
     assert {heap for _, heap in tried} == {1.0, 0.95, 0.9, 0.8}
     assert len(try_pairs(figures(0.0), 0.9)) > len(tried)
+    assert [*try_pairs(figures(1.0), 0.9)] == [(3, 1.0)]
 
 
 def test_a_long_build_says_what_makes_it_shorter(

@@ -6,7 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from golden_set import CHECKPOINTS, GOLDEN, TEXTS, Tensors, bent, dense, encoder, save_safetensors, tensors
 
 from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.tokenization import open_tokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import write_json
 from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
@@ -385,3 +387,37 @@ def test_a_download_that_was_cut_short_goes_on(hub_cache: Path, monkeypatch: pyt
     assert asked == [True, False]
     assert find_checkpoint("someone/small-milco") == hub_cache
     assert asked == [True, False, True]
+
+
+def test_a_tokenizer_alone_needs_no_weights(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a checkpoint on the hub everything but the weights is fetched, once; who needs them gets them after that."""
+    fetched: list[str] = []
+
+    def fetch(name: str, local_files_only: bool = False, allow_patterns: Sequence[str] = ()) -> str:
+        for file in ("config.json", "tokenizer.json", "model.safetensors"):
+            if any(fnmatch(file, pattern) for pattern in allow_patterns):
+                fetched.append(file)
+                shutil.copy(GOLDEN / "en_lsr" / file, hub_cache)
+        return str(hub_cache)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    for _ in range(2):
+        assert len(open_tokenizer("someone/small-milco").pieces) == 358
+        assert fetched == ["config.json", "tokenizer.json"]
+    assert find_checkpoint("someone/small-milco") == hub_cache
+    assert fetched[2:] == ["config.json", "tokenizer.json", "model.safetensors"]
+
+
+def test_a_cached_checkpoint_without_a_tokenizer_of_its_own_is_whole(
+    hub_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the authors' checkpoints are, which name another's: with its weights there, the hub is not asked again."""
+    shutil.copytree(bent(tmp_path / "parts", "distillation"), hub_cache, dirs_exist_ok=True)
+    shutil.copytree(GOLDEN / "m_encoder", hub_cache / "m_encoder")
+
+    def cached(name: str, local_files_only: bool = False) -> str:
+        assert local_files_only
+        return str(hub_cache)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", cached)
+    assert open_tokenizer("someone/small-milco").pieces == encoder("distillation").tokenizer.pieces

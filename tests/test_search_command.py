@@ -47,6 +47,19 @@ def ranking(run: Path) -> list[tuple[str, str, int]]:
     return [(parts[0], parts[2], int(parts[3])) for parts in map(str.split, run.read_text("utf-8").splitlines())]
 
 
+def test_the_document_with_the_topics_id_can_be_left_out(index: Path, topics: Path, tmp_path: Path) -> None:
+    """--remove-query: the other documents move up, and as many stay as were asked for."""
+    record = json.loads(topics.read_text().splitlines()[0])
+    whole, without = tmp_path / "whole.txt", tmp_path / "without.txt"
+    one = write_plain(tmp_path / "one.jsonl", {record["id"]: record["vector"]})
+    assert main(["--index", str(index), "--topics", str(one), "--output", str(whole), "--hits", "6"]) == 0
+    best = [docid for _, docid, _ in ranking(whole)]
+    named = write_plain(tmp_path / "named.jsonl", {best[1]: record["vector"]})
+    common = ["--index", str(index), "--topics", str(named), "--hits", "5"]
+    assert main([*common, "--output", str(without), "--remove-query"]) == 0
+    assert ranking(without) == [(best[1], docid, rank) for rank, docid in enumerate([best[0], *best[2:6]], 1)]
+
+
 def test_a_run_holds_what_the_searcher_finds(
     index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

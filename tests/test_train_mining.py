@@ -8,6 +8,7 @@ import orjson
 import pytest
 from golden_set import GOLDEN, encoder
 
+from milco_pyserini.encode import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Hits
 from milco_pyserini.options import run_command
@@ -127,6 +128,25 @@ def test_hits_near_the_positives_score_are_false_negatives(
 def test_texts_that_share_most_of_the_shorter_one_are_the_same(left: str, right: str, same: bool) -> None:
     """In any script, whatever the case and the white space."""
     assert near_duplicates(shingles(left), shingles(right)) is same
+
+
+def test_encoders_of_every_kind_mine(data: Path, tmp_path: Path) -> None:
+    """A SPLADE checkpoint finds what its own dot products say is best."""
+    splade = GOLDEN / "en_lsr"
+    assert run(data, tmp_path / "mined", "--encoder", str(splade), "--negatives", "1") == 0
+    model = open_encoder(splade, "cpu", "float32")
+    passages = list(distinct_passages(RetrievalFile(data)))
+    found = examples(tmp_path / "mined")
+    scores = model.similarity(model.encode_query([one.query for one in found]), model.encode_document(passages))
+    positives = {one.query: set() for one in found}
+    for one in RetrievalFile(data).examples():
+        positives.setdefault(one.query, set()).update(one.positives)
+    for one, row in zip(found, scores, strict=True):
+        better = {passages[place] for place in np.flatnonzero(row > row[passages.index(one.negatives[0])] + 1e-4)}
+        assert all(
+            any(near_duplicates(shingles(text), shingles(positive)) for positive in positives[one.query])
+            for text in better
+        )
 
 
 def test_further_passages_may_come_from_a_corpus(data: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from golden_set import GOLDEN, encoder
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaForSequenceClassification
 
+from milco_pyserini.encode import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import run_command
 from milco_pyserini.train import rewriting, scoring
@@ -148,6 +149,18 @@ def test_the_lexical_teacher_needs_no_download(data: Path, tmp_path: Path) -> No
     (one,) = examples(tmp_path / "scored")
     assert one.positive_scores and one.negative_scores
     assert one.positive_scores[0] > max(one.negative_scores)
+
+
+def test_the_lexical_teacher_takes_encoders_of_every_kind(data: Path, tmp_path: Path) -> None:
+    """A SPLADE checkpoint's pieces and scores, as the scorer over open_encoder() gives them."""
+    splade = GOLDEN / "en_lsr"
+    assert run(data, tmp_path / "scored", "--teacher", "lexical", "--encoder", str(splade)) == 0
+    teacher = LexicalScorer(open_encoder(splade, "cpu", "float32"))
+    teacher.read(RetrievalFile(data))
+    for one in examples(tmp_path / "scored"):
+        scores = teacher.score([(one.query, passage) for passage in (*one.positives, *one.negatives)])
+        np.testing.assert_allclose((*(one.positive_scores or ()), *(one.negative_scores or ())), scores, rtol=1e-4)
+        assert (scores > 0).any()
 
 
 class CountingTeacher:

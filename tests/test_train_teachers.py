@@ -240,11 +240,15 @@ def model(kind: str) -> PreTrainedModel:
         return DistilBertForMaskedLM(DISTILBERT).eval()
     if kind == "xlm-roberta":
         return XLMRobertaForMaskedLM(ROBERTA).eval()
+    if kind == "no bias":
+        bare = BertForMaskedLM.from_pretrained(CHECKPOINT).eval()
+        bare.get_output_embeddings().bias = None
+        return bare
     return {"bert": BertForMaskedLM, "squared": Squared, "shifted": Shifted}[kind].from_pretrained(CHECKPOINT).eval()
 
 
 @pytest.mark.parametrize("padding", ["-inf", "zero"])
-@pytest.mark.parametrize("kind", ["bert", "distilbert", "xlm-roberta", "squared", "shifted"])
+@pytest.mark.parametrize("kind", ["bert", "no bias", "distilbert", "xlm-roberta", "squared", "shifted"])
 def test_targets_are_the_highest_logits(kind: str, padding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the class, chunked or in blocks of texts: the maximum over the tokens of the model's own logits."""
     monkeypatch.setattr(mlm_teacher, "_BLOCK_LOGITS", 2 * 358 * 16)
@@ -299,6 +303,10 @@ def test_a_checkpoint_without_a_head_is_refused(tmp_path: Path) -> None:
         MaskedLanguageModelTeacher.from_pretrained(tmp_path)
     shutil.copy(CHECKPOINT / "config.json", tmp_path)
     with pytest.raises(MilcoError, match="cannot be read as a masked language model"):
+        MaskedLanguageModelTeacher.from_pretrained(tmp_path)
+    shutil.copy(CHECKPOINT / "model.safetensors", tmp_path)
+    (tmp_path / "tokenizer.json").write_text("no tokenizer")
+    with pytest.raises(MilcoError, match="its tokenizer cannot be read"):
         MaskedLanguageModelTeacher.from_pretrained(tmp_path)
 
 

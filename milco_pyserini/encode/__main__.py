@@ -1,8 +1,8 @@
-"""python -m milco_pyserini.encode --corpus miracl-ar: a corpus, topics or one text to sparse term vectors."""
+"""python -m milco_pyserini.encode --corpus miracl-ar: a corpus, topics or a text to term vectors, or to dense ones."""
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,17 +14,19 @@ from milco_pyserini.options import option, run_command
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Corpus, Topics
-    from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.encode.parts import Work
     from milco_pyserini.encode.writer import StoreWriter
-    from milco_pyserini.sparse.pruning import Pruning
 
 FORMATS = ("jsonl", "parquet")
 # As in sparse and encode, which --help does not wait for; a test holds them equal.
 VIEWS = ("pivot", "source")
 DTYPES = ("auto", "float32", "bfloat16")
+POOLINGS = ("cls", "mean", "last")
 # <s>, one token, </s>.
 SHORTEST = 3
+# What says something of term vectors alone, and of dense ones alone.
+_OF_TERMS = ("text", "views", "prune", "scale", "english_prefix", "format", "top_k")
+_OF_DENSE = ("pooling", "query_prompt", "document_prompt")
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Options:
     """Encode a corpus, topics or one text into sparse term vectors: English terms and the text's own.
 
     The vector store that it writes is what milco_pyserini.index reads; its JSONL parts are what Anserini reads.
-    Killed or interrupted, the same command goes on where it stopped.
+    Killed or interrupted, the same command goes on where it stopped. With --dense it is dense vectors instead, one of
+    length 1 for each text, in Parquet parts, by any encoder.
     """
 
     corpus: str | None = option(
@@ -45,6 +48,16 @@ class Options:
     encoder: str = option(DEFAULT_ENCODER, help="checkpoint: hub name, directory, or mini (embedded)")
     output: Path | None = option(
         None, help="directory of the vector store (default: vectors/NAME, of topics vectors/NAME.topics)"
+    )
+    dense: bool = option(False, help="dense vectors (default --output: vectors/NAME.dense)")
+    pooling: str | None = option(
+        None, choices=POOLINGS, help="with --dense: a text's vector (default: as the checkpoint's files say, else mean)"
+    )
+    query_prompt: str | None = option(
+        None, metavar="TEXT", help="with --dense: what stands before queries (default: as the checkpoint's files say)"
+    )
+    document_prompt: str | None = option(
+        None, metavar="TEXT", help="with --dense: what stands before documents (default: as the checkpoint's files say)"
     )
     format: str = option("jsonl", choices=FORMATS, help="jsonl (whole numbers, Anserini's) or parquet (float weights)")
     batch_size: int = option(512, help="texts in one forward pass, at most; how many tokens, the device decides")
@@ -96,45 +109,51 @@ def _check(options: Options) -> None:
         raise MilcoError("--engine ray is for --corpus and --topics, not for --text")
     if options.split_passages and options.topics:
         raise MilcoError("--split-passages is for documents, not for --topics")
+    _check_kind(options)
     _check_names(options)
+
+
+def _check_kind(options: Options) -> None:
+    """Raise MilcoError for an option that says nothing of the vectors that are asked for."""
+    defaults = {field.name: field.default for field in fields(Options)}
+    for name in _OF_TERMS if options.dense else _OF_DENSE:
+        if getattr(options, name) != defaults[name]:
+            why = "is for term vectors, not for --dense" if options.dense else "is for --dense"
+            raise MilcoError(f"--{name.replace('_', '-')} {why}")
 
 
 def _check_names(options: Options) -> None:
     from milco_pyserini.encode.devices import check_device_name, device_names
+    from milco_pyserini.sparse.pruning import Pruning
     from milco_pyserini.sparse.quantization import check_scale
 
     for name in device_names(options.device):
         check_device_name(name)
     check_engine(options.engine)
     check_scale(options.scale)
-    for rule in _pruning(options):
+    for rule in map(Pruning.parse, options.prune):
         if rule.view and options.views and rule.view not in options.views:
             raise MilcoError(f"--prune {rule}: no {rule.view} view is encoded, --views is {' '.join(options.views)}")
 
 
-def _pruning(options: Options) -> "tuple[Pruning, ...]":
-    from milco_pyserini.sparse.pruning import Pruning
-
-    return tuple(map(Pruning.parse, options.prune))
-
-
 def _encode_collection(options: Options) -> None:
     from milco_pyserini.corpora import open_corpus, open_topics
+    from milco_pyserini.encode.plan import asked, made_by, open_work
     from milco_pyserini.encode.writer import StoreWriter, check_output
 
     name = options.corpus if options.topics is None else options.topics
-    output = options.output or vectors_directory(name or "", topics=options.topics is not None)
+    output = options.output or vectors_directory(name or "", options.topics is not None, options.dense)
     opened: Corpus | Topics = (open_corpus if options.topics is None else open_topics)(
         name or "", options.skip_bad_lines
     )
     # What costs nothing to find out comes first; then a pass over the texts; only then is the model loaded.
-    plan = _asked(options, opened)
+    plan = asked(options, opened)
     check_output(output, plan, options.overwrite)
     plan |= _read_through(opened)
     check_output(output, plan, options.overwrite)
     devices = engine_devices(options.engine, options.device)
-    work = _work(options, devices)
-    with StoreWriter(output, plan | _made_by(work, devices), options.overwrite) as writer:
+    work = open_work(options, devices)
+    with StoreWriter(output, plan | made_by(work, devices), options.overwrite) as writer:
         if writer.finished:
             say(f"{output} is finished: nothing to do")
             return
@@ -160,30 +179,6 @@ def _read_through(opened: "Corpus | Topics") -> dict:
     return {"texts": texts, "corpus_hash": report.digest}
 
 
-def _work(options: Options, devices: Sequence[str]) -> "Work":
-    from milco_pyserini.encode.parts import Work
-
-    encoder = _load(options, devices)
-    config = encoder.model.config
-    length = _length(options, config.query_max_length if options.topics else config.passage_max_length)
-    return Work(
-        encoder=encoder,
-        max_length=length,
-        views=encoder.check(length, options.views or None),
-        lowercase=options.lowercase,
-        pruning=_pruning(options),
-        split_passages=options.split_passages,
-        batch_size=options.batch_size,
-        scale=options.scale,
-        format=options.format,
-        keep_contents=options.topics is not None,
-    )
-
-
-def _length(options: Options, default: int) -> int:
-    return default if options.max_length is None else options.max_length
-
-
 def _encode(
     options: Options, opened: "Corpus | Topics", writer: "StoreWriter", work: "Work", devices: Sequence[str]
 ) -> None:
@@ -193,94 +188,38 @@ def _encode(
     shards = options.part_size, options.shard_id, options.shard_num
     # No more processes than parts: each takes its time to begin.
     parts = len(range(options.shard_id, -(-texts // options.part_size), options.shard_num))
-    engine = open_engine(options.engine, work, options.english_prefix, devices[: max(parts, 1)])
+    engine = open_engine(options.engine, work, devices[: max(parts, 1)])
     _close(encode_corpus(opened, texts, writer, work, *shards, engine), writer.path)
 
 
 def _close(finished: bool, output: Path) -> None:
-    from milco_pyserini.sparse.store import open_store
+    from milco_pyserini.sparse.store import open_manifest
 
     if not finished:
         say(f"{output}: this shard's parts are whole; the store is finished when the other shards' are")
         return
-    manifest = open_store(output).manifest
+    manifest = open_manifest(output)
     if manifest["empty_documents"]:
         empty = f"{manifest['empty_documents']:,} of {counted(manifest['documents'], 'text')}"
-        say(f"without terms (empty): {empty}, kept all the same")
+        what = "zero vectors (blank texts)" if manifest.get("dense") else "without terms (empty)"
+        say(f"{what}: {empty}, kept all the same")
     if manifest["truncated_documents"]:
         say(f"cut at {manifest['max_length']} tokens: {counted(manifest['truncated_documents'], 'longer text')}")
 
 
-def _asked(options: Options, opened: "Corpus | Topics") -> dict:
-    """What the options alone decide of a store's bytes: the part of its manifest that is known before any work."""
-    from milco_pyserini.sparse.store import FORMAT_VERSION
-
-    asked = {
-        "format_version": FORMAT_VERSION,
-        "kind": "documents" if options.topics is None else "topics",
-        "corpus": opened.name,
-        "field_rule": getattr(opened, "field_rule", "text"),
-        "encoder": options.encoder,
-        "lowercase": options.lowercase,
-        "split_passages": options.split_passages,
-        "batch_size": options.batch_size,
-        "pruning": " ".join(map(str, _pruning(options))) or None,
-        "scale": options.scale,
-        "english_prefix": options.english_prefix,
-        "format": options.format,
-        "part_size": options.part_size,
-    }
-    return asked if options.max_length is None else asked | {"max_length": options.max_length}
-
-
-def _made_by(work: "Work", devices: Sequence[str]) -> dict:
-    """What the encoder and the machine decide: the rest of the first half of the manifest."""
-    import numpy
-    import torch
-    import transformers
-
-    from milco_pyserini import __version__
-
-    return {
-        "weight_hash": work.encoder.weight_hash,
-        "tokenizer_hash": work.encoder.tokenizer_hash,
-        "views": list(work.views),
-        "max_length": work.max_length,
-        "dtype": str(work.encoder.dtype).removeprefix("torch."),
-        "device": devices[0].partition(":")[0],
-        "source_prefix": work.encoder.vocabulary.source_prefix,
-        "versions": {
-            "milco_pyserini": __version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "numpy": numpy.__version__,
-        },
-    }
-
-
-def _load(options: Options, devices: Sequence[str]) -> "MilcoEncoder":
-    from milco_pyserini.encode.encoder import MilcoEncoder
-
-    device, dtype = devices[0], options.dtype
-    if options.engine == RAY:
-        # Only looked at here: the workers have devices of their own, which multiply bfloat16 if they are GPUs.
-        dtype = "bfloat16" if device == "cuda" and dtype == "auto" else dtype
-        device = "cpu"
-    return MilcoEncoder.from_pretrained(options.encoder, device, dtype, options.english_prefix)
-
-
 def _print_text(options: Options) -> None:
+    from milco_pyserini.encode.plan import open_term_encoder, pruning
     from milco_pyserini.sparse.listing import listing
 
     text = sys.stdin.read() if options.text == "-" else options.text or ""
-    encoder = _load(options, engine_devices(options.engine, options.device))
-    length = _length(options, encoder.model.config.passage_max_length)
+    encoder = open_term_encoder(options, engine_devices(options.engine, options.device))
+    length = encoder.model.config.passage_max_length if options.max_length is None else options.max_length
     views = encoder.check(length, options.views or None)
     encoded = encoder.encode(text, length, views, options.lowercase)
     if encoded.truncated:
         say(f"the text is longer than {length} tokens and was cut there")
     batch = encoded.batch
-    for rule in _pruning(options):
+    for rule in pruning(options):
         batch = rule(batch)
     for view in views:
         terms = encoder.decode(batch.view(view))[0]

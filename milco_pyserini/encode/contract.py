@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder, open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse.quantization import SCALE, check_scale, quantize, quantize_vector
 
@@ -25,7 +25,7 @@ class _Contract:
     ) -> None:
         check_scale(scale)
         if isinstance(encoder, str):
-            encoder = MilcoEncoder.from_pretrained(encoder, device, dtype, english_prefix)
+            encoder = open_encoder(encoder, device, dtype, english_prefix)
         self.encoder = encoder
         self.scale = scale
         self.max_length = self._default_length() if max_length is None else max_length
@@ -42,8 +42,8 @@ class _Contract:
 class MilcoDocumentEncoder(_Contract):
     """Pyserini's document encoder: lists of texts to lists of {term: impact}, impact = round(weight x scale) >= 1.
 
-    encoder: a checkpoint's directory or hub name, "mini", or a MilcoEncoder. max_length: in tokens; the
-    checkpoint's passage length if not given. Raises MilcoError as MilcoEncoder.from_pretrained() does.
+    encoder: what open_encoder() takes, or what it gives. max_length: in tokens; the checkpoint's passage length if not
+    given. Raises MilcoError as open_encoder() does.
     """
 
     def encode(
@@ -102,7 +102,7 @@ def open_query_encoder(
     name = encoder or manifest["encoder"]
     if name is None:
         raise MilcoError("these vectors were written by others: say with --encoder what encodes the queries")
-    loaded = MilcoEncoder.from_pretrained(name, device, dtype, manifest.get("english_prefix", ""))
+    loaded = open_encoder(name, device, dtype, manifest.get("english_prefix", ""))
     for field, value in (("weight_hash", loaded.weight_hash), ("tokenizer_hash", loaded.tokenizer_hash)):
         if manifest.get(field) not in (None, value):
             raise MilcoError(

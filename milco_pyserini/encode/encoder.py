@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +16,17 @@ from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.batches import BatchRunner, empty_batch
 from milco_pyserini.encode.card import model_card
 from milco_pyserini.encode.devices import choose_device, choose_dtype
-from milco_pyserini.encode.forward import choose_forward
+from milco_pyserini.encode.forward import Forward, PaddedForward, choose_forward
+from milco_pyserini.encode.lengths import token_limit
+from milco_pyserini.encode.m3 import HEAD, find_head, load_m3, no_english
+from milco_pyserini.encode.splade import SpladeModel, is_masked_language_model, load_splade
 from milco_pyserini.encode.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.files import write_json
-from milco_pyserini.model import MilcoModel, find_checkpoint
+from milco_pyserini.files import read_json, write_json
+from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
 from milco_pyserini.model.checkpoint import ENGLISH, weight_hash
-from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, Vocabulary
+from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
+from milco_pyserini.sparse.pruning import Pruning
 
 BATCH_SIZE = 512
 
@@ -38,6 +42,9 @@ class Encoded:
 
 class MilcoEncoder:
     """Texts in any language to SparseBatch vectors over one Vocabulary.
+
+    english_tokenizer: its pieces name the pivot columns. Where it is the tokenizer's own, as of a masked language
+    model, there are no source columns. open_encoder() makes one of these of any checkpoint that it knows.
 
     A vector depends on its text alone: not on the other texts of the call, their number or their order (float32:
     within 1e-5; bfloat16: within 1e-2). views: which views a vector holds. The weights are taken as they are when the
@@ -62,7 +69,8 @@ class MilcoEncoder:
         self.english_tokenizer = english_tokenizer
         _check_sizes(model, tokenizer, english_tokenizer, name)
         english = [english_tokenizer.id_to_token(number) for number in range(model.config.english_vocab_size)]
-        self.vocabulary = Vocabulary(english, tokenizer.pieces, english_prefix)
+        source = [] if english_tokenizer is tokenizer.tokenizer else tokenizer.pieces
+        self.vocabulary = Vocabulary(english, source, english_prefix)
 
     @classmethod
     def from_pretrained(
@@ -73,7 +81,7 @@ class MilcoEncoder:
         english_prefix: str = "",
         **variants: Any,
     ) -> "MilcoEncoder":
-        """Load a checkpoint: a directory, a hub name, or "mini". variants: MilcoConfig fields to change.
+        """Load a MILCO checkpoint: a directory, a hub name, or "mini". variants: MilcoConfig fields to change.
 
         device: "auto", "cpu", "cuda", "cuda:1". dtype: of the matrix products; the residual stream, LayerNorm and
         pooling are float32. Raises MilcoError if the checkpoint cannot be had or is not whole.
@@ -88,7 +96,8 @@ class MilcoEncoder:
     @property
     def views(self) -> tuple[str, ...]:
         """The views that this checkpoint has."""
-        return VIEWS if self.model.echo is not None else (PIVOT,)
+        lacking = {PIVOT: not self.model.config.english_vocab_size, SOURCE: self.model.echo is None}
+        return tuple(view for view in VIEWS if not lacking[view])
 
     @cached_property
     def weight_hash(self) -> str:
@@ -109,13 +118,7 @@ class MilcoEncoder:
         """
         options.setdefault("max_length", self.model.config.query_max_length)
         batch = self.encode(texts, **options).batch
-        if alpha is None:
-            return batch
-        if not 0 <= alpha <= 1:
-            raise MilcoError(f"alpha {alpha} is not between 0 and 1")
-        weights = batch.weights * np.where(batch.columns < batch.english_size, alpha, 1 - alpha).astype(np.float32)
-        weighted = SparseBatch(batch.indptr, batch.columns, weights, batch.english_size)
-        return weighted.where(weights > 0)
+        return batch if alpha is None else batch.weighted(alpha)
 
     def encode_document(self, texts: str | Sequence[str], **options: Any) -> SparseBatch:
         """Vectors of documents, cut at the checkpoint's passage length. options: as for encode()."""
@@ -149,11 +152,12 @@ class MilcoEncoder:
         filled = [rows[number] for number in order if rows[number]]
         parts = [empty_batch(len(rows) - len(filled), self.vocabulary.english_size)]
         parts.extend(self._runner.run(filled, views, batch_size))
-        return SparseBatch.concatenate(parts, self.vocabulary.english_size).take(np.argsort(order))
+        found = SparseBatch.concatenate(parts, self.vocabulary.english_size).take(np.argsort(order))
+        return self._strongest(found)
 
     def encode_ids(self, rows: Sequence[Sequence[int]], views: Sequence[str]) -> SparseBatch:
         """Vectors of tokenised texts (<s> and </s> included, none blank) in one forward pass."""
-        return self._runner.run_one(rows, views)
+        return self._strongest(self._runner.run_one(rows, views))
 
     def decode(self, batch: SparseBatch, top_k: int | None = None) -> list[list[tuple[str, float]]]:
         """Terms and weights of every vector, strongest first, top_k of them if given."""
@@ -205,22 +209,69 @@ class MilcoEncoder:
             if view not in VIEWS:
                 raise unknown_name("view", view, VIEWS)
             if view not in self.views:
-                raise MilcoError(f"encoder {self.name} has no LexEcho head, so no {view} view: use --views pivot")
-        # XLM-R counts positions from the padding id + 1.
-        config = self.model.config.encoder
-        limit = config.max_position_embeddings - config.pad_token_id - 1
+                lacking = "LexEcho head" if view == SOURCE else "English vocabulary"
+                other = " ".join(self.views)
+                raise MilcoError(f"encoder {self.name} has no {lacking}, so no {view} view: use --views {other}")
+        limit = token_limit(self.model.encoder, self.model.config.encoder)
         if not 3 <= max_length <= limit:
             raise MilcoError(f"maximum length {max_length}: encoder {self.name} takes 3 to {limit} tokens")
         return tuple(views or self.views)
+
+    def _strongest(self, batch: SparseBatch) -> SparseBatch:
+        """The terms that stay where the checkpoint has a limit for a view."""
+        config = self.model.config
+        for view, limit in ((PIVOT, config.pivot_top_k), (SOURCE, config.source_top_k)):
+            if limit is not None:
+                batch = Pruning("top-k", limit, view)(batch)
+        return batch
 
     @cached_property
     def _runner(self) -> BatchRunner:
         # Made when the first text is encoded: an encoder that is only looked at, or saved, stays where it was loaded.
         config = self.model.config
         dropped = self.tokenizer.special_ids if config.source_drop_special else []
-        forward = choose_forward(self.model.to(self.device), self.device, self.dtype)
+        model: MilcoModel = self.model.to(self.device)
+        # What is packed has a MILCO's connector.
+        choose: Callable[..., Forward] = PaddedForward if isinstance(model, SpladeModel) else choose_forward
+        forward = choose(model, self.device, self.dtype)
         columns = self.vocabulary.english_size, len(self.tokenizer.pieces)
         return BatchRunner(forward, self.device, *columns, config.source_pool, dropped)
+
+
+def open_encoder(
+    name_or_path: str | os.PathLike = DEFAULT_ENCODER,
+    device: str = "auto",
+    dtype: str = "auto",
+    english_prefix: str = "",
+) -> MilcoEncoder:
+    """The encoder of a checkpoint, whichever gives term vectors: MILCO, a masked language model (SPLADE), or BGE-M3.
+
+    Arguments as for MilcoEncoder.from_pretrained(). Of a masked language model the pivot view is over its tokenizer's
+    own pieces; BGE-M3's layout has the source view alone. Raises MilcoError, with what was looked for, if it is none.
+    """
+    name = os.fspath(name_or_path)
+    choose_device(device)
+    directory = find_checkpoint(name)
+    said = read_json(directory / "config.json")
+    if said.get("model_type") == MilcoConfig.model_type:
+        return MilcoEncoder.from_pretrained(name, device, dtype, english_prefix)
+    model: MilcoModel
+    tokenizer = load_tokenizer(directory)
+    if is_masked_language_model(said) and not (directory / HEAD).is_file():
+        model, english_tokenizer = load_splade(directory, tokenizer), tokenizer.tokenizer
+    elif head := find_head(name, directory):
+        model, english_tokenizer = load_m3(directory, head), no_english()
+    else:
+        raise MilcoError(
+            f"encoder {name} gives no term vectors: its config.json names {_named(said)}, which is neither a MILCO "
+            "checkpoint (model_type milco) nor a masked language model such as SPLADE (...ForMaskedLM), and no "
+            f"{HEAD} is beside it as in BGE-M3"
+        )
+    return MilcoEncoder(model, tokenizer, english_tokenizer, name, device, dtype, english_prefix)
+
+
+def _named(config: dict) -> str:
+    return ", ".join(map(str, config.get("architectures") or ())) or f"model_type {config.get('model_type')}"
 
 
 def _check_sizes(model: MilcoModel, tokenizer: TextTokenizer, english_tokenizer: Tokenizer, name: str) -> None:

@@ -33,13 +33,13 @@ def engine_devices(name: str, devices: str) -> list[str]:
     return choose_devices(devices)
 
 
-def open_engine(name: str, work: "Work", english_prefix: str, devices: Sequence[str]) -> "Engine | None":
+def open_engine(name: str, work: "Work", devices: Sequence[str]) -> "Engine | None":
     """What encodes parts on these devices; None where this process does it, with the Work's own encoder."""
     if name == LOCAL and len(devices) == 1:
         return None
     from milco_pyserini.encode.workers import Recipe, encode_in_processes
 
-    recipe = Recipe.of(work, english_prefix)
+    recipe = Recipe.of(work)
     say(f"encoding with {counted(len(devices), 'process', 'processes')}: {', '.join(devices)}")
     if name == LOCAL:
         return functools.partial(encode_in_processes, recipe=recipe, devices=devices)

@@ -7,17 +7,12 @@ import io
 import itertools
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.corpora.records import encoded_text
 from milco_pyserini.encode.threads import ahead, behind, pool
-from milco_pyserini.sparse import SparseBatch
-from milco_pyserini.sparse.pruning import Pruning
-from milco_pyserini.sparse.store import write_jsonl, write_parquet
-
-if TYPE_CHECKING:
-    from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.sparse import Vocabulary
 
 PASSAGE_DELIMITER = "#"
 # A part's number and its records.
@@ -26,18 +21,59 @@ Job = tuple[int, Sequence[Document | Query]]
 
 @dataclass(frozen=True)
 class Work:
-    """How one text becomes one or more vectors, and how parts are written."""
+    """How one text becomes one or more vectors, and how parts are written: what both kinds of store have in common.
 
-    encoder: "MilcoEncoder"
+    encoder: its tokenizer, name, dtype and encode_rows() are used here. topics: whether the texts are queries.
+    """
+
+    encoder: Any
     max_length: int
-    views: tuple[str, ...]
     lowercase: bool
-    pruning: tuple[Pruning, ...]
     split_passages: bool
     batch_size: int
-    scale: float
-    format: str
-    keep_contents: bool
+    topics: bool
+
+    @property
+    def ending(self) -> str:
+        """What the parts' files end in."""
+        raise NotImplementedError
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """The views whose terms are counted; none where vectors are not of terms."""
+        raise NotImplementedError
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The terms of the vectors' columns; None where these are none."""
+        raise NotImplementedError
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What the manifest says of the vectors that the encoder alone decides."""
+        raise NotImplementedError
+
+    @property
+    def loading(self) -> dict[str, Any]:
+        """What load() needs, besides a name, a device and a dtype, for an encoder like this one."""
+        raise NotImplementedError
+
+    @staticmethod
+    def load(name: str, device: str, dtype: str, **loading: Any) -> Any:
+        """An encoder for work of this kind."""
+        raise NotImplementedError
+
+    def spelled(self, text: str) -> str:
+        """A text as it is tokenised."""
+        return text.lower() if self.lowercase else text
+
+    def vectors(self, rows: Sequence[Sequence[int]]) -> Any:
+        """The vectors of tokenised texts."""
+        raise NotImplementedError
+
+    def write(self, handle: IO[bytes], part: "Tokenised", vectors: Any) -> dict[str, Any]:
+        """Write a part's file. vectors: of its rows. Returns terms, of each view, and empty, how many say nothing."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -77,7 +113,7 @@ def encode_parts(jobs: Iterable[Job], work: Work, deliver: Callable[[PartFile], 
     deliver: called with each part as soon as there is one, in another thread; what is yielded comes a part later.
     """
 
-    def made(each: tuple[Tokenised, SparseBatch]) -> PartFile:
+    def made(each: tuple[Tokenised, Any]) -> PartFile:
         part = part_file(*each, work)
         if deliver is not None:
             deliver(part)
@@ -85,14 +121,14 @@ def encode_parts(jobs: Iterable[Job], work: Work, deliver: Callable[[PartFile], 
 
     with pool(patient=False) as threads:
         tokenised = ahead((tokenise(number, records, work) for number, records in jobs), threads)
-        encoded = ((part, work.encoder.encode_rows(part.rows, work.views, work.batch_size)) for part in tokenised)
+        encoded = ((part, work.vectors(part.rows)) for part in tokenised)
         yield from behind(encoded, made, threads)
 
 
 def tokenise(number: int, records: Sequence[Document | Query], work: Work) -> Tokenised:
     """Consecutive documents, or their passages as ID#0, ID#1, ..., as token ids."""
     texts = [encoded_text(record) for record in records]
-    spelled = [text.lower() for text in texts] if work.lowercase else texts
+    spelled = [work.spelled(text) for text in texts]
     tokenizer, truncated = work.encoder.tokenizer, 0
     if work.split_passages:
         passages = tokenizer.passages(spelled, work.max_length)
@@ -106,23 +142,12 @@ def tokenise(number: int, records: Sequence[Document | Query], work: Work) -> To
         tokens = tokenizer.tokenize(spelled, work.max_length)
         ids, rows = [record.id for record in records], [row.ids for row in tokens]
         truncated = sum(row.truncated for row in tokens)
-    return Tokenised(number, len(texts), ids, rows, texts if work.keep_contents else None, truncated)
+    return Tokenised(number, len(texts), ids, rows, texts if work.topics else None, truncated)
 
 
-def part_file(part: Tokenised, batch: SparseBatch, work: Work) -> PartFile:
-    """The file of a part. batch: the vectors of its rows, before pruning."""
-    for rule in work.pruning:
-        batch = rule(batch)
+def part_file(part: Tokenised, vectors: Any, work: Work) -> PartFile:
+    """The file of a part. vectors: of its rows, as the encoder gave them."""
     handle = io.BytesIO()
-    if work.format == "parquet":
-        write_parquet(handle, part.ids, batch)
-    else:
-        write_jsonl(handle, part.ids, batch, work.encoder.vocabulary, work.scale, part.contents)
-    counts = {
-        "documents": len(part.ids),
-        "texts": part.texts,
-        "terms": {view: int(batch.view(view).indptr[-1]) for view in work.views},
-        "empty": int((batch.lengths() == 0).sum()),
-        "truncated": part.truncated,
-    }
+    made = work.write(handle, part, vectors)
+    counts = {"documents": len(part.ids), "texts": part.texts, "truncated": part.truncated, **made}
     return PartFile(part.number, handle.getvalue(), counts, sum(map(len, part.rows)))

@@ -98,8 +98,8 @@ class _Worker:
         work = self._work()
         part = tokenise(number, records, work)
         with self._lock:
-            batch = work.encoder.encode_rows(part.rows, work.views, work.batch_size)
-        return part_file(part, batch, work)
+            vectors = work.vectors(part.rows)
+        return part_file(part, vectors, work)
 
     def _work(self) -> Work:
         with self._lock:

@@ -36,7 +36,7 @@ def encode_corpus(
     parts = -(-total // part_size)
     mine = range(shard, parts, shards)
     before = [record for number in mine if (record := writer.done(number))]
-    unit = "topics" if work.keep_contents else "documents"
+    unit = "topics" if work.topics else "documents"
     progress = Progress(unit, _count(mine, parts, part_size, total), sum(record.texts for record in before))
     if before:
         say(f"{writer.path}: {len(before):,} of {counted(len(mine), 'part')} whole, going on from there")
@@ -46,11 +46,11 @@ def encode_corpus(
 
     def write(part: PartFile) -> tuple[PartRecord, int]:
         written.append(part.number)
-        return _write(writer, part, work.format), part.tokens
+        return _write(writer, part, work.ending), part.tokens
 
     with contextlib.closing(encoded), pool(patient=True) as threads:
         for record, tokens in behind(encoded, write, threads):
-            terms = {f"{view} terms": float(record.terms[view]) for view in work.views}
+            terms = {f"{view} terms": float(record.terms[view]) for view in work.counted}
             progress.add(record.texts, tokens=tokens, **terms)
     if digest.hexdigest() != writer.plan["corpus_hash"]:
         writer.forget(written)
@@ -59,7 +59,7 @@ def encode_corpus(
             "run the same command again when it stays as it is"
         )
     progress.close(str(writer.path))
-    return writer.finish(parts, work.views, work.encoder.vocabulary)
+    return writer.finish(parts, work.counted, work.vocabulary)
 
 
 def _jobs(parts: Iterable[list[Document | Query]], mine: range, writer: StoreWriter) -> Iterator[Job]:

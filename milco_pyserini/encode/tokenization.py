@@ -9,13 +9,9 @@ from tokenizers import Tokenizer
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import read_json
-from milco_pyserini.model.checkpoint import ENGLISH, sub_model_directories
+from milco_pyserini.model.checkpoint import ENGLISH, TOKENIZERS, find_checkpoint, sub_model_directories
 
-_FILE = "tokenizer.json"
-_SENTENCEPIECE = "sentencepiece.bpe.model"
-_WORD_PIECES = "vocab.txt"
-# <s> and </s>.
-_MARKS = 2
+_FILE, _SENTENCEPIECE, _WORD_PIECES = TOKENIZERS
 # The published checkpoints name a gated repository for the English side; its vocabulary is bert-base-uncased's.
 _GATED = {"naver/splade-v3": "bert-base-uncased"}
 
@@ -47,29 +43,51 @@ class TextTokenizer:
         added = self.tokenizer.get_added_tokens_decoder()
         return sorted(number for number, token in added.items() if token.special)
 
+    @cached_property
+    def marks(self) -> tuple[int, int]:
+        """How many ids stand before and behind a text's own: <s> and </s> of most encoders, </s> alone of some."""
+        added = self.tokenizer.encode("a").special_tokens_mask
+        first = added.index(0) if 0 in added else len(added)
+        return first, sum(added[first:])
+
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """All the ids of every text, <s> and </s> included; none for a text without a piece of its own."""
+        marks = sum(self.marks)
         encodings = self.tokenizer.encode_batch_fast([whole_characters(text) for text in texts])
         return [
-            encoding.ids if text.strip() and len(encoding.ids) > _MARKS else []
+            encoding.ids if text.strip() and len(encoding.ids) > marks else []
             for text, encoding in zip(texts, encodings, strict=True)
         ]
 
     def tokenize(self, texts: Sequence[str], max_length: int) -> list[Tokens]:
         """Ids of every text, cut to max_length (<s> and </s> included)."""
+        after = self.marks[1]
         return [
-            Tokens(ids if len(ids) <= max_length else [*ids[: max_length - 1], ids[-1]], len(ids) > max_length)
+            Tokens(
+                ids if len(ids) <= max_length else ids[: max_length - after] + ids[len(ids) - after :],
+                len(ids) > max_length,
+            )
             for ids in self.ids(texts)
         ]
 
     def passages(self, texts: Sequence[str], max_length: int) -> list[list[list[int]]]:
         """Every text as consecutive passages of at most max_length tokens each, <s> and </s> included."""
-        room = max_length - _MARKS
-        return [
-            [[ids[0], *ids[first : min(first + room, len(ids) - 1)], ids[-1]] for first in range(1, len(ids) - 1, room)]
-            or [ids]
-            for ids in self.ids(texts)
-        ]
+        before, after = self.marks
+        room = max_length - before - after
+        passages = []
+        for ids in self.ids(texts):
+            end = len(ids) - after
+            spans = [(first, min(first + room, end)) for first in range(before, end, room)]
+            passages.append([ids[:before] + ids[first:last] + ids[end:] for first, last in spans] or [ids])
+        return passages
+
+
+def open_tokenizer(name: str) -> TextTokenizer:
+    """The multilingual tokenizer of a checkpoint: a directory, a hub name, or "mini". Weights are not fetched for it.
+
+    Raises MilcoError as find_checkpoint() and load_tokenizer() do.
+    """
+    return load_tokenizer(find_checkpoint(name, weights=False))
 
 
 def load_tokenizer(directory: Path) -> TextTokenizer:

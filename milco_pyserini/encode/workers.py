@@ -30,27 +30,26 @@ _GRACE = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A Work that can travel to another process. rest: its fields but the encoder."""
+    """A Work that can travel to another process: its kind, how its encoder is loaded, and the rest of its fields."""
 
+    kind: type[Work]
     encoder: str
     dtype: str
-    english_prefix: str
+    loading: dict[str, Any]
     rest: dict[str, Any]
 
     @classmethod
-    def of(cls, work: Work, english_prefix: str) -> "Recipe":
+    def of(cls, work: Work) -> "Recipe":
         """The recipe of a Work whose encoder was loaded by its name."""
         rest = {field.name: getattr(work, field.name) for field in dataclasses.fields(work) if field.name != "encoder"}
         dtype = str(work.encoder.dtype).removeprefix("torch.")
         name = work.encoder.name
-        return cls(str(Path(name).resolve()) if Path(name).is_dir() else name, dtype, english_prefix, rest)
+        name = str(Path(name).resolve()) if Path(name).is_dir() else name
+        return cls(type(work), name, dtype, work.loading, rest)
 
     def open(self, device: str) -> Work:
         """The Work, with its encoder on a device."""
-        from milco_pyserini.encode.encoder import MilcoEncoder
-
-        encoder = MilcoEncoder.from_pretrained(self.encoder, device, self.dtype, self.english_prefix)
-        return Work(encoder=encoder, **self.rest)
+        return self.kind(encoder=self.kind.load(self.encoder, device, self.dtype, **self.loading), **self.rest)
 
 
 def encode_in_processes(jobs: Iterable[Job], recipe: Recipe, devices: Sequence[str]) -> Parts:

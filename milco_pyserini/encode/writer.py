@@ -34,7 +34,7 @@ _FREE = ("versions",)
 
 @dataclass(frozen=True)
 class PartRecord:
-    """What the manifest says of one part. terms: total number per view. checksum: BLAKE2b of the file."""
+    """What the manifest says of one part. terms: total number per view, if any. checksum: BLAKE2b of the file."""
 
     file: str
     documents: int
@@ -133,22 +133,25 @@ class StoreWriter:
             for part in (self.path / PARTS).glob(f"part-{number:05d}.*"):
                 part.unlink(missing_ok=True)
 
-    def finish(self, parts: int, views: tuple[str, ...], vocabulary: Vocabulary) -> bool:
-        """Write the manifest if every part is whole; otherwise leave that to the shard that comes last."""
+    def finish(self, parts: int, views: tuple[str, ...], vocabulary: Vocabulary | None) -> bool:
+        """Write the manifest if every part is whole; otherwise leave that to the shard that comes last.
+
+        views, vocabulary: of term vectors; dense ones have neither.
+        """
         records = [record for number in range(parts) if (record := self.done(number))]
         if len(records) < parts:
             return False
         documents = sum(record.documents for record in records)
+        terms = {view: round(sum(record.terms[view] for record in records) / max(documents, 1), 3) for view in views}
         totals = {
             "documents": documents,
-            "terms_per_document": {
-                view: round(sum(record.terms[view] for record in records) / max(documents, 1), 3) for view in views
-            },
+            **({"terms_per_document": terms} if views else {}),
             "empty_documents": sum(record.empty for record in records),
             "truncated_documents": sum(record.truncated for record in records),
             "parts": [asdict(record) for record in records],
         }
-        write_json(self.path / VOCABULARY, vocabulary.to_json())
+        if vocabulary is not None:
+            write_json(self.path / VOCABULARY, vocabulary.to_json())
         write_json(self.path / MANIFEST, self.plan | totals)
         self._tidy()
         return True
@@ -180,14 +183,19 @@ def _check(path: Path, before: dict | None, plan: dict, overwrite: bool) -> bool
     """Whether the store that is here has to go. Raises MilcoError if it may not."""
     if before is None:
         return False
-    kind = plan["kind"]
-    if before.get("kind", kind) != kind:
+    there, wanted = _held({"kind": plan["kind"]} | before), _held(plan)
+    if there != wanted:
         # Not a case for --overwrite: whoever encodes topics does not mean to lose the documents, or the other way.
-        raise MilcoError(f"{path} holds encoded {before['kind']}, not {kind}: choose another --output")
+        raise MilcoError(f"{path} holds {there}, not {wanted}: choose another --output")
     difference = _difference(before, plan)
     if difference and not overwrite:
         raise MilcoError(f"{path} was begun with {difference}: choose another --output, or start over with --overwrite")
     return bool(difference)
+
+
+def _held(plan: dict) -> str:
+    """What a store of this plan holds."""
+    return f"dense vectors of {plan['kind']}" if plan.get("dense") else f"encoded {plan['kind']}"
 
 
 def _difference(before: dict, plan: dict) -> str:

@@ -34,10 +34,11 @@ class EvalOptions:
     Other systems than the baseline are tested against it, query by query; a * marks p < 0.05. The p-values of
     one measure are corrected together.
 
-    Three more commands, each with its own --help:
-      sweep    effectiveness against terms per document, index size and latency, under pruning
-      latency  a table of engines on one core: milliseconds, queries/s, effectiveness, index size
-      stats    how sparse vectors are: terms per document, posting lists, languages, length against terms
+    Four more commands, each with its own --help:
+      sweep      effectiveness against terms per document, index size and latency, under pruning
+      latency    a table of engines on one core: milliseconds, queries/s, effectiveness, index size
+      stats      how sparse vectors are: terms per document, posting lists, languages, length against terms
+      reproduce  the paper's tables again, by name, measured beside published
     """
 
     run: tuple[Path, ...] = option(help="TREC or MS MARCO run files, plain or .gz")
@@ -75,6 +76,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from milco_pyserini.eval.stats import StatsOptions, stats_command
 
         return run_command(f"{PROG} stats", StatsOptions, stats_command, arguments[1:], "nothing was written")
+    if arguments[:1] == ["reproduce"]:
+        from milco_pyserini.eval.reproduction.command import ReproduceOptions, reproduce_command, with_tables
+
+        prog, rest = f"{PROG} reproduce", with_tables(arguments[1:])
+        return run_command(prog, ReproduceOptions, reproduce_command, rest, _GOES_ON)
     return run_command(PROG, EvalOptions, _evaluate, argv, interrupted="nothing was written")
 
 

@@ -1,23 +1,34 @@
-"""Where the dense vectors of a task come from: files that the user brought, files of an earlier run, or an encoder."""
+"""Where the dense vectors of a task come from: NumPy files or a store, both the user's, or an encoder, asked once."""
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from milco_pyserini.encode.dense_store import open_dense_store
+from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.eval import dense
 from milco_pyserini.eval.task import Task, digest
 from milco_pyserini.files import is_json_with, read_json
+from milco_pyserini.sparse.store import MANIFEST
 
 if TYPE_CHECKING:
-    from milco_pyserini.eval.dense import DenseEncoder, DenseVectors
+    from milco_pyserini.encode.dense import DenseEncoder
+    from milco_pyserini.eval.dense import DenseVectors
+
+# What decides the vectors of queries that belong to a store.
+_OF_QUERIES = ("weight_hash", "tokenizer_hash", "pooling", "query_prompt", "lowercase")
 
 
 class DenseSource:
     """Dense vectors of a task's documents and topics, by the name of a model or of a directory of vectors.
 
-    cache: directory that keeps what is encoded. Raises MilcoError if the texts to encode are not known.
+    A store's queries are encoded by its encoder. cache: directory that keeps what is encoded. Raises MilcoError if the
+    texts to encode are not known.
     """
 
     def __init__(self, name: str, pooling: str | None, task: Task, topics: str, cache: Path) -> None:
@@ -25,21 +36,30 @@ class DenseSource:
         self._pooling = pooling
         self._task = task
         self._topics = topics
-        self._brought = (Path(name) / f"{dense.DOCUMENTS}.npy").is_file()
+        self._brought = (Path(name) / f"{DOCUMENTS}.npy").is_file()
         self._directory = Path(name) if self._brought else cache
+        self._store = open_dense_store(Path(name)) if (Path(name) / MANIFEST).is_file() else None
 
     def about(self, kind: str) -> dict:
         """What the vectors of a kind are of: equal for equal vectors."""
         if self._brought:
             files = [self._directory / f"{kind}.{ending}" for ending in ("npy", "txt")]
             return {"files": [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]}
-        texts = self._task.store.manifest.get("corpus_hash") if kind == dense.DOCUMENTS else digest(self._queries)
-        return {"encoder": self.name, "pooling": self._pooling, "texts": texts}
+        if self._store is not None and kind == DOCUMENTS:
+            return self._store.manifest
+        texts = self._task.store.manifest.get("corpus_hash") if kind == DOCUMENTS else digest(self._queries)
+        by = {"encoder": self.name, "pooling": self._pooling}
+        if self._store is not None:
+            by |= {field: self._store.manifest[field] for field in _OF_QUERIES}
+        return by | {"texts": texts}
 
     def load(self, kind: str) -> "DenseVectors":
         """The vectors of a kind, encoded if they are not there."""
+        if self._store is not None and kind == DOCUMENTS:
+            ids, parts = zip(*self._store.batches(), strict=True)
+            return dense.DenseVectors(list(chain.from_iterable(ids)), np.concatenate(parts))
         if not self._brought and not self._saved(kind):
-            vectors = dense.encode_all(self._encoder, self._texts(kind), kind, self._total(kind))
+            vectors = dense.encode_all(self._encode(kind), self._texts(kind), kind, self._total(kind))
             dense.save(self._directory, kind, vectors, self.about(kind))
         return dense.load(self._directory, kind)
 
@@ -47,15 +67,25 @@ class DenseSource:
         path = self._directory / f"{kind}.json"
         return is_json_with(path, "encoder") and read_json(path) == self.about(kind)
 
+    def _encode(self, kind: str) -> dense.Encode:
+        from milco_pyserini.encode.dense import open_dense_query_encoder
+
+        if self._store is not None:
+            return open_dense_query_encoder(self._store.manifest).encode_batch
+        encoder = self._encoder
+        return lambda texts: encoder.encode(texts, kind)
+
     @cached_property
     def _encoder(self) -> "DenseEncoder":
-        return dense.DenseEncoder(self.name, self._pooling)
+        from milco_pyserini.encode.dense import DenseEncoder
+
+        return DenseEncoder(self.name, self._pooling)
 
     def _total(self, kind: str) -> int:
-        return len(self._task.store) if kind == dense.DOCUMENTS else len(self._queries)
+        return len(self._task.store) if kind == DOCUMENTS else len(self._queries)
 
     def _texts(self, kind: str) -> Iterator[tuple[str, str]]:
-        if kind == dense.QUERIES:
+        if kind == QUERIES:
             yield from self._queries
             return
         from milco_pyserini.corpora import open_corpus

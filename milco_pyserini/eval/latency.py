@@ -8,6 +8,7 @@ from milco_pyserini.console import say
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.eval.task import TaskOptions, open_task
+from milco_pyserini.files import read_json
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ class LatencyOptions(TaskOptions):
         (),
         metavar="MODEL",
         help="encoders by hub name or directory; of mini or another MILCO checkpoint the mean of its encoder's states; "
-        "or directories of vectors: documents.npy, documents.txt (an id a line), queries.npy, queries.txt",
+        "or directories of vectors: a store of encode --dense, or NumPy's: documents.npy, documents.txt (an id a "
+        "line), queries.npy, queries.txt",
     )
     dense_pooling: str | None = option(
         None, choices=("cls", "mean", "last"), help="(default: as the model's files say, else mean)"
@@ -42,16 +44,16 @@ class LatencyOptions(TaskOptions):
 
 def latency_command(options: LatencyOptions) -> None:
     """Build what is not there, time everything, print the table. Raises MilcoError before anything is built."""
-    from milco_pyserini.eval import hnsw
     from milco_pyserini.eval.measured import write_report
     from milco_pyserini.eval.systems import check_available, read_systems
     from milco_pyserini.eval.timing import ask_in_turn
     from milco_pyserini.eval.workbench import Workbench, refuse_foreign
+    from milco_pyserini.index.faiss_engines import HnswEngine
 
     systems = read_systems(options.prune, options.engines)
     check_available(systems)
     if options.dense:
-        hnsw.available()
+        HnswEngine().available()
     refuse_foreign(options.directory)
     task = open_task(options)
     workbench = Workbench(options.directory, task)
@@ -61,7 +63,7 @@ def latency_command(options: LatencyOptions) -> None:
     asks = {name: ask for name, (_, ask) in dense.items()}
     asks |= {str(system): workbench.ask(system, index) for system, index in indexes.items()}
     timed = ask_in_turn(asks, len(task.ids), options.rounds)
-    points = [workbench.dense_point(name, hnsw.NAME, path, timed[name]) for name, (path, _) in dense.items()]
+    points = [workbench.dense_point(name, _hnsw(), path, timed[name]) for name, (path, _) in dense.items()]
     points += [workbench.point(system, index, timed[str(system)]) for system, index in indexes.items()]
     write_report(options, task, [(point, workbench.evaluation(point).mean) for point in points], "latency")
     say(f"latency.csv, latency.json and runs/ are in {options.directory}; indexes/ there may be removed")
@@ -69,9 +71,11 @@ def latency_command(options: LatencyOptions) -> None:
 
 def _dense_index(workbench: "Workbench", name: str, options: LatencyOptions) -> "tuple[Path, Ask]":
     """The HNSW index of a dense encoder, built if need be, and how it is asked."""
-    from milco_pyserini.eval import hnsw
-    from milco_pyserini.eval.dense import DOCUMENTS, QUERIES
+    from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
+    from milco_pyserini.eval.dense import LoadedStore
     from milco_pyserini.eval.dense_source import DenseSource
+    from milco_pyserini.index.directory import MANIFEST, Index, build_index, is_index
+    from milco_pyserini.index.faiss_engines import HnswEngine
 
     task, folder = workbench.task, directory_name(name)
     source = DenseSource(name, options.dense_pooling, task, options.topics, workbench.directory / "dense" / folder)
@@ -81,7 +85,19 @@ def _dense_index(workbench: "Workbench", name: str, options: LatencyOptions) -> 
     lacking = [topic for topic in task.ids if topic not in rows]
     if lacking:
         raise MilcoError(f"--dense {name}: there is no vector of topic {shown(lacking[0])}")
-    if not hnsw.built(path, about):
-        say(f"{name}, {hnsw.NAME}: building")
-        hnsw.build(source.load(DOCUMENTS), path, options.threads, about)
-    return path, hnsw.opened(path, queries.matrix[[rows[topic] for topic in task.ids]], task.hits)
+    if is_index(path) and read_json(path / MANIFEST)["vectors"].get("of") == about:
+        index = Index(path, read_json(path / MANIFEST))
+    else:
+        say(f"{name}, {_hnsw()}: building")
+        store = LoadedStore(Path(name), source.load(DOCUMENTS), about)
+        index = build_index(store, HnswEngine(), path, options.threads, overwrite=True)
+    searcher, asked = index.searcher(), queries.matrix[[rows[topic] for topic in task.ids]]
+    return path, lambda number: searcher.search([asked[number]], task.hits)[0]
+
+
+def _hnsw() -> str:
+    """How the table calls the index of dense vectors."""
+    from milco_pyserini.index.faiss_engines import HnswEngine
+
+    engine = HnswEngine()
+    return f"{engine.name} M={engine.links} ef={engine.ef_search}"

@@ -35,7 +35,7 @@ def write_report(options: TaskOptions, task: Task, rows: Rows, name: str) -> Non
         "queries": len(task.ids),
         "hits": task.hits,
         "rounds": options.rounds,
-        "processor": _processor(),
+        "processor": processor(),
         "milco_pyserini": __version__,
     }
     write_json(options.directory / f"{name}.json", {**about, "points": points})
@@ -65,7 +65,7 @@ def points_table(rows: Rows, measures: Sequence[str]) -> Table:
     )
 
 
-def _processor() -> str:
+def processor() -> str:
     """The processor's name and the number of cores, as far as the machine says."""
     lines = _CPU.read_text(encoding="utf-8").splitlines() if _CPU.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -13,10 +13,9 @@ from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.opening import at_hand
 from milco_pyserini.corpora.records import encoded_text
 from milco_pyserini.encode.parts import PASSAGE_DELIMITER
-from milco_pyserini.encode.tokenization import TextTokenizer, load_tokenizer
+from milco_pyserini.encode.tokenization import TextTokenizer, open_tokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.stats_counts import Counts
-from milco_pyserini.model.checkpoint import find_checkpoint
 from milco_pyserini.sparse import PlainStore, VectorStore
 
 UNKNOWN = -1
@@ -105,10 +104,15 @@ def _tokenizer(store: VectorStore | PlainStore, encoder: str | None) -> TextToke
     name = encoder or store.manifest.get("encoder")
     if name is None:
         raise MilcoError("these vectors were written by others: say with --encoder whose tokens are to be counted")
-    tokenizer = load_tokenizer(find_checkpoint(name))
-    if isinstance(store, VectorStore) and store.vocabulary.source != tokenizer.pieces:
+    tokenizer = open_tokenizer(name)
+    if isinstance(store, VectorStore) and _pieces(store) != tokenizer.pieces:
         raise MilcoError(f"encoder {name!r} does not fit: its {len(tokenizer.pieces):,} tokens are not {store.path}'s")
     return tokenizer
+
+
+def _pieces(store: VectorStore) -> list[str]:
+    """The pieces that texts were cut into; the pivot view's are such where there is no source view, as in SPLADE."""
+    return store.vocabulary.source or store.vocabulary.english
 
 
 def _chunks(corpus: Corpus | Topics) -> Iterator[Sequence[Document | Query]]:

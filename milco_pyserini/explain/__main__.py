@@ -35,6 +35,9 @@ class Options:
     doc: tuple[str, ...] = option((), metavar="ID", help="documents of the index (default: its best hits)")
     text: tuple[str, ...] = option((), help="texts in place of an index's documents")
     hits: int = option(3, help="without --doc: how many of the best hits")
+    alpha: float | None = option(
+        None, help="weigh the query's views as search --alpha does: alpha x pivot + (1 - alpha) x source"
+    )
     compare: bool = option(False, help="why one document stands above another: the two of --doc, or the first two hits")
     top_k: int = option(20, help="parts to print of each document")
     json: bool = option(False, help="everything as JSON on stdout")
@@ -70,6 +73,7 @@ def _check(options: Options) -> None:
     for name in ("hits", "top_k"):
         if getattr(options, name) < 1:
             raise MilcoError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be at least 1")
+    check_range(options.alpha)
     if options.text:
         for name in ("index", "doc", "corpus", "vectors"):
             if getattr(options, name):
@@ -91,6 +95,12 @@ def check_page(path: Path, overwrite: bool) -> None:
         raise MilcoError(f"--html {path} exists: choose another name, or replace it with --overwrite")
 
 
+def check_range(alpha: float | None) -> None:
+    """Raise MilcoError, before any work, for an alpha that is none."""
+    if alpha is not None and not 0 <= alpha <= 1:
+        raise MilcoError(f"--alpha {alpha}: must be from 0 to 1")
+
+
 def only_index() -> Path:
     """The index in indexes/, where there is but one."""
     found = sorted(path.parent for path in INDEXES.glob("*/manifest.json"))
@@ -105,20 +115,21 @@ def _of_index(options: Options) -> "list[Explanation]":
     from milco_pyserini.explain.explainer import IndexExplainer
     from milco_pyserini.explain.sources import ScannedTexts, corpus_of, store_of
     from milco_pyserini.index import open_index
+    from milco_pyserini.index.protocol import TERMS
 
-    index = open_index(options.index or only_index())
+    index = open_index(options.index or only_index(), TERMS)
     corpus, store = corpus_of(index.vectors, options.corpus), store_of(index, options.vectors)
     encoder = open_query_encoder(index.vectors, options.encoder, options.device, options.dtype)
-    explainer = IndexExplainer(index, encoder, ScannedTexts(corpus) if corpus else None, store)
+    explainer = IndexExplainer(index, encoder, ScannedTexts(corpus) if corpus else None, store, options.alpha)
     return explainer.explain(options.query, options.doc, max(options.hits, 2 if options.compare else 1))
 
 
 def _of_texts(options: Options) -> "list[Explanation]":
-    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode import open_encoder
     from milco_pyserini.explain.explainer import explain_texts
 
-    encoder = MilcoEncoder.from_pretrained(options.encoder or DEFAULT_ENCODER, options.device, options.dtype)
-    return explain_texts(encoder, options.query, options.text, options.lowercase)
+    encoder = open_encoder(options.encoder or DEFAULT_ENCODER, options.device, options.dtype)
+    return explain_texts(encoder, options.query, options.text, options.lowercase, options.alpha)
 
 
 def _write(options: Options, explanations: "Sequence[Explanation]", comparison: "Comparison | None") -> None:

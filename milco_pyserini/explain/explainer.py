@@ -13,7 +13,7 @@ from milco_pyserini.explain.origins import Reading, read_text
 from milco_pyserini.explain.parts import Explanation, Lost, Side, Term, matched, total
 from milco_pyserini.explain.sources import Texts
 from milco_pyserini.index import Index
-from milco_pyserini.sparse import PlainStore, VectorStore
+from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
 
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoEncoder, MilcoQueryEncoder
@@ -26,7 +26,8 @@ class IndexExplainer:
     """Explains what an index finds.
 
     encoder: the index's own (encode.open_query_encoder). texts, store: where documents' texts and whole vectors are,
-    None where they are not at hand; then explanations lack what needs them, and say so.
+    None where they are not at hand; then explanations lack what needs them, and say so. alpha: a query is alpha x its
+    pivot view and (1 - alpha) x its source view, as with search --alpha. Raises MilcoError as check_alpha() does.
     """
 
     def __init__(
@@ -35,9 +36,12 @@ class IndexExplainer:
         encoder: "MilcoQueryEncoder",
         texts: Texts | None = None,
         store: VectorStore | PlainStore | None = None,
+        alpha: float | None = None,
     ) -> None:
+        check_alpha(alpha, encoder.views)
         self.index = index
         self.encoder = encoder
+        self.alpha = alpha
         self._searcher = index.searcher()
         self._numbers = open_numbers(index, self._searcher)
         self._documents = Documents(index, encoder.encoder, texts, store)
@@ -48,7 +52,7 @@ class IndexExplainer:
         Raises MilcoError for a document that the index does not have.
         """
         reading = read_text(self.encoder.encoder, query, self.encoder.max_length, self.encoder.lowercase)
-        vector = reading.batch.view(*self.encoder.views).to_dicts(self.encoder.encoder.vocabulary)[0]
+        vector = _query_vector(reading.batch.view(*self.encoder.views), self.encoder.encoder.vocabulary, self.alpha)
         found = self._searcher.search([vector], DEPTH if docids else hits)[0]
         ranks = {docid: rank for rank, docid in enumerate(found.docids, 1)}
         wanted = list(docids) or found.docids
@@ -98,6 +102,7 @@ class IndexExplainer:
             unit=self._numbers.unit,
             parts=parts,
             total=total(parts),
+            alpha=self.alpha,
             notes=tuple(self._documents.notes(known, weights)),
             vocabulary=vocabulary,
         )
@@ -158,15 +163,17 @@ class IndexExplainer:
 
 
 def explain_texts(
-    encoder: "MilcoEncoder", query: str, texts: Sequence[str], lowercase: bool = False
+    encoder: "MilcoEncoder", query: str, texts: Sequence[str], lowercase: bool = False, alpha: float | None = None
 ) -> list[Explanation]:
     """Each text as a document for the query, in the encoder's weights: no index, nothing pruned, nothing rounded.
 
-    The sum is a float64 sum of the products of float32 weights.
+    encoder: of any kind (encode.open_encoder). alpha: as for IndexExplainer. The sum is a float64 sum of the products
+    of float32 weights. Raises MilcoError as check_alpha() does.
     """
+    check_alpha(alpha, encoder.views)
     config, vocabulary = encoder.model.config, encoder.vocabulary
     asked = read_text(encoder, query, config.query_max_length, lowercase)
-    vector = asked.batch.to_dicts(vocabulary)[0]
+    vector = _query_vector(asked.batch, vocabulary, alpha)
     explained = []
     for number, text in enumerate(texts, 1):
         reading = read_text(encoder, text, config.passage_max_length, lowercase)
@@ -181,7 +188,23 @@ def explain_texts(
                 unit=1.0,
                 parts=parts,
                 total=total(parts),
+                alpha=alpha,
                 vocabulary=vocabulary,
             )
         )
     return explained
+
+
+def check_alpha(alpha: float | None, views: Sequence[str]) -> None:
+    """Raise MilcoError if there is an alpha, and it is not from 0 to 1 or these views of queries are but one."""
+    if alpha is None:
+        return
+    if not 0 <= alpha <= 1:
+        raise MilcoError(f"alpha {alpha} is not between 0 and 1")
+    if len(views) < 2:
+        raise MilcoError(f"alpha {alpha} weighs two views of a query, and here is the {views[0]} view alone")
+
+
+def _query_vector(batch: SparseBatch, vocabulary: Vocabulary, alpha: float | None) -> dict[str, float]:
+    """The one vector of the batch as the engine is given it."""
+    return (batch if alpha is None else batch.weighted(alpha)).to_dicts(vocabulary)[0]

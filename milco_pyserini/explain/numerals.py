@@ -8,6 +8,11 @@ def numeral(value: float, explanation: Explanation) -> str:
     return f"{round(value):,}" if explanation.unit != 1 else f"{value:,.4f}"
 
 
+def mixture(alpha: float) -> str:
+    """What alpha made of the query."""
+    return f"alpha {alpha:g}: in the query, {alpha:g} of the pivot view and {1 - alpha:g} of the source view"
+
+
 def share(part: float, whole: float) -> float:
     """part / whole, 0 where there is no whole."""
     return part / whole if whole else 0.0

@@ -48,15 +48,17 @@ def read_text(
     """
     text = whole_characters(text)
     tokens = _tokens(encoder, text, lowercase)
-    inner = tokens[1:-1]
-    first = 0 if passage is None else passage * (max_length - 2)
-    cut = inner[first : first + max_length - 2]
+    before, after = encoder.tokenizer.marks
+    closing, room = len(tokens) - after, max_length - before - after
+    inner = tokens[before:closing] if text.strip() else []
+    first = 0 if passage is None else passage * room
+    cut = inner[first : first + room]
     if passage is not None and cut:
         begin, end = cut[0].start, cut[-1].stop
         text = text[begin:end]
         cut = [token._replace(start=token.start - begin, stop=token.stop - begin) for token in cut]
     read = len(text) if len(cut) == len(inner) - first or passage is not None else cut[-1].stop
-    row = [tokens[0], *cut, tokens[-1]] if cut else []
+    row = [*tokens[:before], *cut, *tokens[closing:]] if cut else []
     batch = encoder.encode_rows([[token.id for token in row]], encoder.views)
     return Reading(text, read, batch, _origins(encoder, row, batch))
 
@@ -72,7 +74,7 @@ def _tokens(encoder: "MilcoEncoder", text: str, lowercase: bool) -> list[_Token]
         inside = text[start:stop]
         start += len(inside) - len(inside.lstrip())
         tokens.append(_Token(number, piece, start, max(start, start + len(inside.strip()))))
-    return tokens if text.strip() else tokens[:1] + tokens[-1:]
+    return tokens
 
 
 def _origins(encoder: "MilcoEncoder", row: Sequence[_Token], batch: SparseBatch) -> dict[str, tuple[Origin, ...]]:

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from milco_pyserini.console import counted
 from milco_pyserini.explain.highlights import Stretch, from_the_whole, stretches
-from milco_pyserini.explain.numerals import numeral, share
+from milco_pyserini.explain.numerals import mixture, numeral, share
 from milco_pyserini.explain.parts import Comparison, Explanation, Part, Side, Term
 from milco_pyserini.explain.terminal import shown_piece, words
 from milco_pyserini.sparse import PIVOT, SOURCE
@@ -123,6 +123,8 @@ def _score(explanation: Explanation) -> str:
     if explanation.rank is not None:
         facts.append(f"rank {explanation.rank:,}")
     facts.append(f"{escape(explanation.engine)} ({escape(explanation.exactness)})")
+    if explanation.alpha is not None:
+        facts.append(mixture(explanation.alpha))
     facts.append(f"sum of the parts {numeral(explanation.total, explanation)}")
     if explanation.difference is not None:
         facts.append(f"difference {explanation.difference:g}")

@@ -91,9 +91,10 @@ class Explanation:
 
     parts: in the order in which the engine adds them up, so that a plain sum over them is total. score: what the
     engine says, None where it was not asked or the document is beyond the hits that it was asked for; rank from 1.
-    unit: a score divided by it is one in the encoder's weights. lost, dropped ({why: number of the document's terms})
-    and unpruned (the score of the encoder's weights as they are, in the engine's numbers) are None where the
-    document's text is not at hand. notes: what a reader should know, a sentence each.
+    unit: a score divided by it is one in the encoder's weights. alpha: the query's numbers are of alpha x its
+    pivot view and (1 - alpha) x its source view; None where both count in full. lost, dropped ({why: number of the
+    document's terms}) and unpruned (the score of the encoder's weights as they are, in the engine's numbers) are None
+    where the document's text is not at hand. notes: what a reader should know, a sentence each.
     """
 
     query: Side
@@ -103,6 +104,7 @@ class Explanation:
     unit: float
     parts: tuple[Part, ...]
     total: float
+    alpha: float | None = None
     score: float | None = None
     rank: int | None = None
     difference: float | None = None
@@ -156,6 +158,7 @@ class Explanation:
             "sum": self.total,
             "difference": self.difference,
             "unit": self.unit,
+            "alpha": self.alpha,
             "shares": self.shares,
             "parts": [self._part_json(part) for part in self.parts],
             "query_only": _terms_json(self.query_only),

@@ -45,6 +45,9 @@ class ServeOptions:
     port: int = option(8000, help="port of the page; 0 for one that is free")
     host: str = option("127.0.0.1", help="address to listen at; another than 127.0.0.1 opens the page to a network")
     hits: int = option(10, help="documents for each query")
+    alpha: float | None = option(
+        None, help="weigh queries' views as search --alpha does: alpha x pivot + (1 - alpha) x source"
+    )
     corpus: str | None = option(None, help="where the index's documents are now (default: where they were encoded)")
     encoder: str | None = option(None, help="where the index's encoder is now; for vectors that others wrote, which")
     device: str = option("auto", help="auto, cpu, cuda or cuda:N")
@@ -54,22 +57,25 @@ class ServeOptions:
 def serve_command(options: ServeOptions) -> None:
     """Serve until Ctrl-C. Raises MilcoError if the port is in use, before the encoder is loaded."""
     from milco_pyserini.encode import open_query_encoder
-    from milco_pyserini.explain.__main__ import only_index
-    from milco_pyserini.explain.explainer import IndexExplainer
+    from milco_pyserini.explain.__main__ import check_range, only_index
+    from milco_pyserini.explain.explainer import IndexExplainer, check_alpha
     from milco_pyserini.explain.sources import ShelvedTexts, corpus_of
     from milco_pyserini.index import open_index
+    from milco_pyserini.index.protocol import TERMS
 
     if not 1 <= options.hits <= _MOST_HITS:
         raise MilcoError(f"--hits {options.hits}: must be from 1 to {_MOST_HITS}")
-    index = open_index(options.index or only_index())
+    check_range(options.alpha)
+    index = open_index(options.index or only_index(), TERMS)
     corpus = corpus_of(index.vectors, options.corpus)
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(open_server(options.host, options.port))
         encoder = open_query_encoder(index.vectors, options.encoder, options.device, options.dtype)
+        check_alpha(options.alpha, encoder.views)
         texts = ShelvedTexts(corpus) if corpus else None
         if texts:
             stack.callback(texts.close)
-        explain = IndexExplainer(index, encoder, texts).explain
+        explain = IndexExplainer(index, encoder, texts, alpha=options.alpha).explain
         worker = stack.enter_context(ThreadPoolExecutor(1))
         stack.callback(worker.submit, _let_java_go)
         server.answer = lambda *question: worker.submit(explain, *question).result()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from milco_pyserini.console import counted
-from milco_pyserini.explain.numerals import numeral, share
+from milco_pyserini.explain.numerals import mixture, numeral, share
 from milco_pyserini.explain.parts import Comparison, Explanation, Part, Side, Term
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.sparse.listing import readable
@@ -17,6 +17,7 @@ def explanation_text(explanation: Explanation, top_k: int) -> str:
     """One document: its score, the views' shares, the top_k strongest parts, and what did not count."""
     parts = explanation.strongest
     lines = [_head(explanation), *_quoted(explanation.document)]
+    lines += [] if explanation.alpha is None else [f"  {mixture(explanation.alpha)}"]
     if parts:
         shares = ", ".join(f"{name} {part:.1%}" for name, part in explanation.shares.items() if part)
         of = counted(len(explanation.query.weights), "term")

@@ -1,30 +1,47 @@
 """python -m milco_pyserini.index --vectors vectors/miracl-ar: a vector store to an index.
 
+python -m milco_pyserini.index --engine bm25 --corpus miracl-ar: a corpus to an index of its words.
 python -m milco_pyserini.index tune --index indexes/miracl-ar.seismic: the fastest settings that find enough.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import INDEXES, directory_name
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option, run_command
 
+if TYPE_CHECKING:
+    from milco_pyserini.index.protocol import Documents, Engine
+
+# Options that mean something for indexes of one kind alone.
+_FOR_TERMS = ("prune", "views", "plain", "scale")
+_FOR_TEXTS = ("corpus", "language", "tokenizer")
+
 
 @dataclass(frozen=True)
 class Options:
-    """Build an index of a vector store: lucene (exact whole numbers, what Pyserini and Anserini read), exact (float
-    scores, the ground truth) or seismic (approximate, for millions of documents; its recall is measured). The index
-    takes its name when it is whole, and knows its encoder.
+    """Build an index. Of a store of term vectors: lucene (exact whole numbers, what Pyserini and Anserini read), exact
+    (float scores, the ground truth) or seismic (approximate, for millions of documents; its recall is measured). Of a
+    store of dense vectors (encode --dense): flat (exact) or hnsw (approximate). Of a corpus: bm25 (the baseline; no
+    vectors, no encoder). The index takes its name when it is whole, and knows how its queries are made.
 
     "tune" as the first word finds a seismic index's settings for a wanted recall: tune --help.
     """
 
-    vectors: Path = option(help="vector store, as milco_pyserini.encode writes it")
-    engine: str = option("lucene", help="lucene, exact or seismic")
+    vectors: Path | None = option(None, help="vector store, as milco_pyserini.encode writes it (not for bm25)")
+    engine: str = option("lucene", help="lucene, exact, seismic; flat, hnsw; bm25")
+    corpus: str | None = option(None, help="bm25: a name (miracl-ar), or a file or directory of JSONL or TSV")
+    language: str | None = option(
+        None, help="bm25: whose analyzer makes the words, such as ar (default: the corpus' own, if its name says it)"
+    )
+    tokenizer: str | None = option(
+        None, help="bm25: the words are the pieces of this checkpoint's tokenizer, whatever the language"
+    )
     output: Path | None = option(None, help="directory of the index (default: indexes/NAME.ENGINE)")
     threads: int = option(1, help="threads that build; in Lucene each begins a segment of its own")
     prune: tuple[str, ...] = option(
@@ -38,7 +55,7 @@ class Options:
         None, help="seismic: postings that a term keeps, on the average; fewer build faster and find less"
     )
     topics: Path | None = option(
-        None, help="seismic: vector store of topics to measure recall on (default: documents' strongest terms)"
+        None, help="seismic, hnsw: vector store of topics to measure recall on (default: made of drawn documents)"
     )
     plain: bool = option(False, help="--vectors is Anserini JSONL that others wrote: a directory or a file")
     scale: float | None = option(None, help="with --plain: impact = round(weight x scale), if weights are not whole")
@@ -47,13 +64,15 @@ class Options:
 
 def command(options: Options) -> None:
     """Build the index. Raises MilcoError before anything is written if that cannot be done."""
+    from milco_pyserini.encode.dense_store import open_dense_store
     from milco_pyserini.files import refuse_existing_directory
     from milco_pyserini.index.directory import build_index, is_index
+    from milco_pyserini.index.protocol import DENSE
     from milco_pyserini.index.recall import APPROXIMATE
     from milco_pyserini.index.registry import find_engine
     from milco_pyserini.index.settings import BUILD, adjusted, given
     from milco_pyserini.sparse import open_store
-    from milco_pyserini.sparse.pruning import PrunedStore, Pruning
+    from milco_pyserini.sparse.pruning import PrunedStore
     from milco_pyserini.sparse.quantization import check_scale
 
     if options.threads < 1:
@@ -62,21 +81,72 @@ def command(options: Options) -> None:
         raise MilcoError("--scale is for --plain: a vector store states its own")
     check_scale(1.0 if options.scale is None else options.scale)
     engine = adjusted(find_engine(options.engine), given(n_postings=options.n_postings), BUILD)
+    name, open_source = _source(options, engine)
     if options.topics and engine.exactness != APPROXIMATE:
         raise MilcoError(f"--topics: {engine.name} is exact, there is no recall to measure")
-    output = options.output or INDEXES / f"{directory_name(options.vectors.name)}.{engine.name}"
+    output = options.output or INDEXES / f"{directory_name(name)}.{engine.name}"
     refuse_existing_directory(output, options.overwrite, is_index)
-    rules = [Pruning.parse(rule) for rule in options.prune]
-    store = open_store(options.vectors, options.plain, 1.0 if options.scale is None else options.scale)
-    pruned = PrunedStore(store, rules, options.views) if rules or options.views else None
-    topics = open_store(options.topics) if options.topics else None
-    index = build_index(pruned or store, engine, output, options.threads, options.overwrite, topics=topics)
-    manifest = index.manifest
-    if pruned is not None and pruned.emptied:
-        say(f"pruning left {counted(pruned.emptied, 'document')} without terms")
-    if manifest["empty_documents"]:
-        empty = counted(manifest["empty_documents"], "document")
+    store = open_source()
+    topics = None
+    if options.topics:
+        topics = open_dense_store(options.topics) if engine.queries == DENSE else open_store(options.topics)
+    index = build_index(store, engine, output, options.threads, options.overwrite, topics=topics)
+    if isinstance(store, PrunedStore) and store.emptied:
+        say(f"pruning left {counted(store.emptied, 'document')} without terms")
+    if index.manifest["empty_documents"]:
+        empty = counted(index.manifest["empty_documents"], "document")
         say(f"left out {empty} without terms (empty), which no query could find")
+
+
+def _source(options: Options, engine: "Engine") -> "tuple[str, Callable[[], Documents]]":
+    """The name of what is indexed, and what opens it as the engine takes it.
+
+    Raises MilcoError if that is not given, or if an option is given that means nothing for it.
+    """
+    from milco_pyserini.encode.dense_store import open_dense_store
+    from milco_pyserini.index.protocol import DENSE, TERMS, TEXT
+
+    vectors, corpus = options.vectors, options.corpus
+    for kind, what, names in ((TERMS, "indexes of term vectors", _FOR_TERMS), (TEXT, "--engine bm25", _FOR_TEXTS)):
+        for name in names:
+            if engine.queries != kind and getattr(options, name) not in (None, (), False):
+                raise MilcoError(f"--{name} is for {what}: --engine {engine.name} has no use for it")
+    if engine.queries == TEXT:
+        if vectors is not None:
+            raise MilcoError(f"--engine {engine.name} indexes the words of a corpus: give --corpus, not --vectors")
+        if corpus is None:
+            raise MilcoError(f"--engine {engine.name} needs --corpus: a name, or a file or directory of documents")
+        return corpus, lambda: _texts(corpus, options)
+    if vectors is None:
+        raise MilcoError(f"--engine {engine.name} needs --vectors: a store that milco_pyserini.encode wrote")
+    if engine.queries == DENSE:
+        return vectors.name, lambda: open_dense_store(vectors)
+    return vectors.name, lambda: _terms(vectors, options)
+
+
+def _terms(vectors: Path, options: Options) -> "Documents":
+    from milco_pyserini.sparse import open_store
+    from milco_pyserini.sparse.pruning import PrunedStore, Pruning
+
+    rules = [Pruning.parse(rule) for rule in options.prune]
+    store = open_store(vectors, options.plain, 1.0 if options.scale is None else options.scale)
+    return PrunedStore(store, rules, options.views) if rules or options.views else store
+
+
+def _texts(name: str, options: Options) -> "Documents":
+    from milco_pyserini.corpora import open_corpus
+    from milco_pyserini.index.texts import corpus_language, corpus_texts
+
+    corpus = open_corpus(name)
+    if options.language and options.tokenizer:
+        raise MilcoError(f"--tokenizer {options.tokenizer} makes words of any language: leave --language out")
+    language = None if options.tokenizer else options.language or corpus_language(name)
+    if language is None and options.tokenizer is None:
+        raise MilcoError(
+            f"--corpus {name} does not say one language: give --language, whose analyzer makes the words (ar, "
+            "bn, en, ...), or --tokenizer mini, whose pieces are words of any language"
+        )
+    return corpus_texts(corpus, language, options.tokenizer)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """An index on disk: the engine's files and a manifest that says which engine, which documents, which encoder."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,24 +10,30 @@ from milco_pyserini.console import Progress, say
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import is_json_with, read_json, whole_directory, write_json
-from milco_pyserini.index.census import Census
-from milco_pyserini.index.protocol import Engine, Searcher, Store
-from milco_pyserini.index.recall import APPROXIMATE, report, truth_of_documents, truth_of_topics, write_truth
-from milco_pyserini.index.registry import find_engine
+from milco_pyserini.index.census import count_in
+from milco_pyserini.index.dense_recall import truth_of_dense_documents, truth_of_dense_topics
+from milco_pyserini.index.protocol import DENSE, TERMS, TEXT, Documents, Engine, Searcher
+from milco_pyserini.index.recall import APPROXIMATE, Truth, report, truth_of_documents, truth_of_topics, write_truth
+from milco_pyserini.index.registry import ENGINES, find_engine
 from milco_pyserini.index.settings import BUILD, SEARCH, adjusted, values
-from milco_pyserini.sparse.quantization import SCALE
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 _LOW_RECALL = 0.95
+_TRUTHS: dict[str, tuple[Callable[[Any, Any], Truth], Callable[[Any, int], Truth]]] = {
+    TERMS: (truth_of_topics, truth_of_documents),
+    DENSE: (truth_of_dense_topics, truth_of_dense_documents),
+}
+_QUERIES = {TERMS: "weighted terms", DENSE: "dense vectors", TEXT: "texts"}
 
 
 @dataclass(frozen=True)
 class Index:
     """A finished index.
 
-    manifest: engine, exactness, documents, postings (terms of all documents), the engine's build_settings and the
-    search_settings that a search begins from, and the vector store's own manifest as vectors.
+    manifest: engine, exactness, documents, the engine's build_settings and the search_settings that a search begins
+    from. An index of terms adds postings (terms of all documents) and query_scale; one of terms or of dense vectors
+    has the vector store's own manifest as vectors, one of texts what they are as texts.
     """
 
     path: Path
@@ -47,7 +53,7 @@ class Index:
 
     @property
     def vectors(self) -> dict:
-        """The manifest of the vectors that it was built from: encoder, views, scale."""
+        """The manifest of the vectors that it was built from: encoder, views, scale. An index of texts has none."""
         return self.manifest["vectors"]
 
     def searcher(self, settings: Mapping[str, float] | None = None) -> Searcher:
@@ -68,52 +74,52 @@ class Index:
 
 
 def build_index(
-    store: Store,
+    store: Documents,
     engine: Engine,
     output: Path,
     threads: int = 1,
     overwrite: bool = False,
     settings: Mapping[str, float] | None = None,
-    topics: Store | None = None,
+    topics: Documents | None = None,
 ) -> Index:
     """Build the index of store at output, which takes its name only when it is whole.
 
+    store: of the kind that the engine's queries say: Store, DenseStore or TextStore.
     settings: of the build, and those that every search of this index begins from, such as {"n_postings": 2000}.
-    topics: what the recall of an approximate index is measured on (default: drawn documents' strongest terms).
+    topics: what the recall of an approximate index is measured on (default: drawn documents).
     Raises MilcoError if the engine cannot work here or does not know a setting, or if output exists and overwrite is
     not asked for.
     """
     engine = adjusted(engine, settings or {}, BUILD, SEARCH)
     engine.available()
     progress = Progress("documents", store.manifest.get("documents"))
-    census = Census(store, progress)
+    census = count_in(engine.queries, store, progress)
     with whole_directory(output, overwrite, is_index) as directory:
         built = engine.build(census, directory, threads)
         census.refuse_duplicates()
         if not built.documents:
-            raise MilcoError(f"{store.path} holds no document with a term ({built.empty:,} without): nothing to index")
+            without = f" with a term ({built.empty:,} without)" if built.empty else ""
+            raise MilcoError(f"{store.path} holds no document{without}: nothing to index")
         manifest: dict[str, Any] = {
             "format_version": FORMAT_VERSION,
             "engine": engine.name,
             "exactness": engine.exactness,
             "documents": built.documents,
             "empty_documents": built.empty,
-            "postings": census.postings,
             "build_settings": values(engine, BUILD),
             "search_settings": values(engine, SEARCH),
             "id_with_space": census.id_with_space,
-            # Others' whole numbers do not say their scale: for a ranking, any that is fine enough will do.
-            "query_scale": SCALE if store.manifest.get("plain") else store.manifest["scale"],
             "milco_pyserini": __version__,
-            "vectors": store.manifest,
+            **census.described(),
         }
-        if engine.exactness == APPROXIMATE:
+        measured = engine.exactness == APPROXIMATE
+        if measured:
             progress.close("indexed")
             manifest["recall"] = _measure(store, topics, engine, directory, manifest)
         write_json(directory / MANIFEST, manifest)
-    if engine.exactness == APPROXIMATE:
+    if measured:
         say(f"indexed into {output}")
-        if manifest["recall"]["recall@10"] < _LOW_RECALL:
+        if manifest["recall"]["recall@10"] < _LOW_RECALL and engine.queries == TERMS:
             tune = f"python -m milco_pyserini.index tune --index {output} --recall {_LOW_RECALL:g}"
             say(f"more is found with other settings ({tune}), or with a larger --n-postings")
     else:
@@ -121,10 +127,11 @@ def build_index(
     return Index(output, manifest)
 
 
-def _measure(store: Store, topics: Store | None, engine: Engine, directory: Path, manifest: dict) -> dict:
+def _measure(store: Any, topics: Any, engine: Engine, directory: Path, manifest: dict) -> dict:
     """What an index finds of the exact ranking; the queries and their best documents are kept in it."""
     documents = manifest["documents"] + manifest["empty_documents"]
-    truth = truth_of_documents(store, documents) if topics is None else truth_of_topics(store, topics)
+    of_topics, of_documents = _TRUTHS[engine.queries]
+    truth = of_documents(store, documents) if topics is None else of_topics(store, topics)
     write_truth(directory, truth)
     return report(engine.open(directory, manifest), truth)
 
@@ -134,8 +141,11 @@ def is_index(path: Path) -> bool:
     return is_json_with(path / MANIFEST, "format_version", "engine")
 
 
-def open_index(path: Path) -> Index:
-    """The index at path. Raises MilcoError if it is not there, not finished or of another version."""
+def open_index(path: Path, queries: str | None = None) -> Index:
+    """The index at path. Raises MilcoError if it is not there, not finished or of another version.
+
+    queries: TERMS, DENSE or TEXT for whoever can use an index with such queries alone; others are refused.
+    """
     if not path.is_dir():
         vectors = VECTORS / path.stem
         raise MilcoError(
@@ -150,5 +160,11 @@ def open_index(path: Path) -> Index:
         raise MilcoError(f"{path} is no index: build one from it with python -m milco_pyserini.index --vectors {path}")
     if version != FORMAT_VERSION:
         raise MilcoError(f"{path} has index version {version}, this is version {FORMAT_VERSION}: build it again")
-    find_engine(manifest["engine"])
+    engine = find_engine(manifest["engine"])
+    if queries not in (None, engine.queries):
+        fit = [name for name, other in ENGINES.items() if other.queries == queries]
+        raise MilcoError(
+            f"{path} is a {engine.name} index, whose queries are {_QUERIES[engine.queries]}; an index whose queries "
+            f"are {_QUERIES[queries]} is needed here (engine {' or '.join(fit)})"
+        )
     return Index(path, manifest)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import whole_file
-from milco_pyserini.index.protocol import Built, Hits, Store
+from milco_pyserini.index.protocol import TERMS, Built, Hits, Store
 from milco_pyserini.index.strings import StringTable, write_strings
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class ExactEngine:
 
     name = "exact"
     exactness = "exact float"
+    queries = TERMS
 
     def available(self) -> None:
         """numpy, scipy and numba come with the package."""

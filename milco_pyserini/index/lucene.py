@@ -1,31 +1,30 @@
 """The Lucene engine: an impact index that Pyserini and Anserini cannot tell from one that Anserini wrote.
 
 Anserini repeats each term as often as its impact says and lets Lucene count the repetitions: tens of thousands of
-words a document (castorini/anserini#1890). Here each term is one word, joined to its impact by a delimiter, and
-Lucene's own DelimitedTermFrequencyTokenFilter stores the impact as the frequency: the same postings, sooner.
+words a document (castorini/anserini#1890). Here each term is named once, with its impact as its frequency. Many
+documents go to Java as one text, are turned around in memory by one counting sort (java/ImpactDocuments.java), and
+are added to the index as a segment: the same postings, sooner.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from itertools import islice
+from operator import add
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from milco_pyserini import jvm
-from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.index.lucene_search import FREQUENCY, LuceneSearcher, first_sentence, weighted_terms
-from milco_pyserini.index.protocol import Built, Store
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index.lucene_java import REFERENCE, STRING, java_function
+from milco_pyserini.index.lucene_search import LuceneSearcher, first_sentence
+from milco_pyserini.index.protocol import TERMS, Built, Store
 from milco_pyserini.sparse import DELIMITER
 
-# The fields' names are Anserini's constants.
-ID = "id"
-CONTENTS = "contents"
 _CHUNK = 256
+_USUAL_IMPACT = 2**14
+# Of all threads together; less where Java has less than four times as much.
 _BUFFER_MB = 512.0
-
-
-_Reusable = tuple[Any, Callable[[str, str], None]]
 
 
 class LuceneEngine:
@@ -33,6 +32,7 @@ class LuceneEngine:
 
     name = "lucene"
     exactness = "exact integer"
+    queries = TERMS
 
     def available(self) -> None:
         """Start Java. Raises MilcoError if it, or Anserini's jar, is missing."""
@@ -44,14 +44,8 @@ class LuceneEngine:
 
         documents = _Documents(store)
         try:
-            writer = _open_writer(directory)
-            try:
+            with _Writer(directory, threads) as writer:
                 _write_all(writer, documents, threads)
-                writer.commit()
-            except BaseException:
-                writer.rollback()
-                raise
-            writer.close()
         except JavaException as error:
             raise MilcoError(f"Lucene cannot write the index: {_reason(error)}") from None
         return Built(documents.written, documents.empty)
@@ -67,18 +61,25 @@ class _Documents:
     def __init__(self, store: Store) -> None:
         self.written = 0
         self.empty = 0
+        self.stopped = False
         self._vectors = iter(store.vectors())
         self._lock = Lock()
 
     def stop(self) -> None:
         """Let every thread find that there are no more."""
         with self._lock:
+            self.stopped = True
             self._vectors = iter(())
 
-    def chunks(self) -> Iterator[list[tuple[str, str]]]:
-        """Yield [(id, text)], where text is what the analyzer splits into terms and impacts."""
+    def chunks(self) -> Iterator[str]:
+        """Yield many documents as one text, which ImpactDocuments reads."""
+        texts = _ImpactTexts()
         while chunk := self._next():
-            yield [(name, " ".join([f"{term}{DELIMITER}{w}" for term, w in vector.items()])) for name, vector in chunk]
+            # By map alone: a loop over the terms would take longer than Lucene takes for them.
+            yield "".join(
+                f"{len(name.encode())} {name}{''.join(map(add, vector, map(texts.__getitem__, vector.values())))}\n"
+                for name, vector in chunk
+            )
 
     def _next(self) -> list[tuple[str, dict[str, int]]]:
         with self._lock:
@@ -91,32 +92,51 @@ class _Documents:
             return []
 
 
-def _open_writer(directory: Path) -> Any:
-    """An IndexWriter set up as Anserini's IndexCollection sets up its own, but for the analyzer."""
-    from jnius import autoclass
+class _ImpactTexts(dict[int, str]):
+    """What stands behind a term, by impact: the delimiter, the impact and a blank."""
 
-    config = autoclass("org.apache.lucene.index.IndexWriterConfig")(weighted_terms(FREQUENCY))
-    config.setSimilarity(autoclass("io.anserini.search.similarity.ImpactSimilarity")())
-    config.setUseCompoundFile(False)
-    heap_mb = autoclass("java.lang.Runtime").getRuntime().maxMemory() / 2**20
-    config.setRAMBufferSizeMB(min(_BUFFER_MB, heap_mb / 4))
-    path = autoclass("java.nio.file.Paths").get(str(directory))
-    return autoclass("org.apache.lucene.index.IndexWriter")(
-        autoclass("org.apache.lucene.store.FSDirectory").open(path), config
-    )
+    def __missing__(self, impact: int) -> str:
+        text = f"{DELIMITER}{impact} "
+        if impact <= _USUAL_IMPACT:
+            self[impact] = text
+        return text
 
 
-def _write_all(writer: Any, documents: _Documents, threads: int) -> None:
-    # Made here and not in the threads: pyjnius defines a class at its first use, and a second thread that comes to it
-    # meanwhile finds half of it.
-    reusable = [_reusable_document() for _ in range(threads)]
+class _Writer:
+    """An index that is being written: whole when the block ends well, given up when it does not."""
+
+    def __init__(self, directory: Path, threads: int) -> None:
+        # All of Java's functions are made here and not in the threads: pyjnius defines a class at its first use, and a
+        # second thread that comes to it meanwhile finds half of it.
+        def function(name: str, takes: str, returns: str = "V") -> Callable[..., Any]:
+            return java_function("ImpactWriter", name, f"({takes}){returns}")
+
+        self._add = function("add", REFERENCE + STRING + STRING)
+        self._flush = function("flush", REFERENCE + STRING)
+        self._close = function("close", REFERENCE + STRING)
+        open_index = function("open", 3 * STRING, REFERENCE)
+        self._index = open_index(str(directory.absolute()), str(threads), str(_BUFFER_MB))
+
+    def __enter__(self) -> "_Writer":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._close(self._index, "true" if kind is None else "false")
+
+    def write(self, thread: int, documents: _Documents) -> None:
+        """Add documents while there are any, by way of the thread's own buffer, as a segment on disk or several."""
+        for chunk in documents.chunks():
+            self._add(self._index, str(thread), chunk)
+        if not documents.stopped:
+            self._flush(self._index, str(thread))
+
+
+def _write_all(writer: _Writer, documents: _Documents, threads: int) -> None:
     if threads == 1:
-        _write(writer, documents.chunks(), reusable[0])
+        writer.write(0, documents)
         return
-    # For the same reason the first chunk is written here: every class and method has then been used once.
-    _write(writer, islice(documents.chunks(), 1), reusable[0])
     with ThreadPoolExecutor(threads) as pool:
-        workers = [pool.submit(_write_in_thread, writer, documents, one) for one in reusable]
+        workers = [pool.submit(_write_in_thread, writer, thread, documents) for thread in range(threads)]
         try:
             wait(workers, return_when=FIRST_EXCEPTION)
         finally:
@@ -126,29 +146,13 @@ def _write_all(writer: Any, documents: _Documents, threads: int) -> None:
             worker.result()
 
 
-def _write_in_thread(writer: Any, documents: _Documents, reusable: _Reusable) -> None:
+def _write_in_thread(writer: _Writer, thread: int, documents: _Documents) -> None:
     import jnius
 
     try:
-        _write(writer, documents.chunks(), reusable)
-        # Each thread puts a segment on disk: commit() would put there one after the other.
-        writer.flushNextBuffer()
+        writer.write(thread, documents)
     finally:
         jnius.detach()
-
-
-def _write(writer: Any, chunks: Iterable[list[tuple[str, str]]], reusable: _Reusable) -> None:
-    """Add the documents of all chunks; one Lucene document serves for all, with its values replaced."""
-    from jnius import JavaException
-
-    document, set_values = reusable
-    for chunk in chunks:
-        for name, text in chunk:
-            try:
-                set_values(name, text)
-                writer.addDocument(document)
-            except JavaException as error:
-                raise MilcoError(f"Lucene refuses document {shown(name)}: {_reason(error)}") from None
 
 
 def _reason(error: Any) -> str:
@@ -156,35 +160,3 @@ def _reason(error: Any) -> str:
     if "OutOfMemory" not in str(error.classname):
         return first_sentence(error)
     return f'{first_sentence(error)}; give Java more: put {jvm.OPTIONS_VARIABLE}="-Xmx8g" before the command'
-
-
-def _reusable_document() -> _Reusable:
-    """A document with Anserini's three fields, and what sets their values from an id and a text.
-
-    id is stored and found by; its bytes break ties; contents has terms and frequencies, and is not stored.
-    """
-    from jnius import autoclass, cast
-
-    # pyjnius passes a str to a method, but does not match it to a constructor's CharSequence.
-    text = autoclass("java.lang.String")("")
-    frequencies = autoclass("org.apache.lucene.document.FieldType")()
-    frequencies.setStored(False)
-    frequencies.setTokenized(True)
-    frequencies.setIndexOptions(autoclass("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
-    stored = autoclass("org.apache.lucene.document.Field$Store").YES
-    name = autoclass("org.apache.lucene.document.StringField")(ID, cast("java.lang.String", text), stored)
-    make_bytes = autoclass("org.apache.lucene.util.BytesRef")
-    order = autoclass("org.apache.lucene.document.BinaryDocValuesField")(ID, make_bytes(b""))
-    contents = autoclass("org.apache.lucene.document.Field")(
-        CONTENTS, cast("java.lang.CharSequence", text), frequencies
-    )
-    document = autoclass("org.apache.lucene.document.Document")()
-    for field in (name, order, contents):
-        document.add(field)
-
-    def set_values(docid: str, impacts: str) -> None:
-        name.setStringValue(docid)
-        order.setBytesValue(make_bytes(docid.encode()))
-        contents.setStringValue(impacts)
-
-    return document, set_values

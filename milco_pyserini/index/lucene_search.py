@@ -1,8 +1,9 @@
 """Search of a Lucene impact index: LuceneImpactSearcher's docids and scores, without its detours.
 
 Pyserini's searcher reads the whole dictionary when it opens (for an idf that impacts do not use), repeats each
-query term as often as its impact says, and loads the stored document of every hit. Here a query is one string that
-Lucene's own classes make into the same BooleanQuery, and docids come with the sort values that break ties.
+query term as often as its impact says, sorts by docid as it goes, and loads the stored document of every hit. Here
+a query goes to Java as one string, Lucene ranks by score alone, the docids of the best are read from the column that
+breaks ties, and ties are sorted at the end; scores and docids come back as one array of bytes.
 """
 
 import re
@@ -13,16 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from milco_pyserini import jvm
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.lucene_hits import HitReader
+from milco_pyserini.index.lucene_java import REFERENCE, STRING, java_function
 from milco_pyserini.index.protocol import Hits
 from milco_pyserini.sparse import DELIMITER
 from milco_pyserini.sparse.quantization import quantize_vector
 
-_ANALYSIS = "org.apache.lucene.analysis"
-FREQUENCY = f"{_ANALYSIS}.miscellaneous.DelimitedTermFrequencyTokenFilterFactory"
-BOOST = f"{_ANALYSIS}.boost.DelimitedBoostTokenFilterFactory"
+# No byte of UTF-8, whatever an id may hold.
+_END = b"\xff"
 
 
 class LuceneSearcher:
@@ -33,27 +32,17 @@ class LuceneSearcher:
     """
 
     def __init__(self, directory: Path, scale: float) -> None:
-        from jnius import JavaException, autoclass, cast
-
-        jvm.start()
+        open_index = java_function("ImpactSearcher", "open", f"({STRING}){REFERENCE}")
+        self._find = java_function("ImpactSearcher", "search", f"({REFERENCE}{STRING}{STRING})[B")
         self.scale = scale
-        path = autoclass("java.nio.file.Paths").get(str(directory))
+        from jnius import JavaException  # which starts Java, if nothing has
+
         try:
-            files = autoclass("org.apache.lucene.store.FSDirectory").open(path)
-            reader = autoclass("org.apache.lucene.index.DirectoryReader").open(files)
+            self._index = open_index(str(directory.absolute()))
         except JavaException as error:
             raise MilcoError(f"{directory} is damaged, build it again: {first_sentence(error)}") from None
-        make_searcher = autoclass("org.apache.lucene.search.IndexSearcher")
-        # A query has as many clauses as terms; the default limit of 1,024 is against careless wildcards.
-        make_searcher.setMaxClauseCount(2**31 - 1)
-        self._searcher = make_searcher(cast("org.apache.lucene.index.IndexReader", reader))
-        self._searcher.setSimilarity(autoclass("io.anserini.search.similarity.ImpactSimilarity")())
-        self._queries = autoclass("org.apache.lucene.util.QueryBuilder")(weighted_terms(BOOST))
-        self._order = _score_then_docid()
-        self._read = HitReader()
         # pyjnius defines the classes of what Java returns at their first use, and not safely in two threads at once.
-        for query in ({"a": 1 / scale}, {"a": 1 / scale, "b": 1 / scale}):
-            self._search(query, 1)
+        self._search({"a": 1 / scale}, 1)
 
     def search(self, queries: Sequence[dict[str, float]], k: int, threads: int = 1) -> list[Hits]:
         """The k best documents for each query; scores float32. Java works outside of Python's lock."""
@@ -73,45 +62,23 @@ class LuceneSearcher:
 
     def _search(self, query: dict[str, float], k: int) -> Hits:
         impacts = quantize_vector(query, self.scale)
-        text = " ".join([f"{term}{DELIMITER}{impact}" for term, impact in impacts.items()])
-        built = self._queries.createBooleanQuery("contents", text)
-        if built is None:
+        if not impacts:
             return Hits([], np.empty(0, np.float32))
-        # The score is the first sort value: computing it once more for every hit (True) would cost the search again.
-        return self._read(self._searcher.search(built, k, self._order, False))
+        text = "".join([f"{term}{DELIMITER}{impact} " for term, impact in impacts.items()])
+        return _read_hits(self._find(self._index, text, str(k)).tostring())
 
 
-def weighted_terms(token_filter: str) -> Any:
-    """An analyzer for "term<DELIMITER>weight term<DELIMITER>weight ...".
-
-    token_filter: FREQUENCY (weight to term frequency) or BOOST (weight to query boost).
-    """
-    from jnius import autoclass
-
-    find_class = autoclass("java.lang.Class").forName
-    make_map = autoclass("java.util.HashMap")
-    split, join = make_map(), make_map()
-    # Terms are short enough (sparse.terms), but the tokenizer would count their weights in.
-    split.put("maxTokenLen", "1024")
-    join.put("delimiter", DELIMITER)
-    # By class: to find it by its name, Lucene loads every filter that it has, a third of the time to open an index.
-    tokenizer = find_class(f"{_ANALYSIS}.core.WhitespaceTokenizerFactory")
-    builder = autoclass(f"{_ANALYSIS}.custom.CustomAnalyzer").builder()
-    return builder.withTokenizer(tokenizer, split).addTokenFilter(find_class(token_filter), join).build()
+def _read_hits(written: bytes) -> Hits:
+    """What ImpactSearcher wrote: the number of hits and their scores, four bytes each, and docids that end in _END."""
+    count = int.from_bytes(written[:4])
+    scores = np.frombuffer(written, ">f4", count, 4).astype(np.float32)
+    return Hits([docid.decode() for docid in written[4 + 4 * count :].split(_END)[:-1]], scores)
 
 
 def first_sentence(error: Any) -> str:
     """What a Java exception says, without the advice and the stack behind it; its name where it says nothing."""
     said = re.split(r"(?<=[.!?])\s|\n", (error.innermessage or "").strip(), maxsplit=1)[0]
     return said or str(error.classname)
-
-
-def _score_then_docid() -> Any:
-    from jnius import autoclass
-
-    field = autoclass("org.apache.lucene.search.SortField")
-    docid = field("id", autoclass("org.apache.lucene.search.SortField$Type").STRING_VAL)
-    return autoclass("org.apache.lucene.search.Sort")(field.FIELD_SCORE, docid)
 
 
 def _deal(queries: Sequence[dict[str, float]], threads: int) -> list[Sequence[dict[str, float]]]:

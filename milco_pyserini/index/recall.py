@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -21,18 +22,18 @@ APPROXIMATE = "approximate"
 DEPTH = 200
 DEEPEST = DEPTH // 2
 RECALL_FILE = "recall.json"
-_SAMPLE = 200
+SAMPLE = 200
 _SAMPLE_TERMS = 32
-_MOST_TOPICS = 500
+MOST_TOPICS = 500
 _CHUNK = 4096
 _PASSES = 3
 
 
 @dataclass(frozen=True)
 class Truth:
-    """Queries, the DEPTH best documents of each by exact search, and what the queries are, in words."""
+    """Queries as the engine takes them, the DEPTH best documents of each by exact search, and what the queries are."""
 
-    queries: list[dict[str, float]]
+    queries: list[Any]
     best: list[Hits]
     what: str
 
@@ -76,7 +77,7 @@ def find_truth(store: Store, queries: Sequence[dict[str, float]], what: str) -> 
     docids = np.full((len(queries), DEPTH), "", object)
     progress = Progress("documents", store.manifest.get("documents"))
     for names, chunk in _chunks(store):
-        scores, docids = _best(
+        scores, docids = best_of(
             np.concatenate([scores, wanted.dot(chunk)], 1),
             np.concatenate([docids, np.broadcast_to(np.asarray(names, object), (len(queries), len(names)))], 1),
         )
@@ -89,7 +90,8 @@ def find_truth(store: Store, queries: Sequence[dict[str, float]], what: str) -> 
     return Truth([query for query, _ in answered], [hits for _, hits in answered], what)
 
 
-def _best(scores: NDArray[np.float32], docids: NDArray[np.object_]) -> tuple[NDArray, NDArray]:
+def best_of(scores: NDArray[np.float32], docids: NDArray[np.object_]) -> tuple[NDArray, NDArray]:
+    """The DEPTH highest scores of each row with their docids, in no order. scores, docids: [queries, documents]."""
     places = np.argpartition(-scores, DEPTH - 1, axis=1)[:, :DEPTH]
     return np.take_along_axis(scores, places, 1), np.take_along_axis(docids, places, 1)
 
@@ -117,7 +119,7 @@ def _as_batch(queries: Sequence[dict[str, float]], terms: Sequence[str]) -> Spar
 
 def truth_of_documents(store: Store, documents: int) -> Truth:
     """Where there are no topics: the strongest terms of documents, drawn from the documents (a number) of the store."""
-    drawn = np.sort(np.random.default_rng(0).choice(documents, min(_SAMPLE, documents), replace=False))
+    drawn = np.sort(np.random.default_rng(0).choice(documents, min(SAMPLE, documents), replace=False))
     queries = []
     before = 0
     for names, batch in store.batches():
@@ -138,7 +140,7 @@ def truth_of_topics(store: Store, topics: Store) -> Truth:
         terms = topics.terms
         for columns, weights in batch.rows():
             queries.append(dict(zip([terms[column] for column in columns.tolist()], weights.tolist(), strict=True)))
-    chosen = np.unique(np.linspace(0, len(queries) - 1, min(len(queries), _MOST_TOPICS)).astype(int))
+    chosen = np.unique(np.linspace(0, len(queries) - 1, min(len(queries), MOST_TOPICS)).astype(int))
     return find_truth(store, [queries[place] for place in chosen], f"{counted(len(chosen), 'topic')} of {topics.path}")
 
 

@@ -1,13 +1,18 @@
 """The engines by name."""
 
 from milco_pyserini.errors import unknown_name
+from milco_pyserini.index.bm25 import Bm25Engine
 from milco_pyserini.index.exact import ExactEngine
+from milco_pyserini.index.faiss_engines import FlatEngine, HnswEngine
 from milco_pyserini.index.lucene import LuceneEngine
 from milco_pyserini.index.protocol import Engine
 from milco_pyserini.index.seismic import SeismicEngine
 
 DEFAULT_ENGINE = "lucene"
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ExactEngine(), LuceneEngine(), SeismicEngine())}
+ENGINES: dict[str, Engine] = {
+    engine.name: engine
+    for engine in (Bm25Engine(), ExactEngine(), LuceneEngine(), SeismicEngine(), FlatEngine(), HnswEngine())
+}
 
 
 def find_engine(name: str) -> Engine:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from milco_pyserini.index.recall import Measured, Truth
     from milco_pyserini.sparse import PlainStore, VectorStore
 
-_QUERY_CUTS = (3, 5, 8, 10, 15, 20, 30, 45, 64)
+_QUERY_CUTS = (3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30, 45, 64)
 # From fast to thorough.
 _HEAP_FACTORS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
 _FINALISTS = 6
@@ -117,8 +117,8 @@ def _fastest(index: "Index", truth: "Truth", options: Options) -> Pair:
 
 
 def try_pairs(measured: "Callable[[Pair], Measured]", recall: float) -> "dict[Pair, Measured]":
-    """What each pair gives. With a query_cut, a lower heap_factor finds more and takes longer: once one finds enough,
-    the lower ones are spared.
+    """What each pair gives. A lower heap_factor and a larger query_cut find more and take longer: of a query_cut, those
+    below the first heap_factor that finds enough are spared, and once the highest does, all larger query_cuts.
     """
     results = {}
     for query_cut in _QUERY_CUTS:
@@ -126,4 +126,6 @@ def try_pairs(measured: "Callable[[Pair], Measured]", recall: float) -> "dict[Pa
             results[query_cut, heap_factor] = one = measured((query_cut, heap_factor))
             if one.recall >= recall:
                 break
+        if results[query_cut, _HEAP_FACTORS[0]].recall >= recall:
+            break
     return results

@@ -22,11 +22,14 @@ from milco_pyserini.model.configuration import VARIANTS, MilcoConfig
 from milco_pyserini.model.modeling import MilcoModel
 
 ENGLISH = "english"
+# Any of these is a tokenizer: of the tokenizers library, of SentencePiece, of WordPiece.
+TOKENIZERS = ("tokenizer.json", "sentencepiece.bpe.model", "vocab.txt")
 
 _EMBEDDED = {MINI: Path(__file__).parent.parent / "resources" / "milco-mini"}
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # At any depth: a model may bring the sub-models that its config.json names.
-_DOWNLOADED = ["*.json", "*.txt", "*.model", "*.safetensors", "*pytorch_model*.bin"]
+_DESCRIPTION = ["*.json", "*.txt", "*.model"]
+_DOWNLOADED = [*_DESCRIPTION, "*.safetensors", "*pytorch_model*.bin"]
 _SCALE = "_scale"
 _DROPPED = re.compile(r"(^|\.)(en_lsr\.|m_model\.pooler\.|pooler\.)|\.position_ids$")
 # The authors' names (model-notes 1.3) and ours. RoBERTa-style heads have no "predictions.transform".
@@ -61,19 +64,19 @@ _MEASURED = (
 _TIED_DECODER = "en_lsr.bert.embeddings.word_embeddings.weight"
 
 
-def find_checkpoint(name: str) -> Path:
+def find_checkpoint(name: str, weights: bool = True) -> Path:
     """The directory of a checkpoint: an embedded one by name, a local path, or a snapshot from the hub.
 
-    Raises MilcoError, with what to do instead, if it is none of these.
+    weights: as for find_model(). Raises MilcoError, with what to do instead, if it is none of these.
     """
-    return _EMBEDDED[name] if name in _EMBEDDED else find_model(name, "encoder", DEFAULT_ENCODER, MINI)
+    return _EMBEDDED[name] if name in _EMBEDDED else find_model(name, "encoder", DEFAULT_ENCODER, MINI, weights)
 
 
-def find_model(name: str, kind: str, example: str, embedded: str) -> Path:
+def find_model(name: str, kind: str, example: str, embedded: str, weights: bool = True) -> Path:
     """The directory of a model of any kind: a local path, or by name the hub's cache or, if it is not there, the hub.
 
-    Errors call it kind, and name another on the hub (example) and one that needs no hub (embedded). Raises MilcoError
-    if it cannot be had.
+    Errors call it kind, and name another on the hub (example) and one that needs no hub (embedded). weights: whether
+    they are needed; if not, tokenizer and configuration alone are fetched. Raises MilcoError if it cannot be had.
     """
     if Path(name).is_dir():
         return Path(name)
@@ -85,17 +88,18 @@ def find_model(name: str, kind: str, example: str, embedded: str) -> Path:
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
     # A cached snapshot is used as it is: no network for what is already here. One without its weights is a download
-    # that was cut short, and goes on.
+    # that was cut short, or of the tokenizer alone, and goes on where weights are needed.
     try:
         cached = Path(snapshot_download(name, local_files_only=True))
-        _weight_files(cached)
+        if weights or not any((cached / file).is_file() for file in TOKENIZERS):
+            _weight_files(cached)
         return cached
     except (FileNotFoundError, MilcoError):
         pass
     except HFValidationError:
         raise MilcoError(f"{name!r} is not a hub name: expected owner/name, such as {example}") from None
     try:
-        return Path(snapshot_download(name, allow_patterns=_DOWNLOADED))
+        return Path(snapshot_download(name, allow_patterns=_DOWNLOADED if weights else _DESCRIPTION))
     except GatedRepoError:
         reason = f"the hub gives it only to those who accepted its terms (https://huggingface.co/{name})"
     except RepositoryNotFoundError:

@@ -4,12 +4,21 @@ from typing import Any
 
 from transformers import AutoConfig, PretrainedConfig, XLMRobertaConfig
 
-from milco_pyserini.errors import unknown_name
+from milco_pyserini.errors import MilcoError, unknown_name
 
 ECHO_VARIANTS = ("linear", "paper")
 SOURCE_POOLS = ("sum", "max")
 # What a caller may ask of a checkpoint that it does not say itself; the rest follows from its tensors.
-VARIANTS = ("echo", "echo_variant", "source_pool", "source_drop_special", "query_max_length", "passage_max_length")
+VARIANTS = (
+    "echo",
+    "echo_variant",
+    "source_pool",
+    "source_drop_special",
+    "pivot_top_k",
+    "source_top_k",
+    "query_max_length",
+    "passage_max_length",
+)
 
 
 class MilcoConfig(PretrainedConfig):
@@ -20,8 +29,9 @@ class MilcoConfig(PretrainedConfig):
     echo: whether there is a source view. echo_variant: "linear" is relu(Linear(H)) x scale on the encoder's
     hidden states, as in the authors' code; "paper" is LogSat of an extra decoder row on the projected states.
     source_pool: how the weights of a repeated token meet, "sum" (authors) or "max". source_drop_special: leave
-    <s>, </s> and unknown pieces out of the source view. query_max_length, passage_max_length: in tokens, <s> and
-    </s> included. Raises MilcoError for an unknown variant.
+    <s>, </s> and unknown pieces out of the source view. pivot_top_k, source_top_k: the terms that a view of a text has
+    at most, its strongest; None for all. query_max_length, passage_max_length: in tokens, <s> and </s> included.
+    Raises MilcoError for an unknown variant or a limit below 1.
     """
 
     model_type = "milco"
@@ -36,6 +46,8 @@ class MilcoConfig(PretrainedConfig):
         echo_variant: str = "linear",
         source_pool: str = "sum",
         source_drop_special: bool = False,
+        pivot_top_k: int | None = None,
+        source_top_k: int | None = None,
         query_max_length: int = 64,
         passage_max_length: int = 512,
         **kwargs: Any,
@@ -44,6 +56,9 @@ class MilcoConfig(PretrainedConfig):
             raise unknown_name("echo_variant", echo_variant, ECHO_VARIANTS)
         if source_pool not in SOURCE_POOLS:
             raise unknown_name("source_pool", source_pool, SOURCE_POOLS)
+        for name, limit in (("pivot_top_k", pivot_top_k), ("source_top_k", source_top_k)):
+            if limit is not None and limit < 1:
+                raise MilcoError(f"{name} {limit}: must be at least 1, or None for all terms")
         self.encoder = _encoder_config(encoder)
         self.english_hidden_size = english_hidden_size
         self.english_vocab_size = english_vocab_size
@@ -51,6 +66,8 @@ class MilcoConfig(PretrainedConfig):
         self.echo_variant = echo_variant
         self.source_pool = source_pool
         self.source_drop_special = source_drop_special
+        self.pivot_top_k = pivot_top_k
+        self.source_top_k = source_top_k
         self.query_max_length = query_max_length
         self.passage_max_length = passage_max_length
         super().__init__(**kwargs)

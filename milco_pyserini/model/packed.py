@@ -80,27 +80,64 @@ def linear_kind(dtype: torch.dtype) -> type[Linear]:
     return OneDnnLinear if right else Linear
 
 
+class PackedEncoder:
+    """The multilingual encoder alone on the CPU, without padding.
+
+    dtype: of the matrix products, float32 or bfloat16; the residual stream, LayerNorm and what it returns are
+    float32. Takes the weights as they are at that moment and keeps a packed copy of all but the embeddings. Raises
+    NotPacked, with the reason, for a network that it does not compute.
+    """
+
+    @torch.inference_mode()
+    def __init__(self, encoder: Any, dtype: torch.dtype) -> None:
+        reason = why_not_packed(encoder, dtype)
+        if reason:
+            raise NotPacked(reason)
+        self.embeddings = encoder.embeddings
+        self.padding_id: int = encoder.config.pad_token_id
+        heads = encoder.config.num_attention_heads
+        self.layers = [_Layer(layer, heads, dtype) for layer in encoder.encoder.layer]
+
+    @torch.inference_mode()
+    def __call__(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """rows: B lists of token ids, <s> and </s> included, none empty; T tokens in all.
+
+        Returns the last states, float32 [R, D_m], R = padded_rows(T), text after text; rows from T on are no token's.
+        Equal lengths side by side are fastest.
+        """
+        lengths = [len(row) for row in rows]
+        if not all(lengths):
+            raise ValueError(f"row {lengths.index(0)} has no tokens: give <s> and </s> at least")
+        hidden = self._embed(rows, lengths)
+        runs = list(_equal_runs(lengths))
+        for layer in self.layers:
+            hidden = layer(hidden, runs)
+        return hidden
+
+    def _embed(self, rows: Sequence[Sequence[int]], lengths: list[int]) -> Tensor:
+        """The first residual stream, float32 [R, D_m]."""
+        embeddings = self.embeddings
+        ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(lengths))
+        positions = packed_positions(ids, lengths, self.padding_id)
+        states = embeddings.word_embeddings(torch.from_numpy(ids)) + embeddings.token_type_embeddings.weight[0]
+        states += embeddings.position_embeddings(torch.from_numpy(positions))
+        return _filled(_normalised(states, embeddings.LayerNorm), padded_rows(len(states)))
+
+
 class PackedForward:
     """MilcoModel.forward on the CPU, without padding.
 
-    dtype: of the matrix products, float32 or bfloat16; the residual stream, LayerNorm and what it returns are
-    float32. Takes the weights as they are at that moment and keeps a packed copy of all but the embeddings (2 or 4
-    bytes a weight: .67 GB in bfloat16 at the published size). Raises NotPacked, with the reason, for a network that it
-    does not compute.
+    dtype: of the matrix products, as for PackedEncoder, which it is with a head (in all .67 GB in bfloat16 at the
+    published size). Raises NotPacked, with the reason, for a network that it does not compute.
     """
 
     @torch.inference_mode()
     def __init__(self, model: MilcoModel, dtype: torch.dtype) -> None:
-        reason = why_not_packed(model, dtype)
-        if reason:
-            raise NotPacked(reason)
         self.model: Any = model
         self.dtype = dtype
-        self.padding_id: int = model.config.encoder.pad_token_id
-        heads = model.config.encoder.num_attention_heads
-        self.layers = [_Layer(layer, heads, dtype) for layer in self.model.encoder.encoder.layer]
-        self.projector = _linear(model.connector.projector, dtype)
-        self.dense = _linear(model.connector.dense, dtype)
+        self.encoder = PackedEncoder(model.encoder, dtype)
+        self.projector = _linear(self.model.connector.projector, dtype)
+        self.dense = _linear(self.model.connector.dense, dtype)
         kind = linear_kind(dtype)
         weight, bias = model.decoder.weight, model.decoder.bias
         chunks = [slice(start, start + VOCABULARY_CHUNK) for start in range(0, len(weight), VOCABULARY_CHUNK)]
@@ -114,23 +151,7 @@ class PackedForward:
         echo float32 [T], the weights of all tokens in the order of the rows, None without a LexEcho head. Equal
         lengths side by side are fastest.
         """
-        lengths = [len(row) for row in rows]
-        if not all(lengths):
-            raise ValueError(f"row {lengths.index(0)} has no tokens: give <s> and </s> at least")
-        hidden = self._embed(rows, lengths)
-        runs = list(_equal_runs(lengths))
-        for layer in self.layers:
-            hidden = layer(hidden, runs)
-        return self.head(hidden, lengths)
-
-    def _embed(self, rows: Sequence[Sequence[int]], lengths: list[int]) -> Tensor:
-        """The first residual stream, float32 [R, D_m], R = padded_rows(T); rows from T on are no token's."""
-        embeddings = self.model.encoder.embeddings
-        ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(lengths))
-        positions = packed_positions(ids, lengths, self.padding_id)
-        states = embeddings.word_embeddings(torch.from_numpy(ids)) + embeddings.token_type_embeddings.weight[0]
-        states += embeddings.position_embeddings(torch.from_numpy(positions))
-        return _filled(_normalised(states, embeddings.LayerNorm), padded_rows(len(states)))
+        return self.head(self.encoder(rows), [len(row) for row in rows])
 
     @torch.inference_mode()
     def head(self, hidden: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor | None]:
@@ -202,17 +223,16 @@ class _Layer:
         return _normalised(states.add_(self.down(self.up.gelu(states.to(self.dtype)))), self.norm)
 
 
-def why_not_packed(model: MilcoModel, dtype: torch.dtype) -> str | None:
-    """The reason why PackedForward cannot stand for this model; None if it can."""
-    config = model.config.encoder
-    device = model.decoder.weight.device.type
+def why_not_packed(encoder: Any, dtype: torch.dtype) -> str | None:
+    """The reason why PackedEncoder cannot stand for this encoder; None if it can."""
+    device = next(encoder.parameters()).device.type
     if device != "cpu":
         return f"the model is on {device}"
     if dtype not in _DTYPES:
         return f"{dtype} is neither float32 nor bfloat16"
-    if model.training:
+    if encoder.training:
         return "the model is in training"
-    return _unknown_part(config)
+    return _unknown_part(encoder.config)
 
 
 def _unknown_part(config: PretrainedConfig) -> str | None:

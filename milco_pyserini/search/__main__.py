@@ -1,11 +1,14 @@
-"""python -m milco_pyserini.search --index indexes/miracl-ar.lucene --topics miracl-ar-dev: topics to a run."""
+"""python -m milco_pyserini.search --index indexes/miracl-ar.lucene --topics miracl-ar-dev: topics to a run.
+
+python -m milco_pyserini.search fuse --runs runs/bm25.txt runs/milco.txt: several runs to one.
+"""
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.console import Progress, counted, duration, say
 from milco_pyserini.defaults import INDEXES, RUNS, directory_name
@@ -22,7 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """Search an index and write a run. The index knows its encoder; topics that are encoded already need none."""
+    """Search an index and write a run. The index knows its encoder; topics that are encoded already need none, and
+    neither does an index of texts (bm25).
+
+    "fuse" as the first word makes one run of several: fuse --help.
+    """
 
     topics: str = option(
         help="a name (miracl-ar-dev), texts (TSV, JSONL, TREC), a vector store of topics, or JSONL with id and vector "
@@ -42,9 +49,15 @@ class Options:
     heap_factor: float | None = option(
         None, help="seismic: up to 1; lower is slower and finds more (default: the index's own)"
     )
+    ef_search: int | None = option(
+        None, help="hnsw: vectors that a search keeps in view; more is slower and finds more (default: the index's own)"
+    )
     max_passage: bool = option(False, help="the index holds passages DOCID#N: rank documents by their best one")
     max_passage_delimiter: str = option("#", help="what stands between document and passage")
     max_passage_hits: int = option(100, help="with --max-passage: documents for each topic")
+    remove_query: bool = option(
+        False, help="leave out the document that has the topic's id, as BEIR does for ArguAna and Quora"
+    )
     output_format: str = option("trec", choices=("trec", "msmarco"), help="trec or msmarco")
     tag: str | None = option(None, help="the run's name in its last column (default: milco-ENGINE)")
     encoder: str | None = option(None, help="where the index's encoder is now; for vectors that others wrote, which")
@@ -65,16 +78,18 @@ def command(options: Options) -> None:
         _check_passages(index)
     output = options.output or RUNS / f"{index.path.resolve().name}.{directory_name(options.topics)}.txt"
     refuse_output(output, options.overwrite)
-    topics = read_topics(options.topics, index)
+    topics = read_topics(options.topics, index, index.engine.queries)
     _write_run(options, index, topics, output)
 
 
 def _check(options: Options) -> None:
+    from milco_pyserini.search.run_file import check_tag
+
     for name in ("hits", "threads", "batch_size", "max_passage_hits"):
         if getattr(options, name) < 1:
             raise MilcoError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be at least 1")
-    if options.tag is not None and options.tag.split() != [options.tag]:
-        raise MilcoError(f"--tag {options.tag!r} is empty or holds white space, which ends a run's column")
+    if options.tag is not None:
+        check_tag(options.tag)
     if not options.max_passage_delimiter:
         raise MilcoError("--max-passage-delimiter is empty")
     if options.alpha is not None and not 0 <= options.alpha <= 1:
@@ -97,8 +112,9 @@ def _check_docids(index: "Index") -> None:
 
 
 def _check_passages(index: "Index") -> None:
-    # Vectors that others wrote do not say what they are: there the user must know.
-    if not (index.vectors.get("split_passages") or index.vectors.get("plain")):
+    # Vectors that others wrote and texts do not say what they are: there the user must know.
+    known = index.manifest.get("vectors", {"plain": True})
+    if not (known.get("split_passages") or known.get("plain")):
         raise MilcoError(
             f"--max-passage: {index.path} was not made of passages (encode --split-passages), and cutting its docids "
             "at a # would mix documents up: leave --max-passage out"
@@ -107,23 +123,26 @@ def _check_passages(index: "Index") -> None:
 
 def _write_run(options: Options, index: "Index", topics: "Topics", output: Path) -> None:
     from milco_pyserini.files import whole_file
+    from milco_pyserini.index.protocol import TEXT
     from milco_pyserini.index.settings import given
     from milco_pyserini.search.run_file import write_hits
 
     started = time.monotonic()
-    searcher = index.searcher(given(query_cut=options.query_cut, heap_factor=options.heap_factor))
-    batches = _vectors(options, index, topics)
-    what = "" if topics.texts is None else " and the encoder"
+    searcher = index.searcher(
+        given(query_cut=options.query_cut, heap_factor=options.heap_factor, ef_search=options.ef_search)
+    )
+    batches = _queries(options, index, topics)
+    what = " and the encoder" if topics.vectors is None and index.engine.queries != TEXT else ""
     say(f"loaded {index.path}{what} in {duration(time.monotonic() - started)}")
     progress = Progress("queries", len(topics.ids))
     tag = options.tag or f"milco-{index.engine.name}"
     empty = without_hits = 0
     with whole_file(output, "w") as run:
-        for names, vectors in batches:
-            results = _search(options, searcher, vectors)
+        for names, queries in batches:
+            results = _search(options, searcher, names, queries)
             for name, hits in zip(names, results, strict=True):
                 write_hits(run, name, hits, options.output_format, tag)
-            empty += sum(not vector for vector in vectors)
+            empty += sum(not len(query) for query in queries)
             without_hits += sum(not len(hits) for hits in results)
             progress.add(len(names), hits=sum(map(len, results)))
     progress.close(f"searched {index.path} ({index.engine.exactness}) into {output}")
@@ -131,26 +150,46 @@ def _write_run(options: Options, index: "Index", topics: "Topics", output: Path)
         say(f"{counted(without_hits, 'query', 'queries')} without hits, {empty:,} of them without terms (empty)")
 
 
-def _vectors(
-    options: Options, index: "Index", topics: "Topics"
-) -> Iterator[tuple[Sequence[str], Sequence[dict[str, float]]]]:
-    """Ids and vectors of --batch-size topics at a time. The encoder is loaded before the first batch is asked for."""
+def _queries(options: Options, index: "Index", topics: "Topics") -> Iterator[tuple[Sequence[str], Sequence[Any]]]:
+    """Ids and queries of --batch-size topics at a time. The encoder is loaded before the first batch is asked for."""
+    make = _query_maker(options, index, topics)
     spans = [slice(start, start + options.batch_size) for start in range(0, len(topics.ids), options.batch_size)]
-    if topics.vectors is not None:
-        for name in ("encoder", "alpha"):
-            if (value := getattr(options, name)) is not None:
-                raise MilcoError(f"--{name} {value}: {options.topics} holds vectors, nothing is encoded")
-        vectors = topics.vectors
-        return ((topics.ids[span], vectors[span]) for span in spans)
+    return ((topics.ids[span], make(span)) for span in spans)
+
+
+def _query_maker(options: Options, index: "Index", topics: "Topics") -> Callable[[slice], Sequence[Any]]:
+    """What gives the queries of a span of the topics, as the index's engine takes them."""
+    from milco_pyserini.index.protocol import DENSE, TEXT
+
+    vectors, texts, kind = topics.vectors, topics.texts or [], index.engine.queries
+    if vectors is not None:
+        _refuse_given(options, ("encoder", "alpha"), f"{options.topics} holds vectors, nothing is encoded")
+        return vectors.__getitem__
+    if kind == TEXT:
+        why = f"{index.engine.name} searches for the topics' words, nothing is encoded"
+        _refuse_given(options, ("encoder", "alpha"), why)
+        return texts.__getitem__
+    if kind == DENSE:
+        from milco_pyserini.encode.dense import open_dense_query_encoder
+
+        _refuse_given(options, ("alpha",), f"{index.path} is of dense vectors, which have no views")
+        dense = open_dense_query_encoder(index.vectors, options.encoder, options.device, options.dtype)
+        return lambda span: list(dense.encode_batch(texts[span]))
     from milco_pyserini.encode import open_query_encoder
 
     encoder = open_query_encoder(index.vectors, options.encoder, options.device, options.dtype)
-    texts = topics.texts or []
-    if options.alpha is None:
-        return ((topics.ids[span], encoder.encode_batch(texts[span])) for span in spans)
+    alpha = options.alpha
+    if alpha is None:
+        return lambda span: encoder.encode_batch(texts[span])
     if len(encoder.views) < 2:
-        raise MilcoError(f"--alpha {options.alpha}: {index.path} has the {encoder.views[0]} view alone")
-    return ((topics.ids[span], _weighted(encoder, texts[span], options.alpha)) for span in spans)
+        raise MilcoError(f"--alpha {alpha}: {index.path} has the {encoder.views[0]} view alone")
+    return lambda span: _weighted(encoder, texts[span], alpha)
+
+
+def _refuse_given(options: Options, names: Sequence[str], why: str) -> None:
+    for name in names:
+        if (value := getattr(options, name)) is not None:
+            raise MilcoError(f"--{name} {value}: {why}")
 
 
 def _weighted(encoder: "MilcoQueryEncoder", texts: Sequence[str], alpha: float) -> list[dict[str, float]]:
@@ -159,17 +198,38 @@ def _weighted(encoder: "MilcoQueryEncoder", texts: Sequence[str], alpha: float) 
     return encoder.encoder.encode_query(texts, alpha, **how).to_dicts(encoder.encoder.vocabulary)
 
 
-def _search(options: Options, searcher: "Searcher", vectors: Sequence[dict[str, float]]) -> "list[Hits]":
+def _search(options: Options, searcher: "Searcher", names: Sequence[str], queries: Sequence[Any]) -> "list[Hits]":
     from milco_pyserini.search.passages import search_documents
 
-    if not options.max_passage:
-        return searcher.search(vectors, options.hits, options.threads)
-    wanted, delimiter = options.max_passage_hits, options.max_passage_delimiter
-    return search_documents(searcher, vectors, wanted, options.hits, delimiter, options.threads)
+    wanted = options.max_passage_hits if options.max_passage else options.hits
+    # The document that is to be left out may be among the best.
+    fetched = wanted + options.remove_query
+    if options.max_passage:
+        delimiter = options.max_passage_delimiter
+        results = search_documents(searcher, queries, fetched, options.hits, delimiter, options.threads)
+    else:
+        results = searcher.search(queries, fetched, options.threads)
+    if not options.remove_query:
+        return results
+    return [_without(hits, name, wanted) for name, hits in zip(names, results, strict=True)]
+
+
+def _without(hits: "Hits", docid: str, wanted: int) -> "Hits":
+    """The best hits, as many as wanted, that are not this document."""
+    from milco_pyserini.index.protocol import Hits
+
+    places = [place for place, found in enumerate(hits.docids) if found != docid][:wanted]
+    return Hits([hits.docids[place] for place in places], hits.scores[places])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["fuse"]:
+        from milco_pyserini.search import fuse
+
+        prog, written = "milco_pyserini.search fuse", "no run was written"
+        return run_command(prog, fuse.Options, fuse.command, arguments[1:], interrupted=written)
     return run_command("milco_pyserini.search", Options, command, argv, interrupted="no run was written")
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ _MORE = 4
 
 def search_documents(
     searcher: Searcher,
-    queries: Sequence[dict[str, float]],
+    queries: Sequence[Any],
     documents: int,
     passages: int,
     delimiter: str = "#",

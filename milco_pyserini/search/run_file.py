@@ -9,9 +9,16 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.protocol import Hits
 
 FORMATS = ("trec", "msmarco")
+
+
+def check_tag(tag: str) -> None:
+    """Raise MilcoError for a tag that no run can hold."""
+    if tag.split() != [tag]:
+        raise MilcoError(f"--tag {tag!r} is empty or holds white space, which ends a run's column")
 
 
 def write_hits(handle: IO[str], topic: str, hits: Hits, output_format: str, tag: str) -> None:

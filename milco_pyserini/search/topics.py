@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import orjson
 
@@ -14,35 +14,42 @@ from milco_pyserini.corpora.source_files import files_of
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.files import read_json
 from milco_pyserini.index.directory import MANIFEST, Index
+from milco_pyserini.index.protocol import DENSE, TERMS, TEXT
 from milco_pyserini.sparse import VectorStore, open_store
 from milco_pyserini.sparse.terms import keep_whole
 
 # The files that tell a vector store, finished or begun, from a directory of topic files.
 _STORE = (MANIFEST, "plan.json")
 # Two manifests that differ in one of these do not speak of the same terms.
-_MUST_AGREE = ("weight_hash", "tokenizer_hash", "english_prefix", "source_prefix", "lowercase")
+_MUST_AGREE = ("weight_hash", "tokenizer_hash", "english_prefix", "source_prefix", "lowercase", "dimensions", "pooling")
 
 
 @dataclass(frozen=True)
 class Topics:
-    """Queries in the order of their source. Either texts or vectors ({term: weight}) stand beside the ids."""
+    """Queries in the order of their source. Either texts or vectors stand beside the ids.
+
+    vectors: a {term: weight} each, or float32 [d] for an index of dense vectors.
+    """
 
     ids: list[str]
     texts: list[str] | None = None
-    vectors: list[dict[str, float]] | None = None
+    vectors: list[Any] | None = None
 
 
-def read_topics(name: str, index: Index) -> Topics:
+def read_topics(name: str, index: Index, queries: str = TERMS) -> Topics:
     """The topics of a name or path: a vector store, JSONL vectors, or whatever corpora.open_topics() knows.
 
-    Of JSONL vectors, whole numbers are impacts; if one weight in them is no whole number, all are weights.
+    queries: what the index's engine takes: TERMS, DENSE or TEXT. Of JSONL vectors, whole numbers are impacts; if one
+    weight in them is no whole number, all are weights.
     Raises MilcoError for topics that are not there, hold no query, repeat an id, have an id that no run can hold,
-    or were encoded by something else than the documents.
+    were encoded by something else than the documents, or are of another kind than the index's queries.
     """
     path = Path(name)
     if any((path / file).is_file() for file in _STORE):
-        topics = _from_store(path, index)
+        topics = _from_store(path, index, queries)
     elif name and path.exists() and _holds_vectors(files := files_of(path, beir="queries.jsonl")):
+        if queries != TERMS:
+            raise _other_kind(path, index, queries)
         topics = _from_jsonl(files, index)
     else:
         topics = _from_texts(name)
@@ -57,20 +64,18 @@ def _from_texts(name: str) -> Topics:
     return Topics([query.id for query in queries], texts=[query.text for query in queries])
 
 
-def _from_store(path: Path, index: Index) -> Topics:
+def _from_store(path: Path, index: Index, queries: str) -> Topics:
     if (path / MANIFEST).is_file() and "engine" in read_json(path / MANIFEST):
         raise MilcoError(
             f"--topics {path} is an index, which holds documents: give a name, a file of texts, or vectors of topics, "
             "as milco_pyserini.encode --topics writes them"
         )
+    if queries == TEXT:
+        raise _other_kind(path, index, queries)
+    if queries == DENSE:
+        return _from_dense_store(path, index)
     store = cast(VectorStore, open_store(path))
-    for field in _MUST_AGREE:
-        theirs, ours = store.manifest.get(field), index.vectors.get(field)
-        if None not in (theirs, ours) and theirs != ours:
-            raise MilcoError(
-                f"{path} does not fit {index.path}: its {field} is {theirs!r}, the documents' is {ours!r}; "
-                f"encode them again with {_encode_command(store, index)}"
-            )
+    _refuse_others(path, store.manifest, index)
     topics = Topics([], vectors=[])
     for names, batch in store.batches():
         topics.ids.extend(names)
@@ -78,14 +83,44 @@ def _from_store(path: Path, index: Index) -> Topics:
     return topics
 
 
-def _encode_command(store: VectorStore, index: Index) -> str:
+def _from_dense_store(path: Path, index: Index) -> Topics:
+    from milco_pyserini.encode.dense_store import open_dense_store
+
+    store = open_dense_store(path)
+    _refuse_others(path, store.manifest, index)
+    topics = Topics([], vectors=[])
+    for names, vectors in store.batches():
+        topics.ids.extend(names)
+        topics.vectors.extend(vectors)  # type: ignore[union-attr]
+    return topics
+
+
+def _other_kind(path: Path, index: Index, queries: str) -> MilcoError:
+    """That topics are vectors, of a kind that the index does not take."""
+    also = ", or dense vectors that milco_pyserini.encode --topics --dense wrote" if queries == DENSE else ""
+    name = index.manifest["engine"]
+    return MilcoError(f"--topics {path} holds vectors, and {index.path} is of engine {name}: give it texts{also}")
+
+
+def _refuse_others(path: Path, theirs: dict, index: Index) -> None:
+    """Raise MilcoError if topics were not encoded as the documents of the index were."""
+    ours = index.vectors
+    for field in _MUST_AGREE:
+        if None not in (theirs.get(field), ours.get(field)) and theirs[field] != ours[field]:
+            raise MilcoError(
+                f"{path} does not fit {index.path}: its {field} is {theirs[field]!r}, the documents' is "
+                f"{ours[field]!r}; encode them again with {_encode_command(path, theirs, ours)}"
+            )
+
+
+def _encode_command(path: Path, theirs: dict, wanted: dict) -> str:
     """What encodes the topics of a store as the documents of an index were encoded."""
-    wanted = index.vectors
     prefix = f" --english-prefix {wanted['english_prefix']}" if wanted.get("english_prefix") else ""
-    lowercase = " --lowercase" if wanted.get("lowercase") else ""
+    flags = " --lowercase" if wanted.get("lowercase") else ""
+    flags += " --dense" if "dimensions" in wanted else ""
     return (
-        f"python -m milco_pyserini.encode --topics {store.manifest.get('corpus')} --encoder {wanted.get('encoder')}"
-        f"{prefix}{lowercase} --output {store.path} --overwrite"
+        f"python -m milco_pyserini.encode --topics {theirs.get('corpus')} --encoder {wanted.get('encoder')}"
+        f"{prefix}{flags} --output {path} --overwrite"
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.errors import unknown_name
+from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.sparse.vocabulary import Vocabulary
 
 PIVOT = "pivot"
@@ -61,6 +61,16 @@ class SparseBatch:
                 raise unknown_name("view", view, VIEWS)
         pivot = self.columns < self.english_size
         return self.where((pivot & (PIVOT in views)) | (~pivot & (SOURCE in views)))
+
+    def weighted(self, alpha: float) -> "SparseBatch":
+        """The same vectors with alpha x their pivot weights and (1 - alpha) x their source weights, zeros left out.
+
+        Raises MilcoError if alpha is not from 0 to 1.
+        """
+        if not 0 <= alpha <= 1:
+            raise MilcoError(f"alpha {alpha} is not between 0 and 1")
+        weights = self.weights * np.where(self.columns < self.english_size, alpha, 1 - alpha).astype(np.float32)
+        return SparseBatch(self.indptr, self.columns, weights, self.english_size).where(weights > 0)
 
     def take(self, order: Sequence[int] | NDArray[np.int64]) -> "SparseBatch":
         """The vectors at the given positions, in the given order."""

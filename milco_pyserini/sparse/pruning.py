@@ -148,9 +148,16 @@ def _strongest_first(batch: SparseBatch) -> tuple[NDArray[np.int64], NDArray[np.
 
 def _keep_first(batch: SparseBatch, limits: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Mark the limits[i] strongest entries of each row i."""
-    order, place = _strongest_first(batch)
-    keep = np.zeros(len(order), dtype=bool)
-    keep[order] = place < np.repeat(limits, batch.lengths())
+    lengths = batch.lengths()
+    over = lengths > limits
+    keep = np.repeat(~over, lengths)
+    if over.any():
+        # Only the rows that lose something are sorted.
+        cut = batch.where(~keep)
+        order, place = _strongest_first(cut)
+        kept = np.zeros(len(order), dtype=bool)
+        kept[order] = place < np.repeat(limits, cut.lengths())
+        keep[~keep] = kept
     return keep
 
 

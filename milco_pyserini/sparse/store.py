@@ -61,7 +61,7 @@ class VectorStore:
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Every document's id and {term: impact}; impacts are >= 1."""
-        for path in self._parts():
+        for path in whole_parts(self.path, self.manifest):
             if path.suffix == ".parquet":
                 for ids, batch in _read_parquet(path, self.vocabulary.english_size):
                     yield from zip(ids, _impacts(batch, self.vocabulary, self.scale), strict=True)
@@ -71,7 +71,7 @@ class VectorStore:
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Documents' ids and float weights, part by part; from JSONL, weight = impact / scale."""
-        for path in self._parts():
+        for path in whole_parts(self.path, self.manifest):
             if path.suffix == ".parquet":
                 yield from _read_parquet(path, self.vocabulary.english_size)
             else:
@@ -82,14 +82,6 @@ class VectorStore:
                     [record["id"] for record in records],
                     SparseBatch(batch.indptr, batch.columns, weights, batch.english_size),
                 )
-
-    def _parts(self) -> list[Path]:
-        """The parts in order, all of them seen to be there before the first is read."""
-        for part in self.manifest["parts"]:
-            path = self.path / part["file"]
-            if not path.is_file() or path.stat().st_size != part["bytes"]:
-                raise MilcoError(f"{path} is missing or not of {part['bytes']:,} bytes: encode the store again")
-        return [self.path / part["file"] for part in self.manifest["parts"]]
 
 
 @dataclass(frozen=True)
@@ -183,13 +175,27 @@ class PlainStore:
 
 
 def open_store(path: Path, plain: bool = False, scale: float = 1.0) -> VectorStore | PlainStore:
-    """The vectors at path. Raises MilcoError if they are not there, not finished or of another version."""
+    """The term vectors at path. Raises MilcoError if they are not there, not finished, of another version, or dense."""
+    if plain and path.exists():
+        return PlainStore(path, scale)
+    manifest = open_manifest(path)
+    if manifest.get("dense"):
+        raise MilcoError(
+            f"{path} holds dense vectors, term vectors are needed here: index it with --engine flat or hnsw, or encode "
+            "without --dense"
+        )
+    return VectorStore(path, manifest)
+
+
+def open_manifest(path: Path) -> dict:
+    """The manifest of the vector store at path, of either kind.
+
+    Raises MilcoError if it is not there, not finished or of another version.
+    """
     if not path.exists():
         raise MilcoError(
             f"no vectors at {path}: make them with python -m milco_pyserini.encode --corpus CORPUS --output {path}"
         )
-    if plain:
-        return PlainStore(path, scale)
     manifest_path = path / MANIFEST
     if not manifest_path.is_file():
         raise MilcoError(
@@ -202,7 +208,16 @@ def open_store(path: Path, plain: bool = False, scale: float = 1.0) -> VectorSto
         raise MilcoError(f"{path} has format version {version}, this is version {FORMAT_VERSION}: encode it again")
     if "parts" not in manifest:
         raise MilcoError(f"{path} is no vector store (its {MANIFEST} names no parts): give what encode wrote")
-    return VectorStore(path, manifest)
+    return manifest
+
+
+def whole_parts(path: Path, manifest: dict) -> list[Path]:
+    """The parts of the store at path in order, all of them seen to be there before the first is read."""
+    for part in manifest["parts"]:
+        file = path / part["file"]
+        if not file.is_file() or file.stat().st_size != part["bytes"]:
+            raise MilcoError(f"{file} is missing or not of {part['bytes']:,} bytes: encode the store again")
+    return [path / part["file"] for part in manifest["parts"]]
 
 
 def write_jsonl(
@@ -257,14 +272,15 @@ def _impacts(batch: SparseBatch, vocabulary: Vocabulary, scale: float) -> Iterat
 
 
 def _read_parquet(path: Path, english_size: int) -> Iterator[tuple[list[str], SparseBatch]]:
-    for group in _groups(path):
+    for group in parquet_groups(path):
         columns, weights = group.column("columns"), group.column("weights")
         indptr = np.concatenate([[0], np.cumsum(columns.value_lengths().to_numpy())]).astype(np.int64)
         batch = SparseBatch(indptr, columns.flatten().to_numpy(), weights.flatten().to_numpy(), english_size)
         yield group.column("id").to_pylist(), batch
 
 
-def _groups(path: Path) -> Iterator[Any]:
+def parquet_groups(path: Path) -> Iterator[Any]:
+    """The rows of a Parquet file, some at a time. Raises MilcoError if they cannot be read."""
     from pyarrow import ArrowException, parquet
 
     try:

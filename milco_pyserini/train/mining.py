@@ -62,7 +62,7 @@ def mine_command(options: MineOptions) -> None:
     """Do what the options say. Raises MilcoError before anything is written if they cannot be met."""
     _check(options)
     from milco_pyserini.corpora import open_corpus
-    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode import open_encoder
     from milco_pyserini.index import find_engine
     from milco_pyserini.train.retrieval import open_retrieval
     from milco_pyserini.train.rewriting import begin, write_parts
@@ -73,7 +73,7 @@ def mine_command(options: MineOptions) -> None:
     corpus = open_corpus(options.corpus) if options.corpus else None
     if corpus is not None:
         corpus.check()
-    encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
+    encoder = open_encoder(options.encoder, options.device, options.dtype)
     pending = begin(options.output, sources, _plan(options, encoder), options.overwrite)
     if not pending:
         say(f"{options.output} is finished: nothing to do")

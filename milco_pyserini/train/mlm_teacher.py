@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from milco_pyserini.encode.splade import load_masked_language_model, take_off_decoder
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.model.checkpoint import find_model
 from milco_pyserini.model.pooling import max_logits
@@ -18,7 +18,6 @@ from milco_pyserini.train.teachers import LEXICAL
 PADDINGS = ("-inf", "zero")
 
 _EXAMPLE = "naver/splade-v3"
-_PROBE = "a text"
 # Logits that stand in memory at once where the decoder cannot be taken off: 256 MB in float32.
 _BLOCK_LOGITS = 1 << 26
 
@@ -43,7 +42,7 @@ class MaskedLanguageModelTeacher(nn.Module):
         rows = model.get_output_embeddings().weight.shape[0]
         # A decoder may be wider than its vocabulary, for the sake of the hardware.
         self.vocabulary: list[str] = tokenizer.convert_ids_to_tokens(range(min(rows, len(tokenizer))))
-        self.decoder = _take_off_decoder(model, self._tokenize([_PROBE]))
+        self.decoder = take_off_decoder(model)
 
     @classmethod
     def from_pretrained(
@@ -51,9 +50,9 @@ class MaskedLanguageModelTeacher(nn.Module):
     ) -> "MaskedLanguageModelTeacher":
         """A teacher from a local directory or, by name, from the hub's cache or the hub, in float32.
 
-        Raises MilcoError as load_masked_language_model() does.
+        Raises MilcoError as open_masked_language_model() does.
         """
-        return cls(*load_masked_language_model(name_or_path), padding, max_length)
+        return cls(*open_masked_language_model(name_or_path), padding, max_length)
 
     def train(self, mode: bool = True) -> "MaskedLanguageModelTeacher":
         """Stay in eval mode, whatever the module around this one does."""
@@ -76,7 +75,7 @@ class MaskedLanguageModelTeacher(nn.Module):
         if self.decoder is None:
             highest = self._pool_whole_logits(inputs)
         else:
-            # Without its decoder the model gives the states that the decoder would take.
+            # Without its decoder the model gives the states that the decoder would take: no [B, S, V_e] is built.
             highest = max_logits(self.model(**inputs).logits, mask, self.decoder.weight, self.decoder.bias)
         highest = highest[:, : len(self.vocabulary)]
         if self.padding == "zero":
@@ -95,7 +94,7 @@ class MaskedLanguageModelTeacher(nn.Module):
         return self.model(**inputs).logits.float().masked_fill(masked, -torch.inf).amax(dim=1)
 
 
-def load_masked_language_model(name_or_path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def open_masked_language_model(name_or_path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A whole masked language model, float32, and its tokenizer: a local directory, the hub's cache, or the hub.
 
     Raises MilcoError if there is none, if it cannot be had, or if it lacks a masked language model's head.
@@ -103,43 +102,10 @@ def load_masked_language_model(name_or_path: str | Path) -> tuple[PreTrainedMode
     directory = find_model(str(name_or_path), "teacher", _EXAMPLE, LEXICAL)
     if not (directory / "config.json").is_file():
         raise MilcoError(f"teacher {directory} holds no config.json: it is no checkpoint")
+    model = load_masked_language_model(directory, "teacher")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(directory)
-        model, report = AutoModelForMaskedLM.from_pretrained(directory, dtype=torch.float32, output_loading_info=True)
+        return model, AutoTokenizer.from_pretrained(directory)
     except Exception as error:
-        # The library raises many types for a directory that is incomplete, damaged or of another kind of model.
+        # The library raises many types for files that are missing, damaged or of another kind.
         reason = str(error).strip().split("\n")[0][:200]
-        raise MilcoError(f"teacher {name_or_path} cannot be read as a masked language model: {reason}") from error
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise MilcoError(
-            f"teacher {name_or_path} lacks {', '.join(missing[:4])}: it needs a trained masked language model's "
-            "head, as SPLADE has one"
-        )
-    return model, tokenizer
-
-
-def _take_off_decoder(model: PreTrainedModel, probe: dict[str, Tensor]) -> nn.Linear | None:
-    """Cut the last matrix product off the model and return it, or None where more than it makes the logits.
-
-    max_logits() then never builds [B, S, V_e]. Whether the decoder is last is tried, not known by class.
-    """
-    decoder = model.get_output_embeddings()
-    names = [name for name, module in model.named_modules() if module is decoder]
-    if not isinstance(decoder, nn.Linear) or not names:
-        return None
-    if decoder.bias is None:
-        decoder.bias = nn.Parameter(torch.zeros(decoder.out_features), requires_grad=False)
-    parent, _, leaf = names[0].rpartition(".")
-    with torch.no_grad():
-        wanted = model(**probe).logits
-        setattr(model.get_submodule(parent), leaf, nn.Identity())
-        try:
-            rebuilt = functional.linear(model(**probe).logits, decoder.weight, decoder.bias)
-            if torch.allclose(rebuilt, wanted, rtol=1e-4, atol=1e-4):
-                return decoder
-        except RuntimeError:
-            # What follows the decoder does not fit the states that come instead of logits.
-            pass
-    setattr(model.get_submodule(parent), leaf, decoder)
-    return None
+        raise MilcoError(f"teacher {name_or_path}: its tokenizer cannot be read: {reason}") from error

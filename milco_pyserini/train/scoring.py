@@ -107,10 +107,10 @@ def _rounded(score: float) -> float:
 
 def _teacher(options: ScoreOptions) -> Teacher:
     if options.teacher == LEXICAL:
-        from milco_pyserini.encode import MilcoEncoder
+        from milco_pyserini.encode import open_encoder
         from milco_pyserini.train.lexical_scorer import LexicalScorer
 
-        encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
+        encoder = open_encoder(options.encoder, options.device, options.dtype)
         return LexicalScorer(encoder, options.bm25_weight, options.encoder_weight, options.batch_size)
     from milco_pyserini.train.cross_encoder import CrossEncoder
 

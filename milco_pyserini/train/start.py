@@ -11,7 +11,7 @@ from milco_pyserini.encode.tokenization import load_tokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
 from milco_pyserini.model.modeling import LexEcho
-from milco_pyserini.train.mlm_teacher import load_masked_language_model
+from milco_pyserini.train.mlm_teacher import open_masked_language_model
 from milco_pyserini.train.recipe import TrainingOptions
 
 # The head of BERT, RoBERTa and DistilBERT checkpoints under our names.
@@ -59,7 +59,7 @@ def _from_parts(encoder_name: str, english_name: str) -> MilcoEncoder:
     """A new connector between a pretrained encoder and the head of an English masked language model."""
     directory = find_checkpoint(encoder_name)
     encoder = AutoModel.from_pretrained(directory, add_pooling_layer=False, dtype=torch.float32)
-    english, english_tokenizer = load_masked_language_model(english_name)
+    english, english_tokenizer = open_masked_language_model(english_name)
     pieces = len(english_tokenizer)
     head = _head(english, english_name)
     # A decoder may be wider than its vocabulary, for the sake of the hardware.

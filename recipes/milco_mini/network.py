@@ -78,6 +78,8 @@ def _configuration(codes: Codes, hidden: int, layers: int) -> MilcoConfig:
         english_vocab_size=len(codes.decoder),
         echo=True,
         source_pool="max",
+        pivot_top_k=300,
+        source_top_k=200,
         source_drop_special=True,
     )
 

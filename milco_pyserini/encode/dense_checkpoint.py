@@ -1,0 +1,139 @@
+"""What a directory holds of a dense encoder: network, tokenizer, how states are pooled, what stands before a text.
+
+The layout is sentence-transformers' where its files are there, or a plain Hugging Face encoder's; of a MILCO checkpoint
+it is the multilingual encoder alone, as its dense baselines are.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from torch import nn
+
+from milco_pyserini.encode.lengths import text_length, token_limit
+from milco_pyserini.encode.prompts import read_prompts
+from milco_pyserini.encode.tokenization import TextTokenizer, load_tokenizer
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.files import read_json
+
+CLS, MEAN, LAST = "cls", "mean", "last"
+POOLINGS = (CLS, MEAN, LAST)
+
+_MODULES = "modules.json"
+_POOLING = Path("1_Pooling", "config.json")
+_COMPUTED = ("Transformer", "Pooling", "Normalize")
+# As flags, or since version 5 as one field.
+_POOLING_FLAGS = {
+    "pooling_mode_cls_token": CLS,
+    "pooling_mode_mean_tokens": MEAN,
+    "pooling_mode_lasttoken": LAST,
+}
+_POOLING_MODES = {"cls": CLS, "mean": MEAN, "lasttoken": LAST}
+# It has no part in the states, and a checkpoint without it would get another one each time.
+_POOLER = "pooler."
+
+
+@dataclass(frozen=True)
+class DenseCheckpoint:
+    """A dense encoder as it lies in a directory.
+
+    model: called with input_ids and attention_mask, gives last_hidden_state [B, S, dimensions]. padding_id: what fills
+    a row up. limit: tokens that it has positions for. prompts: what stands before QUERIES and before DOCUMENTS.
+    """
+
+    model: nn.Module
+    dimensions: int
+    tokenizer: TextTokenizer
+    padding_id: int
+    limit: int
+    query_max_length: int
+    passage_max_length: int
+    pooling: str
+    prompts: dict[str, str]
+
+
+def load_checkpoint(directory: Path, pooling: str | None = None) -> DenseCheckpoint:
+    """Read a directory. pooling: one of POOLINGS, instead of the checkpoint's own.
+
+    Raises MilcoError for what transformers cannot load, lacks weights, or computes more than is computed here.
+    """
+    if read_json(directory / "config.json").get("model_type") == "milco":
+        return _load_milco(directory, pooling)
+    _check_modules(directory)
+    pooling = pooling or _pooling(directory)
+    model, fast = _load(directory)
+    limit = token_limit(model, model.config)
+    # sentence-transformers keep it in one place or, since version 5, in the other.
+    length = min(text_length(directory, limit), fast.model_max_length)
+    padding_id = fast.pad_token_id or 0
+    tokenizer = TextTokenizer(fast.backend_tokenizer)
+    dimensions = model.config.hidden_size
+    return DenseCheckpoint(
+        model, dimensions, tokenizer, padding_id, limit, length, length, pooling, read_prompts(directory)
+    )
+
+
+def network_weights(model: nn.Module) -> dict[str, Any]:
+    """The tensors that the states depend on."""
+    return {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(_POOLER)}
+
+
+def _load_milco(directory: Path, pooling: str | None) -> DenseCheckpoint:
+    from milco_pyserini.model import MilcoModel
+
+    milco = MilcoModel.from_pretrained(directory)
+    config, model = milco.config, milco.encoder
+    return DenseCheckpoint(
+        model,
+        config.encoder.hidden_size,
+        load_tokenizer(directory),
+        config.encoder.pad_token_id,
+        token_limit(model, config.encoder),
+        config.query_max_length,
+        config.passage_max_length,
+        pooling or MEAN,
+        read_prompts(directory),
+    )
+
+
+def _load(directory: Path) -> tuple[Any, Any]:
+    from transformers import AutoModel, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+        model, info = AutoModel.from_pretrained(directory, trust_remote_code=False, output_loading_info=True)
+    except (ImportError, OSError, ValueError) as error:
+        raise MilcoError(f"{directory} is no encoder that transformers can load: {error}") from None
+    if not tokenizer.is_fast:
+        raise MilcoError(f"{directory} brings no tokenizer.json, nor anything that one can be made of")
+    missing = sorted(name for name in info["missing_keys"] if _POOLER not in name)
+    if missing:
+        more = f" and {len(missing) - 1:,} more" if missing[1:] else ""
+        raise MilcoError(f"checkpoint {directory} lacks the weights of {missing[0]}{more}")
+    return model.float(), tokenizer
+
+
+def _check_modules(directory: Path) -> None:
+    path = directory / _MODULES
+    try:
+        kinds = [module["type"].rpartition(".")[2] for module in orjson.loads(path.read_bytes())]
+    except FileNotFoundError:
+        return
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        raise MilcoError(f"{path} is not a list of modules as sentence-transformers writes it") from None
+    others = [kind for kind in kinds if kind not in _COMPUTED]
+    if others:
+        raise MilcoError(f"{path} names a module {others[0]}: computed are {', '.join(_COMPUTED)}")
+
+
+def _pooling(directory: Path) -> str:
+    path = directory / _POOLING
+    if not path.is_file():
+        return MEAN
+    said = read_json(path)
+    modes = said.get("pooling_mode") or [name for name in said if name.startswith("pooling_mode_") and said[name]]
+    known = [(_POOLING_FLAGS | _POOLING_MODES).get(mode) for mode in ([modes] if isinstance(modes, str) else modes)]
+    if len(known) != 1 or known[0] is None:
+        raise MilcoError(f"{path} does not say which of {', '.join(POOLINGS)} it pools by: choose one with --pooling")
+    return known[0]

@@ -1,0 +1,58 @@
+"""The store of dense vectors: parts of Parquet and a manifest, as the store of term vectors is made (sparse.store)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.sparse.store import open_manifest, parquet_groups, whole_parts
+
+
+@dataclass(frozen=True)
+class DenseStore:
+    """A finished store of dense vectors of length 1; a blank text's is zero."""
+
+    path: Path
+    manifest: dict
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers in each vector."""
+        return self.manifest["dimensions"]
+
+    def __len__(self) -> int:
+        return self.manifest["documents"]
+
+    def batches(self) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+        """Documents' ids and float32 [ids, d]."""
+        for path in whole_parts(self.path, self.manifest):
+            for group in parquet_groups(path):
+                flat = group.column("vector").flatten().to_numpy()
+                yield group.column("id").to_pylist(), flat.reshape(-1, self.dimensions)
+
+
+def open_dense_store(path: Path) -> DenseStore:
+    """The dense vectors at path. Raises MilcoError if they are not there, not finished, or term vectors."""
+    manifest = open_manifest(path)
+    if not manifest.get("dense"):
+        raise MilcoError(
+            f"{path} holds term vectors, dense ones are needed here: index it with --engine lucene, exact or seismic, "
+            "or encode with --dense"
+        )
+    return DenseStore(path, manifest)
+
+
+def write_dense(handle: IO[bytes], ids: Sequence[str], vectors: NDArray[np.float32]) -> None:
+    """Write one part as Parquet: id string, vector fixed_size_list<float32>[d]. vectors: float32 [ids, d]."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
+    column = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+    table = pa.table({"id": pa.array(ids, pa.string()), "vector": column})
+    # Numbers like these take no less room compressed.
+    parquet.write_table(table, handle, compression="none", use_dictionary=False, write_page_checksum=True)

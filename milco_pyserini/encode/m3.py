@@ -1,0 +1,101 @@
+"""BGE-M3's lexical weights: a text's own pieces, each with the weight that a linear layer gives its state.
+
+A token's weight is relu(w H + b), a repeated piece has the highest of its weights, special pieces have none (Chen et
+al., ACL Findings 2024, arXiv:2402.03216). That is MILCO's source view, pooled by maximum, beside an empty English
+vocabulary; so a MilcoModel is what is loaded.
+"""
+
+import re
+import warnings
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from torch import Tensor
+
+from milco_pyserini.encode.lengths import text_length, token_limit
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.files import read_json
+from milco_pyserini.model import MilcoConfig, MilcoModel
+from milco_pyserini.model.checkpoint import own_layout, read_tensors
+
+HEAD = "sparse_linear.pt"
+
+_ENCODER = "xlm-roberta"
+# What stands before the encoder's names where it was saved as a part of something.
+_PREFIX = re.compile(r"^((module|model|roberta)\.)+")
+# It would make the encoder of another precision than the rest.
+_PRECISION = ("dtype", "torch_dtype")
+# What a network without English words is not asked.
+_UNUSED = ("connector.", "decoder.")
+
+
+def find_head(name: str, directory: Path) -> Path | None:
+    """The file of the linear layer, None if there is none. name: what the checkpoint in this directory was found by.
+
+    The hub is asked for it: beside an encoder that was downloaded for something else it may be missing.
+    """
+    if (directory / HEAD).is_file():
+        return directory / HEAD
+    if Path(name).is_dir() or name.count("/") != 1:
+        return None
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        # A snapshot's directory is named for its revision.
+        return Path(hf_hub_download(name, HEAD, revision=directory.name))
+    except (EntryNotFoundError, OSError, RuntimeError):
+        # The hub has no such file, or cannot be reached.
+        return None
+
+
+def load_m3(directory: Path, head: Path) -> MilcoModel:
+    """The network of a checkpoint in BGE-M3's layout, float32, in eval mode: an encoder, and the file of the layer.
+
+    Raises MilcoError if the encoder is no XLM-R, or a tensor is missing or of another shape than config.json says.
+    """
+    weight, bias = _read_head(head)
+    said = {name: value for name, value in read_json(directory / "config.json").items() if name not in _PRECISION}
+    if said.get("model_type") != _ENCODER:
+        raise MilcoError(f"{head} is beside a {said.get('model_type')} encoder: BGE-M3's is of type {_ENCODER}")
+    config = MilcoConfig(
+        encoder=said, english_hidden_size=1, english_vocab_size=0, source_pool="max", source_drop_special=True
+    )
+    with warnings.catch_warnings():
+        # Of tensors without elements, which the empty vocabulary has.
+        warnings.filterwarnings("ignore", "Initializing zero-element tensors")
+        model = MilcoModel(config)
+    length = text_length(directory, token_limit(model.encoder, config.encoder))
+    config.query_max_length = config.passage_max_length = length
+    tensors = own_layout({f"m_model.{_PREFIX.sub('', name)}": each for name, each in read_tensors(directory).items()})
+    tensors |= {"echo.weight": weight, "echo.bias": bias, "echo.scale": torch.ones(1)}
+    # Random numbers, though nothing reads them, would give every loading another hash.
+    tensors |= {name: torch.zeros_like(each) for name, each in model.state_dict().items() if name.startswith(_UNUSED)}
+    try:
+        missing, _ = model.load_state_dict(tensors, strict=False)
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise MilcoError(f"checkpoint {directory} does not fit its configuration: {reason}") from None
+    if missing:
+        raise MilcoError(f"checkpoint {directory} lacks {', '.join(missing[:4])}")
+    return model.eval()
+
+
+def no_english() -> Tokenizer:
+    """The tokenizer of an empty English vocabulary."""
+    return Tokenizer(WordLevel({}, unk_token=""))
+
+
+def _read_head(path: Path) -> tuple[Tensor, Tensor]:
+    try:
+        said = torch.load(path, map_location="cpu", weights_only=True)
+        weight, bias = said["weight"].float(), said["bias"].float()
+    except Exception as error:
+        # The library raises many types, at length, for a damaged file and for one with objects in it.
+        reason = str(error).strip().split("\n")[0][:200]
+        raise MilcoError(f"{path} cannot be read as a linear layer with weight and bias: {reason}") from error
+    if weight.ndim != 2 or len(weight) != 1 or bias.shape != (1,):
+        raise MilcoError(f"{path} is a layer of {tuple(weight.shape)}, not one weight for each token")
+    return weight, bias

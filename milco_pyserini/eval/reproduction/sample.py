@@ -1,0 +1,86 @@
+"""The offline page: the paper's kinds of tables on the embedded sample, of which the paper knows nothing."""
+
+from collections.abc import Sequence
+
+from milco_pyserini.eval.reproduction.analyses import (
+    PERCENTILES,
+    TOP_K,
+    Figures,
+    pruning,
+    sparsity,
+    timings,
+    views,
+)
+from milco_pyserini.eval.reproduction.cells import Cell, Table, effect, effect_cells, mean_cells, nothing
+from milco_pyserini.eval.reproduction.published import published
+from milco_pyserini.eval.reproduction.records import ANOTHER_COLLECTION, BARS
+from milco_pyserini.eval.reproduction.roads import Collection, Roads
+from milco_pyserini.eval.reproduction.systems import System
+
+LANGUAGES = "ar de en es fi fr hi id ja ko ru sw zh".split()
+# One analyzer for thirteen languages: whichever it is, it is the wrong one for most.
+POOL = Collection("sample", "sample", "en", lowercase=False)
+MEASURES = ("nDCG@10", "R@100")
+
+
+def sample(roads: Roads, systems: Sequence[System], columns: Sequence[str]) -> list[Table]:
+    """Within each language; all passages at once; and what pruning, the views, latency and lengths are there."""
+    beside = "Beside it the paper's mean over MIRACL's 18 languages"
+    return [
+        _languages(roads, systems, columns),
+        _pool(roads, systems),
+        pruning(
+            "sample-top-k",
+            "Pruning to k terms: sample",
+            f"Only the k strongest terms of a document are indexed, all passages at once. {beside}.",
+            {str(k): f"top-k:{k}" for k in TOP_K},
+            roads,
+            {"nDCG@10": POOL},
+            _means(published("pruning_top_k")),
+            ANOTHER_COLLECTION,
+        ),
+        pruning(
+            "sample-percentile",
+            "Pruning by percentile: sample",
+            f"A document's weakest p per cent of terms are not indexed, all passages at once. {beside}.",
+            {str(p): f"percentile:{p}" for p in PERCENTILES},
+            roads,
+            {"nDCG@10": POOL},
+            _means(published("pruning_mass")),
+            ANOTHER_COLLECTION,
+        ),
+        views(
+            "sample-alpha",
+            "Between the views: sample",
+            roads,
+            {"nDCG@10": POOL},
+            _means(published("lexecho_alpha")),
+            ANOTHER_COLLECTION,
+        ),
+        timings("sample-latency", "Latency: sample", roads, systems, POOL, {}),
+        sparsity("sample-lengths", "Length against sparsity: sample", roads, POOL),
+    ]
+
+
+def _languages(roads: Roads, systems: Sequence[System], columns: Sequence[str]) -> Table:
+    collections = {code: Collection(f"sample-{code}", f"sample-{code}", code, lowercase=False) for code in columns}
+    cells = effect_cells("sample", roads, systems, collections, nothing)
+    cells += mean_cells("sample", roads, systems, columns, LANGUAGES, nothing)
+    caption = "50 queries of a language on the 50 passages of the same language, which are parallel in all 13."
+    return Table("sample", "The sample, within each language", caption, tuple(cells), BARS, y_label="nDCG@10")
+
+
+def _pool(roads: Roads, systems: Sequence[System]) -> Table:
+    cells: list[Cell] = [
+        effect("sample-pool", system.title, measure, roads, system, POOL, None, measures=MEASURES, measure=measure)
+        for system in systems
+        for measure in MEASURES
+    ]
+    caption = "Every query on the 650 passages of all languages at once; its passage is relevant in each of them."
+    return Table("sample-pool", "The sample, across languages", caption, tuple(cells), BARS, y_label="points")
+
+
+def _means(figures: Figures) -> Figures:
+    """A published table's averages, and terms where it has them, under the columns of ours."""
+    names = {"avg": "nDCG@10", "tokens": "terms"}
+    return {(row, names[column]): value for (row, column), value in figures.items() if column in names}

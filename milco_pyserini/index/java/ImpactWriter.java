@@ -1,0 +1,111 @@
+import io.anserini.search.similarity.ImpactSimilarity;
+import java.io.IOException;
+import java.nio.file.Paths;
+import java.util.Arrays;
+import java.util.concurrent.atomic.AtomicMarkableReference;
+import org.apache.lucene.analysis.core.KeywordAnalyzer;
+import org.apache.lucene.document.BinaryDocValuesField;
+import org.apache.lucene.document.Document;
+import org.apache.lucene.document.Field;
+import org.apache.lucene.document.FieldType;
+import org.apache.lucene.document.StringField;
+import org.apache.lucene.index.CodecReader;
+import org.apache.lucene.index.ConcurrentMergeScheduler;
+import org.apache.lucene.index.DirectoryReader;
+import org.apache.lucene.index.IndexOptions;
+import org.apache.lucene.index.IndexWriter;
+import org.apache.lucene.index.IndexWriterConfig;
+import org.apache.lucene.store.ByteBuffersDirectory;
+import org.apache.lucene.store.Directory;
+import org.apache.lucene.store.FSDirectory;
+import org.apache.lucene.util.BytesRef;
+
+/** Writes an impact index as Anserini's IndexCollection does, from term vectors: see lucene.py. */
+public final class ImpactWriter {
+  /** Of a posting, at most: twice a document or term and a frequency. */
+  private static final int POSTING_BYTES = 24;
+
+  private final IndexWriter writer;
+  private final CodecReader model;
+  private final ImpactDocuments[] buffers;
+
+  /** How many postings a buffer may hold. */
+  private final int limit;
+
+  private ImpactWriter(String path, int threads, double megabytes) throws IOException {
+    ConcurrentMergeScheduler scheduler = new ConcurrentMergeScheduler();
+    // What is added to an index is written by the threads that merge it.
+    scheduler.setMaxMergesAndThreads(threads + 5, threads);
+    writer = new IndexWriter(FSDirectory.open(Paths.get(path)), configuration().setMergeScheduler(scheduler));
+    model = model();
+    buffers = new ImpactDocuments[threads];
+    Arrays.setAll(buffers, thread -> new ImpactDocuments(model));
+    double bytes = Math.min(megabytes * (1 << 20), Runtime.getRuntime().maxMemory() / 4.0);
+    limit = (int) (bytes / POSTING_BYTES / threads);
+  }
+
+  /** Opens an empty directory for so many threads, whose numbers are from 0, and buffers of so many megabytes in all. */
+  public static AtomicMarkableReference<ImpactWriter> open(String path, String threads, String megabytes)
+      throws IOException {
+    ImpactWriter writer = new ImpactWriter(path, Integer.parseInt(threads), Double.parseDouble(megabytes));
+    return new AtomicMarkableReference<>(writer, false);
+  }
+
+  /** Adds the documents of a text to a thread's buffer, and what the buffer holds to the index when it is full. */
+  public static void add(AtomicMarkableReference<ImpactWriter> index, String thread, String text) throws IOException {
+    ImpactWriter one = index.getReference();
+    int number = Integer.parseInt(thread);
+    one.buffers[number].add(text);
+    if (one.buffers[number].postings() > one.limit) {
+      flush(index, thread);
+    }
+  }
+
+  /** Adds what a thread's buffer holds to the index, as one segment, and empties it. */
+  public static void flush(AtomicMarkableReference<ImpactWriter> index, String thread) throws IOException {
+    ImpactWriter one = index.getReference();
+    int number = Integer.parseInt(thread);
+    if (one.buffers[number].maxDoc() > 0) {
+      one.buffers[number].invert();
+      one.writer.addIndexes(one.buffers[number]);
+      one.buffers[number] = new ImpactDocuments(one.model);
+    }
+  }
+
+  /** Makes the index whole, or gives it up. */
+  public static void close(AtomicMarkableReference<ImpactWriter> index, String whole) throws IOException {
+    if (Boolean.parseBoolean(whole)) {
+      index.getReference().writer.close();
+    } else {
+      index.getReference().writer.rollback();
+    }
+  }
+
+  private static IndexWriterConfig configuration() {
+    // The analyzer is never asked.
+    IndexWriterConfig configuration = new IndexWriterConfig(new KeywordAnalyzer());
+    configuration.setSimilarity(new ImpactSimilarity());
+    configuration.setUseCompoundFile(false);
+    configuration.getMergePolicy().setNoCFSRatio(0);
+    return configuration;
+  }
+
+  /**
+   * A segment of one document with Anserini's fields: id is stored and found by, its bytes break ties, and contents has
+   * terms and frequencies.
+   */
+  private static CodecReader model() throws IOException {
+    FieldType frequencies = new FieldType();
+    frequencies.setTokenized(true);
+    frequencies.setIndexOptions(IndexOptions.DOCS_AND_FREQS);
+    Document document = new Document();
+    document.add(new StringField(ImpactDocuments.ID, "", Field.Store.YES));
+    document.add(new BinaryDocValuesField(ImpactDocuments.ID, new BytesRef()));
+    document.add(new Field(ImpactDocuments.CONTENTS, "a", frequencies));
+    Directory memory = new ByteBuffersDirectory();
+    try (IndexWriter writer = new IndexWriter(memory, configuration())) {
+      writer.addDocument(document);
+    }
+    return (CodecReader) DirectoryReader.open(memory).leaves().get(0).reader();
+  }
+}

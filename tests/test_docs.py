@@ -1,0 +1,231 @@
+"""README.md and docs/: the commands that they show print what they show, their options exist, their links lead on.
+
+A page's console blocks are run in their order, in a directory of its own. README's are run first, and every page of
+docs/ begins with what they left, as its reader does. Of the output that a page shows every line must be there; `...`
+stands for anything, and alone on a line for lines that are left out. What needs a network, GPUs, a cluster or hours
+stands in sh blocks, whose commands are only parsed.
+"""
+
+import ast
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from milco_pyserini import options
+from milco_pyserini.__main__ import main
+from milco_pyserini.pyserini import COMMANDS
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+INDEX = DOCS / "README.md"
+PAGES = [README, *sorted(set(DOCS.glob("*.md")) - {INDEX})]
+# What a page's commands need that not every machine can have.
+NEEDS = {
+    "seismic.md": ("seismic", "faiss"),
+    "reproducing.md": ("faiss",),
+    "training.md": ("accelerate", "tensorboard"),
+}
+LANGUAGES = ("console", "sh", "python", "json", "text", "yaml")
+# The two cores that tests may count on.
+AT_A_TIME = 2
+SECONDS = 240
+
+_BLOCK = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"# (\w+\.py)\n")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_VARIABLE = re.compile(r"\$\{?\w+\}?")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a page and the output that is shown of it, or a file that the page has the reader save."""
+
+    command: str = ""
+    shown: tuple[str, ...] = ()
+    file: str = ""
+    content: str = ""
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """The language and the text of every fenced block."""
+    return [(found[1], found[2]) for found in _BLOCK.finditer(page.read_text(encoding="utf-8"))]
+
+
+def steps(page: Path) -> list[Step]:
+    """What a reader of the page does, in order. A Python block is run, or saved if it begins with its file's name."""
+    found: list[Step] = []
+    for language, text in blocks(page):
+        named = _FILE.match(text)
+        if language == "python" and named:
+            found.append(Step(file=named[1], content=text))
+        elif language == "python":
+            found.append(Step(command=f"python -c {shlex.quote(text)}"))
+        elif language == "console":
+            found += console_steps(text)
+    return found
+
+
+def console_steps(text: str) -> Iterator[Step]:
+    """The commands of a console block, each a line that begins with `$ ` and those that a backslash joins to it."""
+    for part in re.split(r"^\$ ", text.replace("\\\n", ""), flags=re.MULTILINE)[1:]:
+        command, *shown = part.splitlines()
+        yield Step(command=command, shown=tuple(shown))
+
+
+def unlike(step: Step, output: str) -> list[str]:
+    """The lines that a page shows and the output has not; white space counts as one space."""
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    missing = []
+    for line in step.shown:
+        pattern = ".*".join(map(re.escape, " ".join(line.split()).split("...")))
+        if pattern != ".*" and not any(re.fullmatch(pattern, each) for each in lines):
+            missing.append(line)
+    return missing
+
+
+def failure(page: Path, directory: Path, environment: Mapping[str, str]) -> str:
+    """Do what the page says; what went otherwise, or ""."""
+    for step in steps(page):
+        if step.file:
+            (directory / step.file).write_text(step.content, encoding="utf-8")
+            continue
+        ended = subprocess.run(
+            ["bash", "-c", step.command],
+            cwd=directory,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            timeout=SECONDS,
+            check=False,
+        )
+        missing = unlike(step, ended.stdout)
+        if ended.returncode or missing:
+            shown = "".join(f"\n  not there: {line}" for line in missing)
+            return f"$ {step.command}\n  exit code {ended.returncode}{shown}\n{ended.stdout}"
+    return ""
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, "Future[str]"]]:
+    """What went wrong on each page, as it is known."""
+    place = tmp_path_factory.mktemp("docs")
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONIOENCODING": "utf-8",
+        **{name: str(place / "home") for name in ("MILCO_DATA", "IR_DATASETS_HOME", "MPLCONFIGDIR")},
+    }
+    road = place / README.stem
+    road.mkdir()
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        first = pool.submit(failure, README, road, environment)
+
+        def after(page: Path) -> str:
+            first.result()
+            return failure(page, Path(shutil.copytree(road, place / page.stem)), environment)
+
+        found = {README.name: first}
+        found |= {page.name: pool.submit(after, page) for page in PAGES[1:] if can_run(page)}
+        yield found
+        pool.shutdown(cancel_futures=True)
+
+
+def can_run(page: Path) -> bool:
+    """Whether everything that the page's commands need is installed."""
+    return all(importlib.util.find_spec(name) for name in NEEDS.get(page.name, ()))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("page", [page.name for page in PAGES])
+def test_the_commands_of_a_page_print_what_it_shows(page: str, failures: dict[str, "Future[str]"]) -> None:
+    """Every command ends well, and every line that the page shows is there."""
+    if page not in failures:
+        pytest.skip(f"not all is installed: {', '.join(NEEDS[page])}")
+    assert not failures[page].result()
+
+
+def test_a_line_that_is_not_there_is_found() -> None:
+    """White space counts as one space, `...` for anything; another number or word is another line."""
+    step = Step("milco", ("a  0.49...", "...", "b 12 in ... s", "gone"))
+    assert unlike(step, "warning\n a 0.4973\nb 12 in 3.5 s\n") == ["gone"]
+    assert unlike(step, "a 0.5012\nb 13 in 3.5 s\ngone\n") == ["a  0.49...", "b 12 in ... s"]
+
+
+def shell_commands(text: str) -> Iterator[list[str]]:
+    """The words behind milco, or behind a module of the package, in the commands of a shell block."""
+    for line in _VARIABLE.sub("1", text.replace("\\\n", " ")).splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words: list[str] = []
+        for word in [*lexer, ";"]:
+            if set(word) <= set(";&|<>()"):
+                if arguments := invoked(words):
+                    yield arguments
+                words = []
+            else:
+                words.append(word)
+
+
+def invoked(words: list[str]) -> list[str]:
+    """The arguments of milco in the words of one command, which may stand behind torchrun or srun; of others, none."""
+    for place, word in enumerate(words):
+        if word == "milco":
+            return words[place + 1 :]
+        if word.startswith("milco_pyserini.") and words[place - 1] == "-m":
+            return [word.partition(".")[2], *words[place + 1 :]]
+    return []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_options_that_a_page_names_exist(page: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """A command of a sh block is read by its verb's own parser, and not run."""
+
+    def read_only(prog: str, options_class: type, command: object, argv: list[str], interrupted: str) -> int:
+        options.parse(options_class, argv, prog)
+        return 0
+
+    monkeypatch.setattr(options, "_run", read_only)
+    for language, text in blocks(page):
+        for arguments in shell_commands(text) if language == "sh" else ():
+            if arguments[0] == "pyserini":
+                assert arguments[1] in COMMANDS, arguments
+            else:
+                assert main(arguments) == 0, f"milco {' '.join(arguments)}\n{capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_says_its_language(page: Path) -> None:
+    """Then it is known which commands are run, and Python is Python."""
+    for language, text in blocks(page):
+        assert language in LANGUAGES, f"{page.name}: {text.splitlines()[0]}"
+        if language == "python":
+            ast.parse(text)
+
+
+@pytest.mark.parametrize("page", [*PAGES, INDEX], ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_between_files_leads_somewhere(page: Path) -> None:
+    """Files and directories of the repository, as the page sees them."""
+    for link in _LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" not in link and not link.startswith("#"):
+            assert (page.parent / link.partition("#")[0]).exists(), f"{page.name}: {link}"
+
+
+def test_the_index_names_every_page() -> None:
+    """docs/README.md has a line for each page, and README.md leads to docs/README.md."""
+    listed = set(_LINK.findall(INDEX.read_text(encoding="utf-8")))
+    assert {page.name for page in PAGES[1:]} <= listed
+    assert "docs/README.md" in _LINK.findall(README.read_text(encoding="utf-8"))

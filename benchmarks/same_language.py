@@ -1,4 +1,4 @@
-"""Retrieval within one language: each view alone, both together, and BM25 beside them.
+"""Retrieval within one language: each view alone, both together, and BM25 beside them and fused with both.
 
 python benchmarks/same_language.py --data cmrc2018 cacm --encoder mini --bm25
 
@@ -19,14 +19,13 @@ from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import Evaluation, compare, evaluate, render, report, table
 from milco_pyserini.options import option, run_command
+from milco_pyserini.search.runs import Run
 from milco_pyserini.sparse import PIVOT, SOURCE, open_store
 
 VIEWS = {"pivot": (PIVOT,), "source": (SOURCE,), "both": (PIVOT, SOURCE)}
 FORMATS = ("text", "markdown", "latex", "csv", "json")
 MEASURES = ("nDCG@10", "R@100")
 HITS = 1000
-
-Run = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,9 @@ class Options:
     views: tuple[str, ...] = option(tuple(VIEWS), choices=tuple(VIEWS), help="rows of the table")
     alpha: float | None = option(None, help="both: alpha x pivot + (1 - alpha) x source (default: as encoded)")
     prune: tuple[str, ...] = option((), help="prune the documents, as encode --prune, such as pivot:top-k:300")
-    bm25: bool = option(False, help="Pyserini's BM25 too, as the baseline of the test of significance")
+    bm25: bool = option(
+        False, help="Pyserini's BM25 too, as the baseline of the test of significance, and its fusion (RRF) with both"
+    )
     device: str = option("auto", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", help="auto, float32 or bfloat16")
     format: str = option("text", choices=FORMATS, help="of the table")
@@ -61,8 +62,10 @@ def command(options: Options) -> None:
     results: dict[str, dict[str, Evaluation]] = {}
     for collection in collections:
         qrels = open_qrels(collection.qrels)
-        runs = {"BM25": bm25_run(collection)} if options.bm25 else {}
-        for name, run in (runs | view_runs(collection, options)).items():
+        runs = ({"BM25": bm25_run(collection)} if options.bm25 else {}) | view_runs(collection, options)
+        if {"BM25", "both"} <= runs.keys():
+            runs["both + BM25"] = fused([runs["both"], runs["BM25"]])
+        for name, run in runs.items():
             results.setdefault(name, {})[collection.name] = evaluate(run, qrels, MEASURES)
     comparison = compare(results, test="t" if options.bm25 else "none")
     if options.format == "json":
@@ -137,6 +140,15 @@ def bm25_run(collection: Collection) -> Run:
     with tempfile.TemporaryDirectory() as directory:
         bm25.build(open_corpus(collection.corpus), collection.language, Path(directory))
         return bm25.search(open_topics(collection.topics), collection.language, Path(directory), HITS)
+
+
+def fused(runs: Sequence[Run]) -> Run:
+    """One run of several, by reciprocal ranks (k = 60), as search fuse makes it."""
+    from milco_pyserini.search.fusion import Method, fuse
+
+    return {
+        topic: dict(zip(hits.docids, hits.scores.tolist(), strict=True)) for topic, hits in fuse(runs, Method(), HITS)
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:

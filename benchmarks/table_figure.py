@@ -64,6 +64,7 @@ def _curve(part: Any, rows: Sequence[Row]) -> None:
         (step, system): (COLOURS[systems.index(system)], MARKERS[steps.index(step)], DASHES[steps.index(step)])
         for step, system in kinds
     }
+    counts = sorted({row.documents for row in rows if row.documents is not None})
     columns = (("s", "seconds"), ("ms", "ms per query"), ("MB", "peak memory (MB)"))
     panels = part.subplots(1, len(columns))
     lines = {}
@@ -79,6 +80,8 @@ def _curve(part: Any, rows: Sequence[Row]) -> None:
         panel.set_xlabel("documents")
         panel.set_title(label, fontsize="medium")
         _plain(panel, "x")
+        # The sizes that were measured: fives as well would run into one another.
+        panel.set_xticks(counts, [f"{count:,}" for count in counts])
     # Memory from zero: that it is flat, or is not, is what one looks for.
     panels[0].set_yscale("log")
     _plain(panels[0], "y")

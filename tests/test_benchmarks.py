@@ -101,11 +101,12 @@ def test_views_are_searched_alone_and_together(benchmark_named: Load, collection
 
 @pytest.mark.integration
 def test_bm25_stands_beside_the_views(benchmark_named: Load, collection: Path, capsys: Capture) -> None:
-    """same_language --bm25 adds Pyserini's figures as the first row."""
+    """same_language --bm25 adds Pyserini's figures as the first row, and its fusion with both views as the last."""
     pytest.importorskip("pyserini", reason="Pyserini is not installed")
     assert benchmark_named("same_language").main(["--data", str(collection), *ENCODER, "--bm25"]) == 0
     rows = capsys.readouterr().out.split("\n\n")[0].splitlines()[1:]
-    assert [row.split()[0] for row in rows] == ["BM25", "pivot", "source", "both"]
+    assert [row.split()[0] for row in rows] == ["BM25", "pivot", "source", "both", "both"]
+    assert rows[-1].split()[:3] == ["both", "+", "BM25"]
     assert float(rows[0].split()[1].rstrip("*")) > 0.9
 
 

@@ -1,7 +1,7 @@
 """README.md and docs/: the commands that they show print what they show, their options exist, their links lead on.
 
-A page's console blocks are run in their order, in a directory of its own. README's are run first, and every page of
-docs/ begins with what they left, as its reader does. Of the output that a page shows every line must be there; `...`
+A page's console blocks are run in their order, in a directory of its own. Where a page of docs/ reads what README's
+road leaves, it begins with a copy of that, as its reader does. Of the output that a page shows every line must be there; `...`
 stands for anything, and alone on a line for lines that are left out. What needs a network, GPUs, a cluster or hours
 stands in sh blocks, whose commands are only parsed.
 """
@@ -44,6 +44,8 @@ SECONDS = 240
 _BLOCK = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (\w+\.py)\n")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+# What README's commands leave for the pages.
+_ROAD = re.compile(r"(vectors/sample|indexes/sample\.lucene|runs/sample\.txt)(?![\w.-])")
 _VARIABLE = re.compile(r"\$\{?\w+\}?")
 
 
@@ -129,19 +131,29 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, "Fu
         "PYTHONIOENCODING": "utf-8",
         **{name: str(place / "home") for name in ("MILCO_DATA", "IR_DATASETS_HOME", "MPLCONFIGDIR")},
     }
-    road = place / README.stem
-    road.mkdir()
+    able = [page for page in PAGES if can_run(page)]
+    # README is the first; then those that need not wait for it.
+    able.sort(key=lambda page: (page != README, takes_the_road(page)))
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        first = pool.submit(failure, README, road, environment)
+        found: dict[str, Future[str]] = {}
 
-        def after(page: Path) -> str:
-            first.result()
-            return failure(page, Path(shutil.copytree(road, place / page.stem)), environment)
+        def begin(page: Path) -> str:
+            directory = place / page.stem
+            if page != README and takes_the_road(page):
+                found[README.name].result()
+                shutil.copytree(place / README.stem, directory)
+            directory.mkdir(exist_ok=True)
+            return failure(page, directory, environment)
 
-        found = {README.name: first}
-        found |= {page.name: pool.submit(after, page) for page in PAGES[1:] if can_run(page)}
+        for page in able:
+            found[page.name] = pool.submit(begin, page)
         yield found
         pool.shutdown(cancel_futures=True)
+
+
+def takes_the_road(page: Path) -> bool:
+    """Whether a page's commands read what README's leave."""
+    return any(_ROAD.search(step.command + step.content) for step in steps(page))
 
 
 def can_run(page: Path) -> bool:

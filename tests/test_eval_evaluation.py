@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.evaluation import evaluate, ranking
-from milco_pyserini.eval.runs import read_run
 from milco_pyserini.search.run_file import printed_scores
+from milco_pyserini.search.runs import read_run
 
 # The same measure in our spelling and in trec_eval's.
 PAIRS = {

@@ -13,11 +13,11 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import sweep, timing
 from milco_pyserini.eval.__main__ import main
 from milco_pyserini.eval.evaluation import evaluate
-from milco_pyserini.eval.runs import read_run
 from milco_pyserini.eval.sweep_figure import curves
 from milco_pyserini.eval.systems import Cut, EngineChoice, read_systems
 from milco_pyserini.eval.workbench import Point
 from milco_pyserini.index import build_index, find_engine
+from milco_pyserini.search.runs import read_run
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.pruning import PrunedStore, Pruning
 

@@ -15,7 +15,7 @@ _LAZY = {
     "Table": "milco_pyserini.eval.tables",
     "compare": "milco_pyserini.eval.comparison",
     "evaluate": "milco_pyserini.eval.evaluation",
-    "read_run": "milco_pyserini.eval.runs",
+    "read_run": "milco_pyserini.search.runs",
     "render": "milco_pyserini.eval.formats",
     "report": "milco_pyserini.eval.json_report",
     "table": "milco_pyserini.eval.tables",

@@ -95,7 +95,7 @@ def _evaluate(options: EvalOptions) -> None:
     from milco_pyserini.corpora import open_qrels
     from milco_pyserini.eval.comparison import compare
     from milco_pyserini.eval.evaluation import evaluate
-    from milco_pyserini.eval.runs import read_run
+    from milco_pyserini.search.runs import read_run
 
     results: dict[str, dict[str, Evaluation]] = {system: {} for system in systems}
     for place, (collection, name) in enumerate(zip(collections, options.qrels, strict=True)):

@@ -12,7 +12,6 @@ from typing import Any
 from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.eval.evaluation import Evaluation, evaluate
-from milco_pyserini.eval.runs import read_run
 from milco_pyserini.eval.systems import System
 from milco_pyserini.eval.task import Task, digest
 from milco_pyserini.eval.timing import Ask, Timed
@@ -22,6 +21,7 @@ from milco_pyserini.index.directory import MANIFEST, Index, build_index, is_inde
 from milco_pyserini.index.recall import RECALL_FILE
 from milco_pyserini.index.settings import BUILD, SEARCH, values
 from milco_pyserini.search.run_file import write_hits
+from milco_pyserini.search.runs import read_run
 
 FORMAT_VERSION = 1
 _MARK = "workbench.json"

@@ -52,7 +52,9 @@ class Options:
     )
     views: tuple[str, ...] = option((), help="views to index: pivot, source (default: all that --vectors has)")
     n_postings: int | None = option(
-        None, help="seismic: postings that a term keeps, on the average; fewer build faster and find less"
+        None,
+        help="seismic: postings that a term keeps, on the average (default: 200, for recall@10 .95 in up to 300,000 "
+        "documents; more for more, or for a higher recall); fewer build faster and find less",
     )
     topics: Path | None = option(
         None, help="seismic, hnsw: vector store of topics to measure recall on (default: made of drawn documents)"

@@ -24,7 +24,7 @@ from milco_pyserini.sparse import DELIMITER
 _CHUNK = 256
 _USUAL_IMPACT = 2**14
 # Of all threads together; less where Java has less than four times as much.
-_BUFFER_MB = 512.0
+_BUFFER_MB = 256.0
 
 
 class LuceneEngine:

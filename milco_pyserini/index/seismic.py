@@ -52,11 +52,11 @@ class SeismicEngine:
     """Approximate: the best documents are looked for in a part of the index, and may be missed.
 
     The settings that are not here are left at the package's defaults. n_postings buys recall with time, memory and
-    disk. At 100,000 documents of 124 terms (benchmarks/topical_vectors.py) 200 instead of 500 builds in half the time,
-    takes half the disk and two thirds of the memory, and answers in five sixths of the time when both are tuned to a
-    recall@10 of .95; untuned, recall@10 is .980 instead of .991. No search settings bring 100 to .98 there; 200 they
-    bring to .994. Larger collections have longer lists, of which the same number is a smaller share: where tuning falls
-    short of the wanted recall, build with more.
+    disk. 200 is for a recall@10 of .95 in 10,000 to 300,000 documents of 124 terms (benchmarks/topical_vectors.py): at
+    100,000 it builds in half the time of 500, takes half the disk and two thirds of the memory, and answers a sixth
+    sooner when both are tuned to that recall; untuned, recall is .980 instead of .991. A longer list keeps a smaller
+    share of its postings: at 300,000 documents the untuned recall is .950 (of 500: .987), and hardly any search
+    settings bring it to .98. For more documents, or a higher recall, build with more.
     """
 
     name = "seismic"

@@ -11,7 +11,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
-    from milco_pyserini.eval.runs import Run
+    from milco_pyserini.search.runs import Run
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def _check(options: Options) -> None:
 
 def _read(options: Options) -> "list[Run]":
     """The runs. Raises MilcoError for a broken one, one without scores where they count, and without a common topic."""
-    from milco_pyserini.eval.runs import MSMARCO_COLUMNS, read_run
     from milco_pyserini.search.fusion import RRF
+    from milco_pyserini.search.runs import MSMARCO_COLUMNS, read_run
 
     runs = []
     for path in options.runs:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.eval.runs import read_run
+from milco_pyserini.search.runs import read_run
 
 
 def written(path: Path, content: bytes | str) -> Path:

@@ -1,4 +1,5 @@
-# make demo: from nothing to figures on the embedded sample. make test: every check that CI runs.
+# make demo: from nothing to figures on the embedded sample. make test: every check that CI runs. make api: the
+# reference of the Python packages, in build/api.
 #
 # PYTHON names the interpreter (3.11 or later), VENV the directory of the environment. torch comes from pip's own
 # index; where there is no GPU, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu spares some gigabytes.
@@ -11,7 +12,7 @@ WHEEL_VENV = $(VENV)-wheel
 # The other end of the range that setup.cfg allows: constraints.txt pins the first.
 TRANSFORMERS = 4.57.6 5.23.0
 
-.PHONY: demo test lint wheel smoke test-transformers constraints clean python
+.PHONY: demo test lint api wheel smoke test-transformers constraints clean python
 
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini.demo
@@ -25,6 +26,9 @@ lint: $(VENV)/installed-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+
+api: $(VENV)/installed-dev
+	$(RUN) docs/api.py build/api
 
 wheel: $(VENV)/installed-dev
 	rm -rf dist build

@@ -1,9 +1,9 @@
 """README.md and docs/: the commands that they show print what they show, their options exist, their links lead on.
 
 A page's console blocks are run in their order, in a directory of its own. Where a page of docs/ reads what README's
-road leaves, it begins with a copy of that, as its reader does. Of the output that a page shows every line must be there; `...`
-stands for anything, and alone on a line for lines that are left out. What needs a network, GPUs, a cluster or hours
-stands in sh blocks, whose commands are only parsed.
+road leaves, it begins with a copy of that, as its reader does. Of the output that a page shows every line must be
+there; `...` stands for anything, and alone on a line for lines that are left out. What needs a network, GPUs, a cluster
+or hours stands in sh blocks, whose commands are only parsed.
 """
 
 import ast
@@ -203,7 +203,9 @@ def invoked(words: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_options_that_a_page_names_exist(page: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_the_options_that_a_page_names_exist(
+    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     """A command of a sh block is read by its verb's own parser, and not run."""
 
     def read_only(prog: str, options_class: type, command: object, argv: list[str], interrupted: str) -> int:

@@ -1,0 +1,86 @@
+"""Do the parts of an explanation add up to what the engine says? Every hit of some queries, with lucene and exact.
+
+python benchmarks/explained.py --queries 200 --hits 10
+
+The embedded sample is encoded and indexed by both engines. For each query, of all the sample's languages in turn, the
+engine's own scores stand against the sums of the parts of milco explain: whole numbers for lucene, where the
+difference must be 0, and floats for exact.
+"""
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from milco_pyserini.corpora import open_topics
+from milco_pyserini.defaults import MINI
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option, run_command
+
+if TYPE_CHECKING:
+    from milco_pyserini.index import Index
+
+CORPUS = "sample"
+ENGINES = ("lucene", "exact")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Compare the sums of explanations' parts with the engines' scores, hit by hit."""
+
+    encoder: str = option(MINI, help="checkpoint: hub name, directory, or mini (embedded)")
+    queries: int = option(200, help="queries, of all languages in turn")
+    hits: int = option(10, help="hits of each query")
+    device: str = option("auto", help="auto, cpu, cuda or cuda:N")
+
+
+def command(options: Options) -> None:
+    """Encode, index, explain, compare, print."""
+    from milco_pyserini.encode.__main__ import Options as EncodeOptions
+    from milco_pyserini.encode.__main__ import command as encode
+    from milco_pyserini.index import build_index, find_engine
+    from milco_pyserini.sparse import open_store
+
+    texts = [query.text for query in open_topics(CORPUS)]
+    if not 1 <= options.queries <= len(texts):
+        raise MilcoError(f"--queries {options.queries}: the sample has {len(texts)}")
+    queries = texts[:: len(texts) // options.queries][: options.queries]
+    with tempfile.TemporaryDirectory() as directory:
+        vectors = Path(directory) / "vectors"
+        encode(EncodeOptions(corpus=CORPUS, encoder=options.encoder, output=vectors, device=options.device))
+        for name in ENGINES:
+            index = build_index(open_store(vectors), find_engine(name), Path(directory) / name)
+            hits, largest = differences(index, queries, options.hits)
+            sys.stdout.write(f"{name}: {len(queries)} queries, {hits:,} hits, largest difference {largest:g}\n")
+
+
+def differences(index: "Index", queries: Sequence[str], k: int) -> tuple[int, float]:
+    """How many hits there are, and the largest difference of an engine's score and the sum of its parts."""
+    from milco_pyserini.encode import open_query_encoder
+    from milco_pyserini.explain import IndexExplainer
+    from milco_pyserini.explain.parts import total
+
+    encoder = open_query_encoder(index.vectors)
+    explainer, searcher = IndexExplainer(index, encoder), index.searcher()
+    hits, largest = 0, 0.0
+    for query in queries:
+        found = searcher.search(encoder.encode_batch([query]), k)[0]
+        explained = explainer.explain(query, hits=k)
+        if [one.document.name for one in explained] != found.docids:
+            raise MilcoError(f"{index.path}: {query!r} has other documents when it is explained")
+        sums = [total(one.parts) for one in explained]
+        pairs = zip(sums, found.scores.tolist(), strict=True)
+        largest = max([largest, *(abs(ours - engines) for ours, engines in pairs)])
+        hits += len(found)
+    return hits, largest
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    return run_command("benchmarks/explained.py", Options, command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

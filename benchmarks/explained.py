@@ -3,8 +3,8 @@
 python benchmarks/explained.py --queries 200 --hits 10
 
 The embedded sample is encoded and indexed by both engines. For each query, of all the sample's languages in turn, the
-engine's own scores stand against the sums of the parts of milco explain: whole numbers for lucene, where the
-difference must be 0, and floats for exact.
+engine's own scores stand against the sums of the parts of milco explain, rounded as the engines round:
+whole numbers for lucene, where the difference must be 0, and floats for exact.
 """
 
 import sys
@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from milco_pyserini.corpora import open_topics
 from milco_pyserini.defaults import MINI
@@ -70,7 +72,7 @@ def differences(index: "Index", queries: Sequence[str], k: int) -> tuple[int, fl
         explained = explainer.explain(query, hits=k)
         if [one.document.name for one in explained] != found.docids:
             raise MilcoError(f"{index.path}: {query!r} has other documents when it is explained")
-        sums = [total(one.parts) for one in explained]
+        sums = np.array([total(one.parts) for one in explained], found.scores.dtype).tolist()
         pairs = zip(sums, found.scores.tolist(), strict=True)
         largest = max([largest, *(abs(ours - engines) for ours, engines in pairs)])
         hits += len(found)

@@ -10,11 +10,11 @@ from milco_pyserini.options import fail, ignore_interrupts
 
 VERBS = {
     "corpora": ("milco_pyserini.corpora.__main__", "the benchmarks by name; judgements by answers"),
-    "encode": ("milco_pyserini.encode.__main__", "a corpus, topics or one text to sparse term vectors"),
-    "index": ("milco_pyserini.index.__main__", "a vector store to an index: lucene, seismic or exact"),
-    "search": ("milco_pyserini.search.__main__", "topics against an index to a TREC run"),
+    "encode": ("milco_pyserini.encode.__main__", "a corpus, topics or one text to term vectors, or to dense ones"),
+    "index": ("milco_pyserini.index.__main__", "vectors to lucene, seismic, exact, flat or hnsw; texts to bm25"),
+    "search": ("milco_pyserini.search.__main__", "topics against an index to a TREC run; several runs to one"),
     "explain": ("milco_pyserini.explain.__main__", "why documents match a query, in a terminal or on a page"),
-    "eval": ("milco_pyserini.eval.__main__", "runs and judgements to figures; pruning sweeps and latency tables"),
+    "eval": ("milco_pyserini.eval.__main__", "runs and judgements to figures; sweeps, latency, the paper's tables again"),
     "train": ("milco_pyserini.train.__main__", "SAP and SCT: bitext and retrieval data to a checkpoint"),
     "pyserini": ("milco_pyserini.pyserini", "Pyserini's own commands, with MILCO registered"),
     "demo": ("milco_pyserini.demo.__main__", "all of it on the embedded sample, with figures"),

@@ -33,6 +33,14 @@ _ENOUGH_DISK = 5 * _GIB
 _HUB_SECONDS = 4.0
 _JAVA_SECONDS = 60.0
 _REINSTALL = "not in this installation: pip install --force-reinstall --no-deps milco-pyserini"
+# Package: the extra that brings it, and what it is for.
+_EXTRAS = {
+    "pyseismic-lsr": ("seismic", "--engine seismic, approximate search of term vectors"),
+    "faiss-cpu": ("dense", "--engine flat and hnsw, search of dense vectors"),
+    "ray": ("ray", "encode --engine ray, over a cluster"),
+    "accelerate": ("train", "milco train"),
+    "tensorboard": ("train", "milco train"),
+}
 
 # In a process of its own: a Java that cannot start may end the process that starts it.
 _JAVA_PROGRAM = """
@@ -111,12 +119,14 @@ def _package(name: str, bounds: str, allows: Callable[..., bool]) -> Finding:
     return Finding(name, GOOD, version)
 
 
-def seismic() -> Iterator[Finding]:
-    try:
-        yield Finding("pyseismic-lsr", GOOD, importlib.metadata.version("pyseismic-lsr"))
-    except importlib.metadata.PackageNotFoundError:
-        remedy = "only for --engine seismic, approximate search: pip install 'milco-pyserini[seismic]'"
-        yield Finding("pyseismic-lsr", NOTE, "not installed", remedy)
+def extras() -> Iterator[Finding]:
+    """What setup.cfg's extras bring, and what each is for."""
+    for name, (extra, purpose) in _EXTRAS.items():
+        try:
+            yield Finding(name, GOOD, importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            remedy = f"only for {purpose}: pip install 'milco-pyserini[{extra}]'"
+            yield Finding(name, NOTE, "not installed", remedy)
 
 
 def torch() -> Iterator[Finding]:
@@ -233,7 +243,7 @@ def collections() -> Iterator[Finding]:
 
 CHECKS: dict[str, tuple[Callable[[], Iterable[Finding]], ...]] = {
     "Machine": (python, memory, disk),
-    "Packages": (packages, seismic),
+    "Packages": (packages, extras),
     "torch": (torch,),
     "Java": (java,),
     "Encoders and collections": (embedded_model, sample, default_encoder, collections),

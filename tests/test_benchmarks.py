@@ -113,11 +113,11 @@ def test_bm25_stands_beside_the_views(benchmark_named: Load, collection: Path, c
 @pytest.mark.integration
 def test_explanations_are_compared_with_both_engines(benchmark_named: Load, capsys: Capture) -> None:
     """explained prints queries, hits and the largest difference of each engine."""
-    pytest.importorskip("jnius", reason="pyjnius is not installed")
-    assert benchmark_named("explained").main(["--queries", "5", "--hits", "2", *ENCODER]) == 0
+    pytest.importorskip("pyserini", reason="Pyserini is not installed")
+    assert benchmark_named("explained").main(["--queries", "5", "--hits", "2", *ENCODER[:4]]) == 0
     lucene, exact = capsys.readouterr().out.splitlines()
     assert lucene == "lucene: 5 queries, 10 hits, largest difference 0"
-    assert exact.startswith("exact: 5 queries, 10 hits, largest difference ")
+    assert exact == "exact: 5 queries, 10 hits, largest difference 0"
 
 
 @pytest.mark.integration

@@ -54,6 +54,19 @@ def test_a_missing_package_is_named_with_its_remedy(
     assert lines[-1] == "missing: openai, numba"
 
 
+def test_what_an_extra_brings_is_a_note_with_its_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Seismic, Faiss, Ray and what training needs nothing is missing: each says what it is for, and pip's way."""
+
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    found = {finding.name: finding for finding in examine(doctor.extras)}
+    assert {finding.state for finding in found.values()} == {NOTE}
+    for name, extra in {"pyseismic-lsr": "seismic", "faiss-cpu": "dense", "ray": "ray", "accelerate": "train"}.items():
+        assert found[name].remedy.endswith(f"pip install 'milco-pyserini[{extra}]'")
+
+
 def test_an_unreadable_installation_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without metadata, as with a bare checkout on the path, the remedy is to install."""
 

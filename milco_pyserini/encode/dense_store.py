@@ -40,8 +40,8 @@ def open_dense_store(path: Path) -> DenseStore:
     manifest = open_manifest(path)
     if not manifest.get("dense"):
         raise MilcoError(
-            f"{path} holds term vectors, dense ones are needed here: index it with --engine lucene, exact or seismic, "
-            "or encode with --dense"
+            f"{path} holds term vectors, dense ones are needed here: encode with --dense (--engine lucene, exact or "
+            "seismic index term vectors)"
         )
     return DenseStore(path, manifest)
 

@@ -32,7 +32,7 @@ _SIGACTION_BYTES = 256
 def check_ray() -> None:
     """Raise MilcoError if Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
-        raise MilcoError("--engine ray needs Ray: pip install 'milco_pyserini[ray]'")
+        raise MilcoError("--engine ray needs Ray: pip install 'milco-pyserini[ray]'")
 
 
 def cluster_devices(names: str) -> list[str]:

@@ -34,8 +34,14 @@ class TextTokenizer:
 
     @cached_property
     def pieces(self) -> list[str]:
-        """The piece of every id."""
-        return [self.tokenizer.id_to_token(number) for number in range(self.tokenizer.get_vocab_size())]
+        """The piece of every id. Raises MilcoError if an id has none, as where a vocabulary lists a piece twice."""
+        pieces = [self.tokenizer.id_to_token(number) for number in range(self.tokenizer.get_vocab_size())]
+        if None in pieces:
+            raise MilcoError(
+                f"the tokenizer has {len(pieces):,} pieces and none of the number {pieces.index(None):,}: its "
+                "vocabulary lists a piece twice, or leaves numbers out; train or save it again without gaps"
+            )
+        return pieces
 
     @cached_property
     def special_ids(self) -> list[int]:

@@ -51,9 +51,11 @@ class Bm25Engine:
         """
         from jnius import JavaException
 
+        from milco_pyserini.encode.tokenization import open_tokenizer
+
         language, checkpoint = store.manifest["language"], store.manifest["tokenizer"]
         find_analyzer(language)
-        words = _Words(_load_tokenizer(checkpoint) if checkpoint else None)
+        words = _Words(open_tokenizer(checkpoint) if checkpoint else None)
         try:
             built = _write(store.documents(), words, _arguments(directory, language, threads))
         except JavaException as error:
@@ -193,13 +195,6 @@ def _java_list(values: Sequence[str]) -> Any:
     for value in values:
         made.add(value)
     return made
-
-
-def _load_tokenizer(checkpoint: str) -> "TextTokenizer":
-    from milco_pyserini.encode.tokenization import load_tokenizer
-    from milco_pyserini.model.checkpoint import find_checkpoint
-
-    return load_tokenizer(find_checkpoint(checkpoint))
 
 
 def _read_tokenizer(path: Path) -> "TextTokenizer":

@@ -72,18 +72,21 @@ def find_checkpoint(name: str, weights: bool = True) -> Path:
     return _EMBEDDED[name] if name in _EMBEDDED else find_model(name, "encoder", DEFAULT_ENCODER, MINI, weights)
 
 
+def check_name(name: str) -> None:
+    """Raises MilcoError for what is neither a checkpoint at hand nor a name that the hub could have. Fetches nothing."""
+    if name not in _EMBEDDED:
+        _check_name(name, "encoder", DEFAULT_ENCODER, MINI)
+
+
 def find_model(name: str, kind: str, example: str, embedded: str, weights: bool = True) -> Path:
     """The directory of a model of any kind: a local path, or by name the hub's cache or, if it is not there, the hub.
 
     Errors call it kind, and name another on the hub (example) and one that needs no hub (embedded). weights: whether
     they are needed; if not, tokenizer and configuration alone are fetched. Raises MilcoError if it cannot be had.
     """
+    _check_name(name, kind, example, embedded)
     if Path(name).is_dir():
         return Path(name)
-    if name.startswith((".", "/", "~")) or name.count("/") != 1:
-        raise MilcoError(
-            f"no {kind} at {name!r}: give a checkpoint directory, a hub name such as {example}, or {embedded!r}"
-        )
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
@@ -111,6 +114,13 @@ def find_model(name: str, kind: str, example: str, embedded: str, weights: bool 
         f"{kind} {name!r} is not in the local cache and {reason}: give the path of a downloaded checkpoint, or "
         f"{embedded!r}, which needs no download"
     )
+
+
+def _check_name(name: str, kind: str, example: str, embedded: str) -> None:
+    if not Path(name).is_dir() and (name.startswith((".", "/", "~")) or name.count("/") != 1):
+        raise MilcoError(
+            f"no {kind} at {name!r}: give a checkpoint directory, a hub name such as {example}, or {embedded!r}"
+        )
 
 
 def load_model(directory: Path, variants: dict[str, Any] | None = None) -> MilcoModel:

@@ -147,7 +147,8 @@ def _write_run(options: Options, index: "Index", topics: "Topics", output: Path)
             progress.add(len(names), hits=sum(map(len, results)))
     progress.close(f"searched {index.path} ({index.engine.exactness}) into {output}")
     if without_hits:
-        say(f"{counted(without_hits, 'query', 'queries')} without hits, {empty:,} of them without terms (empty)")
+        why = f", {empty:,} of them without terms (empty)" if empty else ""
+        say(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
 
 
 def _queries(options: Options, index: "Index", topics: "Topics") -> Iterator[tuple[Sequence[str], Sequence[Any]]]:

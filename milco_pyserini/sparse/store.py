@@ -181,8 +181,8 @@ def open_store(path: Path, plain: bool = False, scale: float = 1.0) -> VectorSto
     manifest = open_manifest(path)
     if manifest.get("dense"):
         raise MilcoError(
-            f"{path} holds dense vectors, term vectors are needed here: index it with --engine flat or hnsw, or encode "
-            "without --dense"
+            f"{path} holds dense vectors, term vectors are needed here: encode without --dense (--engine flat or hnsw "
+            "index dense ones)"
         )
     return VectorStore(path, manifest)
 

@@ -105,6 +105,7 @@ def _roads(options: ReproduceOptions) -> "Roads":
     from milco_pyserini.encode.devices import check_device_name, device_names
     from milco_pyserini.eval.reproduction.roads import Roads
     from milco_pyserini.eval.reproduction.systems import read_checkpoints
+    from milco_pyserini.model.checkpoint import check_name
 
     if options.all == bool(options.tables):
         raise MilcoError("give tables, such as reproduce miracl, or --all" + (", not both" if options.all else ""))
@@ -113,6 +114,8 @@ def _roads(options: ReproduceOptions) -> "Roads":
     for name in device_names(options.device):
         check_device_name(name)
     checkpoints = read_checkpoints(options.encoder, options.checkpoints)
+    for name in checkpoints.values():
+        check_name(name)
     return Roads(options.output, checkpoints, _copies(options.local), options.device, options.threads)
 
 

@@ -14,7 +14,10 @@ VERBS = {
     "index": ("milco_pyserini.index.__main__", "vectors to lucene, seismic, exact, flat or hnsw; texts to bm25"),
     "search": ("milco_pyserini.search.__main__", "topics against an index to a TREC run; several runs to one"),
     "explain": ("milco_pyserini.explain.__main__", "why documents match a query, in a terminal or on a page"),
-    "eval": ("milco_pyserini.eval.__main__", "runs and judgements to figures; sweeps, latency, the paper's tables again"),
+    "eval": (
+        "milco_pyserini.eval.__main__",
+        "runs and judgements to figures; sweeps, latency, the paper's tables again",
+    ),
     "train": ("milco_pyserini.train.__main__", "SAP and SCT: bitext and retrieval data to a checkpoint"),
     "pyserini": ("milco_pyserini.pyserini", "Pyserini's own commands, with MILCO registered"),
     "demo": ("milco_pyserini.demo.__main__", "all of it on the embedded sample, with figures"),

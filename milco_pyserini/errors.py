@@ -14,8 +14,9 @@ def unknown_name(kind: str, value: str, valid: Iterable[str], hint: str = "") ->
     kind: what the name stands for, such as "engine". hint: one more sentence on what else is accepted.
     """
     names = sorted(valid)
-    # The letters of a short name, such as a language's code, are in many a long word.
-    near = get_close_matches(value, [name for name in names if 2 * len(name) > len(value)], n=1, cutoff=0.5)
+    # The letters of a short name, such as a language's code, are in many a long word, which has to begin with them.
+    alike = [name for name in names if 2 * len(name) > len(value) or value.startswith(name)]
+    near = get_close_matches(value, alike, n=1, cutoff=0.5)
     guess = f"did you mean {near[0]!r}? " if near else ""
     rest = f" {hint}" if hint else ""
     return MilcoError(f"unknown {kind} {value!r}: {guess}valid are {', '.join(names)}.{rest}")

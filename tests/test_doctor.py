@@ -55,7 +55,7 @@ def test_a_missing_package_is_named_with_its_remedy(
 
 
 def test_what_an_extra_brings_is_a_note_with_its_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Seismic, Faiss, Ray and what training needs nothing is missing: each says what it is for, and pip's way."""
+    """Without Seismic, Faiss, Ray and what training needs nothing is missing: each says what it is for."""
 
     def version(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)

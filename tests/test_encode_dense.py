@@ -266,6 +266,25 @@ def test_a_pooler_that_the_checkpoint_lacks_changes_no_hash(tmp_path: Path) -> N
     assert len({DenseEncoder(str(tmp_path), device="cpu").weight_hash for _ in range(2)}) == 1
 
 
+def test_a_checkpoint_that_transformers_just_saved_raises_no_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of its releases warn of every such checkpoint that its tokens are wrong, as a Mistral's once were."""
+    from transformers import BertConfig, BertModel, tokenization_utils_base
+
+    said: list[str] = []
+    monkeypatch.setattr(tokenization_utils_base.logger, "warning", lambda text, *_: said.append(text))
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=100_001, num_hidden_layers=1, **sizes)).save_pretrained(tmp_path)
+    word_tokenizer(tmp_path, before=True)
+    definition = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
+    vocabulary = definition["model"]["vocab"]
+    vocabulary |= {f"w{number}": number for number in range(len(vocabulary), 100_001)}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
+    DenseEncoder(str(tmp_path), device="cpu")
+    assert said == []
+
+
 def test_a_dense_store_holds_every_document_and_says_what_it_is(run: Run, tmp_path: Path) -> None:
     """Parts of the asked size in the corpus's order, float32 vectors of length 1, and a manifest that is true."""
     code, said = run("--corpus", "c.jsonl")
@@ -374,9 +393,13 @@ def test_the_two_kinds_of_store_are_not_mixed_up(run: Run) -> None:
     assert code == 2 and "dense holds dense vectors of documents, not encoded documents" in said
     code, said = run(*milco, "--output", "terms")
     assert code == 2 and "terms holds encoded documents, not dense vectors of documents" in said
-    with pytest.raises(MilcoError, match=r"^dense holds dense vectors, term vectors .* --engine flat or hnsw"):
+    with pytest.raises(
+        MilcoError, match=r"^dense holds dense vectors, term vectors .*without --dense .--engine flat or hnsw"
+    ):
         open_store(Path("dense"))
-    with pytest.raises(MilcoError, match=r"^terms holds term vectors, dense ones are needed .* --engine lucene"):
+    with pytest.raises(
+        MilcoError, match=r"^terms holds term vectors, dense ones are needed .*with --dense .--engine lucene"
+    ):
         open_dense_store(Path("terms"))
 
 

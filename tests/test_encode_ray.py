@@ -99,7 +99,7 @@ def test_without_ray_the_line_says_what_to_install(
     """Before anything is read or written."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["--corpus", "sample-sw", "--engine", "ray", "--output", str(tmp_path / "v")]) == 2
-    assert "--engine ray needs Ray: pip install 'milco_pyserini[ray]'" in capsys.readouterr().err
+    assert "--engine ray needs Ray: pip install 'milco-pyserini[ray]'" in capsys.readouterr().err
     assert not (tmp_path / "v").exists()
 
 

@@ -294,6 +294,19 @@ def test_other_poolings_are_refused(
         load(directory)
 
 
+def test_a_vocabulary_that_lists_a_piece_twice_is_refused(tmp_path: Path) -> None:
+    """A number without a piece would be a term without a name: an error of one line, not a failure in the midst."""
+    directory = save(MODELS["bert"](), tmp_path)
+    definition = json.loads((directory / "tokenizer.json").read_text("utf-8"))
+    definition["model"]["vocab"].pop(
+        next(piece for piece, number in definition["model"]["vocab"].items() if number == 200)
+    )
+    definition["model"]["vocab"]["surplus"] = PIECES
+    (directory / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
+    with pytest.raises(MilcoError, match=r"the tokenizer has 358 pieces and none of the number 200: .* twice"):
+        load(directory)
+
+
 def test_encoders_of_documents_alone_are_refused(checkpoints: dict[str, Path], tmp_path: Path) -> None:
     """Where queries go another way than documents, queries encoded as documents would be wrong."""
     directory = shutil.copytree(checkpoints["bert"], tmp_path / "checkpoint")

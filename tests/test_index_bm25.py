@@ -1,6 +1,7 @@
 """Promises of --engine bm25: Pyserini's figures, one analyzer on both sides, and no vectors anywhere."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from milco_pyserini.index import build_index, find_engine, open_index
 from milco_pyserini.index.bm25 import find_analyzer
 from milco_pyserini.index.protocol import DENSE, TERMS, TEXT
 from milco_pyserini.index.texts import Texts, corpus_language
+from milco_pyserini.model.checkpoint import find_checkpoint
 from milco_pyserini.search import __main__ as search_command
 
 pytestmark = pytest.mark.integration
@@ -100,6 +102,30 @@ def test_pieces_of_a_tokenizer_are_words_of_any_language(tmp_path: Path) -> None
         open_index(index).searcher()
 
 
+def test_only_the_tokenizer_of_a_checkpoint_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words are made without the weights, of which the hub may have gigabytes."""
+    asked: list[str] = []
+
+    def fetch(name: str, local_files_only: bool = False, allow_patterns: Sequence[str] = ()) -> str:
+        if local_files_only:
+            raise FileNotFoundError(name)
+        asked.extend(allow_patterns)
+        return str(find_checkpoint("mini"))
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    build("--corpus", "sample-zh", "--tokenizer", "someone/large", "--output", tmp_path / "index")
+    assert any(fnmatch("tokenizer.json", pattern) for pattern in asked)
+    assert not any(fnmatch("model.safetensors", pattern) for pattern in asked)
+
+
+def test_queries_whose_words_are_nowhere_are_counted(english: Path, tmp_path: Path, capsys: Capture) -> None:
+    """They had words, so nothing is said of empty ones."""
+    topics = tmp_path / "topics.tsv"
+    topics.write_text("known\tThe Nile\nunknown\tqqqq\n")
+    assert {topic for topic, _, _ in run_of(english, "--topics", topics)} == {"known"}
+    assert capsys.readouterr().err.splitlines()[-1] == "1 query without hits"
+
+
 def test_an_index_of_texts_explains_itself(english: Path) -> None:
     """The manifest has the corpus and its language, and nothing of vectors; Anserini's name for it is in it."""
     manifest = open_index(english).manifest
@@ -147,7 +173,8 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(tmp_path: Path, capsys: 
         ("--corpus", "sample"): "--corpus sample does not say one language: give --language",
         ("--corpus", twice): "does not say one language",
         ("--corpus", twice, "--language", "en"): "two documents with the id 'd'",
-        ("--corpus", "sample-ar", "--language", "arabic"): "unknown language 'arabic': did you mean",
+        ("--corpus", "sample-ar", "--language", "arabic"): "unknown language 'arabic': did you mean 'ar'?",
+        ("--corpus", "sample-de", "--language", "german"): "unknown language 'german': valid are ar,",
         ("--corpus", "sample-ar", "--language", "ar", "--tokenizer", "mini"): "leave --language out",
         ("--corpus", "sample-ar", "--prune", "top-k:3"): "--prune is for indexes of term vectors",
         ("--corpus", "sample-ar", "--n-postings", 3): "bm25 has no settings",

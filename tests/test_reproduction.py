@@ -467,6 +467,8 @@ def test_tables_are_the_first_words() -> None:
         (["miracl", "--checkpoints", "2"], "NAME=PATH"),
         (["miracl", "--checkpoints", "milco=x"], "given as --encoder"),
         (["miracl", "--checkpoints", "7=x"], "unknown checkpoint '7'"),
+        (["miracl", "--checkpoints", "2=/absent"], "no encoder at '/absent'"),
+        (["sample", "--encoder", "minni"], "no encoder at 'minni'"),
         (["miracl", "--local", "miracl"], "NAME=PATH"),
         (["miracl", "--local", "mirakl=."], "did you mean 'miracl'"),
         (["miracl", "--local", "miracl=nowhere"], "nowhere is not there"),

@@ -111,7 +111,8 @@ def _sum(sizes: Mapping[str, int | None], what: str) -> str:
         return f"{names}, sizes unknown"
     size = f"{min(numbers):,}" if len(set(numbers)) == 1 else f"{min(numbers):,} to {max(numbers):,}"
     some = "" if len(numbers) == len(sizes) else f" in {len(numbers)} of them, others unknown"
-    return f"{names}, {size} {what}s{' each' if len(sizes) > 1 else ''}{some}"
+    one = set(numbers) == {1}
+    return f"{names}, {size} {what}{'' if one else 's'}{' each' if len(sizes) > 1 else ''}{some}"
 
 
 def _names(family: "Family") -> list[tuple[str, str, str]]:

@@ -73,7 +73,7 @@ def find_checkpoint(name: str, weights: bool = True) -> Path:
 
 
 def check_name(name: str) -> None:
-    """Raises MilcoError for what is neither a checkpoint at hand nor a name that the hub could have. Fetches nothing."""
+    """Raises MilcoError for what is no checkpoint at hand, nor a name that the hub could have. Fetches nothing."""
     if name not in _EMBEDDED:
         _check_name(name, "encoder", DEFAULT_ENCODER, MINI)
 

@@ -2,7 +2,12 @@
 
 import importlib.util
 import os
+import shutil
 import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 # Before any test imports huggingface_hub, which reads it once.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -17,3 +22,17 @@ if importlib.util.find_spec("hypothesis"):
 
     settings.register_profile("patient", deadline=None)
     settings.load_profile("patient")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Headless Chromium."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if importlib.util.find_spec("playwright") is None or chromium is None:
+        pytest.skip("needs playwright (pip install playwright) and Chromium (apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield opened
+        opened.close()

@@ -1,8 +1,6 @@
 """Promises of the page: everything is on it, nothing is fetched, no text becomes markup, and browsers show it."""
 
-import importlib.util
 import re
-import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
@@ -20,7 +18,6 @@ from milco_pyserini.explain.page import report_page
 from milco_pyserini.explain.serve import ExplainServer, ServeOptions, open_server, serve_command
 
 EVIL = '<script>alert("x")</script> & <b>نهر النيل</b> ナイル川 \'"'
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def explanations(query: str = EVIL, texts: Sequence[str] = (EVIL, f"{EVIL} more", "x")) -> list[Explanation]:
@@ -185,19 +182,6 @@ def test_a_port_in_use_is_one_line(served: Served) -> None:
         open_server("203.0.113.7", 0)
     with pytest.raises(MilcoError, match="--hits 0: must be from 1 to 100"):
         serve_command(ServeOptions(hits=0))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Headless Chromium."""
-    if importlib.util.find_spec("playwright") is None or CHROMIUM is None:
-        pytest.skip("needs playwright (pip install playwright) and Chromium (apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.mark.integration

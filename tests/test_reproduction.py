@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -630,22 +631,14 @@ def test_the_samples_page_is_made_offline(sample_page: Path) -> None:
 
 
 @pytest.mark.integration
-def test_the_samples_page_is_read_in_a_browser(sample_page: Path) -> None:
+def test_the_samples_page_is_read_in_a_browser(browser: Any, sample_page: Path) -> None:
     """A heading, a picture and a command for every table, and a link to each run that leads to a file."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if importlib.util.find_spec("playwright") is None or chromium is None:
-        pytest.skip("needs playwright (pip install playwright) and Chromium (apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
     whole = from_json(read_json(sample_page / "figures.json"))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.goto((sample_page / "index.html").as_uri())
-        text = page.inner_text("body")
-        links = page.eval_on_selector_all("a[href*='runs/']", "found => found.map(one => one.getAttribute('href'))")
-        pictures = page.eval_on_selector_all("svg", "found => found.length")
-        browser.close()
+    page = browser.new_page()
+    page.goto((sample_page / "index.html").as_uri())
+    text = page.inner_text("body")
+    links = page.eval_on_selector_all("a[href*='runs/']", "found => found.map(one => one.getAttribute('href'))")
+    pictures = page.eval_on_selector_all("svg", "found => found.length")
     for table in whole.tables:
         assert table.title in text
     assert pictures >= len(list((sample_page / "figures").glob("*.svg"))) == len(whole.tables)

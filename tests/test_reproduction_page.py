@@ -1,10 +1,7 @@
 """Promises of a reproduction's page: measured beside published, no network, pictures of the same figures."""
 
 import csv
-import importlib.util
 import re
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -37,7 +34,6 @@ from milco_pyserini.eval.reproduction.records import (
 from milco_pyserini.eval.reproduction.series import Point, bar_columns, bar_rows, costs, curves, scatter
 
 EVIL = '<script>alert("x")</script> & <b>نهر النيل</b> \'"'
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def cell(row: str, column: str, published: float | None, measured: float | None, **more: Any) -> CellResult:
@@ -397,19 +393,6 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
         write_page(reproduction(pruning()), tmp_path)
     assert path.read_text(encoding="utf-8") == before
     assert [one.name for one in tmp_path.rglob("*.*")] == ["index.html", "t.tsv"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Headless Chromium."""
-    if importlib.util.find_spec("playwright") is None or CHROMIUM is None:
-        pytest.skip("needs playwright (pip install playwright) and Chromium (apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.mark.integration

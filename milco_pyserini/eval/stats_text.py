@@ -81,12 +81,7 @@ def _length(value: Mapping[str, Any]) -> Iterator[Table]:
     rows = [
         Row(
             (f"{each['from']:,} to {each['to']:,}",),
-            (
-                _whole(each["documents"]),
-                _figure(each["tokens"]),
-                *(_figure(each["terms"][group]) for group in groups),
-                _figure(each["terms_per_token"], 2),
-            ),
+            _lengths(each, groups),
         )
         for each in length["bins"]
     ]
@@ -117,10 +112,7 @@ def _languages(value: Mapping[str, Any]) -> Iterator[Table]:
         Row(
             (each["language"],),
             (
-                _whole(each["documents"]),
-                _figure(each["tokens"]),
-                *(_figure(each["terms"][group]) for group in groups),
-                _figure(each["terms_per_token"], 2),
+                *_lengths(each, groups),
                 *(_whole(each["active"][group]) for group in groups),
             ),
         )
@@ -131,6 +123,12 @@ def _languages(value: Mapping[str, Any]) -> Iterator[Table]:
     views = list(value["frequent"])
     shown = [Row((each["language"], *("  ".join(each["frequent"][view]) for view in views)), ()) for each in languages]
     yield Table(("language", *(f"most frequent: {view}" for view in views)), (), tuple(shown))
+
+
+def _lengths(each: Mapping[str, Any], groups: Sequence[str]) -> tuple[Figure, ...]:
+    """Of some documents: how many they are, their mean tokens and terms, and terms per token."""
+    terms = (_figure(each["terms"][group]) for group in groups)
+    return _whole(each["documents"]), _figure(each["tokens"]), *terms, _figure(each["terms_per_token"], 2)
 
 
 def _terms_head(group: str) -> str:

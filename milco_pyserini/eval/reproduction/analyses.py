@@ -90,22 +90,20 @@ def pruning(
             cells.append(Cell(name, row, "terms", "terms", published_terms, steps, read, unlike=differs))
         if whole:
             cells.append(_average(name, row, collections, figures, roads))
-        cells += [
-            effect(
-                name,
-                row,
-                column,
-                roads,
-                milco,
-                collection,
-                figures.get((row, column)),
-                Variant(prune=rule),
-                unlike=unlike,
-            )
-            for column, collection in collections.items()
-        ]
+        cells += _varied(name, row, roads, collections, figures, Variant(prune=rule), unlike)
     shown = (AVERAGE, *collections) if whole else tuple(collections)
     return Table(name, title, caption, tuple(cells), CURVE, name.rpartition("-")[2], "nDCG@10", y=shown)
+
+
+def _varied(
+    name: str, row: str, roads: Roads, collections: Collections, figures: Figures, variant: Variant, unlike: str
+) -> list[Cell]:
+    """MILCO's effectiveness on each collection, with something changed on the way."""
+    milco = SYSTEMS[MILCO]
+    return [
+        effect(name, row, column, roads, milco, collection, figures.get((row, column)), variant, unlike=unlike)
+        for column, collection in collections.items()
+    ]
 
 
 def alpha(roads: Roads, systems: Sequence[System], columns: Sequence[str]) -> list[Table]:
@@ -116,22 +114,9 @@ def alpha(roads: Roads, systems: Sequence[System], columns: Sequence[str]) -> li
 
 def views(name: str, title: str, roads: Roads, collections: Collections, figures: Figures, unlike: str = "") -> Table:
     """A row for each alpha: the score is alpha x pivot view + (1 - alpha) x source view."""
-    milco, cells = SYSTEMS[MILCO], []
+    cells = []
     for row in ALPHAS:
-        cells += [
-            effect(
-                name,
-                row,
-                column,
-                roads,
-                milco,
-                collection,
-                figures.get((row, column)),
-                Variant(alpha=row),
-                unlike=unlike,
-            )
-            for column, collection in collections.items()
-        ]
+        cells += _varied(name, row, roads, collections, figures, Variant(alpha=row), unlike)
         if set(collections) == set(MIRACL):
             cells.append(_average(name, row, collections, figures, roads))
     caption = "alpha x the pivot view's score + (1 - alpha) x the source view's: at 0 the source view alone counts."

@@ -208,7 +208,7 @@ def timings(
             cells.append(Cell(name, row, column, column, figure, road.steps, read, unlike=machine or differs))
     caption = "One query at a time on one core, encoded beforehand; Seismic with the paper's settings, pivot view."
     labels = {"x_label": "ms per query", "y_label": "nDCG@10"}
-    return Table(name, "Latency", caption, tuple(cells), SCATTER, x="avg ms", y=("nDCG@10",), size="index MB", **labels)
+    return Table(name, title, caption, tuple(cells), SCATTER, x="avg ms", y=("nDCG@10",), size="index MB", **labels)
 
 
 def lengths(roads: Roads, systems: Sequence[System], columns: Sequence[str]) -> list[Table]:

@@ -144,16 +144,8 @@ def find_analyzer(language: str | None) -> Any:
 
 def _arguments(directory: Path, language: str | None, threads: int) -> list[str]:
     """What Anserini's command line takes."""
-    where = [
-        "-input",
-        "",
-        "-collection",
-        "JsonCollection",
-        "-index",
-        str(directory.absolute()),
-        "-threads",
-        str(threads),
-    ]
+    path = str(directory.absolute())
+    where = ["-input", "", "-collection", "JsonCollection", "-index", path, "-threads", str(threads)]
     if language is None or language in _WHITE_SPACE:
         return [*where, "-pretokenized"]
     return [*where, "-language", language]

@@ -5,15 +5,15 @@ from numpy.typing import NDArray
 
 from milco_pyserini.console import Progress, counted
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.protocol import DenseStore, Hits
-from milco_pyserini.index.recall import DEPTH, MOST_TOPICS, SAMPLE, Truth, best_of
+from milco_pyserini.index.protocol import DenseStore
+from milco_pyserini.index.recall import DEPTH, Truth, best_of, chosen_topics, drawn_rows, ranking
 
 _DECIMALS = 5
 
 
 def truth_of_dense_documents(store: DenseStore, documents: int) -> Truth:
     """Where there are no topics: the vectors of documents, drawn from the documents (a number) of the store."""
-    drawn = np.sort(np.random.default_rng(0).choice(documents, min(SAMPLE, documents), replace=False))
+    drawn = drawn_rows(documents)
     rows, before = [], 0
     for names, vectors in store.batches():
         rows.append(vectors[drawn[(drawn >= before) & (drawn < before + len(names))] - before])
@@ -27,7 +27,7 @@ def truth_of_dense_topics(store: DenseStore, topics: DenseStore) -> Truth:
     """For the vectors of topics; of very many, some that lie evenly among them."""
     queries = np.concatenate([vectors for _, vectors in topics.batches()])
     queries = queries[queries.any(axis=1)]
-    chosen = np.unique(np.linspace(0, len(queries) - 1, min(len(queries), MOST_TOPICS)).astype(int))
+    chosen = chosen_topics(len(queries))
     return find_dense_truth(store, queries[chosen], f"{counted(len(chosen), 'topic')} of {topics.path}")
 
 
@@ -51,11 +51,5 @@ def find_dense_truth(store: DenseStore, queries: NDArray[np.float32], what: str)
         progress.add(len(names))
     progress.close(f"compared with {counted(len(queries), 'query', 'queries')}")
     # Two sums of the same products may differ in the last places: what is equal but for them is a tie.
-    best = [_ranked(*one) for one in zip(scores.round(_DECIMALS), docids, strict=True)]
+    best = [ranking(*one, above=-np.inf) for one in zip(scores.round(_DECIMALS), docids, strict=True)]
     return Truth(queries.tolist(), best, what)
-
-
-def _ranked(scores: NDArray[np.float32], docids: NDArray[np.object_]) -> Hits:
-    pairs = zip(scores.tolist(), docids.tolist(), strict=True)
-    found = sorted((-score, name) for score, name in pairs if score > -np.inf)
-    return Hits([name for _, name in found], np.asarray([-score for score, _ in found]))

@@ -22,9 +22,9 @@ APPROXIMATE = "approximate"
 DEPTH = 200
 DEEPEST = DEPTH // 2
 RECALL_FILE = "recall.json"
-SAMPLE = 200
+_SAMPLE = 200
 _SAMPLE_TERMS = 32
-MOST_TOPICS = 500
+_MOST_TOPICS = 500
 _CHUNK = 4096
 _PASSES = 3
 
@@ -83,7 +83,7 @@ def find_truth(store: Store, queries: Sequence[dict[str, float]], what: str) -> 
         )
         progress.add(len(names))
     progress.close(f"compared with {counted(len(queries), 'query', 'queries')}")
-    ranked = [_ranked(*one) for one in zip(scores, docids, strict=True)]
+    ranked = [ranking(*one, above=0) for one in zip(scores, docids, strict=True)]
     answered = [(query, hits) for query, hits in zip(queries, ranked, strict=True) if len(hits)]
     if not answered:
         raise MilcoError(f"{what}: none of their terms is in {store.path}, recall cannot be measured")
@@ -96,8 +96,10 @@ def best_of(scores: NDArray[np.float32], docids: NDArray[np.object_]) -> tuple[N
     return np.take_along_axis(scores, places, 1), np.take_along_axis(docids, places, 1)
 
 
-def _ranked(scores: NDArray[np.float32], docids: NDArray[np.object_]) -> Hits:
-    found = sorted((-score, name) for score, name in zip(scores.tolist(), docids.tolist(), strict=True) if score > 0)
+def ranking(scores: NDArray[np.float32], docids: NDArray[np.object_], above: float) -> Hits:
+    """The hits with scores above a bound, best first, ties by docid. scores, docids: of one query, in any order."""
+    pairs = zip(scores.tolist(), docids.tolist(), strict=True)
+    found = sorted((-score, name) for score, name in pairs if score > above)
     return Hits([name for _, name in found], np.asarray([-score for score, _ in found]))
 
 
@@ -117,9 +119,19 @@ def _as_batch(queries: Sequence[dict[str, float]], terms: Sequence[str]) -> Spar
     return SparseBatch(indptr, np.asarray([column for column, _ in flat], np.int32), weights, len(columns))
 
 
+def drawn_rows(documents: int) -> NDArray[np.int64]:
+    """Documents that stand in for topics, in ascending order; always the same of so many documents."""
+    return np.sort(np.random.default_rng(0).choice(documents, min(_SAMPLE, documents), replace=False))
+
+
+def chosen_topics(topics: int) -> NDArray[np.int64]:
+    """All of so many topics; of very many, some that lie evenly among them."""
+    return np.unique(np.linspace(0, topics - 1, min(topics, _MOST_TOPICS)).astype(int))
+
+
 def truth_of_documents(store: Store, documents: int) -> Truth:
     """Where there are no topics: the strongest terms of documents, drawn from the documents (a number) of the store."""
-    drawn = np.sort(np.random.default_rng(0).choice(documents, min(SAMPLE, documents), replace=False))
+    drawn = drawn_rows(documents)
     queries = []
     before = 0
     for names, batch in store.batches():
@@ -140,7 +152,7 @@ def truth_of_topics(store: Store, topics: Store) -> Truth:
         terms = topics.terms
         for columns, weights in batch.rows():
             queries.append(dict(zip([terms[column] for column in columns.tolist()], weights.tolist(), strict=True)))
-    chosen = np.unique(np.linspace(0, len(queries) - 1, min(len(queries), MOST_TOPICS)).astype(int))
+    chosen = chosen_topics(len(queries))
     return find_truth(store, [queries[place] for place in chosen], f"{counted(len(chosen), 'topic')} of {topics.path}")
 
 

@@ -16,7 +16,7 @@ from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
 
 # Tokens that one forward pass takes, padding included where there is padding: so many that launching a GPU's work
 # takes less time than the work, so few that they stay in the caches of a CPU.
-_TOKEN_BUDGET = {"cpu": 4096, "cuda": 65536}
+TOKEN_BUDGET = {"cpu": 4096, "cuda": 65536}
 # Batches that are on the device at once.
 _IN_FLIGHT = 2
 
@@ -48,7 +48,7 @@ class BatchRunner:
         source_pool: str,
         dropped: Sequence[int],
     ) -> None:
-        self.token_budget = _TOKEN_BUDGET[device.type]
+        self.token_budget = TOKEN_BUDGET[device.type]
         self._forward = forward
         self._device = device
         self._english_size = english_size
@@ -101,16 +101,8 @@ class BatchRunner:
         """Make batches smaller than one of these lengths, which had no room; alone: on a device without another."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
-        if len(lengths) == 1:
-            if not alone:
-                return
-            raise MilcoError(
-                f"{self._device} has no memory for one text of {lengths[0]:,} tokens: "
-                "choose a smaller --max-length, or --device cpu"
-            )
-        before = min(self.token_budget, len(lengths) * max(lengths))
-        self.token_budget = before // 2
-        say(f"{self._device} is out of memory: going on with {before // 2:,} tokens in a batch instead of {before:,}")
+        if len(lengths) > 1 or alone:
+            self.token_budget = halved_budget(self.token_budget, lengths, self._device)
 
     def _queue(self, rows: Sequence[Sequence[int]], views: Sequence[str]) -> _Queued:
         """Set the network to work on a batch; on a GPU, without waiting for it."""
@@ -135,6 +127,21 @@ class BatchRunner:
         if queued.source is not None:
             source = queued.source.pool(arrays[-1], self._source_pool, self._english_size)
         return beside(pivot, source, self._english_size)
+
+
+def halved_budget(budget: int, lengths: Sequence[int], device: torch.device) -> int:
+    """Half the tokens of a batch of these lengths, for which a device had no memory; says so.
+
+    Raises MilcoError if the batch was of a single text.
+    """
+    if len(lengths) == 1:
+        raise MilcoError(
+            f"{device} has no memory for one text of {lengths[0]:,} tokens: "
+            "choose a smaller --max-length, or --device cpu"
+        )
+    before = min(budget, len(lengths) * max(lengths))
+    say(f"{device} is out of memory: going on with {before // 2:,} tokens in a batch instead of {before:,}")
+    return before // 2
 
 
 def empty_batch(count: int, english_size: int) -> SparseBatch:

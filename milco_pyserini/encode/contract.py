@@ -103,15 +103,21 @@ def open_query_encoder(
     if name is None:
         raise MilcoError("these vectors were written by others: say with --encoder what encodes the queries")
     loaded = open_encoder(name, device, dtype, manifest.get("english_prefix", ""))
-    for field, value in (("weight_hash", loaded.weight_hash), ("tokenizer_hash", loaded.tokenizer_hash)):
-        if manifest.get(field) not in (None, value):
-            raise MilcoError(
-                f"encoder {name!r} does not fit: the vectors were made by {manifest['encoder']!r} with {field} "
-                f"{manifest[field]}, this one's is {value}"
-            )
+    check_fit(loaded, manifest)
     return MilcoQueryEncoder(
         loaded,
         scale=manifest["scale"],
         views=manifest.get("views"),
         lowercase=manifest.get("lowercase", False),
     )
+
+
+def check_fit(encoder: Any, manifest: dict) -> None:
+    """Raise MilcoError if the vectors of a manifest were made with other weights, or another tokenizer."""
+    for field in ("weight_hash", "tokenizer_hash"):
+        value = getattr(encoder, field)
+        if manifest.get(field) not in (None, value):
+            raise MilcoError(
+                f"encoder {encoder.name!r} does not fit: the vectors were made by {manifest['encoder']!r} with {field} "
+                f"{manifest[field]}, this one's is {value}"
+            )

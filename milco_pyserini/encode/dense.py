@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from milco_pyserini.console import say
+from milco_pyserini.encode.batches import TOKEN_BUDGET, halved_budget
+from milco_pyserini.encode.contract import check_fit
 from milco_pyserini.encode.dense_checkpoint import CLS, LAST, POOLINGS, load_checkpoint, network_weights
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.encoder import BATCH_SIZE
@@ -20,8 +21,6 @@ from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.model.checkpoint import find_checkpoint, weight_hash
 from milco_pyserini.model.packed import NotPacked, PackedEncoder
 
-# Tokens of a batch, padding included.
-_TOKEN_BUDGET = {"cpu": 4096, "cuda": 65536}
 # Attention with a mask is fast on a GPU where its rows are aligned.
 _LENGTH_MULTIPLE = {"cpu": 1, "cuda": 8}
 
@@ -57,7 +56,7 @@ class DenseEncoder:
         self.prompts = checkpoint.prompts | given
         self.query_max_length = checkpoint.query_max_length
         self.passage_max_length = checkpoint.passage_max_length
-        self.token_budget = _TOKEN_BUDGET[self.device.type]
+        self.token_budget = TOKEN_BUDGET[self.device.type]
         self._limit = checkpoint.limit
         self._padding_id = checkpoint.padding_id
 
@@ -107,7 +106,8 @@ class DenseEncoder:
             try:
                 found = self._encode([rows[number] for number in numbers])
             except torch.OutOfMemoryError:
-                self._halve(lengths[numbers])
+                torch.cuda.empty_cache()
+                self.token_budget = halved_budget(self.token_budget, lengths[numbers].tolist(), self.device)
                 continue
             vectors[numbers] = found.cpu().numpy()
             done += len(numbers)
@@ -117,17 +117,6 @@ class DenseEncoder:
         """Where the batch ends that begins at start: batch_size texts and the token budget at most, or one text."""
         padded = lengths[start : start + batch_size] * np.arange(1, len(lengths[start : start + batch_size]) + 1)
         return start + max(1, int(np.searchsorted(padded, self.token_budget, side="right")))
-
-    def _halve(self, lengths: NDArray[np.int64]) -> None:
-        torch.cuda.empty_cache()
-        if len(lengths) == 1:
-            raise MilcoError(
-                f"{self.device} has no memory for one text of {lengths[0]:,} tokens: "
-                "choose a smaller --max-length, or --device cpu"
-            )
-        before = min(self.token_budget, int(len(lengths) * lengths.max()))
-        self.token_budget = before // 2
-        say(f"{self.device} is out of memory: going on with {before // 2:,} tokens in a batch instead of {before:,}")
 
     @torch.inference_mode()
     def _encode(self, rows: Sequence[Sequence[int]]) -> Tensor:
@@ -186,12 +175,7 @@ def open_dense_query_encoder(
     """
     prompts = {QUERIES: manifest["query_prompt"], DOCUMENTS: manifest["document_prompt"]}
     loaded = DenseEncoder(encoder or manifest["encoder"], manifest["pooling"], device, dtype, prompts)
-    for field, value in (("weight_hash", loaded.weight_hash), ("tokenizer_hash", loaded.tokenizer_hash)):
-        if manifest[field] != value:
-            raise MilcoError(
-                f"encoder {loaded.name!r} does not fit: the vectors were made by {manifest['encoder']!r} with {field} "
-                f"{manifest[field]}, this one's is {value}"
-            )
+    check_fit(loaded, manifest)
     return DenseQueryEncoder(loaded, manifest["lowercase"])
 
 

@@ -1,7 +1,7 @@
 """encode --dense: vectors of whole texts, by checkpoints of many layouts, in a store like that of term vectors."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -315,9 +315,19 @@ def test_shards_and_a_second_start_make_the_same_dense_store(run: Run) -> None:
     assert code == 2 and "one was begun with pooling mean, not cls: choose another --output" in said
 
 
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One thread in this process and in those that it starts: the last bits of a sum depend on their number."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.integration
-def test_processes_make_the_same_dense_store(run: Run) -> None:
-    """Two workers, each with its encoder: pooling and prompts travel to them."""
+def test_processes_make_the_same_dense_store(run: Run, one_thread: None) -> None:
+    """Two workers, each with its encoder and one thread: pooling and prompts travel to them."""
     how = ["--corpus", "c.jsonl", "--pooling", "cls", "--document-prompt", "two "]
     assert run(*how, "--output", "one")[0] == 0
     assert run(*how, "--output", "two", "--device", "cpu,cpu")[0] == 0

@@ -76,13 +76,16 @@ def test_no_name_stands_in_two_families() -> None:
 
 
 def test_sizes_sum_to_the_published_totals() -> None:
-    """MLDR's card and MTEB's statistics give totals: a slip in one language would show."""
+    """MLDR's card and MTEB's statistics give totals: a slip in one language, or pair of them, would show."""
     assert (documents_of("mldr"), topics_of("mldr", "-dev"), topics_of("mldr", "-test")) == (493_709, 2600, 3800)
     assert topics_of("mldr", "-train") == 41_434
     assert (documents_of("miracl-hn"), topics_of("miracl-hn", "-dev")) == (2_449_382, 11_076)
     assert (documents_of("mteb-wikipedia"), topics_of("mteb-wikipedia", "-test")) == (216_000, 24_000)
     assert topics_of("belebele", "-test") == 109_800
     assert topics_of("mkqa", "-test") == 25 * 6619
+    assert topics_of("mlqa", "-dev") == 15_747
+    assert documents_of("mteb-mlqa") == 1690 + 17_297
+    assert (topics_of("mteb-mlqa", "-validation"), topics_of("mteb-mlqa", "-test")) == (1920, 36_756 - 17_297)
 
 
 @pytest.mark.skipif(not MIRACL.is_dir(), reason="the shared data are not there (../shared/data/eval/miracl-topics)")

@@ -37,6 +37,23 @@ _MIRACL_SIZES = {
     "zh": (81_309, 393),
 }
 _MLQA_LANGUAGES = "ara deu eng spa hin vie zho".split()
+# Documents and queries of a split's pairs; those with documents in Chinese are all that the statistics have one by one.
+_MLQA_SIZES = {
+    ("validation", "zho-ara"): (161, 188),
+    ("validation", "zho-deu"): (164, 190),
+    ("validation", "zho-eng"): (443, 504),
+    ("validation", "zho-spa"): (148, 161),
+    ("validation", "zho-hin"): (163, 189),
+    ("validation", "zho-vie"): (168, 184),
+    ("validation", "zho-zho"): (443, 504),
+    ("test", "zho-ara"): (1718, 1911),
+    ("test", "zho-deu"): (1464, 1621),
+    ("test", "zho-eng"): (4546, 5135),
+    ("test", "zho-spa"): (1753, 1947),
+    ("test", "zho-hin"): (1525, 1766),
+    ("test", "zho-vie"): (1745, 1943),
+    ("test", "zho-zho"): (4546, 5136),
+}
 _STATCAN_QUERIES = {"dev": {"english": 543, "french": 122}, "test": {"english": 553, "french": 108}}
 _WIKIPEDIA_LANGUAGES = "bg bn cs da de en fa fi hi it nl no pt ro sr sv".split()
 
@@ -65,6 +82,7 @@ def _mlqa() -> Family:
     pairs = ["-".join(pair) for pair in product(_MLQA_LANGUAGES, repeat=2)]
     splits = ("validation", "test")
     tasks = {f"mteb-mlqa-{pair}-{split}": HubTask(*_MLQA, split, pair) for pair in pairs for split in splits}
+    sizes = {name: _MLQA_SIZES.get((task.split, task.config), (None, None)) for name, task in tasks.items()}
     return Family(
         name="mteb-mlqa",
         title="MLQA (MTEB v2)",
@@ -73,8 +91,8 @@ def _mlqa() -> Family:
         licence="CC BY-SA 3.0",
         source=_source(*_MLQA),
         field_rule=FIELD_RULE,
-        corpora={name: task.corpus() for name, task in tasks.items()},
-        topics={name: task.topics() for name, task in tasks.items()},
+        corpora={name: task.corpus(sizes[name][0]) for name, task in tasks.items()},
+        topics={name: task.topics(sizes[name][1]) for name, task in tasks.items()},
         note="each pair of languages is a task with documents of its own; the 49 of test have 138,636 documents and "
         "158,029 queries together",
     )

@@ -269,6 +269,17 @@ def test_afriqa_documents_are_the_gold_passages_of_all_its_languages(tmp_path: P
     assert open_qrels(f"afriqa-fon-dev@{tmp_path}") == {"0": {nile: 1}}
 
 
+def test_afriqa_leaves_out_questions_without_a_passage(tmp_path: Path) -> None:
+    """The publisher's files have null there, and null for the title of some passages."""
+    row = {"id": "0", "context": "Thirty days.", "title": None, "question_lang": "?", "question_translated": "?"}
+    for split in ("train", "dev", "test"):
+        path = tmp_path / f"data/gold_passages/fon/gold_span_passages.afriqa.fon.fr.{split}.json"
+        json_lines(path, row, {**row, "id": "1", "context": None})
+    documents, queries, qrels = read("afriqa-fr", "afriqa-fon-test", tmp_path)
+    assert [(document.title, document.text) for document in documents] == [("", "Thirty days.")]
+    assert (queries, qrels) == ([Query("0", "?")], {"0": {documents[0].id: 1}})
+
+
 def test_neuclir_bench_tells_the_years_apart(tmp_path: Path) -> None:
     """Topics of a year that were judged in the setting; 2024 also by the short name."""
     written(tmp_path / "data/news.eng.tsv", "1\tFloods in 2022\n200\tTrade\n300\tSolar power growth\n301\tNot judged\n")

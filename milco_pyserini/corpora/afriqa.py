@@ -2,7 +2,8 @@
 
 The documents are the gold passages of all languages that were asked about in the same one, of all splits: some
 thousands. (The publisher's baselines search all of Wikipedia, which is not here.) A passage has a hash of its title
-and text as its id.
+and text as its id. Questions that the files have without a passage are left out, so the sizes in the publisher's
+README, which counts all questions, are not those of the names here.
 """
 
 from hashlib import blake2b
@@ -43,18 +44,24 @@ def _file(pivot: str, code: str, split: str) -> WebFile:
     return WebFile(_SERVER + path, "afriqa", path)
 
 
-def _passage(row: dict) -> Document:
-    title, text = text_of(row["title"], "title").strip(), text_of(row["context"], "context").strip()
+def _passage(row: dict) -> Document | None:
+    if row["context"] is None:
+        return None
+    # Some passages have no title.
+    title, text = text_of(row["title"] or "", "title").strip(), text_of(row["context"], "context").strip()
     identity = blake2b(f"{title}\n{text}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return Document(identity, title, text)
 
 
-def _query(row: dict) -> Query:
+def _query(row: dict) -> Query | None:
+    if row["context"] is None:
+        return None
     return Query(record_id(row["id"]), text_of(row["question_lang"], "question_lang"))
 
 
 def _judged(row: dict) -> list[Judgement]:
-    return [(record_id(row["id"]), _passage(row).id, 1)]
+    passage = _passage(row)
+    return [] if passage is None else [(record_id(row["id"]), passage.id, 1)]
 
 
 def _corpus(pivot: str) -> CorpusOrigin:
@@ -82,7 +89,8 @@ FAMILIES = (
             for code, splits in codes.items()
             for split in splits
         },
-        note="questions in the named language (fon: on French passages, the others: on English ones)",
+        note="questions in the named language (fon: on French passages, the others: on English ones); those without a "
+        "passage are left out",
         unconfirmed="whether the repository has gold passages of swa train and dev, yor dev and wol; hashes; counts",
     ),
 )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from milco_pyserini.model import MilcoConfig, MilcoModel, packed
 from milco_pyserini.model.packed import (
@@ -94,15 +95,28 @@ def test_packing_changes_no_vector_of_a_golden_checkpoint(checkpoint: str) -> No
     assert (echo is None) == (checkpoint == "alignment")
 
 
-def test_bfloat16_is_no_further_from_float32_than_autocast() -> None:
-    """Mean distance of the logits and of the echo weights from the float32 network."""
-    model, rows = network(), random_rows(LENGTHS * 5)
+@pytest.mark.parametrize("lengths", [LENGTHS * 5, [70, 64, 90, 90, 128, 200]])
+def test_bfloat16_is_no_further_from_float32_than_autocast(lengths: list[int]) -> None:
+    """Mean distance of the logits and of the echo weights from the float32 network, by both ways of attention."""
+    model, rows = network(encoder={"max_position_embeddings": 210}), random_rows(lengths)
     exact = padded(model, rows, torch.float32)
     found = PackedForward(model, torch.bfloat16)(rows)
     for ours, plain, truth in zip(found, padded(model, rows, torch.bfloat16), exact, strict=True):
         assert ours is not None
         assert ours.dtype == torch.float32
         assert float((ours - truth).abs().mean()) <= 1.02 * float((plain - truth).abs().mean())
+
+
+@pytest.mark.parametrize("length", [64, 100, 1024])
+def test_attention_over_whole_texts_is_attention(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against torch's own in float32, for two texts of three heads, all at once and one head at a time."""
+    draw = torch.Generator().manual_seed(0)
+    parts = torch.randn(3, 2, 3, length, 16, generator=draw).bfloat16()
+    whole = packed._attended(*parts)
+    exact = functional.scaled_dot_product_attention(*parts.float())
+    torch.testing.assert_close(whole.float(), exact, atol=2e-2, rtol=0)
+    monkeypatch.setattr(packed, "_SCORES", length**2)
+    assert torch.equal(packed._attended(*parts), whole)
 
 
 def test_neighbours_never_change_a_vector() -> None:

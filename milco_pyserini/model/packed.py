@@ -26,6 +26,10 @@ _LAYER_TOKENS = 2048
 _HEAD_TOKENS = 1024
 # oneDNN makes a kernel for each number of rows that it meets, which takes longer than a query's products.
 _FEW_ROWS, _MANY_ROWS = 16, 128
+# Lengths of texts in tokens for which attention is faster as products over whole texts, and as many scores at a time
+# as the allocator keeps: 4 MB of float32.
+_SHORTEST_WHOLE, _LONGEST_WHOLE = 64, 1024
+_SCORES = 2**20
 
 
 class NotPacked(ValueError):  # noqa: N818 (it is a reason to take the other way, not a failure)
@@ -213,14 +217,33 @@ class _Layer:
         tokens = sum(count * length for count, length in runs)
         texts = query_key_value[:tokens].split([count * length for count, length in runs])
         for part, (count, length) in zip(texts, runs, strict=True):
-            query, key, value = part.view(count, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-            context = functional.scaled_dot_product_attention(query, key, value)
-            done.append(context.transpose(1, 2).reshape(count * length, -1))
+            parts = part.view(count, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            done.append(_attended(*parts).transpose(1, 2).reshape(count * length, -1))
         return _filled(done[0] if len(done) == 1 else torch.cat(done), len(query_key_value))
 
     def _feed_forward(self, hidden: Tensor, context: Tensor) -> Tensor:
         states = _normalised(hidden.add_(self.attention_output(context)), self.attention_norm)
         return _normalised(states.add_(self.down(self.up.gelu(states.to(self.dtype)))), self.norm)
+
+
+def _attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Scaled dot-product attention within texts of one length; all [texts, heads, S, D_h].
+
+    In bfloat16 by products over whole texts, with the softmax in float32: torch's own cuts the queries of every head
+    into blocks of 32, and to set up so small a product takes longer than to compute it.
+    """
+    texts, heads, length, _ = query.shape
+    if query.dtype != torch.bfloat16 or not _SHORTEST_WHOLE <= length <= _LONGEST_WHOLE:
+        return functional.scaled_dot_product_attention(query, key, value)
+    parts = ((query * query.shape[-1] ** -0.5).flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1))
+    several = zip(*(part.split(_SCORES // length**2) for part in parts), strict=True)
+    done = [torch.bmm(_shares(query, key), value) for query, key, value in several]
+    return torch.cat(done).view(texts, heads, length, -1)
+
+
+def _shares(query: Tensor, key: Tensor) -> Tensor:
+    """How much of every value goes to every query, of the queries' dtype, [B, S, S]. query, key: [B, S, D_h]."""
+    return torch.bmm(query, key.transpose(1, 2)).softmax(dim=-1, dtype=torch.float32).to(query.dtype)
 
 
 def why_not_packed(encoder: Any, dtype: torch.dtype) -> str | None:

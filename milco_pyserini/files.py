@@ -71,19 +71,22 @@ def whole_directory(path: Path, overwrite: bool, ours: Callable[[Path], bool]) -
         os.close(descriptor)
 
 
-def refuse_output(path: Path, overwrite: bool) -> None:
-    """Raise MilcoError, before any work, if --output can name no file at path, or if one is there that must stay."""
+def refuse_output(path: Path, overwrite: bool, option: str = "--output") -> None:
+    """Raise MilcoError, before any work, if option can name no file at path, or if one is there that must stay."""
     if path.is_dir():
-        raise MilcoError(f"{path} is a directory: --output names a file here")
+        raise MilcoError(f"{path} is a directory: {option} names a file here")
     if path.exists() and not overwrite:
-        raise MilcoError(f"{path} exists: choose another --output, or replace it with --overwrite")
+        raise MilcoError(f"{path} exists: choose another {option}, or replace it with --overwrite")
     if path.exists() and not path.is_file():
-        raise MilcoError(f"{path} is no regular file: choose another --output")
+        raise MilcoError(f"{path} is no regular file: choose another {option}")
     above = next(parent for parent in path.absolute().parents if parent.exists())
     if not above.is_dir():
-        raise MilcoError(f"--output {path}: {above} is a file, nothing can be written below it")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise MilcoError(f"--output {path}: no permission to write in {above}")
+        raise MilcoError(f"{option} {path}: {above} is a file, nothing can be written below it")
+    try:
+        # Permissions do not tell it all: /proc, or a file system that is full of names or read-only.
+        tempfile.TemporaryFile(dir=above).close()
+    except OSError as error:
+        raise MilcoError(f"{option} {path} cannot be written: no new file in {above} ({error.strerror})") from None
 
 
 def refuse_existing_directory(path: Path, overwrite: bool, ours: Callable[[Path], bool]) -> None:

@@ -1,10 +1,12 @@
 """Files and directories appear whole or not at all, whatever happens while they are written."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -336,10 +338,21 @@ def test_what_can_hold_no_file_is_refused_whatever_is_said(tmp_path: Path, overw
 
 
 def test_a_directory_that_may_not_be_written_to_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The nearest directory that is there decides."""
-    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
-    with pytest.raises(MilcoError, match=f"no permission to write in {tmp_path}"):
+    """The nearest directory that is there decides, as does the system, whatever the directory's mode says."""
+
+    def denied(dir: Path) -> IO:
+        raise PermissionError(errno.EACCES, "Permission denied", str(dir))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", denied)
+    with pytest.raises(MilcoError, match=rf"run.txt cannot be written: no new file in {tmp_path} \(Permission denied"):
         refuse_output(tmp_path / "runs" / "run.txt", False)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_what_the_system_writes_alone_is_refused_before_any_work() -> None:
+    """/proc lets root write and makes no file; the option that was given is named."""
+    with pytest.raises(MilcoError, match=r"^--html /proc/x cannot be written: "):
+        refuse_output(Path("/proc/x"), False, "--html")
 
 
 def test_new_files_and_files_to_replace_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""python -m milco_pyserini.eval stats --vectors vectors/sample: how sparse vectors are, and what is in them."""
+"""python -m milco_pyserini.eval stats vectors/sample: how sparse vectors are, and what is in them."""
 
 import sys
 from dataclasses import dataclass
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class StatsOptions:
     """Sparsity at a glance: terms per document and view, posting lists, the most frequent terms, what is never active,
     length against sparsity; per language where the corpus' name or the ids (ar-07) tell it.
+
+      stats vectors/sample --figure sample.png
 
     Vectors are read once, as they are stored, in memory for one part, 24 bytes a document (44 with its length) and 8
     bytes a column and language.
@@ -69,10 +71,7 @@ def _check(options: StatsOptions) -> None:
         return
     if options.figure.suffix.lower() != ".png":
         raise MilcoError(f"--figure {options.figure}: the picture is PNG, give a name that ends in .png")
-    try:
-        refuse_output(options.figure, options.overwrite)
-    except MilcoError as error:
-        raise MilcoError(str(error).replace("--output", "--figure")) from None
+    refuse_output(options.figure, options.overwrite, "--figure")
 
 
 def _draw(

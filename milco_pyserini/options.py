@@ -82,6 +82,11 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
     return options_class(**vars(values))
 
 
+def first_words(name: str, argv: Sequence[str]) -> list[str]:
+    """A command line in which the words before any option are the values of the option with this name."""
+    return [name, *argv] if argv and not argv[0].startswith("-") else list(argv)
+
+
 def run_command(
     prog: str,
     options_class: type[OptionsT],

@@ -11,7 +11,7 @@ import pytest
 
 from milco_pyserini import options as options_module
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.options import option, parse, run_command
+from milco_pyserini.options import first_words, option, parse, run_command
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,13 @@ def test_types_decide_how_values_are_read() -> None:
 def test_a_value_may_look_like_an_option() -> None:
     """A query that starts with two dashes is a value where it holds a space."""
     assert read("--corpus", "--what is this").corpus == "--what is this"
+
+
+def test_first_words_are_an_options_values() -> None:
+    """As in reproduce miracl mldr --lang ar; without one, the line stays as it is."""
+    assert first_words("--tables", ["miracl", "mldr", "--lang", "ar"]) == "--tables miracl mldr --lang ar".split()
+    assert first_words("--tables", ["--all"]) == ["--all"]
+    assert first_words("--tables", []) == []
 
 
 @pytest.mark.parametrize(

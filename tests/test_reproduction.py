@@ -17,7 +17,7 @@ from milco_pyserini.corpora import families
 from milco_pyserini.corpora.sample import sample_corpora, sample_topics
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.__main__ import main
-from milco_pyserini.eval.reproduction import command, reach, runner, sample
+from milco_pyserini.eval.reproduction import reach, runner, sample
 from milco_pyserini.eval.reproduction.assembly import assemble
 from milco_pyserini.eval.reproduction.cells import Cell, Table, effect, evaluated, mean_cells, nothing
 from milco_pyserini.eval.reproduction.groups import BY_COST, GROUPS, all_tables, chosen_tables
@@ -447,12 +447,6 @@ def test_the_corpora_say_that_they_cannot_be_reached(monkeypatch: pytest.MonkeyP
 
 
 # The command line.
-
-
-def test_tables_are_the_first_words() -> None:
-    """As in reproduce miracl mldr --lang ar."""
-    assert command.with_tables(["miracl", "mldr", "--lang", "ar"]) == ["--tables", "miracl", "mldr", "--lang", "ar"]
-    assert command.with_tables(["--all"]) == ["--all"] and command.with_tables([]) == []
 
 
 @pytest.mark.parametrize(

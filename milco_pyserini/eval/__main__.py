@@ -10,7 +10,7 @@ from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.eval.measures import KINDS, parse_measures
 from milco_pyserini.files import refuse_output, whole_file
-from milco_pyserini.options import option, run_command
+from milco_pyserini.options import first_words, option, run_command
 
 if TYPE_CHECKING:
     from milco_pyserini.eval.comparison import Comparison
@@ -75,12 +75,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["stats"]:
         from milco_pyserini.eval.stats import StatsOptions, stats_command
 
-        return run_command(f"{PROG} stats", StatsOptions, stats_command, arguments[1:], "nothing was written")
+        rest = first_words("--vectors", arguments[1:])
+        return run_command(f"{PROG} stats", StatsOptions, stats_command, rest, "nothing was written")
     if arguments[:1] == ["reproduce"]:
-        from milco_pyserini.eval.reproduction.command import ReproduceOptions, reproduce_command, with_tables
+        from milco_pyserini.eval.reproduction.command import ReproduceOptions, reproduce_command
 
-        prog, rest = f"{PROG} reproduce", with_tables(arguments[1:])
-        return run_command(prog, ReproduceOptions, reproduce_command, rest, _GOES_ON)
+        rest = first_words("--tables", arguments[1:])
+        return run_command(f"{PROG} reproduce", ReproduceOptions, reproduce_command, rest, _GOES_ON)
     return run_command(PROG, EvalOptions, _evaluate, argv, interrupted="nothing was written")
 
 

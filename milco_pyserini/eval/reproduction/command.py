@@ -62,13 +62,6 @@ class ReproduceOptions:
     threads: int = option(1, help="threads that index and search")
 
 
-def with_tables(arguments: Sequence[str]) -> list[str]:
-    """A command line whose first words are tables, as options."""
-    words = list(arguments)
-    first = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
-    return ["--tables", *words] if first else words
-
-
 def reproduce_command(options: ReproduceOptions) -> None:
     """Measure, print, make the page. Raises MilcoError for a name that is unknown, before anything is written."""
     from milco_pyserini.eval.reproduction.assembly import assemble

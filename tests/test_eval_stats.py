@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from golden_set import GOLDEN
-from synthetic_stores import synthetic_batch, vocabulary, write_plain, write_store
+from synthetic_stores import NASTY, synthetic_batch, vocabulary, write_plain, write_store
 
 from milco_pyserini.corpora.sample import ROOT
 from milco_pyserini.encode.__main__ import main as encode
@@ -97,6 +97,26 @@ def test_the_most_frequent_terms_come_first(report: Callable[..., dict], tmp_pat
     assert [each["documents"] for each in value["frequent"]["source"]] == [1]
     assert value["never_active"]["pivot"]["words"]["never_active"] == 197
     assert value["never_active"]["pivot"]["words"]["examples"][:4] == ["w0", "w1", "w2", "w4"]
+
+
+def test_terms_are_shown_as_pieces_of_text(stats: Stats, report: Callable[..., dict], tmp_path: Path) -> None:
+    """Without an index's prefix for source terms, and with the mark that tells how words begin from what is inside."""
+    columns = [1, 200 + NASTY.index("a b"), 200 + NASTY.index("▁陌")]
+    batch = SparseBatch(np.asarray([0, 3]), np.asarray(columns, np.int32), np.ones(3, np.float32), 200)
+    value = report(write_store(tmp_path / "v", ["ja-1"], batch))
+    assert [each["term"] for each in value["frequent"]["source"]] == ["a b", "▁陌"]
+    assert value["languages"][0]["frequent"] == {"pivot": ["w1"], "source": ["a b", "▁陌"]}
+    assert r"'\x1c'" in value["never_active"]["source"]["signs"]["examples"]
+    assert "m_" not in stats("v")[1]
+
+
+def test_the_first_word_may_be_the_vectors(stats: Stats, encoded: Path, capsys: pytest.CaptureFixture) -> None:
+    """eval stats VECTORS is eval stats --vectors VECTORS; a second word is refused."""
+    _, named, _ = stats(encoded / "vectors")
+    assert main(["stats", str(encoded / "vectors")]) == 0
+    assert capsys.readouterr().out == named
+    assert main(["stats", "v", "w"]) == 2
+    assert "unexpected argument 'w'" in capsys.readouterr().err
 
 
 def test_ids_of_the_sample_tell_the_language(report: Callable[..., dict], encoded: Path) -> None:

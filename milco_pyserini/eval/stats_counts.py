@@ -25,10 +25,11 @@ _BEGINS_WITH_CODE = re.compile(r"([a-z]{2,3})-")
 class Counts:
     """What a pass over N vectors with V columns found.
 
-    groups: columns of each view, by name, and of both where there are two. terms: by group, int32 [N], terms of each
-    document. ids: hash of each id in this process, int64 [N]. language: number of its language, int32 [N].
-    postings: by language, int64 [V], documents with the column; one key, None, where the language is not known.
-    weights: float64 [V], sum over all documents.
+    names: the piece of text that each column stands for; of vectors that others wrote, its term. groups: columns of
+    each view, by name, and of both where there are two. terms: by group, int32 [N], terms of each document. ids: hash
+    of each id in this process, int64 [N]. language: number of its language, int32 [N]. postings: by language, int64
+    [V], documents with the column; one key, None, where the language is not known. weights: float64 [V], sum over all
+    documents.
     """
 
     names: list[str]
@@ -135,6 +136,8 @@ def _summed(postings: Mapping[str | None, NDArray[np.int64]]) -> NDArray[np.int6
 
 def _counts(store: VectorStore | PlainStore, tally: _Tally) -> Counts:
     names = store.terms
+    if isinstance(store, VectorStore):
+        names = [*store.vocabulary.english, *store.vocabulary.source]
     groups = {TERMS: slice(0, len(names))}
     pivot, source = (np.frombuffer(values, np.int32) for values in (tally.pivot, tally.source))
     terms = {TERMS: pivot}

@@ -40,7 +40,7 @@ def report(store: VectorStore | PlainStore, counts: Counts, lengths: Lengths | N
         },
         "posting_lists": {group: _lists(store, counts, span) for group, span in counts.groups.items()},
         "frequent": {view: _frequent(counts, counts.groups[view]) for view in views},
-        "never_active": {view: _never(store, counts, counts.groups[view]) for view in views}
+        "never_active": {view: _never(counts, counts.groups[view]) for view in views}
         if isinstance(store, VectorStore)
         else None,
         "length": None if lengths is None else _length(counts, lengths),
@@ -110,10 +110,9 @@ def _longest(postings: NDArray[np.int64], span: slice, limit: int) -> list[int]:
     return (first[inside[first] > 0] + span.start).tolist()
 
 
-def _never(store: VectorStore, counts: Counts, span: slice) -> dict[str, Any]:
+def _never(counts: Counts, span: slice) -> dict[str, Any]:
     """By kind of piece, how many columns no document has, of how many, and the first of them."""
-    vocabulary = store.vocabulary
-    pieces = [*vocabulary.english, *vocabulary.source][span]
+    pieces = counts.names[span]
     word_begins = any(piece.startswith(_WORD_BEGINS) for piece in pieces)
     postings = counts.all_postings[span]
     found: dict[str, Any] = {}
@@ -123,7 +122,7 @@ def _never(store: VectorStore, counts: Counts, span: slice) -> dict[str, Any]:
         if postings[column] == 0:
             kind["never_active"] += 1
             if len(kind["examples"]) < EXAMPLES:
-                kind["examples"].append(readable(counts.names[span.start + column]))
+                kind["examples"].append(readable(piece))
     return {kind: found[kind] for kind in KINDS if kind in found}
 
 

@@ -1,6 +1,7 @@
 """Promises of python -m milco_pyserini.explain towards the person who types it."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -15,12 +16,15 @@ from explained_set import CHECKPOINT, CORPUS, index, queries, store
 from golden_set import GOLDEN
 from torch import nn
 
+from milco_pyserini.encode.__main__ import main as encode
 from milco_pyserini.encode.m3 import HEAD
 from milco_pyserini.explain import __main__ as command
 from milco_pyserini.explain.__main__ import main
 from milco_pyserini.explain.parts import Origin, Side
-from milco_pyserini.explain.terminal import words
+from milco_pyserini.explain.terminal import tokens
+from milco_pyserini.index import build_index, find_engine
 from milco_pyserini.search.__main__ import main as search
+from milco_pyserini.sparse import open_store
 
 QUERY = queries(50)[7]
 WEIGHED = "alpha 0.3: in the query, 0.3 of the pivot view and 0.7 of the source view"
@@ -31,6 +35,15 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     capsys.readouterr()
     assert main(["--query", QUERY, "--device", "cpu", *map(str, arguments)]) == 0
     return capsys.readouterr().out
+
+
+def duplicates(directory: Path) -> Path:
+    """An exact index of two documents with the same text."""
+    corpus, vectors = directory / "corpus.jsonl", directory / "vectors"
+    corpus.write_text("".join(json.dumps({"id": name, "contents": QUERY}) + "\n" for name in "ab"))
+    made = ["--corpus", str(corpus), "--encoder", str(CHECKPOINT), "--output", str(vectors), "--device", "cpu"]
+    assert encode(made) == 0
+    return build_index(open_store(vectors), find_engine("exact"), directory / "index").path
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -53,7 +66,54 @@ def test_the_best_hits_are_explained_by_default(capsys: pytest.CaptureFixture[st
     assert said.count("█") >= 6
     assert "more terms" in said
     assert "→" in said
-    assert "the document's alone: " in said
+    assert "query's tokens → document's tokens" in said
+
+
+def test_terms_of_one_side_are_told_view_by_view(capsys: pytest.CaptureFixture[str]) -> None:
+    """An English term and the text's own word may be spelled alike."""
+    said = run(capsys, "--text", "one", f"{QUERY} one", "--encoder", CHECKPOINT)
+    for side in ("query", "document"):
+        assert f"the {side}'s alone, pivot: " in said
+        assert f"the {side}'s alone, source: " in said
+
+
+def test_no_text_acts_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters and changes of direction are escapes; what Persian is spelled with stays."""
+    said = run(capsys, "--text", "red \x1b[31m\x1b]0;title\x07 \x9b \u202ex می\u200cخواهم", "--encoder", CHECKPOINT)
+    assert r"red \x1b[31m\x1b]0;title\x07 \x9b \u202ex می" in said
+    assert "می\u200cخواهم" in said
+    assert all(sign.isprintable() or sign in "\n\u200c" for sign in said)
+
+
+def test_documents_of_one_score_are_not_said_to_stand_above(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Whatever the order in which they are named, in the terminal and on the page."""
+    built, page = duplicates(tmp_path), tmp_path / "why.html"
+    for docids in (("a", "b"), ("b", "a")):
+        arguments = ("--index", built, "--doc", *docids, "--compare")
+        said = run(capsys, *arguments)
+        assert re.search(r"^a and b have the same score, [\d.]+\n  note: the engine lists them by id\n\Z", said, re.M)
+        run(capsys, *arguments, "--html", page, "--overwrite")
+        html = page.read_text(encoding="utf-8")
+        assert "<bdi>a</bdi> and <bdi>b</bdi> have the same score" in html
+        assert "stands above" not in said + html
+    said = run(capsys, "--text", "", "", "--encoder", CHECKPOINT, "--compare")
+    assert said.endswith("\ntext 1 and text 2 have the same score, 0.0000\n")
+
+
+def test_a_text_that_has_changed_is_told_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Right under the score; nothing of the other text is said to be the document's, in the terminal or on the page."""
+    changed, page = tmp_path / "ja.jsonl", tmp_path / "why.html"
+    changed.write_text("".join(f'{{"id": "ja-{n:02}", "contents": "something else"}}\n' for n in range(1, 51)))
+    arguments = ("--index", index("exact").path, "--hits", 1, "--corpus", changed)
+    said = run(capsys, *arguments)
+    assert said.splitlines()[1].startswith("  note: the text at hand does not give the vector")
+    run(capsys, *arguments, "--html", page)
+    html = page.read_text(encoding="utf-8")
+    assert html.index('class="note"') < html.index('class="texts"')
+    for shown in (said, html):
+        assert "before pruning and rounding" not in shown
+        assert "the document's alone" not in shown
+        assert "the document alone" not in shown
 
 
 def test_json_holds_everything(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,14 +138,15 @@ def test_named_documents_are_compared(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_two_texts_need_no_index(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """--text: in the encoder's own weights; the page is a file, and stdout stays empty for it."""
+    """--text: in the encoder's own weights; the page is a file told on stderr, and stdout stays empty for it."""
     page = tmp_path / "pages" / "why.html"
     arguments = ("--text", QUERY, "something else", "--encoder", CHECKPOINT)
     assert "text 1: score" in run(capsys, *arguments)
-    assert run(capsys, *arguments, "--html", page) == ""
+    assert main(["--query", QUERY, *map(str, arguments), "--html", str(page)]) == 0
+    assert capsys.readouterr() == ("", f"page in {page}: 2 documents\n")
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert "exists" in refused(capsys, "--query", "x", *arguments, "--html", page)
-    assert "is a directory" in refused(capsys, "--query", "x", *arguments, "--html", tmp_path)
+    assert "is a directory: --html" in refused(capsys, "--query", "x", *arguments, "--html", tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["splade", "m3"])
@@ -147,6 +208,7 @@ def test_the_text_is_found_where_it_is_said_to_be(capsys: pytest.CaptureFixture[
         (("--query", "x", "--lowercase"), "--lowercase is for --text"),
         (("--query", "x", "--text", "y", "--compare"), "two documents, 1 given"),
         (("--query", "x", "--doc", "1", "2", "3", "--compare"), "two documents, 3 given"),
+        (("--query", "x", "--doc", "1", "1", "--compare"), "document '1' is named twice"),
         (("--query", "x", "--hits", "0"), "--hits 0: must be at least 1"),
         (("--query", "x", "--top-k", "-1"), "--top-k -1: must be at least 1"),
         (("--query", "x", "--alpha", "1.5"), "--alpha 1.5: must be from 0 to 1"),
@@ -194,12 +256,12 @@ def test_a_document_that_the_index_lacks_is_named(capsys: pytest.CaptureFixture[
     )
 
 
-def test_words_are_those_of_the_text() -> None:
+def test_tokens_are_spelled_as_in_the_text() -> None:
     """Each once; a token that stands for no characters goes by its name."""
     origins = [Origin(0, 3, "x", 0.4), Origin(8, 11, "x", 0.4), Origin(0, 0, "<s>", 0.2)]
     side = Side("d", "one two\none", {}, origins={"a": origins})
-    assert words(side, "a") == "one <s>"
-    assert words(side, "b") == ""
+    assert tokens(side, "a") == "one <s>"
+    assert tokens(side, "b") == ""
 
 
 @pytest.mark.integration

@@ -1,5 +1,6 @@
 """Promises of explanations towards the engine: the parts are its own numbers, and add up to its score."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,10 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain import Explanation, IndexExplainer, compare
 from milco_pyserini.explain import explainer as explainer_module
 from milco_pyserini.explain.numbers import FloatNumbers
+from milco_pyserini.explain.page import comparison_html
+from milco_pyserini.explain.parts import Part, Side, Term
 from milco_pyserini.explain.sources import ScannedTexts, ShelvedTexts, corpus_of, store_of, stored_vector
+from milco_pyserini.explain.terminal import comparison_text
 from milco_pyserini.index import build_index, find_engine
 from milco_pyserini.sparse import open_store
 
@@ -234,7 +238,7 @@ def test_passages_are_found_in_their_documents() -> None:
 
 
 def test_a_text_that_has_changed_is_noticed(tmp_path: Path) -> None:
-    """Another text under the same id: the parts stay the index's, and a note says what they are worth."""
+    """Another text under the same id: the parts stay the index's, a note says so, and no term is the text's."""
     changed = tmp_path / "ja.jsonl"
     changed.write_text("".join(f'{{"id": "ja-{n:02}", "contents": "something else"}}\n' for n in range(1, 51)))
     corpus = open_corpus(str(changed))
@@ -242,6 +246,7 @@ def test_a_text_that_has_changed_is_noticed(tmp_path: Path) -> None:
     one = explainer(index("exact"), ScannedTexts(corpus)).explain(query)[0]
     assert one.difference == 0
     assert "does not give the vector" in one.notes[0]
+    assert (one.document_only, one.lost, one.dropped, one.unpruned) == (None, None, None, None)
 
 
 def test_a_comparison_adds_up_to_the_distance(engine: str) -> None:
@@ -253,6 +258,68 @@ def test_a_comparison_adds_up_to_the_distance(engine: str) -> None:
         assert sum(row.difference for row in found.differences) == pytest.approx(found.total, abs=1e-9)
     with pytest.raises(ValueError, match="different queries"):
         compare(first, explainer(index(engine)).explain(queries(30)[9])[0])
+
+
+def ranked(rank: int | None, score: float | None, gives: dict[str, float], name: str = "d") -> Explanation:
+    """What an engine ranked so, for a query whose terms all weigh 1."""
+    parts = tuple(Part(Term(term, term, "pivot"), 1.0, amount, amount) for term, amount in gives.items())
+    query = Side("query", "x y", {"x": 1.0, "y": 1.0})
+    total = sum(gives.values())
+    return Explanation(query, Side(name, None, gives), "seismic", "approximate", 1.0, parts, total, None, score, rank)
+
+
+def test_a_comparison_stands_in_the_order_of_the_engine() -> None:
+    """Whatever the sums say: what the engine rounded is a row of its own, and the rows add up to the scores."""
+    first, second = ranked(31, 0.52, {"x": 0.5}), ranked(32, 0.51, {"x": 0.25, "y": 0.26})
+    for found in (compare(first, second), compare(second, first)):
+        assert (found.first, found.second) == (first, second)
+        assert found.rounding is not None
+        assert found.rounding.difference == pytest.approx(0.02)
+        rows = [*found.differences, found.rounding]
+        assert sum(row.difference for row in rows) == pytest.approx(found.total) == 0.01
+        assert "  rounding in the engine\n" in comparison_text(found, 1)
+        assert "<bdi>rounding in the engine</bdi>" in comparison_html(found)
+        assert found.to_json()["rounding"] == pytest.approx(0.02)
+
+
+def test_what_the_engine_did_not_rank_comes_last() -> None:
+    """With the larger sum too, and then that is said; among such, the larger sum is the first."""
+    found, missed, less = (
+        ranked(3, 0.5, {"x": 0.5}),
+        ranked(None, None, {"x": 0.7}, "m"),
+        ranked(None, None, {"y": 0.1}),
+    )
+    assert compare(missed, found).first is found
+    assert compare(missed, found).note == "m is not among the documents that seismic (approximate) ranked"
+    assert "m is not among" in comparison_html(compare(missed, found))
+    assert compare(less, missed).first is missed
+    assert compare(less, found).note == compare(less, missed).note == ""
+
+
+def test_what_is_not_0_is_not_shown_as_0() -> None:
+    """A distance of a few millionths is one."""
+    said = comparison_text(compare(ranked(1, 0.500003, {"x": 0.500003}), ranked(2, 0.5, {"x": 0.5})), 1)
+    assert "): 3e-06\n" in said
+
+
+def test_terms_that_give_the_same_explain_no_distance() -> None:
+    """They are left out of a comparison."""
+    found = compare(ranked(1, 0.7, {"x": 0.5, "y": 0.2}), ranked(2, 0.6, {"x": 0.5, "y": 0.1}))
+    assert [row.term.term for row in found.differences] == ["y"]
+
+
+def test_a_score_far_from_its_parts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an engine that cannot be asked for a document's terms, a changed text is known by that alone."""
+    monkeypatch.setattr(explainer_module, "open_numbers", lambda *_: FloatNumbers())
+    built, query = index("exact"), queries(20)[3]
+
+    class Changed(ScannedTexts):
+        def find(self, ids: Iterable[str]) -> dict[str, str]:
+            return dict.fromkeys(ids, "something else")
+
+    changed = explainer(built, Changed(open_corpus(CORPUS))).explain(query)
+    assert all("the engine's score is far from the sum" in one.notes[0] for one in changed)
+    assert not any(one.notes for one in explainer(built, texts()).explain(query))
 
 
 def test_every_way_to_a_text_gives_the_same() -> None:

@@ -153,10 +153,13 @@ def test_the_served_page_answers_queries(served: Served) -> None:
 
 
 def test_bad_requests_are_answered_in_words(served: Served) -> None:
-    """An id that is not there, another path, a query that is none."""
+    """An id that is not there or is there twice, another path, a query that is none."""
     status, body, _ = served.get("/?q=x&doc=nope")
     assert status == 400
     assert "no &lt;document&gt; nope" in body
+    status, body, _ = served.get("/?q=x&doc=one&doc=one")
+    assert status == 400
+    assert "document &#x27;one&#x27; is named twice" in body
     assert served.get("/etc/passwd")[0] == 404
     assert served.get(f"/?q={'x' * 3000}")[0] == 400
     assert served.get("/?q=%20")[0] == 200

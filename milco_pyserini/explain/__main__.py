@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import DEFAULT_ENCODER, INDEXES
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.files import refuse_output, whole_file
 from milco_pyserini.options import option, run_command
 
 if TYPE_CHECKING:
@@ -80,19 +82,19 @@ def _check(options: Options) -> None:
                 raise MilcoError(f"--text explains texts without an index: leave --{name} or --text out")
     elif options.lowercase:
         raise MilcoError("--lowercase is for --text: an index knows how its documents were spelled")
+    refuse_twice(options.doc)
     given = options.text or options.doc
     if options.compare and (len(given) not in (0, 2) or (options.text and len(given) != 2)):
         raise MilcoError(f"--compare is of two documents, {len(given)} given")
     if options.html is not None:
-        check_page(options.html, options.overwrite)
+        refuse_output(options.html, options.overwrite, "--html")
 
 
-def check_page(path: Path, overwrite: bool) -> None:
-    """Raise MilcoError, before any work, if no page can be written at path."""
-    if path.is_dir():
-        raise MilcoError(f"--html {path} is a directory: name a file")
-    if path.exists() and not overwrite:
-        raise MilcoError(f"--html {path} exists: choose another name, or replace it with --overwrite")
+def refuse_twice(docids: Sequence[str]) -> None:
+    """Raise MilcoError, before any work, for a document that is named twice."""
+    for place, docid in enumerate(docids):
+        if docid in docids[:place]:
+            raise MilcoError(f"document {shown(docid)} is named twice: once is enough")
 
 
 def check_range(alpha: float | None) -> None:
@@ -135,10 +137,10 @@ def _of_texts(options: Options) -> "list[Explanation]":
 def _write(options: Options, explanations: "Sequence[Explanation]", comparison: "Comparison | None") -> None:
     if options.html is not None:
         from milco_pyserini.explain.page import report_page
-        from milco_pyserini.files import whole_file
 
         with whole_file(options.html, "w") as file:
             file.write(report_page(options.query, explanations, comparison))
+        say(f"page in {options.html}: {counted(len(explanations), 'document')}")
     if options.json:
         import orjson
 

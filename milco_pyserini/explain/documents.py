@@ -56,14 +56,18 @@ class Documents:
             for docid, (name, number) in places.items()
         }
 
-    def notes(self, known: Known, weights: Mapping[str, float]) -> list[str]:
-        """What a reader of an explanation should know. weights: the index's, of the terms that it multiplies."""
+    def judged(self, known: Known, weights: Mapping[str, float]) -> tuple[Known, list[str]]:
+        """What can be told of what is known, and what a reader should know of that.
+
+        weights: the index's, of the terms that it multiplies. Of a text that does not give them, the vector is not
+        the document's.
+        """
         if self.plain:
-            return [_OTHERS]
+            return known, [_OTHERS]
         if known.reading is None:
             rest = "its other terms are those of the vector store" if known.account else "only shared terms are known"
-            return [f"the document's text is not at hand (--corpus): {rest}"]
-        return [_MISFIT] if self._misfits(known.account, weights) else []
+            return known, [f"the document's text is not at hand (--corpus): {rest}"]
+        return (Known(known.reading), [_MISFIT]) if self._misfits(known.account, weights) else (known, [])
 
     def _read(self, text: str, passage: int | None) -> Known:
         lowercase = self._vectors.get("lowercase", False)
@@ -86,7 +90,8 @@ class Documents:
     def _misfits(self, account: Account | None, weights: Mapping[str, float]) -> bool:
         """Whether more than one in ten of the index's weights is not what the text gives now."""
         slack = 1.0 / self._vectors["scale"]
-        now = account.kept if account else {}
+        # Before pruning: what is as strong as the last that is kept may have been kept in its place.
+        now = account.weights if account else {}
         wrong = sum(abs(weight - now.get(term, 0.0)) > slack + _TOLERANCE * weight for term, weight in weights.items())
         return wrong > len(weights) / 10
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import isclose
 from typing import TYPE_CHECKING
 
 from milco_pyserini.errors import MilcoError, shown
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
 # How deep the engine is asked for the rank and the score of a document that somebody names.
 DEPTH = 1000
+# Engines that hold weights in 8 or 16 bits stay well within it.
+_TOLERANCE = 0.05
+_FAR = (
+    "the engine's score is far from the sum of the parts: what is at hand is not what was indexed, or the engine "
+    "counts in other numbers"
+)
 
 
 class IndexExplainer:
@@ -86,6 +93,7 @@ class IndexExplainer:
             numbers = self._numbers_elsewhere(docid, query, known)
         parts = matched(query, numbers, vocabulary)
         weights = {term: number / self._numbers.scale for term, number in numbers.items()}
+        known, notes = self._documents.judged(known, weights)
         text = known.reading
         explanation = Explanation(
             query=Side("query", reading.text, query, True, reading.read, reading.origins),
@@ -103,7 +111,7 @@ class IndexExplainer:
             parts=parts,
             total=total(parts),
             alpha=self.alpha,
-            notes=tuple(self._documents.notes(known, weights)),
+            notes=tuple(notes),
             vocabulary=vocabulary,
         )
         return explanation if known.account is None else self._with_losses(explanation, vector, known.account)
@@ -157,6 +165,8 @@ class IndexExplainer:
     def _scored(self, explanation: Explanation, score: float, rank: int) -> Explanation:
         rounded = self._numbers.rounded(explanation.total)
         notes = explanation.notes
+        if not self._numbers.in_index and not isclose(score, rounded, rel_tol=_TOLERANCE):
+            notes = (_FAR, *notes)
         if rounded != explanation.total:
             notes = (*notes, f"{explanation.engine} gives its scores in float32: the sum is compared as such")
         return replace(explanation, score=score, rank=rank, difference=score - rounded, notes=notes)

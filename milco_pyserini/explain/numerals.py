@@ -4,8 +4,13 @@ from milco_pyserini.explain.parts import Explanation
 
 
 def numeral(value: float, explanation: Explanation) -> str:
-    """A number of this explanation's engine: whole where the engine counts in whole numbers, else with four digits."""
-    return f"{round(value):,}" if explanation.unit != 1 else f"{value:,.4f}"
+    """A number of this explanation's engine: whole where the engine counts in whole numbers, else with four digits.
+
+    What is not 0 is never shown as 0.
+    """
+    if explanation.unit != 1:
+        return f"{round(value):,}"
+    return f"{value:,.4f}" if value == 0 or abs(value) >= 0.00005 else f"{value:.0e}"
 
 
 def mixture(alpha: float) -> str:

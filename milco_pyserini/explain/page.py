@@ -10,8 +10,8 @@ from importlib.resources import files
 from milco_pyserini.console import counted
 from milco_pyserini.explain.highlights import Stretch, from_the_whole, stretches
 from milco_pyserini.explain.numerals import mixture, numeral, share
-from milco_pyserini.explain.parts import Comparison, Explanation, Part, Side, Term
-from milco_pyserini.explain.terminal import shown_piece, words
+from milco_pyserini.explain.parts import Comparison, Difference, Explanation, Part, Side, Term, by_view
+from milco_pyserini.explain.terminal import shown_piece, tokens
 from milco_pyserini.sparse import PIVOT, SOURCE
 
 # Parts that stand on the page at once; the others unfold.
@@ -63,7 +63,8 @@ def explanation_html(explanation: Explanation, head: str | None = None, folded: 
     """One document as an article. head: HTML in place of its name. folded: its tables unfold when asked to."""
     parts = explanation.strongest
     name = head or f"<bdi>{escape(explanation.document.name)}</bdi>"
-    blocks = [f"<article>\n<h2>{name}</h2>", _score(explanation), _texts(explanation, parts)]
+    blocks = [f"<article>\n<h2>{name}</h2>", _score(explanation), *map(_note, explanation.notes)]
+    blocks.append(_texts(explanation, parts))
     if parts:
         blocks.append(_shares(explanation))
     details = [*_tables(explanation, parts), _losses(explanation)]
@@ -71,8 +72,11 @@ def explanation_html(explanation: Explanation, head: str | None = None, folded: 
     details += [_alone("the document alone", explanation.document_only or [], explanation)]
     inner = "\n".join(filter(None, details))
     blocks.append(_details(f"Why: {counted(len(parts), 'term')} of both", inner) if folded and parts else inner)
-    blocks += [f'<p class="note">{escape(note)}</p>' for note in explanation.notes]
     return "\n".join(blocks) + "\n</article>"
+
+
+def _note(note: str) -> str:
+    return f'<p class="note">{escape(note)}</p>'
 
 
 def _tables(explanation: Explanation, parts: Sequence[Part]) -> list[str]:
@@ -89,30 +93,30 @@ def _tables(explanation: Explanation, parts: Sequence[Part]) -> list[str]:
 
 def comparison_html(comparison: Comparison) -> str:
     """The terms by which the first of two documents stands above the second."""
-    first, second = comparison.first, comparison.second
-    names = [f"<bdi>{escape(one.document.name)}</bdi>" for one in (first, second)]
-    rows = [
-        [
-            ("", _term(row.term)),
-            ("", row.term.view or ""),
-            ("number", numeral(row.first, first)),
-            ("number", numeral(row.second, first)),
-            ("number", f"{'+' if row.difference > 0 else ''}{numeral(row.difference, first)}"),
-        ]
-        for row in comparison.differences
-    ]
+    first = comparison.first
+    names = [f"<bdi>{escape(one.document.name)}</bdi>" for one in (first, comparison.second)]
+    rows = [_difference(row, first) for row in comparison.differences]
+    shown = [*rows[:_FIRST], *([_difference(comparison.rounding, first)] if comparison.rounding else [])]
     heads = [("", "term"), ("", "view"), *(("number", name) for name in names), ("number", "difference")]
-    caption = (
-        f"Terms by what they add to the distance of {numeral(comparison.total, first)} "
-        f"({numeral(first.total, first)} - {numeral(second.total, first)})"
-    )
-    blocks = [
-        f'<section class="comparison">\n<h2>Why {names[0]} stands above {names[1]}</h2>',
-        _table(caption, heads, rows[:_FIRST]),
-    ]
+    scores = " − ".join(numeral(score, first) for score in comparison.scores)
+    caption = f"Terms by what they add to the distance of {numeral(comparison.total, first)} ({scores})"
+    same = f"{names[0]} and {names[1]} have the same score, {numeral(comparison.scores[0], first)}"
+    head = f"Why {names[0]} stands above {names[1]}" if comparison.total else same
+    blocks = [f'<section class="comparison">\n<h2>{head}</h2>', *([_note(comparison.note)] if comparison.note else [])]
+    blocks += [_table(caption, heads, shown)] if shown else []
     if rows[_FIRST:]:
         blocks.append(_details(counted(len(rows) - _FIRST, "more term"), _table(caption, heads, rows[_FIRST:])))
     return "\n".join(blocks) + "\n</section>"
+
+
+def _difference(row: Difference, explanation: Explanation) -> list[tuple[str, str]]:
+    return [
+        ("", _term(row.term)),
+        ("", row.term.view or ""),
+        ("number", numeral(row.first, explanation)),
+        ("number", numeral(row.second, explanation)),
+        ("number", f"{'+' if row.difference > 0 else ''}{numeral(row.difference, explanation)}"),
+    ]
 
 
 def _score(explanation: Explanation) -> str:
@@ -128,7 +132,7 @@ def _score(explanation: Explanation) -> str:
     facts.append(f"sum of the parts {numeral(explanation.total, explanation)}")
     if explanation.difference is not None:
         facts.append(f"difference {explanation.difference:g}")
-    if explanation.unpruned is not None:
+    if explanation.unpruned:
         left = share(explanation.total, explanation.unpruned)
         facts.append(f"{left:.1%} of the {numeral(explanation.unpruned, explanation)} before pruning and rounding")
     return f'<p class="score">{" · ".join(facts)}</p>'
@@ -173,7 +177,7 @@ def _stretch(side: Side, stretch: Stretch, parts: Sequence[Part], most: float) -
 def _shares(explanation: Explanation) -> str:
     shares = {name: part for name, part in explanation.shares.items() if part}
     bars = "".join(f'<span class="{name}" style="width:{100 * part:.2f}%"></span>' for name, part in shares.items())
-    said = " &nbsp; ".join(f'<i class="{name}"></i> {part:.1%} {_VIEWS[name]}' for name, part in shares.items())
+    said = " &nbsp; ".join(_swatch(name, f"{part:.1%} ") for name, part in shares.items())
     return f'<div class="shares" aria-hidden="true">{bars}</div>\n<p class="key">{said}</p>'
 
 
@@ -188,7 +192,7 @@ def _parts_table(explanation: Explanation, parts: Sequence[Part], first: int) ->
             f'<button type="button" class="term" aria-pressed="false" data-part="{number}"><bdi>{name}</bdi></button>'
         )
         product = f"{numeral(part.query, explanation)} × {numeral(part.document, explanation)}"
-        came = [words(side, part.term.term) for side in (explanation.query, explanation.document)]
+        came = [tokens(side, part.term.term) for side in (explanation.query, explanation.document)]
         rows.append(
             [
                 ("", button),
@@ -228,10 +232,18 @@ def _class(kind: str) -> str:
 def _alone(title: str, terms: Sequence[tuple[Term, float]], explanation: Explanation) -> str:
     if not terms:
         return ""
-    items = [f"<li>{_term(term)} <small>{numeral(number, explanation)}</small></li>" for term, number in terms[:_ALONE]]
-    more = f"<li><small>and {len(terms) - _ALONE:,} more</small></li>" if len(terms) > _ALONE else ""
-    label = f"Terms of {title}: {len(terms):,}"
-    return _details(label, f'<ul class="terms">{"".join(items)}{more}</ul>')
+    lists = []
+    for view, mine in by_view(terms).items():
+        items = [
+            f"<li>{_term(term)} <small>{numeral(number, explanation)}</small></li>" for term, number in mine[:_ALONE]
+        ]
+        more = f"<li><small>and {len(mine) - _ALONE:,} more</small></li>" if len(mine) > _ALONE else ""
+        lists.append(f'<p class="key">{_swatch(view)}</p><ul class="terms">{"".join(items)}{more}</ul>')
+    return _details(f"Terms of {title}: {len(terms):,}", "".join(lists))
+
+
+def _swatch(view: str, said: str = "") -> str:
+    return f'<i class="{view}"></i> {said}{_VIEWS[view]}'
 
 
 def _losses(explanation: Explanation) -> str:

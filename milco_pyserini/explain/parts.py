@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from typing import Any
 
 from milco_pyserini.sparse import PIVOT, SOURCE, Vocabulary
@@ -201,9 +202,32 @@ class Comparison:
     differences: tuple[Difference, ...]
 
     @property
+    def scores(self) -> tuple[float, float]:
+        """The engine's, where it gave both, else the sums of the parts."""
+        if self.first.score is None or self.second.score is None:
+            return self.first.total, self.second.total
+        return self.first.score, self.second.score
+
+    @property
     def total(self) -> float:
-        """The first's sum minus the second's."""
-        return self.first.total - self.second.total
+        """The first's score minus the second's."""
+        return self.scores[0] - self.scores[1]
+
+    @property
+    def rounding(self) -> Difference | None:
+        """What the scores have beyond the sums of the parts, as a row beside those of terms; None if not unlike."""
+        first, second = self.scores[0] - self.first.total, self.scores[1] - self.second.total
+        return None if first == second else Difference(Term("", "rounding in the engine", None), 0.0, first, second)
+
+    @property
+    def note(self) -> str:
+        """Where the scores do not say which of the two stands above the other: what does, or ""."""
+        if self.first.rank is None or self.total > 0:
+            return ""
+        if self.second.rank is None:
+            engine = f"{self.first.engine} ({self.first.exactness})"
+            return f"{self.second.document.name} is not among the documents that {engine} ranked"
+        return "the engine lists them by id"
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for programs."""
@@ -211,24 +235,36 @@ class Comparison:
             "first": self.first.document.name,
             "second": self.second.document.name,
             "difference": self.total,
+            "rounding": self.rounding.difference if self.rounding else 0.0,
+            "note": self.note,
             "terms": [{**_flat(one), "difference": one.difference} for one in self.differences],
         }
 
 
 def compare(one: Explanation, other: Explanation) -> Comparison:
-    """The two explanations of one query's documents beside each other, the better document first.
+    """The two explanations of one query's documents beside each other, in the order of the engine's ranks.
 
-    Raises ValueError if they explain different queries.
+    What it did not rank comes last, the larger sum first. Terms that give the same to both are left out. Raises
+    ValueError if they explain different queries.
     """
     if one.query.weights != other.query.weights:
         raise ValueError("the explanations are of different queries")
-    first, second = (one, other) if one.total >= other.total else (other, one)
+    first, second = sorted((one, other), key=lambda each: (each.rank or inf, -each.total))
     gives = [{part.term: part.contribution for part in side.parts} for side in (first, second)]
     terms = sorted({*gives[0], *gives[1]}, key=lambda term: term.term)
     rows = [
         Difference(term, first.query.weights[term.term], gives[0].get(term, 0), gives[1].get(term, 0)) for term in terms
     ]
-    return Comparison(first, second, tuple(sorted(rows, key=lambda row: -abs(row.difference))))
+    unlike = sorted((row for row in rows if row.difference), key=lambda row: -abs(row.difference))
+    return Comparison(first, second, tuple(unlike))
+
+
+def by_view(terms: Iterable[tuple[Term, float]]) -> dict[str, list[tuple[Term, float]]]:
+    """The terms of each view in their order; "other" for those that the encoder does not know. No view is empty."""
+    found: dict[str, list[tuple[Term, float]]] = {PIVOT: [], SOURCE: [], "other": []}
+    for term, number in terms:
+        found[term.view or "other"].append((term, number))
+    return {view: mine for view, mine in found.items() if mine}
 
 
 def matched(query: Mapping[str, float], document: Mapping[str, float], vocabulary: Vocabulary) -> tuple[Part, ...]:

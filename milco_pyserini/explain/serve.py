@@ -149,6 +149,8 @@ class _Handler(BaseHTTPRequestHandler):
         return not names or host.removesuffix(f":{self.server.server_address[1]}") in names
 
     def _page(self, fields: dict[str, list[str]]) -> tuple[HTTPStatus, str]:
+        from milco_pyserini.explain.__main__ import refuse_twice
+
         query = " ".join(fields.get("q", [""])[0].split())
         docids = fields.get("doc", [])
         if not query:
@@ -156,6 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
         if len(query) > _LONGEST_QUERY or len(docids) > _MOST_HITS:
             return HTTPStatus.BAD_REQUEST, f"A query has up to {_LONGEST_QUERY:,} characters."
         try:
+            refuse_twice(docids)
             return HTTPStatus.OK, results_html(query, docids, self.server.answer(query, docids, self.server.hits))
         except MilcoError as error:
             return HTTPStatus.BAD_REQUEST, f'<p class="error" role="alert">{escape(str(error))}</p>'

@@ -4,19 +4,21 @@ from collections.abc import Sequence
 
 from milco_pyserini.console import counted
 from milco_pyserini.explain.numerals import mixture, numeral, share
-from milco_pyserini.explain.parts import Comparison, Explanation, Part, Side, Term
+from milco_pyserini.explain.parts import Comparison, Explanation, Part, Side, Term, by_view
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.sparse.listing import readable
 
 _BAR = 12
 _SHOWN_TEXT = 300
 _ALONE = 12
+# They print nothing, and join letters in Persian, Hindi and emoji.
+_JOINERS = "\u200c\u200d"
 
 
 def explanation_text(explanation: Explanation, top_k: int) -> str:
     """One document: its score, the views' shares, the top_k strongest parts, and what did not count."""
     parts = explanation.strongest
-    lines = [_head(explanation), *_quoted(explanation.document)]
+    lines = [_head(explanation), *(f"  note: {note}" for note in explanation.notes), *_quoted(explanation.document)]
     lines += [] if explanation.alpha is None else [f"  {mixture(explanation.alpha)}"]
     if parts:
         shares = ", ".join(f"{name} {part:.1%}" for name, part in explanation.shares.items() if part)
@@ -30,28 +32,42 @@ def explanation_text(explanation: Explanation, top_k: int) -> str:
     lines += _alone("the query's alone", explanation.query_only, explanation)
     lines += _alone("the document's alone", explanation.document_only or [], explanation)
     lines += _losses(explanation, top_k)
-    lines += [f"  note: {note}" for note in explanation.notes]
-    return "\n".join(lines) + "\n"
+    return _written(lines)
 
 
 def comparison_text(comparison: Comparison, top_k: int) -> str:
     """Two documents: by which terms the first stands above the second."""
-    first, second = comparison.first, comparison.second
-    names = first.document.name, second.document.name
-    in_weights = f" = {comparison.total / first.unit:.4f} in weights" if first.unit != 1 else ""
-    lines = [
-        f"why {names[0]} ({numeral(first.total, first)}) stands above {names[1]} ({numeral(second.total, first)}): "
-        f"{numeral(comparison.total, first)}{in_weights}",
-        f"  {'difference':>12}  {'first':>12}  {'second':>12}  {'view':<6}  term",
-    ]
-    for row in comparison.differences[:top_k]:
+    first = comparison.first
+    lines = [_verdict(comparison), *([f"  note: {comparison.note}"] if comparison.note else [])]
+    rest = comparison.differences[top_k:]
+    shown = [*comparison.differences[:top_k], *([comparison.rounding] if comparison.rounding else [])]
+    if shown:
+        lines.append(f"  {'difference':>12}  {'first':>12}  {'second':>12}  {'view':<6}  term")
+    for row in shown:
         numbers = "  ".join(f"{numeral(value, first):>12}" for value in (row.difference, row.first, row.second))
         lines.append(f"  {numbers}  {row.term.view or '':<6}  {shown_piece(row.term)}")
-    rest = comparison.differences[top_k:]
     if rest:
         total = sum(row.difference for row in rest)
         lines.append(f"  {numeral(total, first):>12}  {counted(len(rest), 'more term')}")
-    return "\n".join(lines) + "\n"
+    return _written(lines)
+
+
+def _written(lines: Sequence[str]) -> str:
+    """The lines with escapes for what would act on a terminal: texts and ids come from anywhere."""
+    return "".join(
+        "".join(sign if sign.isprintable() or sign in _JOINERS else ascii(sign)[1:-1] for sign in line) + "\n"
+        for line in lines
+    )
+
+
+def _verdict(comparison: Comparison) -> str:
+    first, second = (one.document.name for one in (comparison.first, comparison.second))
+    one, other, distance = (numeral(value, comparison.first) for value in (*comparison.scores, comparison.total))
+    if not comparison.total:
+        return f"{first} and {second} have the same score, {one}"
+    unit = comparison.first.unit
+    in_weights = f" = {comparison.total / unit:.4f} in weights" if unit != 1 else ""
+    return f"why {first} ({one}) stands above {second} ({other}): {distance}{in_weights}"
 
 
 def shown_piece(term: Term) -> str:
@@ -59,14 +75,14 @@ def shown_piece(term: Term) -> str:
     return readable((term.piece.replace("▁", "") if term.view == SOURCE else "") or term.piece)
 
 
-def words(side: Side, term: str) -> str:
-    """The words of a text that a term came from, as they stand there."""
+def tokens(side: Side, term: str) -> str:
+    """The tokens of a text that a term came from, as they are spelled there."""
     found = []
     for origin in side.origins.get(term, ()):
         word = " ".join((side.text or "")[origin.start : origin.stop].split()) or origin.token
         if word not in found:
             found.append(word)
-    return " ".join(map(readable, found))
+    return " ".join(found)
 
 
 def _head(explanation: Explanation) -> str:
@@ -87,8 +103,8 @@ def _quoted(side: Side) -> list[str]:
 
 
 def _parts_head(explanation: Explanation) -> str:
-    how = "query x document"
-    return f"  {'score':>12}  {'share':>6}  {'':<{_BAR}}  {how:>19}  {'view':<6}  term: query's word → document's words"
+    numbers = f"{'score':>12}  {'share':>6}  {'':<{_BAR}}  {'query x document':>19}"
+    return f"  {numbers}  {'view':<6}  term: query's tokens → document's tokens"
 
 
 def _part_line(part: Part, explanation: Explanation) -> str:
@@ -97,7 +113,7 @@ def _part_line(part: Part, explanation: Explanation) -> str:
     bar = "█" * max(1, round(_BAR * part.contribution / strongest))
     product = f"{numeral(part.query, explanation)} x {numeral(part.document, explanation)}"
     term = part.term
-    came = [words(side, term.term) for side in (explanation.query, explanation.document)]
+    came = [tokens(side, term.term) for side in (explanation.query, explanation.document)]
     origin = f": {' → '.join(word for word in came if word)}" if any(came) else ""
     amount = numeral(part.contribution, explanation)
     numbers = f"  {amount:>12}  {portion:>6.1%}  {bar:<{_BAR}}  {product:>19}"
@@ -118,7 +134,7 @@ def _checks(explanation: Explanation) -> list[str]:
     elif explanation.engine != "no index":
         line += ": the engine was not asked so deep for its own"
     lines = [line]
-    if explanation.unpruned is not None:
+    if explanation.unpruned:
         left = share(explanation.total, explanation.unpruned)
         before = numeral(explanation.unpruned, explanation)
         lines.append(f"  {left:.1%} of the {before} that it would be before pruning and rounding")
@@ -126,11 +142,12 @@ def _checks(explanation: Explanation) -> list[str]:
 
 
 def _alone(title: str, terms: Sequence[tuple[Term, float]], explanation: Explanation) -> list[str]:
-    if not terms:
-        return []
-    first = ", ".join(f"{shown_piece(term)} {numeral(number, explanation)}" for term, number in terms[:_ALONE])
-    more = f", and {len(terms) - _ALONE:,} more" if len(terms) > _ALONE else ""
-    return [f"  {title}: {first}{more}"]
+    lines = []
+    for view, mine in by_view(terms).items():
+        first = ", ".join(f"{shown_piece(term)} {numeral(number, explanation)}" for term, number in mine[:_ALONE])
+        more = f", and {len(mine) - _ALONE:,} more" if len(mine) > _ALONE else ""
+        lines.append(f"  {title}, {view}: {first}{more}")
+    return lines
 
 
 def _losses(explanation: Explanation, top_k: int) -> list[str]:

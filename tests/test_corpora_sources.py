@@ -79,7 +79,7 @@ def test_tables_of_mteb_are_found_by_their_card(tmp_path: Path, capsys: pytest.C
 
 
 def test_tables_that_are_not_whole_are_refused(tmp_path: Path) -> None:
-    """A part that is missing, a table that the card lacks, a card without tables, a broken file, no file."""
+    """A part that is missing, a table that the card lacks, a card without tables, a broken file, a file."""
     hard_negatives(tmp_path)
     (tmp_path / "sw-corpus/dev-00000-of-00002.parquet").unlink()
     with pytest.raises(MilcoError, match="holds 1 of 2 files of sw-corpus/dev-"):
@@ -94,11 +94,29 @@ def test_tables_that_are_not_whole_are_refused(tmp_path: Path) -> None:
     written(tmp_path / "README.md", "# Nothing\n")
     with pytest.raises(MilcoError, match="names no table"):
         open_qrels(f"miracl-hn-sw-dev@{tmp_path}")
-    (tmp_path / "README.md").unlink()
-    with pytest.raises(MilcoError, match=r"holds no README\.md: a copy must have the layout of .*MIRACLRetrievalHard"):
-        open_qrels(f"miracl-hn-sw-dev@{tmp_path}")
     with pytest.raises(MilcoError, match="is a file: a copy of mteb/MIRACLRetrievalHardNegatives is a folder"):
         open_qrels(f"miracl-hn-sw-dev@{written(tmp_path / 'file', '')}")
+
+
+def test_a_copy_without_a_card_is_read_by_the_names_of_its_files(tmp_path: Path) -> None:
+    """Parts in folders, JSON lines, gzip; where nothing has such a name, the names that were looked for are told."""
+    hard_negatives(tmp_path)
+    expected = read("miracl-hn-sw", "miracl-hn-sw-dev", tmp_path)
+    (tmp_path / "README.md").unlink()
+    assert read("miracl-hn-sw", "miracl-hn-sw-dev", tmp_path) == expected
+    limit = tmp_path / "LIMIT"
+    json_lines(limit / "corpus.jsonl.gz", {"_id": "Ada", "title": "", "text": "Ada likes tea."})
+    with pytest.raises(MilcoError) as caught:
+        open_qrels(f"limit-test@{limit}")
+    assert str(caught.value) == (
+        f"{limit} holds neither README.md, which names the files, nor qrels.jsonl or qrels/test-*: a copy must have "
+        "the layout of orionweller/LIMIT on the Hugging Face hub"
+    )
+    json_lines(limit / "queries.jsonl", {"_id": "q", "text": "Who likes tea?"}, {"_id": "r", "text": "Who?"})
+    json_lines(limit / "qrels.jsonl", {"query-id": "q", "corpus-id": "Ada", "score": 1})
+    documents, queries, qrels = read("limit", "limit-test", limit)
+    assert documents == [Document("Ada", "", "Ada likes tea.")]
+    assert (queries, qrels) == ([Query("q", "Who likes tea?")], {"q": {"Ada": 1}})
 
 
 def test_a_conversation_is_one_query(tmp_path: Path) -> None:

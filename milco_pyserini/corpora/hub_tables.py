@@ -1,6 +1,7 @@
 """Retrieval tasks as MTEB lays them out on the Hugging Face hub: tables of documents, queries and judgements.
 
-The card of a repository (README.md) says which files each table has; they are Parquet or JSON lines. A document has id
+The card of a repository (README.md) says which files each table has; they are Parquet or JSON lines. In a copy that has
+no card, a table is the file or the folder of its name. A document has id
 or _id, text, and perhaps title; a query id or _id and text, which may be a conversation; a judgement query-id,
 corpus-id and score. As in MTEB, queries without a judgement are left out.
 """
@@ -21,6 +22,7 @@ from milco_pyserini.corpora.remote import HubFile, located, matching
 from milco_pyserini.errors import MilcoError
 
 FIELD_RULE = "title + ' ' + text"
+_CARD = "README.md"
 _ROWS_AT_A_TIME = 1024
 
 
@@ -116,9 +118,11 @@ def _files(task: HubTask, kinds: tuple[str, ...], copy: Path | None) -> list[Hub
     """The files of the first table that the card has of those kinds."""
     if copy is not None and not copy.is_dir():
         raise MilcoError(f"{copy} is a file: a copy of {task.repository} is a folder")
-    card = located(HubFile(task.repository, "README.md", task.revision), copy)
-    tables = _tables(card)
     names = [f"{task.config}-{kind}" if task.config else kind for kind in kinds]
+    if copy is not None and not (copy / _CARD).is_file():
+        return _files_by_name(task, names, copy)
+    card = located(HubFile(task.repository, _CARD, task.revision), copy)
+    tables = _tables(card)
     name = next((name for name in names if name in tables), None)
     if name is None:
         raise MilcoError(f"{card} names no table {' or '.join(names)}: it is not the card of {task.repository}")
@@ -128,6 +132,18 @@ def _files(task: HubTask, kinds: tuple[str, ...], copy: Path | None) -> list[Hub
     patterns = splits.get(task.split) or next(iter(splits.values()))
     found = [matching(task.repository, task.revision, pattern, copy) for pattern in patterns]
     return [file for files in found for file in files]
+
+
+def _files_by_name(task: HubTask, names: list[str], copy: Path) -> list[HubFile]:
+    """The files of the first of these tables that a copy without a card has, as the hub's own libraries name them."""
+    for name in names:
+        for pattern in (f"{name}.jsonl", f"{name}.jsonl.gz", f"{name}/{task.split}-*"):
+            if any(copy.glob(pattern)):
+                return matching(task.repository, task.revision, pattern, copy)
+    raise MilcoError(
+        f"{copy} holds neither {_CARD}, which names the files, nor {names[0]}.jsonl or {names[0]}/{task.split}-*: a "
+        f"copy must have the layout of {task.repository} on the Hugging Face hub"
+    )
 
 
 def _tables(card: Path) -> dict[str, dict[str, list[str]]]:

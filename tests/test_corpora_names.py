@@ -126,6 +126,7 @@ def read(home: Path, *asked: tuple[str, str]) -> list:
     command = [sys.executable, "-c", READ, json.dumps(asked)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    sys.stderr.write(done.stderr)
     return json.loads(done.stdout)
 
 
@@ -173,21 +174,31 @@ def test_other_families_are_read_from_their_own_files(home: Path) -> None:
     ]
 
 
-def test_a_copy_of_ir_datasets_home_can_be_given_with_the_name(home: Path, tmp_path: Path) -> None:
-    """NAME@PATH and ID@PATH read from there; one process cannot read from two of them."""
-    arabic, by_id, other = read(
-        tmp_path,
-        ("topics", f"miracl-ar-dev@{home}"),
-        ("qrels", f"ir_datasets:mr-tydi/sw/test@{home}"),
-        ("topics", f"miracl-ar-dev@{home.parent}"),
-    )
-    assert arabic == [["29", "ما هي المسألة؟"], ["31", "أين النيل"]]
-    assert by_id == {"3": {"26#0": 1}}
-    assert other.startswith(f"ir_datasets reads from {home} already, and not from {home.parent} as well")
+def test_a_copy_of_ir_datasets_home_can_be_given_with_the_name(home: Path) -> None:
+    """What we read of it is what ir_datasets reads; an id does as its name does, if it has one."""
+    asked = [
+        ("corpus", "miracl-ar"),
+        ("topics", "miracl-ar-dev"),
+        ("qrels", "miracl-ar-dev"),
+        ("corpus", "mrtydi-sw"),
+        ("topics", "mrtydi-sw-test"),
+        ("qrels", "ir_datasets:mr-tydi/sw/test"),
+        ("corpus", "beir-scifact"),
+        ("topics", "beir-scifact-test"),
+        ("qrels", "beir-scifact-test"),
+        ("corpus", "neuclir-zho"),
+        ("topics", "neuclir-zho-2022"),
+        ("qrels", "neuclir-zh-2022"),
+    ]
+    theirs, ours = read(home, *asked), read(home, *((kind, f"{name}@{home}") for kind, name in asked))
+    for (kind, name), before, after in zip(asked, theirs, ours, strict=True):
+        assert (before[1] if kind == "corpus" else before) == (after[1] if kind == "corpus" else after), name
+    with pytest.raises(MilcoError, match=f"other ids of ir_datasets set IR_DATASETS_HOME={home}$"):
+        open_topics(f"ir_datasets:vaswani@{home}")
 
 
-def test_what_cannot_be_fetched_is_told_in_one_sentence(home: Path) -> None:
-    """It names what, from where, and the directory where a copy would be found."""
+def test_what_cannot_be_fetched_is_told_in_one_sentence(home: Path, capsys: pytest.CaptureFixture) -> None:
+    """It names what, from where, and the directory where a copy would be found. Nobody else says anything."""
     missing, duplicate, no_topics, no_qrels, unknown = read(
         home,
         ("corpus", "miracl-sw"),
@@ -197,12 +208,14 @@ def test_what_cannot_be_fetched_is_told_in_one_sentence(home: Path) -> None:
         ("corpus", "ir_datasets:miracl/xx"),
     )
     assert missing.startswith("miracl/sw cannot be fetched: https://huggingface.co/")
-    assert f"could not be reached. With a network the same command fetches it; without, copy {home}/miracl" in missing
-    assert "IR_DATASETS_HOME" in missing
+    assert "could not be reached. With a network the same command fetches it; without, give a copy of the " in missing
+    assert f"as NAME@PATH, or copy {home}/miracl from a machine that has it (set IR_DATASETS_HOME to use " in missing
     assert duplicate == "duplicate id '7#0': miracl/yo:1 and miracl/yo:2"
     assert no_topics.startswith("miracl/ar of ir_datasets has no topics; these have: miracl/ar/dev, ")
     assert no_qrels == "miracl/ar/test-a of ir_datasets has no judgements"
     assert unknown.startswith("ir_datasets has no 'miracl/xx': did you mean 'miracl")
+    read(home, ("corpus", "beir-nfcorpus"), ("topics", "beir-nfcorpus-test"), ("corpus", "mrtydi-fi"))
+    assert capsys.readouterr().err == ""
 
 
 def test_what_is_damaged_or_not_free_is_told_with_its_place(home: Path) -> None:

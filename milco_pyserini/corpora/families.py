@@ -2,7 +2,22 @@
 
 from collections.abc import Sequence
 
-from milco_pyserini.corpora import afriqa, belebele, ciral, limit, mkqa, mldr, mlqa, mteb, names, neuclir, xquad
+from milco_pyserini.corpora import (
+    afriqa,
+    beir,
+    belebele,
+    ciral,
+    limit,
+    miracl,
+    mkqa,
+    mldr,
+    mlqa,
+    mrtydi,
+    mteb,
+    names,
+    neuclir,
+    xquad,
+)
 from milco_pyserini.corpora.origin import CorpusOrigin, Family, TopicsOrigin
 
 
@@ -69,6 +84,10 @@ CORPORA: dict[str, str | CorpusOrigin] = {
 TOPICS: dict[str, str | TopicsOrigin] = {
     name: place for family in FAMILIES.values() for name, place in family.topics.items()
 }
+
+# The ids of ir_datasets among them -> what reads them from a copy of their publisher's files.
+COPIED_CORPORA = {**miracl.CORPORA, **neuclir.DOCUMENTS, **beir.CORPORA, **mrtydi.CORPORA}
+COPIED_TOPICS = {**miracl.TOPICS, **neuclir.TITLES, **beir.TOPICS, **mrtydi.TOPICS}
 
 # What an error shows instead of some thousand names.
 CORPORA_SHOWN = ", ".join(family.patterns[0] for family in FAMILIES.values())

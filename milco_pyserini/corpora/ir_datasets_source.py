@@ -4,13 +4,13 @@ It is imported only when one of its names is opened. It logs to stderr.
 """
 
 import logging
-import os
-import sys
 import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
+from milco_pyserini.corpora import names
 from milco_pyserini.corpora.collection import OnBad
 from milco_pyserini.corpora.qrels import Qrels
 from milco_pyserini.corpora.records import BadLineError, Document, Query, record_id
@@ -20,20 +20,10 @@ from milco_pyserini.errors import MilcoError
 # checksum says (OSError), is cut off, or does not hold what it should.
 _FAILURES = (OSError, EOFError, RuntimeError, ValueError, KeyError, zlib.error)
 
-# What it logs that our own error says better, or that nobody needs. Licences and progress stay.
-_NOISE = ("download error", "Download failed", "Opening ")
-
-
-def use_home(path: Path) -> None:
-    """Read ir_datasets' files from a copy of its home. Raises MilcoError if it is in use with another one already."""
-    if "ir_datasets" in sys.modules:
-        from ir_datasets.util import home_path
-
-        if Path(home_path()).resolve() != path.resolve():
-            raise MilcoError(
-                f"ir_datasets reads from {home_path()} already, and not from {path} as well: give one IR_DATASETS_HOME"
-            )
-    os.environ["IR_DATASETS_HOME"] = str(path)
+# What it logs that our own error says better, or that nobody needs. Licences and what is finished stay.
+_NOISE = ("download error", "Download failed", "Opening ", "If you have a local copy", "[starting]", "[error]")
+# Its bars stand for work of hours or of nothing: before an error that comes at once there shall be none.
+_SECONDS_WITHOUT_BAR = 3
 
 
 def dataset_ids() -> list[str]:
@@ -126,7 +116,7 @@ def dataset_qrels(identity: str) -> Qrels:
 def _load(identity: str, entity: str, word: str) -> Any:
     import ir_datasets
 
-    logging.getLogger("ir_datasets").addFilter(_not_noise)
+    _keep_quiet()
     dataset = ir_datasets.load(identity)
     if not dataset.has(entity):
         below = [name for name in dataset_ids() if name.startswith(f"{identity}/")]
@@ -143,6 +133,19 @@ def _read(identity: str, start: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         raise _unreadable(identity, error) from error
 
 
+@cache
+def _keep_quiet() -> None:
+    import ir_datasets
+    import tqdm
+
+    class LateBar(tqdm.tqdm):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, delay=_SECONDS_WITHOUT_BAR, **named)
+
+    ir_datasets.lazy_libs.tqdm = lambda: SimpleNamespace(tqdm=LateBar)
+    logging.getLogger("ir_datasets").addFilter(_not_noise)
+
+
 def _not_noise(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith(_NOISE)
 
@@ -153,14 +156,16 @@ def _unreadable(identity: str, error: BaseException) -> MilcoError:
     if isinstance(error, RuntimeError) and len(error.args) == 2:  # every mirror failed: tell of the last
         error = error.args[1][-1][1]
     home, family = home_path(), identity.split("/")[0]
-    other = f"IR_DATASETS_HOME names another place than {home}"
+    other = f"set IR_DATASETS_HOME to use another folder than {home}"
     request = getattr(error, "request", None)
     if request is not None:
         answer = getattr(error, "response", None)
         why = "could not be reached" if answer is None else f"answers {answer.status_code} {answer.reason}"
+        named = identity in {*names.CORPORA.values(), *names.TOPICS.values()}
+        files = "give a copy of the publisher's files as NAME@PATH, or " if named else ""
         return MilcoError(
             f"{identity} cannot be fetched: {request.url} {why}. With a network the same command fetches it; "
-            f"without, copy {home / family} from a machine that has it ({other})"
+            f"without, {files}copy {home / family} from a machine that has it ({other})"
         )
     if isinstance(error, FileNotFoundError):
         return MilcoError(

@@ -2,17 +2,30 @@
 
 Documents are NeuCLIR's own (names.py, through ir_datasets). Topics of 2022 and 2023 stand there too, as neuclir-*, with
 the title alone. In one file are the topics of all three years, and their numbers tell the years apart.
+
+Documents and topics of names.py are read from copies of their publishers' files, or of ir_datasets' home: DOCUMENTS and
+TITLES.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from milco_pyserini.corpora.collection import OnBad
+from milco_pyserini.corpora.collection import Source
+from milco_pyserini.corpora.jsonl import jsonl_documents
 from milco_pyserini.corpora.names import CORPORA, NEUCLIR_LANGUAGES, TOPICS
-from milco_pyserini.corpora.origin import Family, Lines, TopicsOrigin
-from milco_pyserini.corpora.qrels import Qrels, read_qrels
-from milco_pyserini.corpora.records import Query
-from milco_pyserini.corpora.remote import HubFile, located
+from milco_pyserini.corpora.origin import (
+    CorpusOrigin,
+    Family,
+    JudgedQueries,
+    Lines,
+    TopicsOrigin,
+    documents,
+    json_reader,
+    trec_judgements,
+)
+from milco_pyserini.corpora.qrels import Qrels, qrels_of_lines
+from milco_pyserini.corpora.records import BadLineError, Query, record_id, text_of
+from milco_pyserini.corpora.remote import HubFile, Member, WebFile, lines
 from milco_pyserini.corpora.tsv import tsv_queries
 from milco_pyserini.errors import MilcoError
 
@@ -25,9 +38,10 @@ _JUDGED = {"multi": ("2023", "2024"), **dict.fromkeys(("zho", "fas", "rus"), tup
 
 def _qrels(language: str, year: str) -> Callable[[Path | None], Qrels]:
     file = HubFile(REPOSITORY, f"data/qrels.{'mlir' if language == 'multi' else language}.gains.txt")
+    every = trec_judgements(file)
 
     def read(copy: Path | None) -> Qrels:
-        found = read_qrels(located(file, copy))
+        found = every(copy)
         qrels = {query: grades for query, grades in found.items() if query.isdigit() and int(query) in _YEARS[year]}
         if not qrels:
             numbers = _YEARS[year]
@@ -37,20 +51,14 @@ def _qrels(language: str, year: str) -> Callable[[Path | None], Qrels]:
     return read
 
 
-class _JudgedQueries(Lines[Query]):
-    def __init__(self, copy: Path | None, qrels: Callable[[Path | None], Qrels]) -> None:
-        super().__init__([_QUERIES], copy, tsv_queries, "title + ' ' + description")
-        self._judged = lambda: qrels(copy).keys()
-
-    def read(self, bad: OnBad) -> Iterator[tuple[str, int, Query]]:
-        """Yield (file, line, query) of the topics that are judged."""
-        judged = self._judged()
-        return (found for found in super().read(bad) if found[2].id in judged)
-
-
 def _topics(language: str, year: str) -> TopicsOrigin:
     qrels = _qrels(language, year)
-    return TopicsOrigin(lambda copy: _JudgedQueries(copy, qrels), qrels)
+
+    def judged(copy: Path | None) -> Source[Query]:
+        every = Lines([_QUERIES], copy, tsv_queries, "title + ' ' + description")
+        return JudgedQueries(every, lambda: qrels(copy))
+
+    return TopicsOrigin(judged, qrels)
 
 
 _BENCH = {f"{language}-{year}": _topics(language, year) for language, years in _JUDGED.items() for year in years}
@@ -79,3 +87,60 @@ FAMILIES = (
         unconfirmed="that the topics of 2024 are those with the numbers from 300; NIST's own files of 2024",
     ),
 )
+
+
+def _nist(path: str, kept: str) -> WebFile:
+    """A file of the track. kept: where ir_datasets keeps it."""
+    url = f"https://trec.nist.gov/data/neuclir/{path}"
+    return WebFile(url, "neuclir", path.split("/")[1], also=(f"neuclir/{kept}",))
+
+
+def _titled(row: dict) -> Query:
+    for topic in row["topics"]:
+        if topic["lang"] == "eng":
+            return Query(record_id(row["topic_id"]), text_of(topic["topic_title"], "topic_title"))
+    raise BadLineError("no topic in English")
+
+
+def _titles(copy: Path | None, file: WebFile) -> Source[Query]:
+    return Lines([file], copy, json_reader(_titled), "title")
+
+
+def _titles_2022(language: str) -> TopicsOrigin:
+    """All languages share a file of topics, and one of judgements whose second column is the language."""
+    topics = _nist("2022/topics.0720.utf8.jsonl", "trec-2022/topics.jsonl")
+    every = _nist("2022/2022-qrels.all", "trec-2022/qrels")
+
+    def qrels(copy: Path | None) -> Qrels:
+        own = ((number, line) for number, line in lines(every, copy) if line.split()[1:2] == [language.encode()])
+        return qrels_of_lines(own, every.path)
+
+    return TopicsOrigin(lambda copy: JudgedQueries(_titles(copy, topics), lambda: qrels(copy)), qrels)
+
+
+def _titles_2023(language: str) -> TopicsOrigin:
+    topics = _nist("2023/neuclir-2023-topics.0605.jsonl", "trec-2023/topics.jsonl")
+    archive = _nist("2023/neuclir-2023-qrels.final.tar.gz", "trec-2023/qrels.tar.gz")
+    member = "qrels.final.gains" if language == "multi" else f"qrels.final.gains.{language}"
+    return TopicsOrigin(lambda copy: _titles(copy, topics), trec_judgements(Member(archive, member)))
+
+
+def _documents(*languages: str) -> CorpusOrigin:
+    files = (
+        HubFile("neuclir/neuclir1", f"data/{one}-00000-of-00001.jsonl.gz", also=(f"neuclir/1/{one}/docs.jsonl.gz",))
+        for one in languages
+    )
+    return CorpusOrigin(documents(jsonl_documents, "title + ' ' + text", *files))
+
+
+# By their ids of ir_datasets.
+_IDS = {short: language for language, short in NEUCLIR_LANGUAGES.items() if language != short}
+DOCUMENTS = {
+    **{f"neuclir/1/{short}": _documents(language) for short, language in _IDS.items()},
+    "neuclir/1/multi": _documents(*_IDS.values()),
+}
+TITLES = {
+    **{f"neuclir/1/{short}/trec-2022": _titles_2022(language) for short, language in _IDS.items()},
+    **{f"neuclir/1/{short}/trec-2023": _titles_2023(language) for short, language in _IDS.items()},
+    "neuclir/1/multi/trec-2023": _titles_2023("multi"),
+}

@@ -1,14 +1,15 @@
 """From a name or a path to documents, queries and judgements.
 
 What a name can be, in this order: a path that exists; the embedded sample; a name of families.py; an ir_datasets id
-(ir_datasets:ID where a path of that name is in the way). NAME@PATH is what a name of families.py, or ir_datasets:ID,
-stands for, read from a local copy in its publisher's layout: of a hub repository, of a server's files, or of the
-directory that IR_DATASETS_HOME names.
+(ir_datasets:ID where a path of that name is in the way). NAME@PATH is what a name of families.py stands for, read from
+a local copy in its publisher's layout: of a hub repository, or of a server's files; a copy of the directory that
+IR_DATASETS_HOME names will do as well, for the names that ir_datasets fetches. Nothing is fetched then, and nothing is
+written into the copy.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
@@ -30,6 +31,7 @@ _FILE = re.compile(r"\.(jsonl?|ndjson|tsv|csv|txt|trec|gz)$", re.IGNORECASE)
 class _Kind:
     word: str
     table: Mapping[str, str | CorpusOrigin | TopicsOrigin]
+    copied: Mapping[str, CorpusOrigin | TopicsOrigin]
     shown: str
     embedded: Callable[[], dict[str, Path]]
 
@@ -42,9 +44,9 @@ class _Found:
     copy: Path | None = None
 
 
-_CORPUS = _Kind("corpus", families.CORPORA, families.CORPORA_SHOWN, sample.sample_corpora)
-_TOPICS = _Kind("topics", families.TOPICS, families.TOPICS_SHOWN, sample.sample_topics)
-_QRELS = _Kind("qrels", families.TOPICS, families.TOPICS_SHOWN, sample.sample_topics)
+_CORPUS = _Kind("corpus", families.CORPORA, families.COPIED_CORPORA, families.CORPORA_SHOWN, sample.sample_corpora)
+_TOPICS = _Kind("topics", families.TOPICS, families.COPIED_TOPICS, families.TOPICS_SHOWN, sample.sample_topics)
+_QRELS = replace(_TOPICS, word="qrels")
 
 
 def open_corpus(name: str, skip_bad_lines: bool = False) -> Corpus:
@@ -112,22 +114,33 @@ def _find(name: str, kind: _Kind) -> _Found:
     if name and path.exists() and not name.startswith(_PREFIX):
         return _Found(path)
     named, at, where = name.partition("@")
-    place = kind.table.get(named)
-    copy = Path(where) if at and (place is not None or named.startswith(_PREFIX)) else None
-    if copy is not None and (not where or not copy.exists()):
-        raise MilcoError(f"{name}: {where or 'nothing'} is no file or directory that holds a copy of {named}")
-    if copy is not None and (named.startswith(_PREFIX) or isinstance(place, str)):
-        datasets.use_home(copy)  # before anything of ir_datasets is loaded
-    if named.startswith(_PREFIX):
-        return _Found(_dataset_id(named.removeprefix(_PREFIX)))
+    identity = named.removeprefix(_PREFIX) if named.startswith(_PREFIX) else None
+    place = kind.table.get(named) if identity is None else identity
+    if at and place is not None:
+        return _in_copy(name, place, where, kind)
+    if identity is not None:
+        return _Found(_dataset_id(identity))
     embedded = kind.embedded()
     if name in embedded:
         return _Found(embedded[name])
     if place is not None:
-        return _Found(place, copy)
+        return _Found(place)
     if not at and not _FILE.search(name) and datasets.is_dataset(name):
         return _Found(name)
     raise _unknown(name if "/" in named else named, kind, embedded)
+
+
+def _in_copy(name: str, place: str | CorpusOrigin | TopicsOrigin, where: str, kind: _Kind) -> _Found:
+    copy, named = Path(where), name.partition("@")[0]
+    if not where or not copy.exists():
+        raise MilcoError(f"{name}: {where or 'nothing'} is no file or directory that holds a copy of {named}")
+    origin = kind.copied.get(place) if isinstance(place, str) else place
+    if origin is None:
+        raise MilcoError(
+            f"{name}: a copy can be read of what 'milco corpora list' names; for other ids of ir_datasets set "
+            f"IR_DATASETS_HOME={where}"
+        )
+    return _Found(origin, copy)
 
 
 def _dataset_id(identity: str) -> str:

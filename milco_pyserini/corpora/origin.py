@@ -6,11 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from milco_pyserini.corpora.archives import is_archive
 from milco_pyserini.corpora.collection import OnBad, RecordT, Source
 from milco_pyserini.corpora.jsonl import json_records
-from milco_pyserini.corpora.qrels import Qrels, read_qrels
+from milco_pyserini.corpora.qrels import Qrels, qrels_of_lines
 from milco_pyserini.corpora.records import Document, Query
-from milco_pyserini.corpora.remote import HubFile, RemoteFile, WebFile, lines, located
+from milco_pyserini.corpora.remote import RemoteFile, lines
 from milco_pyserini.corpora.source_files import Reader
 from milco_pyserini.errors import MilcoError
 
@@ -89,6 +90,11 @@ class Lines(Generic[RecordT]):
 
     def read(self, bad: OnBad) -> Iterator[tuple[str, int, RecordT]]:
         """Yield (file, line number, record); a broken line goes to bad. Files are fetched as they are reached."""
+        if self._copy is not None and self._copy.is_file() and not is_archive(self._copy) and len(self._files) > 1:
+            first, last = self._files[0].path, self._files[-1].path
+            raise MilcoError(
+                f"{self._copy} is one file, where {len(self._files)} are read: give the folder of {first} to {last}"
+            )
         seen: set[str] = set()
         for file in self._files:
             for number, record in self._reader(lines(file, self._copy), partial(bad, file.path)):
@@ -97,6 +103,20 @@ class Lines(Generic[RecordT]):
                 if self._once:
                     seen.add(record.id)
                 yield file.path, number, record
+
+
+class JudgedQueries:
+    """The queries of a source that are judged."""
+
+    def __init__(self, source: Source[Query], qrels: Callable[[], Qrels]) -> None:
+        self.field_rule = source.field_rule
+        self._source = source
+        self._qrels = qrels
+
+    def read(self, bad: OnBad) -> Iterator[tuple[str, int, Query]]:
+        """Yield (file, line number, query)."""
+        judged = self._qrels().keys()
+        return (found for found in self._source.read(bad) if found[2].id in judged)
 
 
 def documents(
@@ -130,9 +150,9 @@ def per_line(reader: LineReader[T], file: RemoteFile, copy: Path | None) -> Iter
     return (record for _, record in reader(lines(file, copy), partial(_refuse, file.path)))
 
 
-def trec_judgements(file: HubFile | WebFile) -> Callable[[Path | None], Qrels]:
-    """What reads the judgements of a TREC file."""
-    return lambda copy: read_qrels(located(file, copy))
+def trec_judgements(file: RemoteFile) -> Callable[[Path | None], Qrels]:
+    """What reads the judgements of a TREC or BEIR file."""
+    return lambda copy: qrels_of_lines(lines(file, copy), file.path)
 
 
 def json_reader(make: Callable[[dict], T | None]) -> LineReader[T]:

@@ -1,6 +1,7 @@
 """Judgements: TREC's four columns, or BEIR's three with a header."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from milco_pyserini.corpora.lines import numbered_lines
@@ -12,45 +13,50 @@ _GRADE = re.compile(r"[+-]?[0-9]+")
 
 
 def read_qrels(path: Path) -> Qrels:
-    """Query id -> document id -> grade, from a file, plain or gzip.
+    """Query id -> document id -> grade, from a file, plain or gzip; as qrels_of_lines."""
+    return qrels_of_lines(numbered_lines(path), str(path))
+
+
+def qrels_of_lines(lines: Iterable[tuple[int, bytes]], where: str) -> Qrels:
+    """Query id -> document id -> grade, from numbered lines of what errors call where.
 
     Four columns are query, ignored, document, grade; three are query, document, grade, with or without a
-    header. Raises MilcoError with file and line if a line is neither, if a grade is no whole number, if one
-    pair is judged twice with different grades, or if the file judges nothing.
+    header. Raises MilcoError with where and line if a line is neither, if a grade is no whole number, if one
+    pair is judged twice with different grades, or if nothing is judged.
     """
     qrels: Qrels = {}
     width = 0
-    for number, line in numbered_lines(path):
-        cells = _cells(path, number, line)
+    for number, line in lines:
+        cells = _cells(where, number, line)
         if not width:
             if len(cells) not in (3, 4):
-                raise _bad(path, number, f"{len(cells)} columns, where 4 (TREC) or 3 (BEIR) are needed")
+                raise _bad(where, number, f"{len(cells)} columns, where 4 (TREC) or 3 (BEIR) are needed")
             width = len(cells)
             if width == 3 and not _is_grade(cells[2]):
                 continue  # BEIR's header: query-id, corpus-id, score
         if len(cells) != width:
-            raise _bad(path, number, f"{len(cells)} columns, where the lines before have {width}")
+            raise _bad(where, number, f"{len(cells)} columns, where the lines before have {width}")
         query, document, grade = cells[0], cells[-2], cells[-1]
         if not _is_grade(grade):
-            raise _bad(path, number, f"the grade {grade!r} is no whole number")
+            raise _bad(where, number, f"the grade {grade!r} is no whole number")
         before = qrels.setdefault(query, {}).setdefault(document, int(grade))
         if before != int(grade):
-            raise _bad(path, number, f"{query} {document} is graded {grade}, and {before} further up")
+            raise _bad(where, number, f"{query} {document} is graded {grade}, and {before} further up")
     if not qrels:
-        raise MilcoError(f"{path} holds no judgement")
+        raise MilcoError(f"{where} holds no judgement")
     return qrels
 
 
-def _cells(path: Path, number: int, line: bytes) -> list[str]:
+def _cells(where: str, number: int, line: bytes) -> list[str]:
     try:
         return line.decode("utf-8").split()
     except UnicodeDecodeError:
-        raise _bad(path, number, "not UTF-8") from None
+        raise _bad(where, number, "not UTF-8") from None
 
 
 def _is_grade(cell: str) -> bool:
     return _GRADE.fullmatch(cell) is not None
 
 
-def _bad(path: Path, number: int, why: str) -> MilcoError:
-    return MilcoError(f"{path}:{number}: {why}")
+def _bad(where: str, number: int, why: str) -> MilcoError:
+    return MilcoError(f"{where}:{number}: {why}")

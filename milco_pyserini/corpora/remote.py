@@ -1,6 +1,8 @@
-"""Files of a publisher: on the Hugging Face hub, on a server, or within a zip archive; or in a local copy of them.
+"""Files of a publisher: on the Hugging Face hub, on a server, or within an archive; or in a local copy of them.
 
-A copy has the publisher's layout: a hub repository's files under its folder, a server's as the class says. What is
+A copy has the publisher's layout: it is a hub repository's folder, or holds such folders by their repositories' names;
+a server's files lie as the class says; or a file is in one of the other places that it names (also). It may be gzip or
+plain, whichever the publisher has. Where a copy is given nothing is fetched, and nothing is written into it. What is
 fetched is kept: the hub's files in the hub's cache (HF_HOME), others in MILCO_DATA.
 """
 
@@ -13,7 +15,8 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
-from milco_pyserini.corpora.lines import lines_of, numbered_lines
+from milco_pyserini.corpora.archives import archived_lines, is_archive
+from milco_pyserini.corpora.lines import numbered_lines
 from milco_pyserini.errors import MilcoError
 
 
@@ -24,9 +27,15 @@ class HubFile:
     repository: str
     path: str
     revision: str = "main"
+    also: tuple[str, ...] = ()
+
+    @property
+    def publisher(self) -> str:
+        """Whose layout a copy must have."""
+        return f"{self.repository} on the Hugging Face hub"
 
     def __str__(self) -> str:
-        return f"{self.path} of {self.repository} on the Hugging Face hub"
+        return f"{self.path} of {self.publisher}"
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,12 @@ class WebFile:
     folder: str
     path: str
     sha256: str | None = None
+    also: tuple[str, ...] = ()
+
+    @property
+    def publisher(self) -> str:
+        """Whose layout a copy must have."""
+        return self.url.removesuffix(self.path)
 
     def __str__(self) -> str:
         return self.url
@@ -44,10 +59,11 @@ class WebFile:
 
 @dataclass(frozen=True)
 class Member:
-    """A file in a zip archive. A copy may hold the archive, or what was in it."""
+    """A file in a zip or tar archive. A copy may hold the archive, or what was in it."""
 
     archive: HubFile | WebFile
     path: str
+    also: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.path} in {self.archive}"
@@ -62,7 +78,10 @@ def located(file: HubFile | WebFile, copy: Path | None) -> Path:
     Raises MilcoError if the copy does not hold it, or it cannot be fetched.
     """
     if copy is not None:
-        return _in_copy(copy, file) or _refuse(copy, file)
+        path = _in_copy(copy, file)
+        if path is None:
+            raise _not_there(copy, f"no {file.path}", file)
+        return path
     if isinstance(file, HubFile):
         return _from_hub(file)
     from milco_pyserini.corpora.downloads import data_home, download
@@ -78,21 +97,13 @@ def lines(file: RemoteFile, copy: Path | None) -> Iterator[tuple[int, bytes]]:
     if not isinstance(file, Member):
         yield from numbered_lines(located(file, copy))
         return
-    import zipfile
-
-    if copy is not None and not zipfile.is_zipfile(copy):
-        unpacked = _in_copy(copy, file)
-        if unpacked:
-            yield from numbered_lines(unpacked)
-            return
-    archive = located(file.archive, copy)
-    try:
-        with zipfile.ZipFile(archive) as opened, opened.open(file.path) as handle:
-            yield from lines_of(handle)
-    except KeyError:
-        raise MilcoError(f"{archive} holds no {file.path}") from None
-    except (zipfile.BadZipFile, EOFError) as error:
-        raise MilcoError(f"{archive} is no whole zip file ({error}): remove it to have it fetched again") from None
+    unpacked = _in_copy(copy, file) if copy is not None and not is_archive(copy) else None
+    if unpacked:
+        yield from numbered_lines(unpacked)
+        return
+    if copy is not None and not _in_copy(copy, file.archive):
+        raise _not_there(copy, f"neither {file.path} nor {file.archive.path}", file.archive)
+    yield from archived_lines(located(file.archive, copy), file.path)
 
 
 def matching(repository: str, revision: str, pattern: str, copy: Path | None) -> list[HubFile]:
@@ -121,12 +132,20 @@ def _in_copy(copy: Path, file: RemoteFile) -> Path | None:
     places = [copy / path]
     if len(path.parts) > 1 and copy.resolve().name == path.parts[0]:
         places.append(copy / PurePosixPath(*path.parts[1:]))
-    places += [place.with_suffix("") for place in places if place.suffix == ".gz"]
-    return next((place for place in places if place.is_file()), None)
+    if isinstance(file, HubFile):
+        places.append(copy / PurePosixPath(file.repository).name / path)
+    places += [copy / other for other in file.also]
+    spellings = (spelling for place in places for spelling in (place, _other_spelling(place)))
+    return next((spelling for spelling in spellings if spelling.is_file()), None)
 
 
-def _refuse(copy: Path, file: RemoteFile) -> Path:
-    raise MilcoError(f"{copy} holds no {file.path}: a copy must have the layout of {file}")
+def _other_spelling(path: Path) -> Path:
+    """Plain where path is gzip, and gzip where it is plain."""
+    return path.with_suffix("") if path.suffix == ".gz" else path.with_name(f"{path.name}.gz")
+
+
+def _not_there(copy: Path, what: str, of: HubFile | WebFile) -> MilcoError:
+    return MilcoError(f"{copy} holds {what}: a copy must have the layout of {of.publisher}")
 
 
 def _from_hub(file: HubFile) -> Path:

@@ -16,6 +16,7 @@ from milco_pyserini.eval.reproduction.series import (
     Figures,
     Point,
     Series,
+    asked_for,
     bar_columns,
     bar_rows,
     costs,
@@ -68,7 +69,8 @@ def draw(table: TableResult) -> "Figure | None":
     from matplotlib import rc_context
 
     with rc_context(_RC):
-        return kinds[table.picture](table)
+        # Points of the paper's other rows stand among ours; its other bars and curves would hide them.
+        return kinds[table.picture](table if table.picture == SCATTER else asked_for(table))
 
 
 def png(figure: "Figure") -> bytes:
@@ -204,7 +206,7 @@ def _scatter(table: TableResult) -> "Figure | None":
         _cloud(panel, series, colours[series.label], most)
     _axes(panel, table, points)
     panel.margins(0.08)
-    _legend(figure, colours if len(found) > 1 else {}, [], found, f"area: {table.size}" if most else "")
+    _legend(figure, colours if len(found) > 1 else {}, [], found, str(table.size) if most else "")
     if len({point.label for point in points}) <= _NAMED:
         name_points(figure, panel, found, most, SOFT)
     return figure
@@ -304,15 +306,16 @@ def _legend_of_bars(
     from matplotlib.patches import Patch
 
     handles = [Patch(color=colour, label=row) for row, colour in colours.items()] if len(colours) > 1 else []
-    if holds(measured_in(table)):
-        handles.append(Patch(facecolor=SOFT if len(colours) > 1 else COLOURS[0], label="measured"))
+    # What is all measured needs no word for it.
     if holds(published_in(table)):
+        if holds(measured_in(table)):
+            handles.append(Patch(facecolor=SOFT if len(colours) > 1 else COLOURS[0], label="measured"))
         handles.append(Patch(facecolor="none", edgecolor=INK, linestyle=_DASHES, label="published"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
+    _place_legend(figure, handles)
 
 
 def _legend(
-    figure: "Figure", colours: dict[str, str], faint: Sequence[str], found: Sequence[Series], more: str = ""
+    figure: "Figure", colours: dict[str, str], faint: Sequence[str], found: Sequence[Series], area_of: str = ""
 ) -> None:
     from matplotlib.lines import Line2D
 
@@ -321,12 +324,19 @@ def _legend(
         others = faint[0] if len(faint) == 1 else f"{faint[0]} … {faint[-1]}, {len(faint)} in all"
         handles.append(Line2D([], [], color=SOFT, linewidth=0.7, label=others))
     colour = SOFT if len(colours) > 1 else COLOURS[0]
-    if any(series.measured for series in found):
-        handles.append(Line2D([], [], color=colour, marker="o", markersize=5, label="measured"))
     if any(series.published for series in found):
+        if any(series.measured for series in found):
+            handles.append(Line2D([], [], color=colour, marker="o", markersize=5, label="measured"))
         handles.append(
             Line2D([], [], color=colour, linestyle=_DASHES, marker="o", mfc=GROUND, markersize=5, label="published")
         )
-    if more:
-        handles.append(Line2D([], [], linestyle="none", label=more))
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
+    if area_of:
+        handles.append(
+            Line2D([], [], color=SOFT, linestyle="none", marker="o", mfc="none", markersize=9, label=f"area: {area_of}")
+        )
+    _place_legend(figure, handles)
+
+
+def _place_legend(figure: "Figure", handles: Sequence[Any]) -> None:
+    if handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)

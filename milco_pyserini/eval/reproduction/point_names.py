@@ -18,6 +18,8 @@ _PLAIN = 34.0
 _PLACES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 # Pixels that a line is taken apart into, to see what a name would cover.
 _STROKE = 3.0
+# So near to each other, in points of 1/72 inch, two dots are one to the eye.
+_ONE = 4.0
 # The share of a name that may lie on other names.
 _ILLEGIBLE = 0.1
 
@@ -33,19 +35,18 @@ def area(point: Point, most: float) -> float:
 def name_points(figure: Any, panel: Any, found: Sequence[Series], most: float, colour: str) -> None:
     """Write each row's name beside its point, measured if it is, at the place where it covers the least.
 
-    A name that would be written over others is left out: the table has it. most: the largest size of a point, 0 if
-    points have none. The axes must be as they will stay.
+    Points at one place have one name. A name that would be written over others is left out: the table has it.
+    most: the largest size of a point, 0 if points have none. The axes must be as they will stay.
     """
     points = [point for series in found for point in (*series.measured, *series.published)]
-    named = {point.label: point for point in reversed(points)}
     figure.draw_without_rendering()
     window = _corners(panel.get_window_extent())
     taken = np.vstack([*(_around(panel, point, most) for point in points), *_strokes(panel)])
     names = np.zeros((0, 4))
-    for point in named.values():
+    for label, point in _places(panel, list({point.label: point for point in reversed(points)}.values())[::-1]):
         away = (area(point, most) ** 0.5) / 2 + 3
         text = panel.annotate(
-            point.label, (point.x, point.y), (0, 0), textcoords="offset points", color=colour, fontsize=8, zorder=3
+            label, (point.x, point.y), (0, 0), textcoords="offset points", color=colour, fontsize=8, zorder=3
         )
         tried = []
         for across, up in _PLACES:
@@ -66,6 +67,21 @@ def covered(box: Boxes, taken: Boxes, window: Boxes) -> float:
     """Square pixels of what is taken under a box [1, 4]; what leaves the window [1, 4] counts ten times."""
     width, height = (box[:, 2:] - box[:, :2])[0]
     return float(_common(box, taken).sum() + 10 * (width * height - _common(box, window).sum()))
+
+
+def _places(panel: Any, points: Sequence[Point]) -> list[tuple[str, Point]]:
+    """Points that lie apart, each with the labels of all that lie there."""
+    reach = _ONE * panel.figure.dpi / 72
+    found: list[tuple[Point, list[str]]] = []
+    for point in points:
+        for other, labels in found:
+            x, y = panel.transData.transform((point.x, point.y)) - panel.transData.transform((other.x, other.y))
+            if x * x + y * y <= reach * reach:
+                labels.append(point.label)
+                break
+        else:
+            found.append((point, [point.label]))
+    return [(", ".join(names) if len(names) < 3 else f"{names[0]} … {names[-1]}", point) for point, names in found]
 
 
 def _common(box: Boxes, others: Boxes) -> NDArray[np.float64]:

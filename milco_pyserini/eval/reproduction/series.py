@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from milco_pyserini.eval.reproduction.records import CURVE, TableResult
+from milco_pyserini.eval.reproduction.records import CURVE, QUOTED, TableResult
 
 # "10", "0.50", "k=10", "top-k 10", "95%": a label that is a number of something; "M3-Dense" and "Qwen3 8B" are none.
 _NUMBER = re.compile(r"(?:[^\W\d][\w-]*?\s*[=:]?\s*)?(-?\d+(?:\.\d+)?)\s*%?")
@@ -38,6 +38,23 @@ class Series:
     def is_mean(self) -> bool:
         """Whether it is the mean of the others, as its label says."""
         return _MEAN.match(self.label) is not None
+
+
+def asked_for(table: TableResult) -> TableResult:
+    """The rows and the columns in which something was to be measured: what the paper's table holds besides is left out.
+
+    The whole table where nothing was.
+    """
+    cells = {key for key, cell in table.cells.items() if cell.verdict != QUOTED}
+    if not cells:
+        return table
+    rows, columns = ({key[place] for key in cells} for place in (0, 1))
+    return replace(
+        table,
+        rows=tuple(row for row in table.rows if row in rows),
+        columns=tuple(column for column in table.columns if column in columns),
+        cells={key: cell for key, cell in table.cells.items() if key[0] in rows and key[1] in columns},
+    )
 
 
 def published_in(table: TableResult) -> Figures:

@@ -31,7 +31,7 @@ from milco_pyserini.eval.reproduction.records import (
     TableResult,
     table_of,
 )
-from milco_pyserini.eval.reproduction.series import Point, bar_columns, bar_rows, costs, curves, scatter
+from milco_pyserini.eval.reproduction.series import Point, asked_for, bar_columns, bar_rows, costs, curves, scatter
 
 EVIL = '<script>alert("x")</script> & <b>نهر النيل</b> \'"'
 
@@ -54,7 +54,7 @@ def languages() -> TableResult:
         cell("MILCO + BM25", "ar", None, 81.25),
         cell("MILCO + BM25", "en", None, None, status=FAILED, reason="no memory"),
         cell("MILCO + BM25", "th", None, None, status=OPEN),
-        cell("Qwen3-Embed 8B", "ar", 78.2, None, commands=(), run=None),
+        cell("Qwen3-Embed 8B", "ar", 78.2, None, commands=(), run=None, reason="not asked for"),
     ]
     return table_of(cells, "miracl", "MIRACL", "Dev topics.", BARS, y_label="nDCG@10")
 
@@ -215,7 +215,9 @@ def test_missing_cells_say_why() -> None:
 def test_quoted_figures_are_no_results() -> None:
     """They stand there softly, with nothing to open, and are left out of the bar of verdicts."""
     html = table_html(languages())
-    assert '<tr class="quoted"><th scope="row">Qwen3-Embed 8B</th><td class="quoted" title="quoted">78.2</td>' in html
+    assert '<tr class="quoted"><th scope="row">Qwen3-Embed 8B</th><td class="quoted"' in html
+    assert 'title="Qwen3-Embed 8B, ar: quoted; not asked for">78.2</td>' in html
+    assert "quoted: not asked for (Qwen3-Embed 8B)" in Tags(html).text
     page = page_html(reproduction(languages()), {})
     bar = page[page.index('<span class="bar"') :].split("\n")[0]
     assert 'title="reproduced: 1"' in bar
@@ -302,7 +304,9 @@ def test_pruning_is_drawn_against_what_is_left_too() -> None:
     untold = {key: replace(one, published=None) if key[1] == "terms" else one for key, one in table.cells.items()}
     mean, *others = curves(replace(table, x="terms", cells=untold))
     assert (mean.label, mean.published, len(mean.measured), others) == ("avg", (), 4, [])
-    failed = {key: replace(one, measured=None) if key[1] == "avg" else one for key, one in untold.items()}
+    failed = {
+        key: replace(one, measured=None, status=FAILED) if key[1] == "avg" else one for key, one in untold.items()
+    }
     drawn = draw(replace(table, cells=failed))
     assert drawn is not None
     assert [panel.get_xlabel() for panel in drawn.axes] == ["k"]
@@ -317,12 +321,23 @@ def test_names_lie_where_they_cover_the_least() -> None:
     assert covered(outside, points, window) == 750
 
 
-def test_names_are_never_written_over_each_other() -> None:
-    """Of points at one place some go without."""
-    cells = [one for n in range(40) for one in (cell(f"row {n}", "x", None, 1.0), cell(f"row {n}", "y", None, 2.0))]
+def names_of(places: dict[str, float]) -> list[str]:
+    """The names in a picture of rows at these places on its axis."""
+    cells = [one for row, x in places.items() for one in (cell(row, "x", None, x), cell(row, "y", None, 2.0))]
     drawn = draw(table_of(cells, "t", "T", "", SCATTER, x="x", y=("y",)))
     assert drawn is not None
-    assert 0 < len(drawn.axes[0].texts) < 12
+    return [text.get_text() for text in drawn.axes[0].texts]
+
+
+def test_names_are_never_written_over_each_other() -> None:
+    """Of points that stand closely some go without."""
+    assert 0 < len(names_of({f"row {n}": n / 20 for n in range(39)} | {"far away": 40})) < 15
+
+
+def test_points_at_one_place_have_one_name() -> None:
+    """The first and the last of many; pruning that leaves all the same prunes nothing any more."""
+    assert names_of({"10": 1, "300": 9, "500": 9, "700": 9.01, "1000": 9.02}) == ["10", "300 … 1000"]
+    assert names_of({"10": 1, "20": 1, "50": 9}) == ["10, 20", "50"]
 
 
 def test_bars_of_many_rows_are_of_means() -> None:
@@ -355,6 +370,44 @@ def test_pictures_show_published_dashed_and_measured_solid(written: Path) -> Non
         assert ">published</text>" in picture
         assert ">measured</text>" in picture
         assert (written.parent / "figures" / f"{table.name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_pictures_leave_out_what_is_only_quoted() -> None:
+    """Rows and columns of the paper's table that nobody asked for, in bars and curves; points of a cloud stay."""
+    table = asked_for(languages())
+    assert table.rows == ("MILCO", "MILCO + BM25") and table.columns == languages().columns
+    drawn = draw(languages())
+    assert drawn is not None
+    assert "Qwen3-Embed 8B" not in svg(drawn, "t")
+    assert asked_for(pruning()).columns == ("avg", "terms")
+    drawn = draw(latency())
+    assert drawn is not None
+    assert "HNSW" in svg(drawn, "t")
+    quoted = table_of([cell("x", "ar", 1.0, None)], "t", "T", "", BARS)
+    assert asked_for(quoted) == quoted
+
+
+def test_a_legend_has_a_word_only_for_what_has_to_be_told_apart() -> None:
+    """Where all is measured it says nothing of that; what a point's area is stands beside a ring."""
+    measured = table_of([cell("MILCO", "ar", None, 1.0), cell("BM25", "ar", None, 2.0)], "t", "T", "", BARS)
+    points = [cell("p=0", column, None, 1.0) for column in ("ms", "nDCG@10", "GB")]
+    cloud = table_of(points, "t", "T", "", SCATTER, x="ms", y=("nDCG@10",))
+    for table in (measured, cloud):
+        drawn = draw(table)
+        assert drawn is not None
+        assert drawn.legends == []
+    drawn = draw(replace(cloud, size="GB"))
+    assert drawn is not None
+    (legend,) = drawn.legends
+    (ring,) = legend.legend_handles
+    assert [text.get_text() for text in legend.get_texts()] == ["area: GB"]
+    assert ring is not None and ring.get_marker() == "o"  # type: ignore[attr-defined]
+
+
+def test_a_section_counts_what_was_asked_for_and_says_what_is_quoted() -> None:
+    """The figures of the paper beside it are no cells of ours."""
+    text = Tags(page_html(reproduction(languages()), {})).text
+    assert "7 cells: 1 reproduced" in text and "1 figure of the paper quoted" in text
 
 
 def test_pictures_take_the_pages_colours() -> None:

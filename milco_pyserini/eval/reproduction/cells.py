@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.eval.reproduction.published import Figures
 from milco_pyserini.eval.reproduction.records import ANOTHER_MODEL
 from milco_pyserini.eval.reproduction.roads import MANIFEST, PLAIN, Collection, Roads, Step, Variant
 from milco_pyserini.eval.reproduction.systems import PUBLIC, SYSTEMS, System
@@ -14,6 +15,7 @@ from milco_pyserini.files import read_json
 
 Key = tuple[str, str, str]
 MEAN, DIFFERENCE = "mean", "difference"
+NO_SYSTEM = "not among the systems that this command measures"
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,8 @@ class Cell:
 
     steps, read: what is run, and what then tells the figure, in the published table's units. run: the TREC run among
     what was made. parts, combine: instead of steps, the cells whose mean or difference it is. missing: why it cannot
-    be had at all. unlike: as in CellResult. A cell with none of these is quoted: a published fact.
+    be had at all. unlike: as in CellResult. A cell with none of these is quoted: a published fact; quoted says why it
+    is not measured.
     """
 
     table: str
@@ -37,11 +40,17 @@ class Cell:
     combine: str = MEAN
     missing: str = ""
     unlike: str = ""
+    quoted: str = ""
 
     @property
     def key(self) -> Key:
         """Table, row and column."""
         return self.table, self.row, self.column
+
+    @property
+    def is_fact(self) -> bool:
+        """Whether there is nothing to measure."""
+        return not (self.steps or self.parts or self.missing)
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -69,9 +78,23 @@ class Table:
 Published = Callable[[System, str], float | None]
 
 
-def labelled(figures: Mapping[tuple[str, str], float], table: str) -> Published:
+def labelled(figures: Figures, table: str) -> Published:
     """The figures of a published table by the labels that systems have in it."""
     return lambda system, column: figures.get((system.labels.get(table, ""), column))
+
+
+def others(table: str, figures: Figures, label: str, measures: Mapping[str, str]) -> list[Cell]:
+    """The rows of a published table for which none of our systems stands, as facts.
+
+    label: the published table, in the systems' labels. measures: the columns, and what each is measured by.
+    """
+    ours = {system.labels.get(label) for system in SYSTEMS.values()}
+    return [
+        Cell(table, row, column, measure, figures[row, column], quoted=NO_SYSTEM)
+        for row in dict.fromkeys(row for row, _ in figures)
+        for column, measure in measures.items()
+        if row not in ours and (row, column) in figures
+    ]
 
 
 def nothing(system: System, column: str) -> float | None:
@@ -149,7 +172,7 @@ def lacking(roads: Roads, system: System) -> str:
     """Why a system cannot be run at all; "" if it can."""
     if roads.has(system):
         return ""
-    return f"nobody published this checkpoint: train it, and give it as --checkpoints {system.checkpoint}=PATH"
+    return f"needs --checkpoints {system.checkpoint}=PATH: nobody published that checkpoint, it has to be trained"
 
 
 def another(roads: Roads, system: System) -> str:

@@ -6,6 +6,7 @@ from html import escape
 from urllib.parse import quote
 
 from milco_pyserini.console import counted, duration
+from milco_pyserini.eval.reproduction.reasons import Reason, reasons
 from milco_pyserini.eval.reproduction.records import (
     DIFFERS,
     FAILED,
@@ -81,7 +82,7 @@ def _row(table: TableResult, row: str, digits: Digits) -> str:
 
 def _cell(cell: CellResult, digits: int) -> str:
     if cell.verdict == QUOTED:
-        return f'<td class="quoted" title="{QUOTED}">{_number(cell.published, digits)}</td>'
+        return f'<td class="quoted" title="{escape(_title(cell))}">{_number(cell.published, digits)}</td>'
     kind, strength = _shade(cell)
     measured = f"<b>{_number(cell.measured, digits)}</b>" if cell.measured is not None else _sign(cell.verdict)
     beside = ""
@@ -133,27 +134,24 @@ def _sheet(cell: CellResult) -> str:
 
 def _missing(table: TableResult) -> str:
     """Why cells are missing: each reason once, with the cells that it holds for."""
-    reasons: dict[tuple[str, str], list[CellResult]] = {}
-    for cell in table.cells.values():
-        if cell.status in (UNREACHABLE, FAILED):
-            reasons.setdefault((cell.status, cell.reason), []).append(cell)
     items = "".join(
-        f'<li><span class="verdict {css_class(status)}">{status}</span>: {escape(reason)} '
-        f"<small>({escape(_where(cells))})</small></li>\n"
-        for (status, reason), cells in reasons.items()
+        f'<li><span class="verdict {css_class(reason.verdict)}">{reason.verdict}</span>: {escape(reason.text)} '
+        f"<small>({escape(_where(table, reason))})</small></li>\n"
+        for reason in reasons(table.cells.values())
     )
     return f'<ul class="missing">\n{items}</ul>\n' if items else ""
 
 
-def _where(cells: Iterable[CellResult]) -> str:
-    """Cells in few words: rows that lack the same columns are named together."""
+def _where(table: TableResult, reason: Reason) -> str:
+    """Cells in few words: whole rows by their names, rows that lack the same columns together."""
     columns: dict[str, list[str]] = {}
-    for cell in cells:
+    for cell in reason.cells:
         columns.setdefault(cell.row, []).append(cell.column)
     rows: dict[tuple[str, ...], list[str]] = {}
     for row, found in columns.items():
-        rows.setdefault(tuple(found), []).append(row)
-    return "; ".join(f"{', '.join(names)}: {', '.join(found)}" for found, names in rows.items())
+        whole = len(found) == sum(row == other for other, _ in table.cells)
+        rows.setdefault(() if whole else tuple(found), []).append(row)
+    return "; ".join(", ".join(names) + (f": {', '.join(found)}" if found else "") for found, names in rows.items())
 
 
 def _commands(table: TableResult) -> str:

@@ -5,8 +5,8 @@ Which pairs and splits count is as in MTEB's task definitions (2.26).
 
 from collections.abc import Callable, Mapping, Sequence
 
-from milco_pyserini.eval.reproduction.cells import Cell, Table, effect_cells, labelled, mean_cells, nothing
-from milco_pyserini.eval.reproduction.published import published
+from milco_pyserini.eval.reproduction.cells import Cell, Table, effect_cells, labelled, mean_cells, nothing, others
+from milco_pyserini.eval.reproduction.published import published, renamed
 from milco_pyserini.eval.reproduction.records import BARS
 from milco_pyserini.eval.reproduction.roads import Collection, Roads
 from milco_pyserini.eval.reproduction.systems import System
@@ -19,6 +19,7 @@ TASKS = {
     "Twitter": "Twitter (M)",
     "Wiki": "Wiki (C)",
 }
+AVERAGE = "Avg."
 ENGLISH = "eng_Latn"
 # Belebele's languages that are written in Latin letters too: the two are searched in each other.
 _TWO_SCRIPTS = ("arb_Arab", "ben_Beng", "hin_Deva", "npi_Deva", "sin_Sinh", "urd_Arab")
@@ -103,11 +104,16 @@ _COLLECTIONS: Mapping[str, Callable[[], dict[str, Collection]]] = {
 def mteb(roads: Roads, systems: Sequence[System], columns: Sequence[str]) -> list[Table]:
     """The paper's table, and one for each of its tasks, whose means are its cells."""
     parts = [_task(task, roads, systems) for task in columns]
-    figures = labelled(published("mteb_v2"), "mteb_v2")
+    by_task = renamed(published("mteb_v2"), {head: task for task, head in TASKS.items()})
+    # The paper's other table of averages has more systems.
+    figures = {**renamed(published("mteb_v2_avg"), {"avg": AVERAGE}), **by_task}
+    ours = labelled(figures, "mteb_v2")
     cells: list[Cell] = []
     for task, part in zip(columns, parts, strict=True):
-        cells += [_mean(task, system, part, figures(system, TASKS[task])) for system in systems]
-    cells += mean_cells("mteb-v2", roads, systems, columns, tuple(TASKS), figures, "Avg.")
+        cells += [_mean(task, system, part, ours(system, task)) for system in systems]
+    cells += mean_cells("mteb-v2", roads, systems, columns, tuple(TASKS), ours, AVERAGE)
+    measures = {task: part.cells[0].measure for task, part in zip(columns, parts, strict=True)}
+    cells += others("mteb-v2", figures, "mteb_v2", measures | {AVERAGE: "nDCG@10"})
     caption = (
         "M: documents and queries in one language; C: across languages. A task's figure is the mean over its languages "
         "or pairs, in tables of their own; nDCG@10, of Statcan recall@10."

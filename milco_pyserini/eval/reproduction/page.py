@@ -150,11 +150,14 @@ def _section(table: TableResult, picture: str | None) -> str:
         downloads += [f'<a href="{FIGURES}/{name}.{kind}" download>{kind.upper()}</a>' for kind in ("png", "svg")]
         label = f"{table.title}: {table.y_label or 'figures'}, measured and published; the table below has all of them"
         figure = f"<figure>\n{inline_svg(picture, table.name, label)}\n</figure>\n"
-    cells = counted(len(table.cells), "cell")
+    counts = verdicts([table])
+    quoted = counts.get(QUOTED, 0)
+    cells = counted(len(table.cells) - quoted, "cell")
+    beside = f"; {counted(quoted, 'figure')} of the paper quoted" if quoted else ""
     return (
         f'<section id="{name}">\n<h2>{escape(table.title)}</h2>\n'
         f"<p>{escape(table.caption)}</p>\n"
-        f'<p class="score">{cells}: {_said(verdicts([table]))} · {" · ".join(downloads)}</p>\n'
+        f'<p class="score">{cells}: {_said(counts)}{beside} · {" · ".join(downloads)}</p>\n'
         f"{figure}{table_html(table)}</section>"
     )
 

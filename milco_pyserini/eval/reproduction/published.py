@@ -9,6 +9,7 @@ from milco_pyserini.errors import MilcoError
 
 ROOT = Path(milco_pyserini.resources.__path__[0]) / "paper"
 
+# (row, column) -> figure.
 Figures = Mapping[tuple[str, str], float]
 
 
@@ -25,7 +26,8 @@ def published(name: str, labels: int = 1, factor: float = 1.0) -> Figures:
     head, *lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
     found = {}
     for line in lines:
-        row = " ".join(line[:labels])
+        # Without LaTeX's mark of where a word may be broken.
+        row = " ".join(line[:labels]).replace("\\-", "")
         for column, text in zip(head[labels:], line[labels:], strict=True):
             try:
                 found[row, column] = round(float(text.removesuffix("G")) * factor, 6)
@@ -37,3 +39,8 @@ def published(name: str, labels: int = 1, factor: float = 1.0) -> Figures:
 def turned(figures: Figures) -> Figures:
     """The same with rows for columns: a table that has its systems side by side."""
     return {(row, column): value for (column, row), value in figures.items()}
+
+
+def renamed(figures: Figures, columns: Mapping[str, str]) -> Figures:
+    """The same under other columns, those that are not named under their own."""
+    return {(row, columns.get(column, column)): value for (row, column), value in figures.items()}

@@ -106,8 +106,7 @@ def _named(cell: Cell) -> str:
 
 def untried(cell: Cell) -> CellResult:
     """A cell of which nothing is known, or which is a quoted fact."""
-    quoted = not (cell.steps or cell.parts or cell.missing)
-    status = DONE if quoted else OPEN
+    status = DONE if cell.is_fact else OPEN
     return CellResult(
         cell.table,
         cell.row,
@@ -116,9 +115,15 @@ def untried(cell: Cell) -> CellResult:
         cell.published,
         None,
         status,
-        commands=cell.commands,
+        cell.quoted,
+        cell.commands,
         unlike=cell.unlike,
     )
+
+
+def quoted(cell: Cell, reason: str) -> CellResult:
+    """The published figure of a cell that is not measured, and why not."""
+    return CellResult(cell.table, cell.row, cell.column, cell.measure, cell.published, None, DONE, reason)
 
 
 def combined(cell: Cell, known: Mapping[Key, CellResult]) -> CellResult:
@@ -128,11 +133,8 @@ def combined(cell: Cell, known: Mapping[Key, CellResult]) -> CellResult:
     result, number = untried(cell), len(cell.parts)
     if len(figures) < number:
         lacking = [part for part in parts if part.status in (UNREACHABLE, FAILED)]
-        first = f": {lacking[0].row}, {lacking[0].column}: {lacking[0].reason}" if lacking else ""
         status = lacking[0].status if lacking else OPEN
-        return replace(
-            result, status=status, reason=f"{number - len(figures)} of {number} cells are not measured{first}"
-        )
+        return replace(result, status=status, reason=_unmeasured(cell, number - len(figures)))
     unlike = cell.unlike or next((part.unlike for part in parts if part.unlike), "")
     if cell.combine == DIFFERENCE:
         minuend, subtrahend = figures
@@ -140,6 +142,15 @@ def combined(cell: Cell, known: Mapping[Key, CellResult]) -> CellResult:
         return replace(result, status=DONE, measured=minuend - subtrahend, reason=reason, unlike=unlike)
     reason = f"mean of {number} cells" if number > 1 else f"{parts[0].row}, {parts[0].column} of {parts[0].table}"
     return replace(result, status=DONE, measured=sum(figures) / number, reason=reason, unlike=unlike)
+
+
+def _unmeasured(cell: Cell, missing: int) -> str:
+    """Where to look for the reason: it stands with the cells that are missing."""
+    table, row, column = cell.parts[0]
+    place = "" if table == cell.table else f" of {table}"
+    if len(cell.parts) == 1:
+        return f"{row}, {column}{place} is not measured"
+    return f"{missing} of {len(cell.parts)} cells{place} {'is' if missing == 1 else 'are'} not measured"
 
 
 def run_step(step: Step) -> None:

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from milco_pyserini.eval.reproduction.cells import Cell, Published, Table, effect, effect_cells, labelled, mean_cells
-from milco_pyserini.eval.reproduction.published import published, turned
+from milco_pyserini.eval.reproduction.cells import Cell, Table, effect, effect_cells, labelled, mean_cells, others
+from milco_pyserini.eval.reproduction.published import Figures, published, renamed, turned
 from milco_pyserini.eval.reproduction.records import BARS
 from milco_pyserini.eval.reproduction.roads import Collection, Roads
 from milco_pyserini.eval.reproduction.systems import System
@@ -59,29 +59,28 @@ def miracl_hn(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
 
 
 def _miracl(name: str, title: str, caption: str, roads: Roads, systems: Systems, columns: Columns) -> Table:
-    figures = labelled(published("miracl"), "miracl")
-    return _table(name, title, caption, roads, systems, miracl_collections(name, columns), figures, {"avg": MIRACL})
+    collections, means = miracl_collections(name, columns), {"avg": MIRACL}
+    return _table(name, title, caption, roads, systems, collections, published("miracl"), "miracl", means)
 
 
 def mldr(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
     """MLDR: documents in passages of 512 tokens, the best of which counts."""
-    averages = {(row, "avg"): value for (row, column), value in published("mldr_avg").items() if column == "avg"}
-    figures = labelled({**averages, **published("mldr")}, "mldr")
+    by_language = published("mldr")
+    # The two tables write some names with and without spaces.
+    names = {row.replace(" - ", "-"): row for row, _ in by_language}
+    averages = {(names.get(row, row), column): value for (row, column), value in published("mldr_avg").items()}
     collections = {code: Collection(f"mldr-{code}", f"mldr-{code}-test", code, split=True) for code in columns}
     caption = (
         "Long documents. MILCO and SPLADE encode passages of 512 tokens, and a document's best passage counts; BGE-M3 "
         "reads 8,192 tokens at once, BM25 whole documents."
     )
-    return [_table("mldr", "MLDR", caption, roads, systems, collections, figures, {"avg": MLDR})]
+    figures = {**by_language, **averages}
+    return [_table("mldr", "MLDR", caption, roads, systems, collections, figures, "mldr", {"avg": MLDR})]
 
 
 def mkqa(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
     """MKQA: questions of 25 languages against passages of English Wikipedia."""
-    figures = labelled(turned(published("mkqa")), "mkqa")
-
-    def average(system: System, column: str) -> float | None:
-        return figures(system, "Avg" if column == "avg" else column)
-
+    figures = renamed(turned(published("mkqa")), {"Avg": "avg"})
     collections = {
         code: Collection(
             "mkqa", f"mkqa-{code.replace('_', '-')}-test", "en", measure="Success@100", judged_by_answers=True
@@ -92,41 +91,39 @@ def mkqa(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
         "Questions with an answer that a passage can hold; R@100 in the paper is the share of them with an answer in "
         "the first 100 passages."
     )
-    table = _table("mkqa", "MKQA", caption, roads, systems, collections, average, {"avg": MKQA}, "R@100")
-    return [table]
+    means = {"avg": MKQA}
+    return [_table("mkqa", "MKQA", caption, roads, systems, collections, figures, "mkqa", means, "R@100")]
 
 
 def neuclir(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
     """NeuCLIR's multilingual task: English topics, documents in Chinese, Persian and Russian."""
-    figures = labelled(published("neuclir", factor=100), "neuclir")
     collections = {year: Collection("neuclir-multi", NEUCLIR[year], "en", measure="nDCG@20") for year in columns}
     caption = "English topics (title and description) on news in Chinese, Persian and Russian; the paper's x 100."
-    means = {"avg": tuple(NEUCLIR)}
-    return [_table("neuclir", "NeuCLIR, MLIR", caption, roads, systems, collections, figures, means, "nDCG@20")]
+    figures, means = published("neuclir", factor=100), {"avg": tuple(NEUCLIR)}
+    table = _table(
+        "neuclir", "NeuCLIR, MLIR", caption, roads, systems, collections, figures, "neuclir", means, "nDCG@20"
+    )
+    return [table]
 
 
 def beir(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
     """BEIR, in English."""
-    figures = labelled(turned(published("beir", 3)), "beir")
-    # The published rows are headed by name, size and whether MTEB v2 has them.
-    full = {column.split()[0]: column for _, column in turned(published("beir", 3)) if not column.startswith("Avg")}
-    averages = {"Avg (All)": tuple(BEIR), "Avg (Large)": LARGE}
-    full |= {name: f"{name}  " for name in averages}
+    means = {"Avg (All)": tuple(BEIR), "Avg (Large)": LARGE}
+    published_rows = turned(published("beir", 3))
+    # They are headed by name, size and whether MTEB v2 has them.
+    names = {head: next(name for name in (*BEIR, *means) if head.startswith(f"{name} ")) for _, head in published_rows}
+    figures = renamed(published_rows, names)
     collections = {
         name: Collection(BEIR[name].rpartition("-")[0], BEIR[name], "en", remove_query=name in OF_ITSELF)
         for name in columns
     }
-
-    def figure(system: System, column: str) -> float | None:
-        return figures(system, full[column])
-
     caption = "English. Large: the six data sets of millions of documents."
-    return [_table("beir", "BEIR", caption, roads, systems, collections, figure, averages)]
+    return [_table("beir", "BEIR", caption, roads, systems, collections, figures, "beir", means)]
 
 
 def limit(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
     """LIMIT: three depths of one run."""
-    figures = labelled(published("limit", 2), "limit")
+    figures, label = published("limit", 2), "limit"
     measures, collection = tuple(LIMIT.values()), Collection("limit", "limit-test", "en")
     cells = [
         effect(
@@ -136,13 +133,14 @@ def limit(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
             roads,
             system,
             collection,
-            figures(system, column),
+            labelled(figures, label)(system, column),
             measures=measures,
             measure=LIMIT[column],
         )
         for system in systems
         for column in columns
     ]
+    cells += others("limit", figures, label, {column: LIMIT[column] for column in columns})
     caption = "Simple questions on 50,000 documents, each of which two of them answer."
     return [Table("limit", "LIMIT", caption, tuple(cells), BARS, y_label="recall")]
 
@@ -154,11 +152,19 @@ def _table(
     roads: Roads,
     systems: Systems,
     collections: Mapping[str, Collection],
-    figures: Published,
+    figures: Figures,
+    label: str,
     means: Mapping[str, Sequence[str]],
     y_label: str = "nDCG@10",
 ) -> Table:
-    cells: list[Cell] = effect_cells(name, roads, systems, collections, figures)
+    """A row for each system, and one for each other that was published under that label.
+
+    means: columns that are means, and the columns that they are of.
+    """
+    ours = labelled(figures, label)
+    cells: list[Cell] = effect_cells(name, roads, systems, collections, ours)
     for mean, over in means.items():
-        cells += mean_cells(name, roads, systems, tuple(collections), over, figures, mean, y_label)
+        cells += mean_cells(name, roads, systems, tuple(collections), over, ours, mean, y_label)
+    measures = {column: collection.measure for column, collection in collections.items()}
+    cells += others(name, figures, label, measures | dict.fromkeys(means, y_label))
     return Table(name, title, caption, tuple(cells), BARS, y_label=y_label)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from milco_pyserini.eval.reproduction.reasons import reasons
 from milco_pyserini.eval.reproduction.records import DONE, QUOTED, CellResult, Reproduction, TableResult
 
 _HEADS = ("", "", "", "published", "measured", "", "")
@@ -54,11 +55,6 @@ def _figure(value: float | None) -> str:
 
 def _reasons(cells: Sequence[CellResult]) -> list[str]:
     """Each reason once, with how many cells have it; the first of many."""
-    counts: dict[tuple[str, str], int] = {}
-    for cell in cells:
-        if cell.status != DONE and cell.reason:
-            key = cell.status, cell.reason
-            counts[key] = counts.get(key, 0) + 1
-    lines = [f"  {status} ({number}): {reason}" for (status, reason), number in counts.items()]
+    lines = [f"  {reason.verdict} ({len(reason.cells)}): {reason.text}" for reason in reasons(cells)]
     more = len(lines) - _REASONS
     return lines if more <= 0 else [*lines[:_REASONS], f"  and {more} more such reasons, in the cells' records"]

@@ -4,6 +4,7 @@ import importlib.util
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from milco_pyserini.eval.reproduction.cells import Cell, Table, effect, evaluate
 from milco_pyserini.eval.reproduction.groups import BY_COST, GROUPS, all_tables, chosen_tables
 from milco_pyserini.eval.reproduction.mteb_tasks import belebele_pairs
 from milco_pyserini.eval.reproduction.published import ROOT, published
+from milco_pyserini.eval.reproduction.reasons import reasons
 from milco_pyserini.eval.reproduction.records import (
     ANOTHER_MACHINE,
     DONE,
@@ -31,6 +33,7 @@ from milco_pyserini.eval.reproduction.records import (
     STATUSES,
     UNREACHABLE,
     CellResult,
+    Reproduction,
     cell_from_json,
     cell_to_json,
     from_json,
@@ -39,6 +42,7 @@ from milco_pyserini.eval.reproduction.records import (
 from milco_pyserini.eval.reproduction.roads import CORPUS, QRELS, TOPICS, Collection, Need, Roads, Step
 from milco_pyserini.eval.reproduction.runner import Runner, run_step
 from milco_pyserini.eval.reproduction.systems import PUBLIC, SYSTEMS, read_checkpoints
+from milco_pyserini.eval.reproduction.tables import MIRACL
 from milco_pyserini.eval.reproduction.text import reproduction_text
 from milco_pyserini.files import read_json, write_json
 from milco_pyserini.options import parse
@@ -103,20 +107,74 @@ def test_a_cell_stands_beside_the_papers_figure(tables: list[Table], key: tuple[
     assert figures(tables)[key] == pytest.approx(figure)
 
 
-@pytest.mark.parametrize(
-    ("table", "file", "labels", "places"),
-    [("miracl", "miracl", 1, 13), ("mldr", "mldr", 1, 7), ("pruning-top-k", "pruning_top_k", 1, 9)],
-)
-def test_all_that_a_published_row_holds_has_a_cell(
-    tables: list[Table], table: str, file: str, labels: int, places: int
-) -> None:
-    """As many rows with figures as we can measure, and as many figures in each as the file has."""
-    found = [(row, column) for (name, row, column), figure in figures(tables).items() if name == table and figure]
-    rows = {row for row, _ in found}
-    assert len(rows) == places
-    columns = {column for _, column in published(file, labels)} - {"size", "max_length"}
-    row = "MILCO" if "MILCO" in rows else "10"
-    assert {column for name, column in found if name == row} == columns
+# Table -> its files, how many of their columns name a row, and what turns their figures into ours.
+FILES: dict[str, tuple[tuple[str, ...], int, float]] = {
+    "miracl": (("miracl",), 1, 1),
+    "miracl-hn": (("miracl",), 1, 1),
+    "mldr": (("mldr", "mldr_avg"), 1, 1),
+    "mkqa": (("mkqa",), 1, 1),
+    "mteb-v2": (("mteb_v2", "mteb_v2_avg"), 1, 1),
+    "neuclir": (("neuclir",), 1, 100),
+    "beir": (("beir",), 3, 1),
+    "limit": (("limit",), 2, 1),
+    "pruning-top-k": (("pruning_top_k",), 1, 1),
+    "pruning-mass": (("pruning_mass",), 1, 1),
+    "alpha": (("lexecho_alpha",), 1, 1),
+    "latency": (("latency_miracl_en",), 2, 1),
+    "coverage": (("alignment_coverage",), 1, 1),
+}
+
+
+def in_the_files(group: str) -> list[float]:
+    """The figures of a table's files, one that both of two files have once."""
+    files, labels, factor = FILES[group]
+    found = {
+        (row.replace(" - ", "-"), column.lower().rstrip(".")): 1000 * figure if column == "index_size" else figure
+        for file in files
+        for (row, column), figure in published(file, labels, factor).items()
+        if column not in ("size", "max_length")
+    }
+    return sorted(found.values())
+
+
+@pytest.mark.parametrize("group", FILES)
+def test_the_whole_table_of_the_paper_stands_beside_what_was_asked_for(group: str, tmp_path: Path) -> None:
+    """Every figure of its files once, quoted where it was not asked for, each with the reason."""
+    roads = Roads(tmp_path, PUBLIC)
+    chosen = chosen_tables(GROUPS[group], roads, ["milco"], GROUPS[group].columns[:1])
+    shown = {table.name: table for table in assemble(roads, Runner(tmp_path), chosen, "mini").tables}
+    cells = list(shown[group].cells.values())
+    there = sorted(cell.published for cell in cells if cell.published is not None)
+    assert there == pytest.approx(in_the_files(group))
+    quoted = [cell for cell in cells if cell.verdict == "quoted"]
+    assert quoted and all(cell.reason and not cell.commands for cell in quoted)
+    rows = tuple(dict.fromkeys(cell.row for cell in cells if cell.verdict != "quoted"))
+    assert shown[group].rows[: len(rows)] == rows
+
+
+def test_a_quoted_row_says_how_it_is_measured(tmp_path: Path) -> None:
+    """By naming it, by a checkpoint, or not at all; two systems of ours for one published row quote it once."""
+    roads = Roads(tmp_path, PUBLIC)
+    (chosen,) = chosen_tables(GROUPS["miracl"], roads, ["milco", "bm25"], ["bn", "ar"])
+    (table,) = assemble(roads, Runner(tmp_path), [chosen], "mini").tables
+    assert table.rows[:2] == ("MILCO", "BM25") and "BM25 on BGE-M3's pieces" not in table.rows
+    assert table.columns[:3] == ("ar", "bn", "en") and table.columns[-1] == "avg"
+    why = {row: table.cells[row, "avg"].reason for row in table.rows if (row, "avg") in table.cells}
+    assert why["M3-Dense"] == "not asked for: --systems m3-dense measures it"
+    assert why["4: MILCO (SAP, MLM en)"].startswith("needs --checkpoints 4=PATH")
+    assert why["mSPLADEsTok"] == why["T-Splade"] == "not among the systems that this command measures"
+    assert table.cells["MILCO", "en"].reason == "not asked for"
+
+
+def test_reasons_that_differ_in_a_word_are_told_once() -> None:
+    """With the word; what is not alike is another reason, and so is one of another verdict."""
+    texts = [f"the passages in miracl/{code}/docs.jsonl of {code}, cannot be reached" for code in MIRACL]
+    cells = [CellResult("t", "MILCO", text, "m", 1.0, None, UNREACHABLE, text) for text in texts]
+    cells += [replace(cells[0], status=FAILED), replace(cells[0], reason="no room left on the disk")]
+    one, failed, other = reasons(cells)
+    likewise = ", ".join(f"miracl/{code}/docs.jsonl" for code in MIRACL[1:7])
+    assert one.text == f"{texts[0]}; likewise {likewise} and 11 more"
+    assert (len(one.cells), failed.verdict, other.text) == (18, FAILED, "no room left on the disk")
 
 
 @pytest.mark.skipif(not PAPER.is_dir(), reason="the paper's tables are not beside the repository")
@@ -404,7 +462,9 @@ def test_a_mean_waits_for_all_of_its_cells(tmp_path: Path, fake: Fake, asked: li
     assert runner.combined(mean, known).status == OPEN
     lost = known | {("t", "MILCO", "bn"): measure(cell_of(tmp_path, "gone", "bn"))}
     assert runner.combined(mean, lost).status == UNREACHABLE
-    assert "1 of 2 cells are not measured: MILCO, bn: gone" in runner.combined(mean, lost).reason
+    assert runner.combined(mean, lost).reason == "1 of 2 cells is not measured"
+    of_one = replace(mean, table="u", parts=(("t", "MILCO", "bn"),))
+    assert runner.combined(of_one, lost).reason == "MILCO, bn of t is not measured"
     whole = known | {("t", "MILCO", "bn"): measure(cell_of(tmp_path, "other", "bn"))}
     assert runner.combined(mean, whole).measured == 50.0
 
@@ -467,6 +527,7 @@ def test_the_corpora_say_that_they_cannot_be_reached(monkeypatch: pytest.MonkeyP
         (["miracl", "--local", "miracl"], "NAME=PATH"),
         (["miracl", "--local", "mirakl=."], "did you mean 'miracl'"),
         (["miracl", "--local", "miracl=nowhere"], "nowhere is not there"),
+        (["limit", "--local", "limit-small=/"], "no table that was asked for reads limit-small"),
         (["miracl", "--threads", "0"], "must be at least 1"),
         (["miracl", "--device", "tpu"], "tpu"),
     ],
@@ -507,7 +568,8 @@ def test_measured_stands_beside_published(reproduce: Callable[..., str], fake: F
     # A day later, another language: what was measured before is in the figures too.
     reproduce("miracl", "--lang", "bn", "--systems", "milco", "--encoder", "mini")
     (table,) = from_json(read_json(Path("reproduction/figures.json"))).tables
-    assert set(table.cells) == {("MILCO", "ar"), ("MILCO", "bn"), ("BM25", "ar")}
+    measured = {key for key, cell in table.cells.items() if cell.measured is not None}
+    assert measured == {("MILCO", "ar"), ("MILCO", "bn"), ("BM25", "ar")}
 
 
 def test_a_mean_appears_when_its_last_language_is_there(
@@ -544,15 +606,45 @@ def test_a_copy_of_the_publishers_files_is_named_in_the_commands(tmp_path: Path)
 def test_reasons_are_told_once_for_a_table(
     reproduce: Callable[..., str], fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the number of cells; the first five of many."""
+    """With the number of cells, and the names for which it is the same."""
 
     def opened(need: Need) -> None:
         raise MilcoError(f"{need.kind} {need.name} is away")
 
     monkeypatch.setattr(reach, "_open", opened)
-    text = reproduce("mldr", "--systems", "milco", "bm25")
-    assert "  unreachable (2): corpus mldr-ar is away" in text
-    assert "more such reasons" in text
+    reproduce("mldr", "--systems", "milco", "bm25", code=1)
+    (table,) = from_json(read_json(Path("reproduction/figures.json"))).tables
+    text = reproduction_text(Reproduction("", "", "", "", "", (table,)), ["mldr"])
+    assert "  unreachable (26): corpus mldr-ar is away; likewise mldr-de, mldr-en" in text
+    assert "  unreachable (2): 13 of 13 cells are not measured" in text
+
+
+def test_the_exit_code_is_1_if_nothing_could_be_measured(
+    reproduce: Callable[..., str], fake: Fake, asked: list[Need]
+) -> None:
+    """Where one cell of those asked for is there, it is 0; the figures are written in both cases."""
+    reproduce("miracl", "--lang", "ar", "--systems", "2", code=1)
+    assert Path("reproduction/figures.json").is_file()
+    reproduce("miracl", "--lang", "ar", "--systems", "2", "milco")
+
+
+def test_the_terminal_and_the_page_count_the_same_cells(
+    reproduce: Callable[..., str], fake: Fake, asked: list[Need], capsys: pytest.CaptureFixture
+) -> None:
+    """Means among them, quoted figures not."""
+    assert main(["reproduce", "neuclir", "--systems", "milco", "bm25"]) == 0
+    (table,) = from_json(read_json(Path("reproduction/figures.json"))).tables
+    shown = sum(number for verdict, number in table.counts().items() if verdict != "quoted")
+    heard = capsys.readouterr().err
+    assert shown == 6 and "6 cells of 1 table\n" in heard and "[1/6]" in heard
+
+
+def test_the_samples_analyses_are_left_out_without_milco() -> None:
+    """They are MILCO's: the figures of other systems need not wait for them."""
+    roads = Roads(Path("out"), EVERY)
+    found = [table.name for table in chosen_tables(GROUPS["sample"], roads, ["m3-dense"], ())]
+    assert found == ["sample", "sample-pool"]
+    assert len(chosen_tables(GROUPS["sample"], roads, ["m3-dense", "milco"], ())) == 7
 
 
 def test_times_are_another_machines(tables: list[Table]) -> None:

@@ -62,7 +62,7 @@ class EvalOptions:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns 0, 2 for bad input, 130 for Ctrl-C."""
+    """Run the command; returns 0, 1 where reproduce measured nothing, 2 for bad input, 130 for Ctrl-C."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["sweep"]:
         from milco_pyserini.eval.sweep import SweepOptions, sweep_command
@@ -78,10 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         rest = first_words("--vectors", arguments[1:])
         return run_command(f"{PROG} stats", StatsOptions, stats_command, rest, "nothing was written")
     if arguments[:1] == ["reproduce"]:
-        from milco_pyserini.eval.reproduction.command import ReproduceOptions, reproduce_command
+        from milco_pyserini.eval.reproduction.command import reproduce
 
-        rest = first_words("--tables", arguments[1:])
-        return run_command(f"{PROG} reproduce", ReproduceOptions, reproduce_command, rest, _GOES_ON)
+        return reproduce(f"{PROG} reproduce", first_words("--tables", arguments[1:]), _GOES_ON)
     return run_command(PROG, EvalOptions, _evaluate, argv, interrupted="nothing was written")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.options import option
+from milco_pyserini.options import option, run_command
 
 if TYPE_CHECKING:
     from milco_pyserini.eval.reproduction.cells import Table
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 MARK = "reproduction.json"
 FIGURES = "figures.json"
+NOTHING_MEASURED = 1
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,11 @@ class ReproduceOptions:
     there is not made again, so that the same command goes on, over days. What cannot be reached is marked, the others
     go on. A page of everything in --output, index.html there, is made at the end.
 
-    A cell is "reproduced" up to 0.5 points from the published figure, "near" up to 2, and else "differs".
+    A cell is "reproduced" up to 0.5 points from the published figure, "near" up to 2, and else "differs". The rest of
+    the paper's table stands beside it, quoted. Pruning, alpha, latency, lengths and coverage are analyses of milco; of
+    the sample's tables they are left out where --systems does not name it.
+
+    The exit code is 0 if anything that was asked for could be measured, 1 if nothing could.
     """
 
     tables: tuple[str, ...] = option((), metavar="TABLE", help="as the first words, this option's name left away")
@@ -62,8 +67,24 @@ class ReproduceOptions:
     threads: int = option(1, help="threads that index and search")
 
 
-def reproduce_command(options: ReproduceOptions) -> None:
-    """Measure, print, make the page. Raises MilcoError for a name that is unknown, before anything is written."""
+def reproduce(prog: str, argv: Sequence[str], interrupted: str) -> int:
+    """Run the command; returns 0, 1 if nothing could be measured, 2 for bad input, 130 for Ctrl-C."""
+    measured: list[bool] = []
+    code = run_command(
+        prog,
+        ReproduceOptions,
+        lambda options: measured.append(reproduce_command(options)),
+        argv,
+        interrupted,
+    )
+    return NOTHING_MEASURED if measured == [False] else code
+
+
+def reproduce_command(options: ReproduceOptions) -> bool:
+    """Measure, print, make the page; returns whether anything could be measured.
+
+    Raises MilcoError for a name that is unknown, and for a copy that no table reads, before anything is written.
+    """
     from milco_pyserini.eval.reproduction.assembly import assemble
     from milco_pyserini.eval.reproduction.groups import all_tables, chosen_tables, find_group
     from milco_pyserini.eval.reproduction.page import write_page
@@ -76,21 +97,33 @@ def reproduce_command(options: ReproduceOptions) -> None:
     chosen = all_tables(roads, options.systems, options.lang) if options.all else []
     for name in dict.fromkeys(options.tables):
         chosen += chosen_tables(find_group(name), roads, options.systems, options.lang)
+    _check_copies(options.local, chosen)
     encoder = _take(options.output, roads, chosen)
     runner = Runner(options.output)
-    _measure(chosen, runner)
+    measured = _measure(chosen, runner)
     reproduction = assemble(roads, runner, chosen, encoder)
     write_json(options.output / FIGURES, to_json(reproduction))
     page = write_page(reproduction, options.output)
     sys.stdout.write(reproduction_text(reproduction, [table.name for table in chosen]))
     say(f"page in {page}; vectors/ and indexes/ beside it may be removed")
+    return measured
 
 
-def _measure(tables: "Sequence[Table]", runner: "Runner") -> None:
-    cells = list({cell.key: cell for table in tables for cell in table.cells if cell.steps or cell.missing}.values())
-    for number, cell in enumerate(cells, 1):
-        runner.measure(cell, f"[{number}/{len(cells)}]")
-    say(f"{counted(len(cells), 'cell')} of {counted(len(tables), 'table')}")
+def _measure(tables: "Sequence[Table]", runner: "Runner") -> bool:
+    """Whether any cell is measured."""
+    from milco_pyserini.eval.reproduction.records import DONE
+
+    # Means and differences are cells too, as on the page; they follow from the others.
+    cells = list({cell.key: cell for table in tables for cell in table.cells if not cell.is_fact}.values())
+    found = [
+        runner.measure(cell, f"[{number}/{len(cells)}]").status
+        for number, cell in enumerate(cells, 1)
+        if not cell.parts
+    ]
+    measured = found.count(DONE)
+    beside = "" if measured == len(found) else f", {len(found) - measured:,} of which could not be measured"
+    say(f"{counted(len(cells), 'cell')} of {counted(len(tables), 'table')}{beside}")
+    return measured > 0
 
 
 def _roads(options: ReproduceOptions) -> "Roads":
@@ -128,6 +161,20 @@ def _copies(given: Sequence[str]) -> dict[str, str]:
             raise MilcoError(f"--local {name}: {place} is not there")
         found[name] = place
     return found
+
+
+def _check_copies(given: Sequence[str], tables: "Sequence[Table]") -> None:
+    """Raises MilcoError for a copy that nothing reads: a figure would be of other files than was meant."""
+    from milco_pyserini.corpora.families import FAMILIES
+
+    # A word for each name that is read, with the place of its copy.
+    read = {word for table in tables for cell in table.cells for step in cell.steps for word in step.argv}
+    for text in given:
+        name, _, place = text.partition("=")
+        family = FAMILIES.get(name)
+        names = (name, *family.corpora, *family.topics) if family else (name,)
+        if read and read.isdisjoint(f"{one}@{place}" for one in names):
+            raise MilcoError(f"--local {text}: no table that was asked for reads {name}")
 
 
 def _take(directory: Path, roads: "Roads", tables: "Sequence[Table]") -> str:

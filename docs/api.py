@@ -3,13 +3,14 @@
 A warning of pdoc's is an error: a public name that does not resolve, an annotation that cannot be read.
 """
 
-import shutil
 import sys
 import warnings
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-import pdoc
+from milco_pyserini.files import whole_directory
+from milco_pyserini.options import first_words, option, run_command
 
 PACKAGE = "milco_pyserini"
 # The rooms that have names for others, and the modules that docs/extending.md builds upon.
@@ -36,6 +37,13 @@ MODULES = (
 )
 
 
+@dataclass(frozen=True)
+class Options:
+    """The reference of the public packages, of their docstrings: docs/api.py DIRECTORY."""
+
+    output: Path = option(help="directory of the pages, in place of an earlier run's")
+
+
 def resolve(name: str) -> str:
     """Load what a package loads when it is first used, for pdoc reads the module's own names; returns the name."""
     module = import_module(name)
@@ -44,15 +52,23 @@ def resolve(name: str) -> str:
     return name
 
 
-def main(directory: Path) -> None:
-    """Write the reference to directory, in place of what an earlier run left there."""
-    modules = [resolve(name) for name in (PACKAGE, *(f"{PACKAGE}.{each}" for each in MODULES))]
-    shutil.rmtree(directory, ignore_errors=True)
-    pdoc.render.configure(docformat="markdown", footer_text=PACKAGE)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        pdoc.pdoc(*modules, output_directory=directory)
+def is_reference(directory: Path) -> bool:
+    """Whether a directory is what write() made: others are never replaced."""
+    return (directory / f"{PACKAGE}.html").is_file()
+
+
+def write(options: Options) -> None:
+    """Write the reference, in place of what an earlier run left there."""
+    with whole_directory(options.output, True, is_reference) as place:
+        import pdoc
+
+        modules = [resolve(name) for name in (PACKAGE, *(f"{PACKAGE}.{each}" for each in MODULES))]
+        pdoc.render.configure(docformat="markdown", footer_text=PACKAGE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            pdoc.pdoc(*modules, output_directory=place)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    words = first_words("--output", sys.argv[1:])
+    sys.exit(run_command("docs/api.py", Options, write, words, "nothing was written"))

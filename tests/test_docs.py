@@ -238,6 +238,34 @@ def test_every_link_between_files_leads_somewhere(page: Path) -> None:
             assert (page.parent / link.partition("#")[0]).exists(), f"{page.name}: {link}"
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--help"], 0, "directory of the pages"),
+        (["--hepl"], 2, "did you mean '--help'?"),
+        (["mine"], 2, "never replaced"),
+    ],
+)
+def test_the_reference_is_made_where_it_is_asked_for_alone(
+    tmp_path: Path, words: list[str], code: int, said: str
+) -> None:
+    """No directory is called --help, somebody's own stays, and pdoc is not even loaded for that."""
+    (tmp_path / "pdoc.py").write_text("raise SystemExit('loaded')")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    ended = subprocess.run(
+        [sys.executable, "-B", ROOT / "docs" / "api.py", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert (ended.returncode, sorted(tmp_path.rglob("*"))) == (code, before)
+    assert said in ended.stdout + ended.stderr
+
+
 def test_the_index_names_every_page() -> None:
     """docs/README.md has a line for each page, and README.md leads to docs/README.md."""
     listed = set(_LINK.findall(INDEX.read_text(encoding="utf-8")))

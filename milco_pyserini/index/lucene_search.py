@@ -2,8 +2,11 @@
 
 Pyserini's searcher reads the whole dictionary when it opens (for an idf that impacts do not use), repeats each
 query term as often as its impact says, sorts by docid as it goes, and loads the stored document of every hit. Here
-a query goes to Java as one string, Lucene ranks by score alone, the docids of the best are read from the column that
-breaks ties, and ties are sorted at the end; scores and docids come back as one array of bytes.
+a query goes to Java as one string, the postings of its terms are added up, the docids of the best are read from the
+column that breaks ties, and ties are sorted at the end; scores and docids come back as one array of bytes.
+
+Every posting of a query's terms is read. Lucene passes over postings that cannot matter; queries as long as MILCO's
+leave few of those, and each posting that Lucene does read takes it longer (benchmarks/README.md).
 """
 
 import re

@@ -1,25 +1,19 @@
-import static java.nio.charset.StandardCharsets.UTF_8;
-
-import io.anserini.search.similarity.ImpactSimilarity;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.file.Paths;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicMarkableReference;
 import org.apache.lucene.codecs.Codec;
+import org.apache.lucene.codecs.PostingsFormat;
 import org.apache.lucene.index.BinaryDocValues;
 import org.apache.lucene.index.DirectoryReader;
 import org.apache.lucene.index.LeafReaderContext;
+import org.apache.lucene.index.PostingsEnum;
 import org.apache.lucene.index.ReaderUtil;
-import org.apache.lucene.index.Term;
-import org.apache.lucene.search.BooleanClause;
-import org.apache.lucene.search.BooleanQuery;
-import org.apache.lucene.search.BoostQuery;
-import org.apache.lucene.search.IndexSearcher;
-import org.apache.lucene.search.Query;
-import org.apache.lucene.search.ScoreDoc;
-import org.apache.lucene.search.TermQuery;
+import org.apache.lucene.index.Terms;
+import org.apache.lucene.index.TermsEnum;
 import org.apache.lucene.store.FSDirectory;
 import org.apache.lucene.util.BytesRef;
 
@@ -27,23 +21,26 @@ import org.apache.lucene.util.BytesRef;
 public final class ImpactSearcher {
   private static final char DELIMITER = '\ue000';
 
-  /** How many hits are asked for beyond k, so that a tie at the cut is mostly seen whole. */
-  private static final int SPARE = 8;
+  /** Documents whose scores are added up at a time: half a megabyte, which stays in a processor's cache. */
+  private static final int WINDOW = 1 << 16;
+
+  /** Scores that are kept beyond twice k before the k best are sorted out. */
+  private static final int SPARE = 1024;
 
   private ImpactSearcher() {}
 
   /** An open index, in a wrapping that pyjnius knows everything about at little cost. */
-  public static AtomicMarkableReference<IndexSearcher> open(String path) throws IOException {
-    // A third of the time that the first index takes to open goes into the codecs of all of Lucene's versions, another
-    // into what IndexSearcher loads.
-    Thread codecs = new Thread(Codec::availableCodecs);
-    codecs.setDaemon(true);
-    codecs.start();
-    // A query has as many clauses as terms; the default limit of 1,024 is against careless wildcards.
-    IndexSearcher.setMaxClauseCount(Integer.MAX_VALUE);
-    IndexSearcher searcher = new IndexSearcher(DirectoryReader.open(FSDirectory.open(Paths.get(path))));
-    searcher.setSimilarity(new ImpactSimilarity());
-    return new AtomicMarkableReference<>(searcher, false);
+  public static AtomicMarkableReference<DirectoryReader> open(String path) throws IOException {
+    // Half of the time that the first index takes to open goes into the formats of all of Lucene's versions.
+    Thread formats =
+        new Thread(
+            () -> {
+              Codec.availableCodecs();
+              PostingsFormat.availablePostingsFormats();
+            });
+    formats.setDaemon(true);
+    formats.start();
+    return new AtomicMarkableReference<>(DirectoryReader.open(FSDirectory.open(Paths.get(path))), false);
   }
 
   /**
@@ -52,84 +49,138 @@ public final class ImpactSearcher {
    * @param terms (TERM U+E000 IMPACT " ")*
    * @return their number and scores, four bytes each, and docids in UTF-8, each ended by 0xff
    */
-  public static byte[] search(AtomicMarkableReference<IndexSearcher> index, String terms, String k)
+  public static byte[] search(AtomicMarkableReference<DirectoryReader> index, String terms, String k)
       throws IOException {
-    IndexSearcher searcher = index.getReference();
-    ScoreDoc[] hits = best(searcher, query(terms), Integer.parseInt(k));
-    BytesRef[] docids = docids(searcher.getIndexReader().leaves(), hits);
-    for (int start = 0, end; start < hits.length; start = end) {
-      end = start + 1;
-      while (end < hits.length && hits[end].score == hits[start].score) {
-        end++;
+    DirectoryReader reader = index.getReference();
+    Best best = new Best(Integer.parseInt(k));
+    double[] scores = new double[Math.min(WINDOW, reader.maxDoc())];
+    for (LeafReaderContext leaf : reader.leaves()) {
+      List<Term> found = find(leaf, terms);
+      for (int start = 0; start < leaf.reader().maxDoc(); start += WINDOW) {
+        for (Term term : found) {
+          term.add(scores, start);
+        }
+        best.take(scores, leaf.docBase + start);
       }
-      Arrays.sort(docids, start, end);
     }
-    return written(hits, docids, Math.min(Integer.parseInt(k), hits.length));
+    List<Hit> hits = hits(reader, best.kept());
+    hits.sort(null);
+    return written(hits.subList(0, Math.min(best.k, hits.size())));
   }
 
-  private static Query query(String terms) {
-    BooleanQuery.Builder query = new BooleanQuery.Builder();
+  private static List<Term> find(LeafReaderContext leaf, String terms) throws IOException {
+    List<Term> found = new ArrayList<>();
+    Terms contents = leaf.reader().terms("contents");
+    TermsEnum dictionary = contents == null ? TermsEnum.EMPTY : contents.iterator();
     for (int start = 0, end; start < terms.length(); start = end + 1) {
       int delimiter = terms.indexOf(DELIMITER, start);
       end = terms.indexOf(' ', delimiter);
-      Term term = new Term("contents", terms.substring(start, delimiter));
-      int impact = Integer.parseInt(terms, delimiter + 1, end, 10);
-      query.add(new BoostQuery(new TermQuery(term), impact), BooleanClause.Occur.SHOULD);
+      if (dictionary.seekExact(new BytesRef(terms.substring(start, delimiter)))) {
+        PostingsEnum postings = dictionary.postings(null, PostingsEnum.FREQS);
+        postings.nextDoc();
+        found.add(new Term(postings, Integer.parseInt(terms, delimiter + 1, end, 10)));
+      }
     }
-    return query.build();
+    return found;
   }
 
-  /** The k best and all that tie with the last of them. Lucene breaks ties by another number, so none may lack. */
-  private static ScoreDoc[] best(IndexSearcher searcher, Query query, int k) throws IOException {
-    int documents = searcher.getIndexReader().maxDoc();
-    for (long depth = (long) k + SPARE; ; depth *= 2) {
-      ScoreDoc[] hits = searcher.search(query, (int) Math.min(depth, documents)).scoreDocs;
-      if (hits.length <= k) {
-        return hits;
-      }
-      int kept = hits.length;
-      while (hits[kept - 1].score < hits[k - 1].score) {
-        kept--;
-      }
-      if (kept < hits.length || hits.length == documents || hits.length < depth) {
-        return Arrays.copyOf(hits, kept);
+  private record Term(PostingsEnum postings, float impact) {
+    /** Add what the term gives to the documents of a window. As Lucene adds: products in float, sums in double. */
+    void add(double[] scores, int start) throws IOException {
+      int end = start + scores.length;
+      for (int document = postings.docID(); document < end; document = postings.nextDoc()) {
+        scores[document - start] += impact * postings.freq();
       }
     }
   }
 
-  /** The docid of each hit, read in the order of documents, as doc values must be. */
-  private static BytesRef[] docids(List<LeafReaderContext> leaves, ScoreDoc[] hits) throws IOException {
-    long[] order = new long[hits.length];
-    for (int rank = 0; rank < hits.length; rank++) {
-      order[rank] = (long) hits[rank].doc << 32 | rank;
+  /** The k best scores so far and all that tie with the last of them; each a score's bits above its document. */
+  private static final class Best {
+    final int k;
+    private long[] kept;
+    private int size = 0;
+    private float least = Float.MIN_VALUE;
+
+    Best(int k) {
+      this.k = k;
+      kept = new long[2 * k + SPARE];
     }
-    Arrays.sort(order);
-    BytesRef[] docids = new BytesRef[hits.length];
+
+    /** Takes a window's scores, and leaves zeros. */
+    void take(double[] scores, int base) {
+      for (int place = 0; place < scores.length; place++) {
+        float score = (float) scores[place];
+        if (score >= least) {
+          if (size == kept.length) {
+            shrink();
+          }
+          kept[size++] = (long) Float.floatToIntBits(score) << 32 | base + place;
+        }
+        scores[place] = 0;
+      }
+    }
+
+    /** In the order of documents. */
+    long[] kept() {
+      shrink();
+      return Arrays.copyOf(kept, size);
+    }
+
+    /** Drop what is not among the k best, and make room if that is too little. */
+    private void shrink() {
+      if (size > k) {
+        long[] ascending = Arrays.copyOf(kept, size);
+        Arrays.sort(ascending);
+        least = Float.intBitsToFloat((int) (ascending[size - k] >> 32));
+        int left = 0;
+        for (int place = 0; place < size; place++) {
+          if (Float.intBitsToFloat((int) (kept[place] >> 32)) >= least) {
+            kept[left++] = kept[place];
+          }
+        }
+        size = left;
+      }
+      if (size > kept.length / 2) {
+        kept = Arrays.copyOf(kept, 2 * kept.length);
+      }
+    }
+  }
+
+  private record Hit(float score, BytesRef docid) implements Comparable<Hit> {
+    @Override
+    public int compareTo(Hit other) {
+      return score == other.score ? docid.compareTo(other.docid) : Float.compare(other.score, score);
+    }
+  }
+
+  /** kept: in the order of documents, in which docids must be read. */
+  private static List<Hit> hits(DirectoryReader reader, long[] kept) throws IOException {
+    List<Hit> hits = new ArrayList<>(kept.length);
     LeafReaderContext leaf = null;
-    BinaryDocValues values = null;
-    for (long one : order) {
-      int document = (int) (one >> 32);
+    BinaryDocValues docids = null;
+    for (long one : kept) {
+      int document = (int) one;
       if (leaf == null || document >= leaf.docBase + leaf.reader().maxDoc()) {
-        leaf = leaves.get(ReaderUtil.subIndex(document, leaves));
-        values = leaf.reader().getBinaryDocValues("id");
+        leaf = reader.leaves().get(ReaderUtil.subIndex(document, reader.leaves()));
+        docids = leaf.reader().getBinaryDocValues("id");
       }
-      values.advanceExact(document - leaf.docBase);
-      docids[(int) one] = BytesRef.deepCopyOf(values.binaryValue());
+      docids.advanceExact(document - leaf.docBase);
+      hits.add(new Hit(Float.intBitsToFloat((int) (one >> 32)), BytesRef.deepCopyOf(docids.binaryValue())));
     }
-    return docids;
+    return hits;
   }
 
-  private static byte[] written(ScoreDoc[] hits, BytesRef[] docids, int k) {
-    int size = 4 + 5 * k;
-    for (int rank = 0; rank < k; rank++) {
-      size += docids[rank].length;
+  private static byte[] written(List<Hit> hits) {
+    int size = 4 + 5 * hits.size();
+    for (Hit hit : hits) {
+      size += hit.docid.length;
     }
-    ByteBuffer bytes = ByteBuffer.allocate(size).putInt(k);
-    for (int rank = 0; rank < k; rank++) {
-      bytes.putFloat(hits[rank].score);
+    ByteBuffer bytes = ByteBuffer.allocate(size).putInt(hits.size());
+    for (Hit hit : hits) {
+      bytes.putFloat(hit.score);
     }
-    for (int rank = 0; rank < k; rank++) {
-      bytes.put(docids[rank].bytes, docids[rank].offset, docids[rank].length).put((byte) 0xff);
+    for (Hit hit : hits) {
+      bytes.put(hit.docid.bytes, hit.docid.offset, hit.docid.length).put((byte) 0xff);
     }
     return bytes.array();
   }

@@ -41,7 +41,7 @@ from milco_pyserini.eval.reproduction.records import (
 )
 from milco_pyserini.eval.reproduction.roads import CORPUS, QRELS, TOPICS, Collection, Need, Roads, Step
 from milco_pyserini.eval.reproduction.runner import Runner, run_step
-from milco_pyserini.eval.reproduction.systems import PUBLIC, SYSTEMS, read_checkpoints
+from milco_pyserini.eval.reproduction.systems import DENSE, PUBLIC, SYSTEMS, read_checkpoints
 from milco_pyserini.eval.reproduction.tables import MIRACL
 from milco_pyserini.eval.reproduction.text import reproduction_text
 from milco_pyserini.files import read_json, write_json
@@ -657,12 +657,11 @@ def test_times_are_another_machines(tables: list[Table]) -> None:
 # For real, on the sample.
 
 
-@pytest.fixture
-def small_m3(tmp_path: Path) -> Path:
+def small_m3(directory: Path) -> Path:
     """A random checkpoint in BGE-M3's layout."""
     from milco_pyserini.encode.m3 import HEAD
 
-    directory = shutil.copytree(GOLDEN / "m_encoder", tmp_path / "m3")
+    shutil.copytree(GOLDEN / "m_encoder", directory)
     torch.manual_seed(5)
     layer = torch.nn.Linear(read_json(directory / "config.json")["hidden_size"], 1)
     torch.nn.init.normal_(layer.weight, std=0.5)
@@ -670,15 +669,62 @@ def small_m3(tmp_path: Path) -> Path:
     return directory
 
 
+def small_splade(directory: Path) -> Path:
+    """A random masked language model of BERT's kind, as SPLADE v3 is."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    torch.manual_seed(3)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = BertForMaskedLM(BertConfig(vocab_size=360, max_position_embeddings=48, initializer_range=0.4, **sizes))
+    torch.nn.init.normal_(model.get_output_embeddings().bias, std=0.5)
+    model.save_pretrained(directory)
+    for file in (GOLDEN / "en_lsr").iterdir():
+        if "token" in file.name or file.name == "vocab.txt":
+            shutil.copy(file, directory)
+    return directory
+
+
+def small_qwen3(directory: Path) -> Path:
+    """A random decoder whose last token speaks for the text, as in Qwen3's embedding models."""
+    from tokenizers import processors
+    from transformers import AutoTokenizer, Qwen3Config, Qwen3Model
+
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(GOLDEN / "m_encoder")
+    end = tokenizer.eos_token
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", special_tokens=[(end, tokenizer.eos_token_id)]
+    )
+    tokenizer.save_pretrained(directory)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    Qwen3Model(Qwen3Config(vocab_size=len(tokenizer), intermediate_size=64, head_dim=16, **sizes)).save_pretrained(
+        directory
+    )
+    (directory / "1_Pooling").mkdir()
+    pooling = {"pooling_mode_lasttoken": True, "pooling_mode_cls_token": False}
+    write_json(directory / "1_Pooling" / "config.json", pooling)
+    return directory
+
+
+# Checkpoint -> a tiny one in its layout.
+SMALL: dict[str, Callable[[Path], Path]] = {
+    "m3": small_m3,
+    "splade": small_splade,
+    "qwen3": small_qwen3,
+    "milco-dense": lambda _: GOLDEN / "ckpt_alignment",
+}
+
+
 @pytest.mark.integration
-@pytest.mark.parametrize("system", ["m3-sparse", "m3-dense", "bm25-pieces"])
-def test_baselines_go_the_same_road(system: str, small_m3: Path, tmp_path: Path) -> None:
-    """BGE-M3's two halves, and BM25 on its pieces: a figure between 0 and 100 from commands alone."""
-    if system == "m3-dense" and importlib.util.find_spec("faiss") is None:
+@pytest.mark.parametrize("system", ["m3-sparse", "m3-dense", "bm25-pieces", "splade", "qwen3", "milco-dense"])
+def test_baselines_go_the_same_road(system: str, tmp_path: Path) -> None:
+    """Tiny checkpoints in the layout of each baseline's: a figure between 0 and 100 from commands alone."""
+    if SYSTEMS[system].kind == DENSE and importlib.util.find_spec("faiss") is None:
         pytest.skip("faiss-cpu is not installed")
-    output = tmp_path / "out"
+    output, checkpoint = tmp_path / "out", str(SYSTEMS[system].checkpoint)
     collection = Collection("sample-en", "sample-en", "en", lowercase=False)
-    roads = Roads(output, read_checkpoints("mini", [f"m3={small_m3}"]))
+    small = SMALL[checkpoint](tmp_path / "checkpoint")
+    roads = Roads(output, read_checkpoints("mini", [f"{checkpoint}={small}"]))
     result = Runner(output).measure(effect("t", "r", "en", roads, SYSTEMS[system], collection))
     assert result.status == DONE, result.reason
     assert result.measured is not None and 0 < result.measured <= 100

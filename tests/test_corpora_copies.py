@@ -176,6 +176,7 @@ def test_neuclir_is_read_from_the_hub_and_from_the_track(tmp_path: Path) -> None
     assert list(open_topics(f"neuclir-multi-2023@{tmp_path}")) == [Query("200", "Trade")]
     assert open_qrels(f"neuclir-multi-2023@{tmp_path}") == {"200": {"f": 1}}
     assert open_qrels(f"neuclir-zh-2023@{tmp_path}") == {"200": {"z": 3}}
+    assert list(open_topics(f"neuclir-zh-2023@{tmp_path}")) == [Query("200", "Trade")]
 
 
 def test_everything_that_has_a_name_can_be_read_from_a_copy() -> None:

@@ -15,7 +15,6 @@ MRTYDI_LANGUAGES = "ar bn en fi id ja ko ru sw te th".split()
 MRTYDI_SPLITS = ("train", "dev", "test")
 # NeuCLIR writes ISO 639-3 where ir_datasets writes ISO 639-1; both are understood.
 NEUCLIR_LANGUAGES = {"zho": "zh", "fas": "fa", "rus": "ru", "zh": "zh", "fa": "fa", "ru": "ru"}
-NEUCLIR_YEARS = ("2022", "2023")
 # BEIR collections and the splits of their topics. Where there is one only, ir_datasets leaves it unsaid.
 BEIR_SPLITS = {
     "arguana": ("test",),
@@ -62,10 +61,8 @@ def _topics() -> dict[str, str]:
     for code in MRTYDI_LANGUAGES:
         for split in MRTYDI_SPLITS:
             names[f"mrtydi-{code}-{split}"] = f"mr-tydi/{code}/{split}"
-    for year in NEUCLIR_YEARS:
-        for code, inner in NEUCLIR_LANGUAGES.items():
-            names[f"neuclir-{code}-{year}"] = f"neuclir/1/{inner}/trec-{year}"
-    names["neuclir-multi-2023"] = "neuclir/1/multi/trec-2023"
+    for code, inner in NEUCLIR_LANGUAGES.items():
+        names[f"neuclir-{code}-2022"] = f"neuclir/1/{inner}/trec-2022"
     for name, splits in BEIR_SPLITS.items():
         for split in splits:
             names[f"beir-{name}-{split}"] = f"beir/{name}/{split}" if len(splits) > 1 else f"beir/{name}"

@@ -1,10 +1,9 @@
 """NeuCLIR's topics as NeuCLIRBench publishes them on the hub: of three years, title and description in English.
 
-Documents are NeuCLIR's own (names.py, through ir_datasets). Topics of 2022 and 2023 stand there too, as neuclir-*, with
-the title alone. In one file are the topics of all three years, and their numbers tell the years apart.
-
-Documents and topics of names.py are read from copies of their publishers' files, or of ir_datasets' home: DOCUMENTS and
-TITLES.
+Documents and the topics of 2022, with the title alone, are NeuCLIR's own (names.py, through ir_datasets; from a copy of
+their publishers' files DOCUMENTS and TITLES read them). Titles of 2023 come from NIST's files: ir_datasets keeps those
+that 2022 judged in a language, which are none. In the bench's one file are the topics of all three years, and their
+numbers tell the years apart.
 """
 
 from collections.abc import Callable
@@ -32,6 +31,8 @@ from milco_pyserini.errors import MilcoError
 REPOSITORY = "neuclir/bench"
 _QUERIES = HubFile(REPOSITORY, "data/news.eng.tsv")
 _YEARS = {"2022": range(200), "2023": range(200, 300), "2024": range(300, 400)}
+# In NIST's file, by ir_datasets.
+_TOPICS_OF_2023 = 76
 # Topics of 2022 were not judged across languages.
 _JUDGED = {"multi": ("2023", "2024"), **dict.fromkeys(("zho", "fas", "rus"), tuple(_YEARS))}
 
@@ -67,27 +68,6 @@ _SHORT = {
     zho: next(name for name in _JUDGED if NEUCLIR_LANGUAGES.get(name) == zh) for zho, zh in NEUCLIR_LANGUAGES.items()
 }
 
-FAMILIES = (
-    Family(
-        name="neuclir",
-        title="NeuCLIR, TREC 2022 to 2024",
-        patterns=("neuclir-LANG, neuclir-multi", "neuclir-LANG-YEAR, neuclir-multi-YEAR, neuclir-bench-LANG-YEAR"),
-        languages=("zho", "fas", "rus", "multi"),
-        licence="ODC-BY (documents), CC BY 4.0 (NeuCLIRBench)",
-        source=f"ir_datasets neuclir; of 2024 and neuclir-bench-*, Hugging Face hub: {REPOSITORY}",
-        field_rule="title + ' ' + text",
-        corpora={name: place for name, place in CORPORA.items() if name.startswith("neuclir-")},
-        topics={
-            **{name: place for name, place in TOPICS.items() if name.startswith("neuclir-")},
-            **{f"neuclir-bench-{name}": origin for name, origin in _BENCH.items()},
-            **{f"neuclir-{short}-2024": _BENCH[f"{long}-2024"] for short, long in _SHORT.items()},
-            "neuclir-multi-2024": _BENCH["multi-2024"],
-        },
-        note="the measure is nDCG@20; queries of neuclir-* of 2022 and 2023 are titles, others title and description",
-        unconfirmed="that the topics of 2024 are those with the numbers from 300; NIST's own files of 2024",
-    ),
-)
-
 
 def _nist(path: str, kept: str) -> WebFile:
     """A file of the track. kept: where ir_datasets keeps it."""
@@ -122,7 +102,7 @@ def _titles_2023(language: str) -> TopicsOrigin:
     topics = _nist("2023/neuclir-2023-topics.0605.jsonl", "trec-2023/topics.jsonl")
     archive = _nist("2023/neuclir-2023-qrels.final.tar.gz", "trec-2023/qrels.tar.gz")
     member = "qrels.final.gains" if language == "multi" else f"qrels.final.gains.{language}"
-    return TopicsOrigin(lambda copy: _titles(copy, topics), trec_judgements(Member(archive, member)))
+    return TopicsOrigin(lambda copy: _titles(copy, topics), trec_judgements(Member(archive, member)), _TOPICS_OF_2023)
 
 
 def _documents(*languages: str) -> CorpusOrigin:
@@ -139,8 +119,27 @@ DOCUMENTS = {
     **{f"neuclir/1/{short}": _documents(language) for short, language in _IDS.items()},
     "neuclir/1/multi": _documents(*_IDS.values()),
 }
-TITLES = {
-    **{f"neuclir/1/{short}/trec-2022": _titles_2022(language) for short, language in _IDS.items()},
-    **{f"neuclir/1/{short}/trec-2023": _titles_2023(language) for short, language in _IDS.items()},
-    "neuclir/1/multi/trec-2023": _titles_2023("multi"),
-}
+TITLES = {f"neuclir/1/{short}/trec-2022": _titles_2022(language) for short, language in _IDS.items()}
+
+FAMILIES = (
+    Family(
+        name="neuclir",
+        title="NeuCLIR, TREC 2022 to 2024",
+        patterns=("neuclir-LANG, neuclir-multi", "neuclir-LANG-YEAR, neuclir-multi-YEAR, neuclir-bench-LANG-YEAR"),
+        languages=("zho", "fas", "rus", "multi"),
+        licence="ODC-BY (documents), CC BY 4.0 (NeuCLIRBench)",
+        source=f"ir_datasets neuclir; of 2024 and neuclir-bench-*, Hugging Face hub: {REPOSITORY}",
+        field_rule="title + ' ' + text",
+        corpora={name: place for name, place in CORPORA.items() if name.startswith("neuclir-")},
+        topics={
+            **{name: place for name, place in TOPICS.items() if name.startswith("neuclir-")},
+            **{f"neuclir-{code}-2023": _titles_2023(_IDS[short]) for code, short in NEUCLIR_LANGUAGES.items()},
+            "neuclir-multi-2023": _titles_2023("multi"),
+            **{f"neuclir-bench-{name}": origin for name, origin in _BENCH.items()},
+            **{f"neuclir-{short}-2024": _BENCH[f"{long}-2024"] for short, long in _SHORT.items()},
+            "neuclir-multi-2024": _BENCH["multi-2024"],
+        },
+        note="the measure is nDCG@20; queries of neuclir-* of 2022 and 2023 are titles, others title and description",
+        unconfirmed="that the topics of 2024 are those with the numbers from 300; NIST's own files of 2024",
+    ),
+)

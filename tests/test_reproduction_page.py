@@ -212,6 +212,13 @@ def test_missing_cells_say_why() -> None:
     assert "·open" in text
 
 
+def test_a_reason_names_no_more_rows_than_can_be_read() -> None:
+    """LIMIT has 42 rows that nobody measures here."""
+    table = table_of([cell(f"r{n}", "ar", 1.0, None, reason="not asked for") for n in range(42)], "t", "T", "")
+    assert "quoted: not asked for (r0, r1," in Tags(table_html(table)).text
+    assert "r18 and 23 more rows)" in Tags(table_html(table)).text
+
+
 def test_quoted_figures_are_no_results() -> None:
     """They stand there softly, with nothing to open, and are left out of the bar of verdicts."""
     html = table_html(languages())

@@ -38,6 +38,8 @@ _COMPARED = (REPRODUCED, NEAR, DIFFERS)
 Digits = dict[tuple[str, str], int]
 # What stands in the place of a figure.
 _SIGNS = {UNREACHABLE: "∅", FAILED: "×", OPEN: "·"}
+# So many rows are named with a reason; the table shows the others.
+_NAMED = 20
 # The difference that is shaded as strongly as any.
 _STRONGEST = 5.0
 
@@ -151,7 +153,12 @@ def _where(table: TableResult, reason: Reason) -> str:
     for row, found in columns.items():
         whole = len(found) == sum(row == other for other, _ in table.cells)
         rows.setdefault(() if whole else tuple(found), []).append(row)
-    return "; ".join(", ".join(names) + (f": {', '.join(found)}" if found else "") for found, names in rows.items())
+    return "; ".join(_some(names) + (f": {', '.join(found)}" if found else "") for found, names in rows.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    few = names if len(names) <= _NAMED else names[: _NAMED - 1]
+    return ", ".join(few) + (f" and {len(names) - len(few)} more rows" if len(few) < len(names) else "")
 
 
 def _commands(table: TableResult) -> str:

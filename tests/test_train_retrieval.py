@@ -10,6 +10,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.train.batches import Examples
 from milco_pyserini.train.retrieval import Group, RetrievalFile, RetrievalStream, language_of, open_retrieval
 from milco_pyserini.train.retrieval_records import RetrievalExample, parse_line, write_example
 
@@ -219,12 +220,13 @@ def test_temperature_evens_out_the_sources(tmp_path: Path) -> None:
         assert abs(found - share) < 0.03
 
 
-def test_workers_share_the_blocks(tmp_path: Path) -> None:
-    """Two workers of a data loader yield what one process yields, block by block."""
+@pytest.mark.parametrize("seen", [0, 12])
+def test_workers_share_the_blocks(tmp_path: Path, seen: int) -> None:
+    """Two workers of a data loader yield what one process yields, block by block, wherever a run goes on."""
     stream = RetrievalStream(open_retrieval([collection(tmp_path / "a.jsonl", 40)]), 2, 1, block=4)
-    loader = DataLoader(stream, batch_size=4, num_workers=2, collate_fn=list)
-    batches = list(itertools.islice(loader, 10))
-    assert [group for batch in batches for group in batch] == first(stream, 40)
+    loader = DataLoader(Examples(stream, seen, 4, None, 1), batch_size=4, num_workers=2, collate_fn=list)
+    batches = list(itertools.islice(loader, 7))
+    assert [group for batch in batches for group in batch] == first(stream, 40)[seen : seen + 28]
 
 
 def test_what_training_needs_and_lacks_is_said_before_it_starts(tmp_path: Path) -> None:

@@ -81,9 +81,9 @@ class Examples(IterableDataset):
     """A stream from its n-th example on, in batches of similar length, shared among a data loader's workers.
 
     first: examples that were seen before. block: examples that all processes take together in one batch; worker k has
-    every block whose number is k modulo the number of workers, and the loader asks the workers in turn, so that the
-    order is the same for any number of them. length: of an example; blocks of similar ones are formed within a window
-    of so many blocks, and come in random order. None keeps the stream's own order.
+    every block whose number, from there on, is k modulo the number of workers, and the loader asks the workers in turn,
+    so that the order is the same for any number of them. length: of an example; blocks of similar ones are formed
+    within a window of so many blocks, and come in random order. None keeps the stream's own order.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Examples(IterableDataset):
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         blocks = self._blocks() if self.length is None else self._sorted_blocks(self.length)
-        for place, block in enumerate(blocks, start=self.first // self.block):
+        for place, block in enumerate(blocks):
             if place % workers == number:
                 yield from block
 

@@ -3,6 +3,7 @@
 What a record may look like is said in retrieval_records.py.
 """
 
+import itertools
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset
 
 from milco_pyserini.corpora.lines import numbered_lines
 from milco_pyserini.corpora.records import BadLineError
@@ -115,7 +116,7 @@ class RetrievalStream(IterableDataset):
     batches of a trainer whose batch size divides block hold passages of one collection. Each source is read in order
     through a shuffle buffer of so many groups, and from the start again when it ends: every example comes once in a
     pass. A group is one of the example's positives, drawn at random, and group_size - 1 of its negatives, each once
-    before any comes again. scored: the groups' scores are needed. Each worker of a data loader takes every n-th block.
+    before any comes again. scored: the groups' scores are needed.
 
     Making it reads every source once. Raises MilcoError for a source without examples; for an example that lacks
     negatives where group_size is above 1, or scores where scored is asked for.
@@ -148,18 +149,11 @@ class RetrievalStream(IterableDataset):
         self._weights = [size ** (1 / temperature) for size in self.sizes]
 
     def __iter__(self) -> Iterator[Group]:
-        worker = get_worker_info()
-        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        for place, block in enumerate(self._blocks()):
-            if place % workers == number:
-                yield from block
-
-    def _blocks(self) -> Iterator[list[Group]]:
         draw = random.Random(str(self.seed))
         streams = [self._groups(source, random.Random(f"{self.seed}:{n}")) for n, source in enumerate(self.sources)]
         while True:
             (stream,) = draw.choices(streams, self._weights)
-            yield [next(stream) for _ in range(self.block)]
+            yield from itertools.islice(stream, self.block)
 
     def _groups(self, source: RetrievalSource, rng: random.Random) -> Iterator[Group]:
         # Groups are held, not examples: some collections have a hundred passages for each query.

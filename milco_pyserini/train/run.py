@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from accelerate import PartialState
 from torch import nn
 from torch.utils.data import IterableDataset
 from transformers import TrainingArguments, set_seed
@@ -17,13 +18,14 @@ from milco_pyserini.console import say
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.encoder import choose_dtype
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import remove_directory, whole_directory, whole_file, write_json
+from milco_pyserini.files import read_json, remove_directory, whole_directory, whole_file, write_json
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.alarms import CollapseMonitor
 from milco_pyserini.train.batches import Texts, alignment_collator, contrast_collator, pair_length
 from milco_pyserini.train.bitext import BitextStream, open_bitext
 from milco_pyserini.train.objectives import Alignment, Contrast
 from milco_pyserini.train.probe import Probe
+from milco_pyserini.train.processes import waiting_for_others
 from milco_pyserini.train.recipe import SapOptions, SctOptions, TrainingOptions, shares, write_recipe
 from milco_pyserini.train.retrieval import RetrievalStream, open_retrieval
 from milco_pyserini.train.start import starting_encoder
@@ -118,6 +120,7 @@ def sct_command(options: SctOptions) -> None:
     train_objective(options, run, encoder, objective, arguments, stream, collate, None, _probe(options, encoder, texts))
 
 
+@waiting_for_others()
 def train_objective(
     options: TrainingOptions,
     run: Path,
@@ -141,7 +144,9 @@ def train_objective(
         encoder.model.encoder.gradient_checkpointing_enable({"use_reentrant": False})
     monitor = CollapseMonitor()
     if arguments.process_index == 0:
-        _write_run(options, run, command)
+        _write_run(options, run, command, arguments.world_size)
+    # With --overwrite another process would still see the old checkpoints.
+    PartialState().wait_for_everyone()
     trainer = ObjectiveTrainer(objective, encoder, options, arguments, stream, collate, length, monitor, probe)
     newest = newest_checkpoint(run)
     if trainer.is_world_process_zero():
@@ -182,14 +187,26 @@ def _finished(options: TrainingOptions, run: Path) -> bool:
     """Whether there is nothing to do, which is said."""
     if options.overwrite or not (run / MODEL).exists():
         return False
-    say(f"{run / MODEL} is finished: nothing to do (--overwrite trains anew)")
+    if int(os.environ.get("RANK", 0)) == 0:
+        say(f"{run / MODEL} is finished: nothing to do (--overwrite trains anew)")
     return True
 
 
-def _write_run(options: TrainingOptions, run: Path, command: str | None) -> None:
-    """Make the directory, or empty it with --overwrite, and say in it what it is."""
+def _write_run(options: TrainingOptions, run: Path, command: str | None, devices: int) -> None:
+    """Make the directory, or empty it with --overwrite, and say in it what it is.
+
+    Raises MilcoError if it holds a checkpoint of a run on another number of devices, whose examples these are not.
+    """
     if options.overwrite and (run / RECIPE).is_file():
         remove_directory(run)
+    newest = newest_checkpoint(run)
+    # Runs of earlier releases do not say.
+    before = read_json(run / MANIFEST).get("devices", devices) if newest else devices
+    if before != devices:
+        raise MilcoError(
+            f"{run} holds a run on {before} devices, and this is one on {devices}: start as many processes, or begin "
+            f"another --output with --model {newest}"
+        )
     with whole_file(run / RECIPE, "w") as handle:
         handle.write(write_recipe(options))
     stage = "sap" if isinstance(options, SapOptions) else "sct"
@@ -199,6 +216,7 @@ def _write_run(options: TrainingOptions, run: Path, command: str | None) -> None
         {
             "stage": stage,
             "config": options.config,
+            "devices": devices,
             "command": command or f"milco train {stage} --config {run / RECIPE} --output {run}",
             "versions": {"milco_pyserini": __version__, **{name: version(name) for name in packages}},
         },

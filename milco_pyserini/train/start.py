@@ -29,7 +29,8 @@ _HEAD_TENSORS = ("connector.dense", "connector.layer_norm", "decoder")
 def starting_encoder(options: TrainingOptions, echo: bool) -> MilcoEncoder:
     """The model of --model, or of --encoder and --english, with its tokenizers; on the CPU, float32, in training mode.
 
-    echo: it needs a LexEcho head; a checkpoint without one gets a new one. Raises MilcoError if it cannot be had.
+    echo: it needs a LexEcho head; a checkpoint without one gets a new one. Without it, a head that is there is frozen.
+    Raises MilcoError if it cannot be had.
     """
     if options.model is not None:
         if options.encoder or options.english:
@@ -42,6 +43,9 @@ def starting_encoder(options: TrainingOptions, echo: bool) -> MilcoEncoder:
         raise MilcoError("nothing to start from: give --model, or --encoder and --english together")
     if echo and started.model.echo is None:
         _add_echo(started.model, options.seed)
+    if not echo and started.model.echo is not None:
+        # Of a parameter that can be trained and has no gradient, distributed training makes an error.
+        started.model.echo.requires_grad_(False)
     started.model.train()
     return started
 

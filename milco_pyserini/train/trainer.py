@@ -23,6 +23,7 @@ from milco_pyserini.model.checkpoint import own_layout, read_tensors
 from milco_pyserini.train.alarms import CollapseMonitor
 from milco_pyserini.train.batches import Examples
 from milco_pyserini.train.probe import Probe
+from milco_pyserini.train.processes import check_same_step
 from milco_pyserini.train.recipe import TrainingOptions, part_rates
 
 LOG = "log.jsonl"
@@ -33,9 +34,25 @@ _ALARMS = "alarms.pt"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
+class _OneDevice(TrainingArguments):
+    """The Trainer's arguments for processes with one device each."""
+
+    @property
+    def device(self) -> torch.device:
+        """The process's own."""
+        # Under torchrun, accelerate numbers the processor as well: torch.load knows no "cpu:0".
+        return torch.device("cpu") if super().device.type == "cpu" else super().device
+
+    @property
+    def n_gpu(self) -> int:
+        """1, or 0 on the processor."""
+        # The Trainer would spread a process without torchrun over all GPUs, with larger batches than the stream's.
+        return min(super().n_gpu, 1)
+
+
 def training_arguments(options: TrainingOptions, run: Path, steps: int) -> TrainingArguments:
     """The Trainer's arguments. Precision is ours (objectives.py), and so are logs and the rotation of checkpoints."""
-    return TrainingArguments(
+    return _OneDevice(
         output_dir=str(run),
         max_steps=steps,
         per_device_train_batch_size=options.batch_size,
@@ -93,6 +110,7 @@ class ObjectiveTrainer(Trainer):
         self._counted = 0
         self._resumed = newest_checkpoint(self._run)
         seen = step_of(self._resumed)
+        check_same_step(self._run, seen)
         batch = arguments.per_device_train_batch_size * arguments.world_size
         first = seen * batch * arguments.gradient_accumulation_steps
         examples = Examples(stream, first, batch, length, options.seed)
@@ -156,9 +174,10 @@ class ObjectiveTrainer(Trainer):
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
     def log(self, logs: dict[str, float], *arguments: Any, **more: Any) -> None:
-        """Add the parts of the loss, means since the last entry, and the alarms' figures."""
+        """Add the parts of the loss, means over all processes since the last entry, and the alarms' figures."""
         if self._counted:
-            parts = {name: (total / self._counted).item() for name, total in self._sums.items()}
+            sums = self.accelerator.reduce(torch.stack(list(self._sums.values())), "mean")
+            parts = dict(zip(self._sums, (sums / self._counted).tolist(), strict=True))
             parts["loss"] = parts.pop("loss_sum")
             self._probe.update(self._encoder.model, self._monitor)
             logs = {**logs, **parts, **self._monitor.figures()}
@@ -216,7 +235,10 @@ class ObjectiveTrainer(Trainer):
 
 
 def freeze_parts(model: nn.Module, options: TrainingOptions) -> None:
-    """Freeze the parts with learning rate 0. Raises MilcoError if a part that has a rate is not there."""
+    """Freeze the parts with learning rate 0; what is frozen stays so.
+
+    Raises MilcoError if a part that has a rate is not there.
+    """
     names = [name for name, _ in model.named_parameters()]
     rates = part_rates(options)
     for part in rates:
@@ -224,7 +246,7 @@ def freeze_parts(model: nn.Module, options: TrainingOptions) -> None:
             tops = sorted({name.split(".")[0] for name in names})
             raise MilcoError(f"--part-rates {part}: no parameter begins so; they begin with {', '.join(tops)}")
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(_rate(rates, name, math.inf) > 0)
+        parameter.requires_grad_(parameter.requires_grad and _rate(rates, name, math.inf) > 0)
 
 
 def _rate(rates: dict[str, float], name: str, default: float) -> float:

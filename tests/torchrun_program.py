@@ -1,0 +1,84 @@
+"""What torchrun starts for test_train_torchrun.py: training commands, one after the other, each process told apart.
+
+python torchrun_program.py PLAN REPORTS: PLAN is a JSON file of [name, arguments, process whose loss breaks or null];
+REPORTS gets NAME.PROCESS.json, a Report each.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypedDict
+
+import torch
+from torch import Tensor
+
+from milco_pyserini.train import losses
+from milco_pyserini.train.__main__ import main
+from milco_pyserini.train.batches import Texts
+
+BROKEN_STEP = 5
+_WRITING = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
+
+
+class Report(TypedDict):
+    """What a process saw, the texts of one call a list, and what it wrote: pairs of what was done and a path."""
+
+    seen: list[list[str]]
+    written: list[list[str]]
+
+
+def spy(report: Report) -> Callable[[], None]:
+    """Write down from now on which texts become tokens; returns what ends it."""
+    made = Texts.__call__
+
+    def call(self: Texts, texts: list[str], max_length: int) -> dict[str, Tensor]:
+        report["seen"].append(list(texts))
+        return made(self, texts, max_length)
+
+    def end() -> None:
+        Texts.__call__ = made  # type: ignore[method-assign]
+
+    Texts.__call__ = call  # type: ignore[method-assign, assignment]
+    return end
+
+
+def break_loss() -> None:
+    """From the broken step on, SAP's loss is not a number."""
+    made, calls = losses.sparse_mean_squared_error, []
+
+    def broken(student: Tensor, *more: object) -> Tensor:
+        calls.append(1)
+        # Two calls a step: the text's side and the English one.
+        bad = torch.nan if len(calls) > 2 * (BROKEN_STEP - 1) else 1.0
+        return made(student, *more) * bad  # type: ignore[arg-type]
+
+    losses.sparse_mean_squared_error = broken  # type: ignore[assignment]
+
+
+def _program(plan: Path, reports: Path) -> int:
+    process = os.environ["RANK"]
+    report = Report(seen=[], written=[])
+
+    def written(event: str, arguments: tuple) -> None:
+        opened = event == "open" and isinstance(arguments[1], str) and arguments[1][0] in "wax"
+        if opened or event in _WRITING:
+            report["written"].append([event, str(arguments[0])])
+
+    sys.addaudithook(written)
+    spy(report)
+    for name, arguments, broken in json.loads(plan.read_text(encoding="utf-8")):
+        report["seen"].clear()
+        report["written"].clear()
+        if process == broken:
+            break_loss()
+        code = main(arguments)
+        if code:
+            return code
+        (reports / f"{name}.{process}.json").write_text(json.dumps(report), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_program(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -19,12 +19,14 @@ from golden_set import GOLDEN, bent
 from safetensors.torch import load_file
 from torch import Tensor
 from torchrun_program import BROKEN_STEP, Report, spy
+from transformers import TrainingArguments
 
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train import losses, objectives, processes
 from milco_pyserini.train.__main__ import main
-from milco_pyserini.train.trainer import newest_checkpoint
+from milco_pyserini.train.recipe import SapOptions
+from milco_pyserini.train.trainer import newest_checkpoint, training_arguments
 
 PROGRAM = Path(__file__).with_name("torchrun_program.py")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
@@ -121,19 +123,26 @@ def reports(place: Path, name: str) -> tuple[Report, Report]:
 
 @pytest.fixture(scope="module")
 def broken(place: Path) -> tuple[Path, int, str]:
-    """A run in two processes, the second of which has no finite loss in step 5; and a copy of what it left."""
-    plan = [("broken", arguments(place, "sap", "parts", "alignment"), "1")]
-    code, errors = launch(place, plan)
-    shutil.copytree(place / "parts", place / "left")
+    """A run in two processes, the second of which has no finite loss in step 5; and a copy of what it left.
+
+    Before it, one of SCT that comes to its end, but loses it.
+    """
+    lost = ("sct-parts", arguments(place, "sct", "sct-parts", "alignment", "--workers", "2"), None)
+    code, errors = launch(place, [lost, ("sap-parts", arguments(place, "sap", "sap-parts", "alignment"), "1")])
+    shutil.copytree(place / "sap-parts", place / "left")
+    for name in ("model", "checkpoint-8"):
+        shutil.rmtree(place / "sct-parts" / name)
     return place / "left", code, errors
 
 
 @pytest.fixture(scope="module")
 def trained(place: Path, broken: tuple[Path, int, str]) -> Path:
-    """Every run in two processes that comes to its end; first the broken one, which goes on."""
+    """Every run in two processes that comes to its end; first the two that go on."""
     runs = {
-        "parts": arguments(place, "sap", "parts", "alignment"),
-        "whole": arguments(place, "sap", "whole", "alignment"),
+        "sap-parts": arguments(place, "sap", "sap-parts", "alignment"),
+        "sct-parts": arguments(place, "sct", "sct-parts", "alignment", "--workers", "2"),
+        "sap-whole": arguments(place, "sap", "sap-whole", "alignment"),
+        "sct-whole": arguments(place, "sct", "sct-whole", "alignment", "--workers", "2"),
         "sap": arguments(place, "sap", "sap", "still"),
         "kd": arguments(place, "sct", "kd", "still", "--workers", "2"),
         "infonce": arguments(place, "sct", "infonce", "still", "--loss", "infonce"),
@@ -160,13 +169,16 @@ def test_an_error_in_one_process_ends_both(broken: tuple[Path, int, str]) -> Non
     assert not (run / "model").exists()
 
 
-def test_a_run_that_goes_on_ends_with_the_same_bits(trained: Path) -> None:
-    """Two processes, dropout, the order of the data: nothing tells the run in two parts from the one in one."""
-    whole, parts = weights(trained / "whole"), weights(trained / "parts")
+@pytest.mark.parametrize("stage", ["sap", "sct"])
+def test_a_run_that_goes_on_ends_with_the_same_bits(trained: Path, stage: str) -> None:
+    """Dropout, the order of the data, the alarms: nothing tells the run in two parts from the one in one."""
+    runs = trained / f"{stage}-whole", trained / f"{stage}-parts"
+    whole, parts = (weights(run) for run in runs)
     assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
-    assert logged(trained / "whole") == logged(trained / "parts")
-    states = [torch.load(trained / run / "checkpoint-8" / "alarms.pt") for run in ("whole", "parts")]
-    assert states[0]["seen"] == states[1]["seen"] == 2 * 4 * STEPS
+    assert logged(runs[0]) == logged(runs[1])
+    states = [torch.load(run / "checkpoint-8" / "alarms.pt") for run in runs]
+    # The first process's texts: a pair has two, a query four passages.
+    assert [state["seen"] for state in states] == [4 * STEPS * (2 if stage == "sap" else 5)] * 2
     assert states[0]["watch"] == states[1]["watch"]
 
 
@@ -179,6 +191,13 @@ def test_another_number_of_processes_is_refused(
     assert main(arguments(place, "sap", run.name, "alignment")) == 2
     assert f"{run} holds a run on 2 devices, and this is one on 1" in capfd.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_without_torchrun_a_run_takes_one_gpu(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Trainer by itself would make larger batches for all that it sees."""
+    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 4))
+    made = training_arguments(SapOptions(config="", device="cpu", batch_size=8), place / "run", 1)
+    assert (made.n_gpu, made.train_batch_size) == (1, 8)
 
 
 def test_two_machines_that_see_different_checkpoints_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -236,7 +255,7 @@ def by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_the_first_process_writes(trained: Path) -> None:
     """The other one adds its random state to a checkpoint, in a directory that may not be there yet."""
-    for name in ("whole", "kd", "infonce"):
+    for name in ("sap-whole", "kd", "infonce"):
         first, second = reports(trained, name)
         assert ["open", str(trained / name / "log.jsonl")] in first["written"]
         ours = [(done, Path(path)) for done, path in second["written"] if path.startswith(str(trained))]

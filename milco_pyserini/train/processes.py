@@ -18,7 +18,9 @@ def waiting_for_others() -> Iterator[None]:
         # On GPUs a process waits until torchrun ends it; on processors gloo ends the wait with a bare RuntimeError.
         if "gloo/transport" not in str(error):
             raise
-        raise MilcoError("another process of this run has ended: its own line says why") from error
+        raise MilcoError(
+            "another process of this run has ended: its own line says why, or torchrun's report"
+        ) from error
 
 
 def check_same_step(run: Path, step: int) -> None:

@@ -151,6 +151,19 @@ def test_the_lexical_teacher_needs_no_download(data: Path, tmp_path: Path) -> No
     assert one.positive_scores[0] > max(one.negative_scores)
 
 
+def test_it_is_told_how_often_the_teacher_agrees_with_the_labels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the weight of the label; a query without negatives agrees."""
+    bridge, other = "the old harbour bridge", "книга"
+    sets = [([bridge], [other]), ([other], [bridge]), ([other], [])]
+    lines = [{"query": "old bridge", "positives": good, "negatives": bad} for good, bad in sets]
+    (tmp_path / "x.en.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    arguments = ["--teacher", "lexical", "--encoder", str(CHECKPOINT), "--label-weight", "100"]
+    assert run(tmp_path / "x.en.jsonl", tmp_path / "scored", *arguments) == 0
+    assert "the teacher puts a positive passage first for 66.7% of 3 queries" in capsys.readouterr().err
+
+
 def test_the_lexical_teacher_takes_encoders_of_every_kind(data: Path, tmp_path: Path) -> None:
     """A SPLADE checkpoint's pieces and scores, as the scorer over open_encoder() gives them."""
     splade = GOLDEN / "en_lsr"

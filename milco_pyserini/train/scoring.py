@@ -4,12 +4,14 @@ The teacher is a cross-encoder checkpoint, or "lexical", which needs none: BM25 
 the encoder's own score. The paper's teacher is a cross-encoder; its scores come with the collections that it names.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from milco_pyserini.console import Progress, say
+from milco_pyserini.console import Progress, counted, say
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
 
@@ -78,13 +80,21 @@ def score_command(options: ScoreOptions) -> None:
     for source, file in pending:
         teacher.read(source)
         progress = Progress("queries", source.size())
+        agrees: Counter[bool] = Counter()
 
-        def work(examples: "Sequence[RetrievalExample]", progress: Progress = progress) -> "Iterator[RetrievalExample]":
-            yield from score_examples(examples, teacher, options.label_weight)
+        def work(
+            examples: "Sequence[RetrievalExample]", progress: Progress = progress, agrees: Counter[bool] = agrees
+        ) -> "Iterator[RetrievalExample]":
+            for one in score_examples(examples, teacher, options.label_weight):
+                agrees[positive_first(one, options.label_weight)] += 1
+                yield one
             progress.add(len(examples), passages=sum(len(one.positives) + len(one.negatives) for one in examples))
 
         write_parts(file, source.examples(), _PART_SIZE, work)
         progress.close(f"scored into {file}")
+        if agrees:
+            share = agrees[True] / agrees.total()
+            say(f"the teacher puts a positive passage first for {share:.1%} of {counted(agrees.total(), 'query', 'queries')}")
 
 
 def score_examples(
@@ -98,6 +108,12 @@ def score_examples(
         count = len(example.positives)
         scores = tuple(_rounded(next(values) + label_weight * (place < count)) for place in range(len(texts)))
         yield example._replace(positive_scores=scores[:count], negative_scores=scores[count:])
+
+
+def positive_first(example: "RetrievalExample", label_weight: float = 0.0) -> bool:
+    """Whether the teacher, without the weight of the label, scores a positive above every negative."""
+    best, other = (max(scores or (), default=-inf) for scores in (example.positive_scores, example.negative_scores))
+    return best - label_weight > other
 
 
 def _rounded(score: float) -> float:

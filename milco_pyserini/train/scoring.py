@@ -93,8 +93,8 @@ def score_command(options: ScoreOptions) -> None:
         write_parts(file, source.examples(), _PART_SIZE, work)
         progress.close(f"scored into {file}")
         if agrees:
-            share = agrees[True] / agrees.total()
-            say(f"the teacher puts a positive passage first for {share:.1%} of {counted(agrees.total(), 'query', 'queries')}")
+            queries = counted(agrees.total(), "query", "queries")
+            say(f"the teacher puts a positive passage first for {agrees[True] / agrees.total():.1%} of {queries}")
 
 
 def score_examples(

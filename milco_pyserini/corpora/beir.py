@@ -4,20 +4,16 @@ What was in an archive is a folder with corpus.jsonl, queries.jsonl and qrels/te
 a copy ir_datasets fetches it (names.py); a copy of ir_datasets' home will do, too.
 """
 
-from pathlib import Path
-
-from milco_pyserini.corpora.collection import Source
 from milco_pyserini.corpora.jsonl import jsonl_documents, jsonl_queries
 from milco_pyserini.corpora.names import BEIR_SPLITS, CQADUPSTACK
 from milco_pyserini.corpora.origin import (
     CorpusOrigin,
-    JudgedQueries,
     TopicsOrigin,
     documents,
+    judged_topics,
     queries,
     trec_judgements,
 )
-from milco_pyserini.corpora.records import Query
 from milco_pyserini.corpora.remote import Member, WebFile
 
 _SERVER = "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets/"
@@ -37,11 +33,7 @@ def _topics(folder: str, split: str, alone: bool) -> TopicsOrigin:
     """alone: whether the collection has no other split; else the queries of all are in one file."""
     every = queries(jsonl_queries, _file(folder, "queries.jsonl"))
     qrels = trec_judgements(_file(folder, f"qrels/{split}.tsv"))
-
-    def judged(copy: Path | None) -> Source[Query]:
-        return JudgedQueries(every(copy), lambda: qrels(copy))
-
-    return TopicsOrigin(every if alone else judged, qrels)
+    return TopicsOrigin(every, qrels) if alone else judged_topics(every, qrels)
 
 
 # By their ids of ir_datasets, which leaves unsaid a split that is the only one.

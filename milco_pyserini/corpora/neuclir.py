@@ -15,11 +15,11 @@ from milco_pyserini.corpora.names import CORPORA, NEUCLIR_LANGUAGES, TOPICS
 from milco_pyserini.corpora.origin import (
     CorpusOrigin,
     Family,
-    JudgedQueries,
     Lines,
     TopicsOrigin,
     documents,
     json_reader,
+    judged_topics,
     trec_judgements,
 )
 from milco_pyserini.corpora.qrels import Qrels, qrels_of_lines
@@ -53,13 +53,10 @@ def _qrels(language: str, year: str) -> Callable[[Path | None], Qrels]:
 
 
 def _topics(language: str, year: str) -> TopicsOrigin:
-    qrels = _qrels(language, year)
+    def every(copy: Path | None) -> Source[Query]:
+        return Lines([_QUERIES], copy, tsv_queries, "title + ' ' + description")
 
-    def judged(copy: Path | None) -> Source[Query]:
-        every = Lines([_QUERIES], copy, tsv_queries, "title + ' ' + description")
-        return JudgedQueries(every, lambda: qrels(copy))
-
-    return TopicsOrigin(judged, qrels)
+    return judged_topics(every, _qrels(language, year))
 
 
 _BENCH = {f"{language}-{year}": _topics(language, year) for language, years in _JUDGED.items() for year in years}
@@ -95,7 +92,7 @@ def _titles_2022(language: str) -> TopicsOrigin:
         own = ((number, line) for number, line in lines(every, copy) if line.split()[1:2] == [language.encode()])
         return qrels_of_lines(own, every.path)
 
-    return TopicsOrigin(lambda copy: JudgedQueries(_titles(copy, topics), lambda: qrels(copy)), qrels)
+    return judged_topics(lambda copy: _titles(copy, topics), qrels)
 
 
 def _titles_2023(language: str) -> TopicsOrigin:

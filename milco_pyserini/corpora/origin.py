@@ -119,6 +119,11 @@ class JudgedQueries:
         return (found for found in self._source.read(bad) if found[2].id in judged)
 
 
+def judged_topics(every: Callable[[Path | None], Source[Query]], qrels: Callable[[Path | None], Qrels]) -> TopicsOrigin:
+    """Of the queries that every opens those that are judged, and their judgements."""
+    return TopicsOrigin(lambda copy: JudgedQueries(every(copy), lambda: qrels(copy)), qrels)
+
+
 def documents(
     reader: Reader[Document], field_rule: str, *files: RemoteFile, once: bool = False
 ) -> Callable[[Path | None], Source[Document]]:

@@ -209,7 +209,7 @@ class _Layer:
         context = self._attention(self.query_key_value(hidden.to(self.dtype)), runs)
         parts = zip(hidden.split(_LAYER_TOKENS), context.split(_LAYER_TOKENS), strict=True)
         done = [self._feed_forward(states, attended) for states, attended in parts]
-        return done[0] if len(done) == 1 else torch.cat(done)
+        return _joined(done)
 
     def _attention(self, query_key_value: Tensor, runs: list[tuple[int, int]]) -> Tensor:
         """query_key_value: [R, 3D]. Returns [R, D]; every text attends to itself alone."""
@@ -219,7 +219,7 @@ class _Layer:
         for part, (count, length) in zip(texts, runs, strict=True):
             parts = part.view(count, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
             done.append(_attended(*parts).transpose(1, 2).reshape(count * length, -1))
-        return _filled(done[0] if len(done) == 1 else torch.cat(done), len(query_key_value))
+        return _filled(_joined(done), len(query_key_value))
 
     def _feed_forward(self, hidden: Tensor, context: Tensor) -> Tensor:
         states = _normalised(hidden.add_(self.attention_output(context)), self.attention_norm)
@@ -238,7 +238,7 @@ def _attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     parts = ((query * query.shape[-1] ** -0.5).flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1))
     several = zip(*(part.split(_SCORES // length**2) for part in parts), strict=True)
     done = [torch.bmm(_shares(query, key), value) for query, key, value in several]
-    return torch.cat(done).view(texts, heads, length, -1)
+    return _joined(done).view(texts, heads, length, -1)
 
 
 def _shares(query: Tensor, key: Tensor) -> Tensor:
@@ -290,6 +290,11 @@ def padded_rows(tokens: int) -> int:
 def _filled(states: Tensor, rows: int) -> Tensor:
     """states [T, D] and zeros below, [rows, D]."""
     return functional.pad(states, (0, 0, 0, rows - len(states))) if rows > len(states) else states
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """The parts below each other; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _equal_runs(lengths: list[int]) -> Iterator[tuple[int, int]]:

@@ -200,8 +200,7 @@ def _write_run(options: TrainingOptions, run: Path, command: str | None, devices
     if options.overwrite and (run / RECIPE).is_file():
         remove_directory(run)
     newest = newest_checkpoint(run)
-    # Runs of earlier releases do not say.
-    before = read_json(run / MANIFEST).get("devices", devices) if newest else devices
+    before = read_json(run / MANIFEST)["devices"] if newest else devices
     if before != devices:
         raise MilcoError(
             f"{run} holds a run on {before} devices, and this is one on {devices}: start as many processes, or begin "

@@ -112,20 +112,22 @@ class PackedEncoder:
         lengths = [len(row) for row in rows]
         if not all(lengths):
             raise ValueError(f"row {lengths.index(0)} has no tokens: give <s> and </s> at least")
-        hidden = self._embed(rows, lengths)
+        hidden = _normalised(self.sums(rows), self.embeddings.LayerNorm)
+        hidden = _filled(hidden, padded_rows(len(hidden)))
         runs = list(_equal_runs(lengths))
         for layer in self.layers:
             hidden = layer(hidden, runs)
         return hidden
 
-    def _embed(self, rows: Sequence[Sequence[int]], lengths: list[int]) -> Tensor:
-        """The first residual stream, float32 [R, D_m]."""
-        embeddings = self.embeddings
+    @torch.inference_mode()
+    def sums(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """The sums of the embeddings before their LayerNorm, float32 [T, D_m]. rows: as for a call."""
+        embeddings, lengths = self.embeddings, [len(row) for row in rows]
         ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(lengths))
         positions = packed_positions(ids, lengths, self.padding_id)
         states = embeddings.word_embeddings(torch.from_numpy(ids)) + embeddings.token_type_embeddings.weight[0]
         states += embeddings.position_embeddings(torch.from_numpy(positions))
-        return _filled(_normalised(states, embeddings.LayerNorm), padded_rows(len(states)))
+        return states
 
 
 class PackedForward:

@@ -85,8 +85,9 @@ def command(options: Options) -> None:
     _check(options)
     import torch
 
-    from milco_pyserini.encode.forward import for_lone_texts
+    from milco_pyserini.encode.forward import LoneForward, for_lone_texts
     from milco_pyserini.model.packed import PackedForward, linear_kind
+    from milco_pyserini.model.short import LONGEST
 
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -113,7 +114,7 @@ def command(options: Options) -> None:
         f"{options.layers} layers, {options.documents} texts, {sum(map(len, rows)):,} tokens, {options.dtype}, {kind}, "
         f"{torch.get_num_threads()} threads, median of {options.repeats}",
         *rate_lines(rounds, rows, options.layers),
-        *query_lines(rounds, options.query),
+        *query_lines(rounds, options.query, isinstance(lone, LoneForward) and options.query <= LONGEST),
         f"mean difference of a weight {difference(packed, model, rows, dtype):.1e}",
         *memory_lines(packed, model, options.head_texts, dtype),
     ]
@@ -137,12 +138,13 @@ def rate_lines(rounds: Sequence[Round], rows: Rows, layers: int) -> Iterator[str
     yield f"ratio   {statistics.median(one.padded / one.packed for one in rounds):8.2f} times the documents/s"
 
 
-def query_lines(rounds: Sequence[Round], tokens: int) -> Iterator[str]:
-    """Yield the time of one query and its ratio."""
+def query_lines(rounds: Sequence[Round], tokens: int, short: bool) -> Iterator[str]:
+    """Yield the time of one query and its ratio. short: whether it has a way of its own."""
     pairs = [pair for one in rounds for pair in one.queries]
     ours, theirs = (statistics.median(times) * 1e3 for times in zip(*pairs, strict=True))
     ratio = statistics.median(padded / packed for packed, padded in pairs)
-    yield f"one query of {tokens} tokens: {ours:.1f} ms, {theirs:.1f} ms padded, {ratio:.2f} times"
+    way = "by the short way" if short else "packed"
+    yield f"one query of {tokens} tokens: {ours:.1f} ms {way}, {theirs:.1f} ms padded, {ratio:.2f} times"
 
 
 def memory_lines(packed: "PackedForward", model: "MilcoModel", texts: int, dtype: "torch.dtype") -> Iterator[str]:

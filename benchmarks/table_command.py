@@ -35,6 +35,7 @@ from table_rows import JSON, Row, processor, written
 from milco_pyserini.console import say
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.files import refuse_output
 from milco_pyserini.options import option, run_command
 
 PARTS = ("encode", "write", "index", "search", "engines", "curve")
@@ -102,6 +103,8 @@ def _check(options: Options) -> None:
     for name in ("threads", "curve"):
         if min(getattr(options, name)) < 1:
             raise MilcoError(f"--{name} {min(getattr(options, name))}: must be at least 1")
+    if options.plot is not None:
+        refuse_output(options.plot, True, "--plot")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -109,7 +109,11 @@ def test_weak_terms_are_left_out_without_encoding_again(
     assert some.vectors["pruning"] == "pivot:top-k:5 threshold:2"
     assert some.vectors["views"] == ["pivot"]
     emptied = whole.manifest["documents"] - some.manifest["documents"]
-    assert f"pruning left {emptied} documents without terms" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"pruning left {some.manifest['postings'] / whole.manifest['postings']:.1%} of the terms\n" in said
+    assert f"pruning left {emptied} documents without terms" in said
+    assert "after pruning by threshold:999" in refused(capsys, *to, tmp_path / "x", "--prune", "threshold:999")
+    assert "a percentage of what to leave out" in refused(capsys, *to, tmp_path / "x", "--prune", "mass:.9")
     assert "did you mean 'top-k'" in refused(capsys, *to, tmp_path / "x", "--prune", "topk:5")
     assert "did you mean 'pivot'" in refused(capsys, *to, tmp_path / "x", "--views", "pivots")
 

@@ -47,6 +47,15 @@ def changed(path: Path, **values: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
+def test_recall_is_measured_on_documents_that_have_terms(tmp_path: Path) -> None:
+    """Where pruning has left few: queries are drawn from those, and not from all that there were."""
+    ids, batch = synthetic_batch(DOCUMENTS)
+    few = batch.where(np.isin(batch.row_numbers(), (3, 200, DOCUMENTS - 1)))
+    store = open_store(write_store(tmp_path / "vectors", ids, few, parquet=True))
+    index = build_index(store, find_engine("seismic"), tmp_path / "index")
+    assert index.manifest["documents"] == len(recall.read_truth(index.path).queries) == 3
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_thorough_search_is_the_exact_one(built: SimpleNamespace, threads: int) -> None:
     """With every term and every block: the same documents in the same order, ties by docid, scores to 16 bits."""

@@ -4,6 +4,8 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import Thread
 from typing import cast
 
 import numpy as np
@@ -125,21 +127,32 @@ class _Absent:
         pass
 
 
-class _Ending:
-    """A pool of an interpreter that ends."""
-
-    def submit(self, *_: object) -> None:
-        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
-
-
 @needs_bfloat16
-@pytest.mark.parametrize("pool", [_Absent, _Ending])
 def test_without_its_helper_a_text_has_the_same_bits(
-    pool: type, two: ShortForward, alone: list, monkeypatch: pytest.MonkeyPatch
+    two: ShortForward, alone: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread that asks does all that nobody else claims."""
-    monkeypatch.setattr(short, "_pool", lambda helpers: pool())
+    monkeypatch.setattr(short, "_pool", lambda helpers: _Absent())
     assert all(same_bits(two(text(length)), wanted) for length, wanted in zip(LENGTHS, alone, strict=True))
+
+
+def test_a_pool_serves_with_the_threads_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second cannot start, and what the first is given fails before what it does."""
+    started: list[int] = []
+
+    def start(thread: Thread) -> None:
+        started.append(1)
+        if len(started) > 1:
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    begin = Thread.start
+    monkeypatch.setattr(Thread, "start", start)
+    pool, done = short._Pool(3), SimpleQueue[str]()
+    pool.submit(np.empty, (1 << 60,))
+    pool.submit(done.put, "done")
+    assert done.get(timeout=10) == "done"
+    assert len(started) == 2
 
 
 @needs_bfloat16
@@ -205,34 +218,52 @@ def test_what_is_not_computed_is_refused(change: dict, dtype: torch.dtype, reaso
         ShortForward(PackedForward(network(**change), dtype))
 
 
-def test_another_processor_stays_with_packing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of the instructions is tried where the processor or numba's target lacks them."""
+def test_another_processor_stays_with_packing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    """None of the instructions is tried where the processor or numba's target lacks them, and it is said."""
     packed = bfloat16(network())
     with monkeypatch.context() as patch:
+        patch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+        patch.setattr(sys, "platform", "linux")
         patch.setattr(short_kernel, "compiles_for_bfloat16", lambda: False)
-        assert short_forward(packed) is None
+        assert for_lone_texts(packed) is packed
+    assert capsys.readouterr().err.endswith("numba compiles for a processor without avx512_bf16\n")
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     assert for_lone_texts(packed) is packed
+    assert capsys.readouterr().err.endswith("no Linux with avx512_bf16\n")
 
 
 @needs_bfloat16
-@pytest.mark.parametrize("failure", ["it raises", "it is wrong", "it is slow"])
-def test_what_fails_the_probe_is_not_used(failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It cannot be compiled, it multiplies wrongly, or packing is as fast."""
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (OSError("No space left on device\nmore"), r"OSError: No space left on device$"),
+        (None, "computes something else"),
+    ],
+)
+def test_what_fails_the_probe_is_not_used(
+    failure: Exception | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot be compiled or its code not kept, or it multiplies wrongly."""
 
     def broken(forward: ShortForward, rows: Rows) -> tuple[Tensor, None]:
-        if failure == "it raises":
-            raise RuntimeError
+        if failure:
+            raise failure
         return torch.zeros(1, 5000), None
 
     packed = bfloat16(network())
     monkeypatch.setattr(short, "_is_faster", lambda *_: True)
     assert isinstance(short_forward(packed), ShortForward)
-    if failure == "it is slow":
-        monkeypatch.setattr(short, "_is_faster", lambda *_: False)
-    else:
-        monkeypatch.setattr(ShortForward, "__call__", broken)
-    assert short_forward(packed) is None
+    monkeypatch.setattr(ShortForward, "__call__", broken)
+    with pytest.raises(NotPacked, match=reason):
+        short_forward(packed)
+
+
+@needs_bfloat16
+def test_what_is_no_faster_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packing may be quicker where there are many threads."""
+    monkeypatch.setattr(short, "_is_faster", lambda *_: False)
+    with pytest.raises(NotPacked, match="no faster"):
+        short_forward(bfloat16(network()))
 
 
 @pytest.mark.parametrize(("ours", "faster"), [(0.0, True), (0.01, False)])

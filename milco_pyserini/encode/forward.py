@@ -133,12 +133,13 @@ def choose_forward(model: MilcoModel, device: torch.device, dtype: torch.dtype) 
 def for_lone_texts(forward: Forward) -> Forward:
     """A LoneForward where this processor has a faster way for short texts that come alone; else the same Forward.
 
-    It takes seconds, and memory for another copy of the weights.
+    It takes seconds, and memory for another copy of the weights. Says why there is none on a CPU.
     """
     if isinstance(forward, PackedForward):
-        short = short_forward(forward)
-        if short is not None:
-            return LoneForward(forward, short)
+        try:
+            return LoneForward(forward, short_forward(forward))
+        except NotPacked as reason:
+            say(f"a short query alone has no faster way than others: {reason}")
     return forward
 
 

@@ -93,8 +93,10 @@ def command(options: Options) -> None:
     if options.topics:
         topics = open_dense_store(options.topics) if engine.queries == DENSE else open_store(options.topics)
     index = build_index(store, engine, output, options.threads, options.overwrite, topics=topics)
-    if isinstance(store, PrunedStore) and store.emptied:
-        say(f"pruning left {counted(store.emptied, 'document')} without terms")
+    if isinstance(store, PrunedStore):
+        say(f"pruning left {store.kept / max(store.entries, 1):.1%} of the terms")
+        if store.emptied:
+            say(f"pruning left {counted(store.emptied, 'document')} without terms")
     if index.manifest["empty_documents"]:
         empty = counted(index.manifest["empty_documents"], "document")
         say(f"left out {empty} without terms (empty), which no query could find")

@@ -12,14 +12,14 @@ _DECIMALS = 5
 
 
 def truth_of_dense_documents(store: DenseStore, documents: int) -> Truth:
-    """Where there are no topics: the vectors of documents, drawn from the documents (a number) of the store."""
+    """Where there are no topics: the vectors of drawn documents. documents: how many there are that are not zero."""
     drawn = drawn_rows(documents)
     rows, before = [], 0
-    for names, vectors in store.batches():
-        rows.append(vectors[drawn[(drawn >= before) & (drawn < before + len(names))] - before])
-        before += len(names)
+    for _, vectors in store.batches():
+        filled = np.flatnonzero(vectors.any(axis=1))
+        rows.append(vectors[filled[drawn[(drawn >= before) & (drawn < before + len(filled))] - before]])
+        before += len(filled)
     queries = np.concatenate(rows)
-    queries = queries[queries.any(axis=1)]
     return find_dense_truth(store, queries, f"the vectors of {counted(len(queries), 'drawn document')}")
 
 

@@ -99,7 +99,9 @@ def build_index(
         census.refuse_duplicates()
         if not built.documents:
             without = f" with a term ({built.empty:,} without)" if built.empty else ""
-            raise MilcoError(f"{store.path} holds no document{without}: nothing to index")
+            pruned = store.manifest.get("pruning") if built.empty else None
+            after = f" after pruning by {pruned}" if pruned else ""
+            raise MilcoError(f"{store.path} holds no document{without}{after}: nothing to index")
         manifest: dict[str, Any] = {
             "format_version": FORMAT_VERSION,
             "engine": engine.name,
@@ -129,9 +131,8 @@ def build_index(
 
 def _measure(store: Any, topics: Any, engine: Engine, directory: Path, manifest: dict) -> dict:
     """What an index finds of the exact ranking; the queries and their best documents are kept in it."""
-    documents = manifest["documents"] + manifest["empty_documents"]
     of_topics, of_documents = _TRUTHS[engine.queries]
-    truth = of_documents(store, documents) if topics is None else of_topics(store, topics)
+    truth = of_documents(store, manifest["documents"]) if topics is None else of_topics(store, topics)
     write_truth(directory, truth)
     return report(engine.open(directory, manifest), truth)
 

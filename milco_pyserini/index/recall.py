@@ -130,19 +130,19 @@ def chosen_topics(topics: int) -> NDArray[np.int64]:
 
 
 def truth_of_documents(store: Store, documents: int) -> Truth:
-    """Where there are no topics: the strongest terms of documents, drawn from the documents (a number) of the store."""
+    """Where there are no topics: the strongest terms of drawn documents. documents: how many there are with terms."""
     drawn = drawn_rows(documents)
     queries = []
     before = 0
-    for names, batch in store.batches():
-        rows = drawn[(drawn >= before) & (drawn < before + len(names))] - before
+    for _, batch in store.batches():
+        filled = np.flatnonzero(batch.lengths())
+        rows = filled[drawn[(drawn >= before) & (drawn < before + len(filled))] - before]
         strongest = Pruning("top-k", _SAMPLE_TERMS)(batch.take(rows))
         terms = store.terms
         for columns, weights in strongest.rows():
             queries.append(dict(zip([terms[column] for column in columns.tolist()], weights.tolist(), strict=True)))
-        before += len(names)
-    full = [query for query in queries if query]
-    return find_truth(store, full, f"the {_SAMPLE_TERMS} strongest terms of {counted(len(full), 'drawn document')}")
+        before += len(filled)
+    return find_truth(store, queries, f"the {_SAMPLE_TERMS} strongest terms of {counted(len(drawn), 'drawn document')}")
 
 
 def truth_of_topics(store: Store, topics: Store) -> Truth:

@@ -70,19 +70,22 @@ class ShortForward:
         return logits, model.echo(states, torch.ones(tokens, dtype=torch.bool))
 
 
-def short_forward(packed: PackedForward) -> ShortForward | None:
-    """A ShortForward that says of a small text what packed says of it, and sooner; None where there is none."""
-    from numba.core.errors import NumbaError
-
+def short_forward(packed: PackedForward) -> ShortForward:
+    """A ShortForward that says of a small text what packed says, and sooner. Raises NotPacked where there is none."""
     row = [list(range(min(LONGEST, packed.model.config.encoder.vocab_size)))]
     try:
         short = ShortForward(packed)
         ours, theirs = short(row)[0], packed(row)[0]
-    # RuntimeError: LLVM does not know the instruction, numba has no place to keep the code, or torch no memory.
-    except (NotPacked, NumbaError, RuntimeError):
-        return None
-    agrees = float((ours - theirs).norm()) <= 0.1 * float(theirs.norm())
-    return short if agrees and _is_faster(short, packed, row) else None
+    except NotPacked:
+        raise
+    # LLVM may lack the instruction, numba a place to keep the code or what it kept there, torch the memory, ...
+    except Exception as error:
+        raise NotPacked(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
+    if not float((ours - theirs).norm()) <= 0.1 * float(theirs.norm()):
+        raise NotPacked("what numba compiled here computes something else")
+    if not _is_faster(short, packed, row):
+        raise NotPacked("it would be no faster here")
+    return short
 
 
 def why_not_short(packed: PackedForward) -> str | None:
@@ -118,8 +121,10 @@ class _Pool:
 
     def __init__(self, helpers: int) -> None:
         self._waiting: SimpleQueue = SimpleQueue()
-        for _ in range(helpers):
-            Thread(target=self._serve, name="short", daemon=True).start()
+        # Where there are no more threads, these are enough.
+        with contextlib.suppress(RuntimeError):
+            for _ in range(helpers):
+                Thread(target=self._serve, name="short", daemon=True).start()
 
     def submit(self, function: Callable[..., object], *arguments: object) -> None:
         self._waiting.put((function, arguments))
@@ -127,7 +132,9 @@ class _Pool:
     def _serve(self) -> None:
         while True:
             function, arguments = self._waiting.get()
-            function(*arguments)
+            # No memory, say: a helper that has claimed nothing is missed by nobody.
+            with contextlib.suppress(Exception):
+                function(*arguments)
             del arguments
 
 
@@ -141,10 +148,8 @@ def _help(plan: "Plan", work: "Work", tokens: int, threads: int) -> None:
     """Set the other threads to work. Without them it takes longer, and nothing else is different."""
     from milco_pyserini.model.short_kernel import run
 
-    # The interpreter is ending, or has no more threads.
-    with contextlib.suppress(RuntimeError):
-        for me in range(1, threads):
-            _pool(threads - 1).submit(run, plan, work, tokens, me)
+    for me in range(1, threads):
+        _pool(threads - 1).submit(run, plan, work, tokens, me)
 
 
 def _work(plan: "Plan", sums: np.ndarray) -> "Work":

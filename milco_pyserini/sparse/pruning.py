@@ -70,14 +70,14 @@ class PrunedStore:
 
     views: those that stay; none named, all. Its manifest names rules and views as if the encoder had pruned.
     Weights are the store's: of JSONL, impact / scale, so that an impact decides where a float weight did in encode.
-    emptied counts the documents of the last pass that had terms and have none now. Raises MilcoError for an
-    unknown view, or one that the store does not have.
+    Of the last pass: entries counts the terms that there were, kept those that stayed, and emptied the documents that
+    had terms and have none now. Raises MilcoError for an unknown view, or one that the store does not have.
     """
 
     def __init__(
         self, store: VectorStore | PlainStore, rules: Sequence[Pruning] = (), views: Sequence[str] = ()
     ) -> None:
-        self.emptied = 0
+        self.entries = self.kept = self.emptied = 0
         self._store = store
         self._rules = rules
         self._views = views
@@ -112,11 +112,13 @@ class PrunedStore:
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Documents' ids and float weights."""
-        self.emptied = 0
+        self.entries = self.kept = self.emptied = 0
         for names, batch in self._store.batches():
             pruned = batch.view(*self._views) if self._views else batch
             for rule in self._rules:
                 pruned = rule(pruned)
+            self.entries += len(batch.columns)
+            self.kept += len(pruned.columns)
             self.emptied += int(np.count_nonzero((batch.lengths() > 0) & (pruned.lengths() == 0)))
             yield names, pruned
 
@@ -135,6 +137,9 @@ def _check(text: str, method: str, value: float) -> None:
         raise MilcoError(f"pruning {text!r}: top-k takes a whole number of terms, at least 1")
     if method in ("percentile", "mass") and not 0 <= value < 100:
         raise MilcoError(f"pruning {text!r}: {method} takes a percentage from 0 to below 100")
+    if method in ("percentile", "mass") and 0 < value < 1:
+        example = f"{method}:{_EXAMPLE[method]}"
+        raise MilcoError(f"pruning {text!r}: {method} takes a percentage of what to leave out, as in {example}")
     if method == "threshold" and not value >= 0:
         raise MilcoError(f"pruning {text!r}: threshold takes a weight of at least 0")
 

@@ -71,6 +71,18 @@ def contrast(direction: str) -> dict:
 
 
 @pytest.mark.golden
+def test_what_answers_a_question_is_no_negative_of_it() -> None:
+    """InfoNCE of questions about one passage, one beside another: 0, as nothing else is there to be told from."""
+    objective, encode = Contrast(encoder("distillation").model, loss="infonce"), texts("distillation")
+    queries, (passage, other) = INPUTS["QUERIES"][:2], INPUTS["PASSAGES"][0][:2]
+    with torch.no_grad():
+        alone = objective(encode(queries, 512), encode([passage, passage], 512))
+        against = objective(encode(queries, 512), encode([passage, other], 512))
+    assert alone["loss"].item() == 0
+    assert against["loss"].item() > 0
+
+
+@pytest.mark.golden
 def test_student_scores_are_those_of_inference() -> None:
     """What training compares is the dot product of the vectors that encoding writes: pivot and source view."""
     model = encoder("distillation")
@@ -185,5 +197,5 @@ def test_source_views_are_the_whole_vocabularys(pool: str) -> None:
             if piece not in (0, 3):
                 rows[row, piece] = max(rows[row, piece], weight) if pool == "max" else rows[row, piece] + weight
         wanted.append(rows)
-    query, passage = source_views(ids, echoes, pool, dropped)
+    query, passage = source_views(torch.cat([side.flatten() for side in ids]).unique(), ids, echoes, pool, dropped)
     np.testing.assert_allclose((query @ passage.T).numpy(), wanted[0] @ wanted[1].T, rtol=1e-5)

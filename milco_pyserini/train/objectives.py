@@ -9,16 +9,17 @@ from milco_pyserini.model import MilcoModel
 from milco_pyserini.model.pooling import log_saturation
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS
 from milco_pyserini.train import losses
+from milco_pyserini.train.alarms import Source
 from milco_pyserini.train.teachers import Teacher
 
 Batch = dict[str, Tensor]
 
 
 class Side(NamedTuple):
-    """One side of a batch, for the alarms: pivot float [B, V_e] and source terms int [B] or None, without gradient."""
+    """One side of a batch, for the alarms: pivot float [B, V_e] and the source view or None, without gradient."""
 
     pivot: Tensor
-    source_terms: Tensor | None
+    source: Source | None
 
 
 class Alignment(nn.Module):
@@ -111,25 +112,36 @@ class Contrast(nn.Module):
             outputs = self.model(**query), self.model(**passage)
         pivots = [output.pivot for output in outputs]
         views = {PIVOT: pivots}
+        sources: list[Source] | list[None] = [None, None]
         if self.model.echo is not None:
-            ids = [query["input_ids"], passage["input_ids"]]
             echoes = [cast(Tensor, output.echo) for output in outputs]
-            views[SOURCE] = source_views(ids, echoes, self.model.config.source_pool, cast(Tensor, self.dropped_ids))
-        parts = {self.loss: self._main_loss([views[name] for name in self.views], scores)}
+            views[SOURCE], sources = self._source_views([query, passage], echoes)
+        parts = {self.loss: self._main_loss([views[name] for name in self.views], passage["input_ids"], scores)}
         regularized = list(views.values()) if self.regularize_source else [pivots]
         for place, side in enumerate(("query", "passage")):
             parts[f"{side}_length"] = torch.stack([self.regularizer(view[place]) for view in regularized]).sum()
         loss = parts[self.loss] + self.query_weight * parts["query_length"]
         loss = loss + self.passage_weight * parts["passage_length"]
-        sources = [(side.detach() > 0).sum(dim=1) for side in views[SOURCE]] if SOURCE in views else [None, None]
         sides = {
-            name: Side(pivot.detach(), terms)
-            for name, pivot, terms in zip(("query", "passage"), pivots, sources, strict=True)
+            name: Side(pivot.detach(), source)
+            for name, pivot, source in zip(("query", "passage"), pivots, sources, strict=True)
         }
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": None}
 
-    def _main_loss(self, views: list[list[Tensor]], scores: Tensor | None) -> Tensor:
-        """views: of each, queries [B, V] and passages [B x G, V]."""
+    def _source_views(self, sides: list[Batch], echoes: list[Tensor]) -> tuple[list[Tensor], list[Source]]:
+        """Each side's source view, and what the alarms look at of it. echoes: float [B, S], one a side."""
+        ids = [side["input_ids"] for side in sides]
+        pieces = torch.cat([side.flatten() for side in ids]).unique()
+        dropped = cast(Tensor, self.dropped_ids)
+        views = source_views(pieces, ids, echoes, self.model.config.source_pool, dropped)
+        held = source_views(pieces, ids, [side["attention_mask"] for side in sides], "max", dropped)
+        size = self.model.config.encoder.vocab_size
+        return views, [
+            Source(pieces, there > 0, view.detach() > 0, size) for there, view in zip(held, views, strict=True)
+        ]
+
+    def _main_loss(self, views: list[list[Tensor]], passage_ids: Tensor, scores: Tensor | None) -> Tensor:
+        """views: of each, queries [B, V] and passages [B x G, V]. passage_ids: int64 [B x G, S']."""
         queries, passages = views[0]
         group = len(passages) // len(queries)
         if self.loss == "kd":
@@ -137,17 +149,19 @@ class Contrast(nn.Module):
             teacher = cast(Tensor, scores)
             return losses.kl_distillation(found.sum(dim=0) / self.temperature, teacher, self.direction)
         found = torch.stack([q @ p.T for q, p in views]).sum(dim=0)
-        positives = torch.arange(len(queries), device=found.device) * group
-        return losses.info_nce(found / self.temperature, positives)
+        rows = torch.arange(len(queries), device=found.device)
+        # Questions about one passage may meet in a batch: what answers a question is no negative of it.
+        copies = (passage_ids[rows * group].unsqueeze(1) == passage_ids).all(dim=2)
+        copies[rows, rows * group] = False
+        return losses.info_nce((found / self.temperature).masked_fill(copies, -torch.inf), rows * group)
 
 
-def source_views(ids: list[Tensor], echoes: list[Tensor], pool: str, dropped: Tensor) -> list[Tensor]:
+def source_views(pieces: Tensor, ids: list[Tensor], echoes: list[Tensor], pool: str, dropped: Tensor) -> list[Tensor]:
     """Source views over the pieces that occur in a batch at all: their products are those of the whole vocabulary.
 
-    ids: int64 [B, S], one tensor a side. echoes: float [B, S], 0 where masked. pool: of a repeated piece's weights,
+    pieces: int64 [U], ascending. ids: int64 [B, S], one tensor a side. echoes: [B, S], 0 where masked. pool: of a repeated piece's weights,
     "sum" or "max". dropped: ids without a place in the view. Returns float32 [B, U] for each side.
     """
-    pieces = torch.cat([side.flatten() for side in ids]).unique()
     views = []
     for side, echo in zip(ids, echoes, strict=True):
         place = torch.searchsorted(pieces, side)

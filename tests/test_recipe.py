@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,30 @@ def test_a_packed_recipe_trains_the_same_model(data: Path, work: Path, tmp_path:
     pairs = [sorted(root.glob("*/*/*.tsv.gz")) for root in (data, there[0])]
     for before, after in zip(*pairs, strict=True):
         assert gzip.decompress(before.read_bytes()) == gzip.decompress(after.read_bytes())
+
+
+def test_a_packed_pair_is_what_training_read_before(data: Path, work: Path, tmp_path: Path) -> None:
+    """Case and punctuation go; ids, words, terms and bytes stay. Where ids would not say all, a text is as it was."""
+    sides = ["Der Hund, die KATZE!", "…", "Der Hund (鋲)", "鋲", "haus+fluß", "Das Haus."]
+    english = ["The dog — the CAT.", "?", "The Dog (鋲)", "Tree.", "House+river", "The ｈouse."]
+    path = tmp_path / "data" / "bitext" / "tanaka" / "de-en.tsv.gz"
+    shutil.copytree(data, tmp_path / "data")
+    path.parent.mkdir()
+    pairs = list(zip(sides, english, strict=True))
+    path.write_bytes(gzip.compress("".join(f"{text}\t{english}\n" for text, english in pairs).encode()))
+    packed.pack(tmp_path / "data", work, tmp_path / "recipe.tar.xz", 10)
+    there, _ = packed.unpack(tmp_path / "recipe.tar.xz", tmp_path / "there")
+    after = [(pair.text, pair.english) for pair in corpus.bitext(there, "de") if pair.source == "tanaka"]
+    assert after[0] == ("der hund die katze..", "the dog the cat.....")
+    assert (after[2], after[3]) == (pairs[2], ("鋲", "tree."))
+    assert after[5][1] == english[5]
+    encode = Tokenizer.from_file(str(work / "tokenizer.json")).encode
+    weigh = WordTable(work).bag
+    for before, now in zip(itertools.chain(*pairs), itertools.chain(*after), strict=True):
+        assert encode(before).ids == encode(now).ids
+        assert corpus.words(before) == corpus.words(now)
+        assert len(before.encode()) == len(now.encode())
+    assert (weigh(english) != weigh([now for _, now in after])).nnz == 0
 
 
 def test_a_small_pack_keeps_what_a_short_run_would_draw(data: Path, work: Path, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """All that training needs of DATA and WORK as one file, to train on another machine: pack here, unpack there.
 
-The file is a tar.xz of a data folder and a work folder. Pairs are kept as text, one side behind the other: token ids
-would make the file smaller by a seventh, but lose case, punctuation and unknown letters, and bind it to a tokenizer.
-Where not all pairs fit, each of their files keeps about as many as a run of some length would draw of it.
+The file is a tar.xz of a data folder and a work folder. Pairs are kept as token ids of the work folder's tokenizer, one
+side behind the other, and are spelled out again where the file is unpacked: case and punctuation are lost, but nothing
+that training reads (Spelling._read), so that every step is the one that it would have been with the texts as they were.
+A text of which that does not hold, for a letter that the tokenizer does not know say, is kept by its letters. Where not
+all pairs fit, each of their files keeps about as many as a run of some length would draw of it.
 """
 
 import gzip
@@ -12,13 +14,15 @@ import random
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import orjson
+from tokenizers import Encoding, Tokenizer
 
-from milco_pyserini.console import counted, say
+from milco_pyserini.console import Progress, counted, say
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import is_json_with, refuse_output, whole_directory, whole_file
 from milco_pyserini.train.bitext import open_bitext, source_probabilities
@@ -26,25 +30,84 @@ from milco_pyserini.train.recipe import SapOptions, read_recipe
 
 from . import alignment, corpus, training
 from .alignment import Translations
+from .english import EnglishTerms
 
 # What the teacher and the model's start need of WORK besides the translations.
 _WORK = ("english.json", "english_weights.npy", "tokenizer.json", "table.npz", "initial")
 _SIDES = ("foreign", "english")
 _MANIFEST = "manifest.json"
-# A window that holds one English side after another: the same verses stand in ten languages.
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 25}]
-# Compressed bytes for one of text, at first; then it is measured.
-_RATIO, _DOUBT = 0.2, 1.01
+# A window that holds one English side after another: the same verses stand in ten languages. Four bytes make a number.
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 25, "lc": 2, "lp": 2, "pb": 2}]
+# Compressed bytes for one of numbers, at first; then it is measured.
+_RATIO, _DOUBT = 0.16, 1.01
+_NUMBER = np.dtype("<u4")
+_TEXTS_AT_A_TIME = 10_000
 
 Members = Iterable[tuple[str, bytes]]
 
 
 class _Source(NamedTuple):
-    """The pairs of one file, and the probability that an example of SAP comes from it."""
+    """The pairs of one file as numbers, and the probability that an example of SAP comes from it."""
 
     name: str
-    pairs: list[tuple[str, str]]
+    pairs: list[tuple[bytes, bytes]]
     probability: float
+
+
+class Spelling:
+    """Texts as lines of numbers: pieces by their ids; above these letters, white space too, by their code points."""
+
+    def __init__(self, work: Path) -> None:
+        self._tokenizer = Tokenizer.from_file(str(work / "tokenizer.json"))
+        self._terms = EnglishTerms(work / "english.json")
+        self._letters = self._tokenizer.get_vocab_size()
+        self._pieces = [self._tokenizer.id_to_token(number).replace("▁", " ") for number in range(self._letters)]
+        # Three of four English sides stand there before, beside another language.
+        self._known: dict[str, dict[str, bytes]] = {side: {} for side in _SIDES}
+
+    def numbers(self, texts: Sequence[str], side: str) -> list[bytes]:
+        """Each text's line: its pieces, if training reads the same in what they spell, or else its letters."""
+        known = self._known[side]
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        for start in range(0, len(new), _TEXTS_AT_A_TIME):
+            batch = new[start : start + _TEXTS_AT_A_TIME]
+            encoded = self._encode(batch)
+            lines = list(map(self._by_pieces, batch, encoded))
+            spelled = [self.spell(line).strip() for line in lines]
+            meant = zip(self._read(batch, encoded, side), self._read(spelled, self._encode(spelled), side), strict=True)
+            for text, line, (before, after) in zip(batch, lines, meant, strict=True):
+                numbers = line if before == after else self._by_letters(f"{text}\n")
+                known[text] = np.array(numbers, _NUMBER).tobytes()
+        return [known[text] for text in texts]
+
+    def spell(self, numbers: Iterable[int]) -> str:
+        """What stands there, each line with its end."""
+        pieces, letters = self._pieces, self._letters
+        return "".join(pieces[number] if number < letters else chr(number - letters) for number in numbers)
+
+    def _encode(self, texts: Sequence[str]) -> list[Encoding]:
+        return self._tokenizer.encode_batch(texts, add_special_tokens=False)
+
+    def _by_pieces(self, text: str, encoding: Encoding) -> list[int]:
+        """The pieces, spaces between words that bring none, and full stops until there are as many bytes as before."""
+        numbers: list[int] = []
+        last = 0
+        for piece, word in zip(encoding.ids, encoding.word_ids, strict=True):
+            if word != last and self._pieces[piece][0] != " ":
+                numbers += self._by_letters(" ")
+            numbers.append(piece)
+            last = word
+        missing = len(text.encode()) - len(self.spell(numbers).strip().encode())
+        return numbers + self._by_letters("." * missing + "\n")
+
+    def _by_letters(self, text: str) -> list[int]:
+        return [self._letters + ord(letter) for letter in text]
+
+    def _read(self, texts: Sequence[str], encoded: Sequence[Encoding], side: str) -> Iterator[tuple]:
+        """What training reads of each text: ids (network), words and terms (teacher), bytes (order in batches)."""
+        terms = self._terms.pieces(texts) if side == _SIDES[1] else repeat(None)
+        for text, encoding, weighted in zip(texts, encoded, terms, strict=False):
+            yield encoding.ids, corpus.words(text), weighted, len(text.encode())
 
 
 def pack(data: Path, work: Path, output: Path, megabytes: float, overwrite: bool = False) -> None:
@@ -60,7 +123,7 @@ def pack(data: Path, work: Path, output: Path, megabytes: float, overwrite: bool
     room = int(megabytes * 1e6) - len(fixed)
     if room <= 0:
         raise MilcoError(f"{megabytes:g} MB hold no pairs: the model and the tables alone take {len(fixed) / 1e6:.1f}")
-    pairs = _fitting(list(_sources(data)), room)
+    pairs = _fitting(list(_sources(data, Spelling(work))), room)
     with whole_file(output) as handle:
         handle.write(fixed + pairs)
     say(f"wrote {output}: {(len(fixed) + len(pairs)) / 1e6:.1f} MB, {len(pairs) / 1e6:.1f} of them pairs")
@@ -76,7 +139,7 @@ def unpack(packed: Path, directory: Path) -> tuple[Path, Path]:
             try:
                 with lzma.open(packed) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
                     _extract(archive, made)
-            except (OSError, EOFError, lzma.LZMAError, tarfile.TarError) as error:
+            except (OSError, EOFError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
                 raise MilcoError(f"{packed} is no packed recipe, or not all of it: {error}") from error
     return directory / "data", directory / "work"
 
@@ -128,15 +191,21 @@ def _read_translations(content: bytes) -> Translations:
     )
 
 
-def _sources(data: Path) -> Iterator[_Source]:
+def _sources(data: Path, spelling: Spelling) -> Iterator[_Source]:
     """Every file of pairs as SAP reads it."""
     collections = {str(data / name): share for name, share in training.SHARES.items() if (data / name).is_dir()}
     opened = open_bitext(list(collections), corpus.languages(data))
     temperature = read_recipe(SapOptions, "mini-sap")["temperature"]
-    probabilities = source_probabilities(opened, [source.size() for source in opened], temperature, collections)
+    sizes = [source.size() for source in opened]
+    probabilities = source_probabilities(opened, sizes, temperature, collections)
+    progress = Progress("pairs", sum(sizes))
     for source, probability in zip(opened, probabilities, strict=True):
-        pairs = [(pair.text, pair.english) for pair in source.pairs()]
+        foreign = spelling.numbers([pair.text for pair in source.pairs()], _SIDES[0])
+        english = spelling.numbers([pair.english for pair in source.pairs()], _SIDES[1])
+        pairs = list(zip(foreign, english, strict=True))
         yield _Source(str(Path(source.name).relative_to(data)), pairs, probability)
+        progress.add(len(pairs))
+    progress.close("read as token ids")
 
 
 def _fitting(sources: Sequence[_Source], room: int) -> bytes:
@@ -156,7 +225,7 @@ def _fitting(sources: Sequence[_Source], room: int) -> bytes:
 
 
 def _kept(sources: Sequence[_Source], most: float) -> list[_Source]:
-    """The sources with as many pairs as the longest run draws of each whose pairs have so many bytes of text.
+    """The sources with as many pairs as the longest run draws of each whose pairs have so many bytes of numbers.
 
     Of every source one at least: its language is to be there.
     """
@@ -179,7 +248,7 @@ def _sample(source: _Source, quota: int) -> _Source:
 
 
 def _bytes(sources: Iterable[_Source]) -> int:
-    return sum(len(text.encode()) + len(english.encode()) + 2 for source in sources for text, english in source.pairs)
+    return sum(len(foreign) + len(english) for source in sources for foreign, english in source.pairs)
 
 
 def _pair_members(sources: Sequence[_Source]) -> Iterator[tuple[str, bytes]]:
@@ -187,7 +256,7 @@ def _pair_members(sources: Sequence[_Source]) -> Iterator[tuple[str, bytes]]:
     yield _MANIFEST, orjson.dumps({"packed": {source.name: len(source.pairs) for source in sources}})
     for place, side in enumerate(_SIDES):
         for source in sources:
-            yield f"data/{source.name}/{side}", "\n".join(pair[place] for pair in source.pairs).encode()
+            yield f"data/{source.name}/{side}", b"".join(pair[place] for pair in source.pairs)
 
 
 def _compressed(members: Members, ends: bool = False) -> bytes:
@@ -204,18 +273,22 @@ def _compressed(members: Members, ends: bool = False) -> bytes:
 
 
 def _extract(archive: tarfile.TarFile, directory: Path) -> None:
-    """Every member as the file that it was, or at its name."""
-    foreign: dict[Path, list[bytes]] = {}
+    """Every member as the file that it was, or at its name; pairs as training reads them."""
+    spelling: Spelling | None = None
+    foreign: dict[Path, list[str]] = {}
     for member in archive:
         path = directory / tarfile.data_filter(member, str(directory)).name
         content = cast(IO[bytes], archive.extractfile(member)).read()
-        if path.name == _SIDES[0]:
-            foreign[path.parent] = content.split(b"\n")
-            continue
-        if path.name == _SIDES[1]:
+        if path.name in _SIDES:
+            # The tokenizers are there: WORK comes first.
+            spelling = spelling or Spelling(directory / "work")
+            lines = spelling.spell(np.frombuffer(content, _NUMBER).tolist()).split("\n")[:-1]
+            if path.name == _SIDES[0]:
+                foreign[path.parent] = lines
+                continue
             path = path.parent
-            pairs = zip(foreign.pop(path), content.split(b"\n"), strict=True)
-            content = b"".join(b"%s\t%s\n" % pair for pair in pairs)
+            pairs = zip(foreign.pop(path), lines, strict=True)
+            content = "".join(f"{text.strip()}\t{english.strip()}\n" for text, english in pairs).encode()
         elif path.match(f"work/{_translations('*')}"):
             alignment.save(path, _read_translations(content))
             continue

@@ -2,9 +2,8 @@
 
 The file is a tar.xz of a data folder and a work folder. Pairs are kept as token ids of the work folder's tokenizer, one
 side behind the other, and are spelled out again where the file is unpacked: case and punctuation are lost, but nothing
-that training reads (Spelling._read), so that every step is the one that it would have been with the texts as they were.
-A text of which that does not hold, for a letter that the tokenizer does not know say, is kept by its letters. Where not
-all pairs fit, each of their files keeps about as many as a run of some length would draw of it.
+that training reads (spelling.py), so that every step is the one that it would have been with the texts as they were.
+Where not all pairs fit, each of their files keeps about as many as a run of some length would draw of it.
 """
 
 import gzip
@@ -14,13 +13,11 @@ import random
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import orjson
-from tokenizers import Encoding, Tokenizer
 
 from milco_pyserini.console import Progress, counted, say
 from milco_pyserini.errors import MilcoError
@@ -30,18 +27,15 @@ from milco_pyserini.train.recipe import SapOptions, read_recipe
 
 from . import alignment, corpus, training
 from .alignment import Translations
-from .english import EnglishTerms
+from .spelling import SIDES, Spelling
 
 # What the teacher and the model's start need of WORK besides the translations.
 _WORK = ("english.json", "english_weights.npy", "tokenizer.json", "table.npz", "initial")
-_SIDES = ("foreign", "english")
 _MANIFEST = "manifest.json"
 # A window that holds one English side after another: the same verses stand in ten languages. Four bytes make a number.
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 25, "lc": 2, "lp": 2, "pb": 2}]
 # Compressed bytes for one of numbers, at first; then it is measured.
 _RATIO, _DOUBT = 0.16, 1.01
-_NUMBER = np.dtype("<u4")
-_TEXTS_AT_A_TIME = 10_000
 
 Members = Iterable[tuple[str, bytes]]
 
@@ -54,68 +48,14 @@ class _Source(NamedTuple):
     probability: float
 
 
-class Spelling:
-    """Texts as lines of numbers: pieces by their ids; above these letters, white space too, by their code points."""
-
-    def __init__(self, work: Path) -> None:
-        self._tokenizer = Tokenizer.from_file(str(work / "tokenizer.json"))
-        self._terms = EnglishTerms(work / "english.json")
-        self._letters = self._tokenizer.get_vocab_size()
-        self._pieces = [self._tokenizer.id_to_token(number).replace("▁", " ") for number in range(self._letters)]
-        # Three of four English sides stand there before, beside another language.
-        self._known: dict[str, dict[str, bytes]] = {side: {} for side in _SIDES}
-
-    def numbers(self, texts: Sequence[str], side: str) -> list[bytes]:
-        """Each text's line: its pieces, if training reads the same in what they spell, or else its letters."""
-        known = self._known[side]
-        new = [text for text in dict.fromkeys(texts) if text not in known]
-        for start in range(0, len(new), _TEXTS_AT_A_TIME):
-            batch = new[start : start + _TEXTS_AT_A_TIME]
-            encoded = self._encode(batch)
-            lines = list(map(self._by_pieces, batch, encoded))
-            spelled = [self.spell(line).strip() for line in lines]
-            meant = zip(self._read(batch, encoded, side), self._read(spelled, self._encode(spelled), side), strict=True)
-            for text, line, (before, after) in zip(batch, lines, meant, strict=True):
-                numbers = line if before == after else self._by_letters(f"{text}\n")
-                known[text] = np.array(numbers, _NUMBER).tobytes()
-        return [known[text] for text in texts]
-
-    def spell(self, numbers: Iterable[int]) -> str:
-        """What stands there, each line with its end."""
-        pieces, letters = self._pieces, self._letters
-        return "".join(pieces[number] if number < letters else chr(number - letters) for number in numbers)
-
-    def _encode(self, texts: Sequence[str]) -> list[Encoding]:
-        return self._tokenizer.encode_batch(texts, add_special_tokens=False)
-
-    def _by_pieces(self, text: str, encoding: Encoding) -> list[int]:
-        """The pieces, spaces between words that bring none, and full stops until there are as many bytes as before."""
-        numbers: list[int] = []
-        last = 0
-        for piece, word in zip(encoding.ids, encoding.word_ids, strict=True):
-            if word != last and self._pieces[piece][0] != " ":
-                numbers += self._by_letters(" ")
-            numbers.append(piece)
-            last = word
-        missing = len(text.encode()) - len(self.spell(numbers).strip().encode())
-        return numbers + self._by_letters("." * missing + "\n")
-
-    def _by_letters(self, text: str) -> list[int]:
-        return [self._letters + ord(letter) for letter in text]
-
-    def _read(self, texts: Sequence[str], encoded: Sequence[Encoding], side: str) -> Iterator[tuple]:
-        """What training reads of each text: ids (network), words and terms (teacher), bytes (order in batches)."""
-        terms = self._terms.pieces(texts) if side == _SIDES[1] else repeat(None)
-        for text, encoding, weighted in zip(texts, encoded, terms, strict=False):
-            yield encoding.ids, corpus.words(text), weighted, len(text.encode())
-
-
 def pack(data: Path, work: Path, output: Path, megabytes: float, overwrite: bool = False) -> None:
     """Write what SAP and SCT need of data and work to output, in megabytes (1e6 bytes) at most.
 
     work: with everything up to "initial". Raises MilcoError if something is missing there, or if there is no room.
     """
     refuse_output(output, overwrite)
+    if not (data / "retrieval").is_dir():
+        raise MilcoError(f"{data} has no retrieval/, whose questions SCT needs: pack from the data as they came")
     missing = [name for name in (*_WORK, *map(_translations, corpus.languages(data))) if not (work / name).exists()]
     if missing:
         raise MilcoError(f"{work} lacks {', '.join(missing)}: make it with the recipe first, up to {work / 'initial'}")
@@ -200,8 +140,8 @@ def _sources(data: Path, spelling: Spelling) -> Iterator[_Source]:
     probabilities = source_probabilities(opened, sizes, temperature, collections)
     progress = Progress("pairs", sum(sizes))
     for source, probability in zip(opened, probabilities, strict=True):
-        foreign = spelling.numbers([pair.text for pair in source.pairs()], _SIDES[0])
-        english = spelling.numbers([pair.english for pair in source.pairs()], _SIDES[1])
+        foreign = spelling.numbers([pair.text for pair in source.pairs()], SIDES[0])
+        english = spelling.numbers([pair.english for pair in source.pairs()], SIDES[1])
         pairs = list(zip(foreign, english, strict=True))
         yield _Source(str(Path(source.name).relative_to(data)), pairs, probability)
         progress.add(len(pairs))
@@ -254,7 +194,7 @@ def _bytes(sources: Iterable[_Source]) -> int:
 def _pair_members(sources: Sequence[_Source]) -> Iterator[tuple[str, bytes]]:
     """How many pairs there are, then one side of all files, then the other."""
     yield _MANIFEST, orjson.dumps({"packed": {source.name: len(source.pairs) for source in sources}})
-    for place, side in enumerate(_SIDES):
+    for place, side in enumerate(SIDES):
         for source in sources:
             yield f"data/{source.name}/{side}", b"".join(pair[place] for pair in source.pairs)
 
@@ -279,16 +219,16 @@ def _extract(archive: tarfile.TarFile, directory: Path) -> None:
     for member in archive:
         path = directory / tarfile.data_filter(member, str(directory)).name
         content = cast(IO[bytes], archive.extractfile(member)).read()
-        if path.name in _SIDES:
+        if path.name in SIDES:
             # The tokenizers are there: WORK comes first.
             spelling = spelling or Spelling(directory / "work")
-            lines = spelling.spell(np.frombuffer(content, _NUMBER).tolist()).split("\n")[:-1]
-            if path.name == _SIDES[0]:
+            lines = spelling.texts(content)
+            if path.name == SIDES[0]:
                 foreign[path.parent] = lines
                 continue
             path = path.parent
             pairs = zip(foreign.pop(path), lines, strict=True)
-            content = "".join(f"{text.strip()}\t{english.strip()}\n" for text, english in pairs).encode()
+            content = "".join(f"{text}\t{english}\n" for text, english in pairs).encode()
         elif path.match(f"work/{_translations('*')}"):
             alignment.save(path, _read_translations(content))
             continue

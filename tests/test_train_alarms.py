@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from milco_pyserini.train.alarms import LEAST_TEXTS, CollapseMonitor
+from milco_pyserini.train.alarms import LEAST_TEXTS, CollapseMonitor, Source
 
 LANGUAGES = ("ar", "de", "ja")
 # Wide enough for ranges on shares of the vocabulary.
 PIECES = 1000
+# Of the source vocabulary.
+SOURCE_PIECES = 40
 
 
 def batch(terms: int, grounded: float = 1.0, texts: int = 64, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -36,38 +38,64 @@ def feed(
 ) -> None:
     """One update whose texts take turns with the languages."""
     names = [languages[row % len(languages)] for row in range(len(pivot))]
-    monitor.update(kind, names, pivot, grounded, None if source is None else torch.full((len(pivot),), source))
+    monitor.update(kind, names, pivot, grounded, None if source is None else echo(len(pivot), source))
+
+
+def echo(texts: int, terms: int) -> Source:
+    """Texts with ten pieces each, among which a text gives so many a weight, the same for every fourth text."""
+    pieces = torch.arange(SOURCE_PIECES)
+    held = pieces // 10 == torch.arange(texts).unsqueeze(1) % 4
+    return Source(pieces, held, held & (pieces % 10 < terms), 5 * SOURCE_PIECES)
 
 
 def watch(**options: int) -> CollapseMonitor:
-    """A monitor that speaks as soon as 64 texts are there."""
-    return CollapseMonitor(window=64, **{"warm_up": 0, **options})
+    """A monitor that speaks as soon as 64 texts are there, 64 of a language about the terms that are in use."""
+    return CollapseMonitor(window=64, **{"warm_up": 0, "counted": 64, **options})
 
 
-def plain_figures(texts: list[dict], pieces: int) -> dict[str, float]:
-    """The readable reference: what figures() should say of these texts."""
+def plain_means(texts: list[dict]) -> dict[str, float]:
+    """The readable reference: the means that figures() should say of these texts."""
     values: dict[str, list[float]] = {}
     for text in texts:
         active = {column for column, weight in enumerate(text["pivot"]) if weight > 0}
-        numbers = {"pivot/terms": len(active), "source/terms": text["source"]}
+        numbers = {"pivot/terms": len(active), "source/terms": len(text["source"])}
         if active:
             numbers["pivot/grounded"] = len(active & text["grounded"]) / len(active)
         for figure, number in numbers.items():
             for name in (text["kind"], f"{text['kind']}/{text['language']}"):
                 values.setdefault(f"{figure}/{name}", []).append(number)
-    holding = [sum(text["pivot"][column] > 0 for text in texts) for column in range(pieces)]
-    return {name: fmean(numbers) for name, numbers in values.items()} | {
-        "pivot/dead": fmean(count == 0 for count in holding),
-        "pivot/always_on": fmean(count > len(texts) / 2 for count in holding),
-    }
+    return {name: fmean(numbers) for name, numbers in values.items()}
+
+
+def plain_usage(texts: list[dict], counted: int) -> dict[str, float]:
+    """The readable reference: which terms are in use, by these texts of one kind."""
+    by_language: dict[str, list[list[dict]]] = {}
+    for text in texts:
+        parts = by_language.setdefault(text["language"], [[]])
+        if len(parts[-1]) >= counted and text["first"]:
+            parts.append([])
+        parts[-1].append(text)
+    last = {language: [text for part in parts[-2:] for text in part] for language, parts in by_language.items()}
+    groups = {name: found for name, found in last.items() if len(found) >= counted}
+    found = {}
+    for name, group in {**groups, "": [text for some in last.values() for text in some]}.items():
+        end = f"{texts[0]['kind']}/{name}".rstrip("/")
+        used = [{column for column, weight in enumerate(text["pivot"]) if weight > 0} for text in group]
+        views = {"pivot": (used, range(len(texts[0]["pivot"])))}
+        views["source"] = ([text["source"] for text in group], set().union(*(text["held"] for text in group)))
+        for view, (sets, possible) in views.items():
+            counts = [sum(column in one for one in sets) for column in possible]
+            found[f"{view}/dead/{end}"] = fmean(count == 0 for count in counts)
+            found[f"{view}/always_on/{end}"] = fmean(count > len(group) / 2 for count in counts)
+    return found
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_figures_are_a_plain_count_over_the_last_texts(seed: int, sparse: bool) -> None:
-    """Batches of any size and kind: equal to the reference over the texts that the monitor says it looks at."""
+    """Batches of any size and kind: equal to the references over the texts that the monitor says it looks at."""
     generator = torch.Generator().manual_seed(seed)
-    monitor = CollapseMonitor(window=20)
+    monitor = CollapseMonitor(window=20, counted=8)
     texts: list[dict] = []
     for step in range(30):
         rows = int(torch.randint(1, 7, (), generator=generator))
@@ -75,16 +103,23 @@ def test_figures_are_a_plain_count_over_the_last_texts(seed: int, sparse: bool) 
         pivot[:, 3] = 1.0 if step > 10 else 0.0
         pivot[0] *= step % 5
         mask = torch.rand(rows, 12, generator=generator) < 0.5
-        source = torch.randint(0, 9, (rows,), generator=generator)
+        pieces = torch.randperm(30, generator=generator)[:9]
+        held = torch.rand(rows, 9, generator=generator) < 0.4
+        held[:, 0] = True
+        source = Source(pieces, held, held & (torch.rand(rows, 9, generator=generator) < 0.6), 30)
         kind = ("query", "passage")[step % 2]
         names = [LANGUAGES[i] for i in torch.randint(3, (rows,), generator=generator).tolist()]
         monitor.update(kind, names, pivot, mask.to_sparse() if sparse else mask, source)
         for row in range(rows):
-            grounded = set(mask[row].nonzero().flatten().tolist())
-            numbers = {"pivot": pivot[row].tolist(), "grounded": grounded, "source": source[row].item()}
-            texts.append({"kind": kind, "language": names[row], **numbers})
+            sets = {"held": set(pieces[held[row]].tolist()), "source": set(pieces[source.active[row]].tolist())}
+            sets["grounded"] = set(mask[row].nonzero().flatten().tolist())
+            first = names[row] not in names[:row]
+            texts.append({"kind": kind, "language": names[row], "pivot": pivot[row].tolist(), "first": first, **sets})
         assert min(len(texts), 20) <= monitor.texts < 20 + 7 + 2
-        assert monitor.figures() == pytest.approx(plain_figures(texts[-monitor.texts :], 12))
+        expected = plain_means(texts[-monitor.texts :])
+        for kind in dict.fromkeys(text["kind"] for text in texts):
+            expected |= plain_usage([text for text in texts if text["kind"] == kind], 8)
+        assert monitor.figures() == pytest.approx(expected)
     assert monitor.seen == len(texts)
 
 
@@ -94,15 +129,19 @@ def test_no_text_has_no_figures() -> None:
     assert monitor.figures() == {}
     assert monitor.warnings() == []
     feed(monitor, torch.ones(2, 4))
-    assert monitor.figures().keys() == {"pivot/terms/text", "pivot/terms/text/de", "pivot/dead", "pivot/always_on"}
+    names = {"pivot/terms/text", "pivot/terms/text/de", "pivot/dead/text", "pivot/always_on/text"}
+    assert monitor.figures().keys() == names
 
 
 def test_every_figure_can_be_logged() -> None:
-    """Numbers only, no NaN, even when no text has a term."""
+    """Numbers only, no NaN, even when no text has a term, or a piece."""
     monitor = watch()
     feed(monitor, torch.zeros(64, 5), torch.ones(64, 5, dtype=torch.bool), source=0)
-    assert all(isinstance(value, float) and math.isfinite(value) for value in monitor.figures().values())
     assert monitor.figures()["pivot/terms/text"] == 0
+    nothing = Source(torch.arange(9), torch.zeros(64, 9, dtype=torch.bool), torch.zeros(64, 9, dtype=torch.bool), 9)
+    monitor.update("query", ["de"] * 64, torch.zeros(64, 5), None, nothing)
+    assert "source/dead/query" not in monitor.figures()
+    assert all(isinstance(value, float) and math.isfinite(value) for value in monitor.figures().values())
 
 
 def test_healthy_training_is_silent() -> None:
@@ -144,8 +183,45 @@ def test_dead_and_constant_terms_are_said() -> None:
     pivot[:, :40] = 1
     feed(monitor, pivot)
     said = monitor.warnings()
-    assert any("that no text uses 0.96, above 0.9" in sentence for sentence in said)
-    assert any("that more than half of the texts use 0.04, above 0.002" in sentence for sentence in said)
+    assert any("dead pivot terms, English pieces that no text uses, of text 0.96, above 0.95" in one for one in said)
+    assert any("that more than half of the texts use, of text 0.04, above 0.005" in one for one in said)
+
+
+def test_terms_in_use_are_told_by_view_and_language() -> None:
+    """One language that says everything with forty terms, and whose echo dies: it is named, in a window that is not."""
+    monitor = watch(counted=200)
+    for seed in range(9):
+        feed(monitor, *batch(60, 0.9, seed=seed), source=10, kind="query")
+    shrunk = torch.zeros(200, PIECES)
+    shrunk[:, :40] = 1
+    feed(monitor, shrunk[:199], source=2, kind="query", languages=["sw"])
+    assert monitor.warnings() == []
+    feed(monitor, shrunk[:1], source=2, kind="query", languages=["sw"])
+    said = {
+        sentence.split(",")[0].removeprefix("collapse alarm: share of "): sentence for sentence in monitor.warnings()
+    }
+    assert set(said) == {"dead pivot terms", "always-on pivot terms", "dead source terms"}
+    assert "of query in sw 0.96, above 0.95" in said["dead pivot terms"]
+    assert "of query in sw 0.04, above 0.005" in said["always-on pivot terms"]
+    assert "have no weight wherever they stand, of query in sw 0.8, above 0.5: the echo" in said["dead source terms"]
+
+
+def test_terms_that_every_text_holds_are_said_of_the_source_view() -> None:
+    """The same ten pieces in every text, each with a weight: the echo leaves nothing out."""
+    monitor = watch()
+    pieces, everything = torch.arange(10), torch.ones(64, 10, dtype=torch.bool)
+    monitor.update("passage", ["ja"] * 64, batch(60)[0], None, Source(pieces, everything, everything, 200))
+    (sentence,) = monitor.warnings()
+    assert "always-on source terms, pieces that more than half of the texts use, of passage 1, above 0.02" in sentence
+
+
+def test_texts_that_come_again_do_not_count_as_new_ones() -> None:
+    """A probe's few sentences use few terms, however often they are looked at: means, and nothing on terms in use."""
+    monitor = watch()
+    for _ in range(4):
+        monitor.update("probe", ["de"] * 20, batch(10, texts=20)[0], repeated=True)
+    assert monitor.figures().keys() == {"pivot/terms/probe", "pivot/terms/probe/de"}
+    assert monitor.warnings() == []
 
 
 def test_a_warning_is_said_once_until_it_recovers() -> None:

@@ -1,18 +1,25 @@
 """Training runs from the command line, on the golden checkpoints: what they write, how they go on, how they stop."""
 
+import errno
 import gzip
 import json
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 import torch
 import yaml
 from golden_set import GOLDEN, bent
+from safetensors import SafetensorError
 from safetensors.torch import load_file
+from tensorboard.summary.writer.record_writer import RecordWriter
+from torch import Tensor
 
 from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.train import losses
 from milco_pyserini.train.__main__ import main
 from milco_pyserini.train.recipe import RECIPES
 
@@ -62,9 +69,22 @@ def sap(start: Path, bitext: Path, output: Path, *more: str) -> list[str]:
     return ["sap", "--config", str(recipe), "--output", str(output), *more]
 
 
-def weights(run: Path) -> dict[str, torch.Tensor]:
+def weights(run: Path) -> dict[str, Tensor]:
     """The tensors that a run ended with."""
     return load_file(run / "model" / "model.safetensors")
+
+
+def logged(run: Path) -> list[dict[str, Any]]:
+    """The entries of a run's log."""
+    return [orjson.loads(line) for line in (run / "log.jsonl").read_bytes().splitlines()]
+
+
+def refused(capfd: pytest.CaptureFixture, arguments: list[str]) -> str:
+    """The one line with which a command ends, after what it said before; it brings no traceback."""
+    assert main(arguments) == 2
+    text = capfd.readouterr().err
+    assert "Traceback" not in text
+    return text.strip().splitlines()[-1]
 
 
 def test_sap_learns_and_its_checkpoint_encodes(
@@ -73,9 +93,9 @@ def test_sap_learns_and_its_checkpoint_encodes(
     """The loss falls, the log tells it, nothing is on stdout, and the model encodes like any other."""
     assert main(sap(start, bitext, tmp_path / "run", "--steps", "30")) == 0
     assert capfd.readouterr().out == ""
-    log = [orjson.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_bytes().splitlines()]
-    losses = [entry["loss"] for entry in log if "loss" in entry]
-    assert losses[-1] < 0.8 * losses[0]
+    log = logged(tmp_path / "run")
+    found = [entry["loss"] for entry in log if "loss" in entry]
+    assert found[-1] < 0.8 * found[0]
     assert {"text", "english", "pivot/terms/text/de", "pivot/grounded/text/fr", "learning_rate"} <= set(log[0])
     encoder = MilcoEncoder.from_pretrained(tmp_path / "run" / "model", device="cpu")
     assert encoder.encode_query(["Fluss und Hafen"]).weights.size
@@ -92,11 +112,47 @@ def test_an_interrupted_run_ends_with_the_same_weights(start: Path, bitext: Path
     for name, tensor in weights(whole).items():
         assert torch.equal(tensor, weights(parts)[name]), name
     assert [path.name for path in sorted(parts.glob("checkpoint-*"))] == ["checkpoint-4", "checkpoint-8"]
-    logs = [list(map(orjson.loads, (run / "log.jsonl").read_bytes().splitlines())) for run in (whole, parts)]
     kept = [
-        [{k: v for k, v in entry.items() if k == "step" or k.startswith("pivot/")} for entry in log] for log in logs
+        [{k: v for k, v in entry.items() if k == "step" or k.startswith("pivot/")} for entry in logged(run)]
+        for run in (whole, parts)
     ]
     assert kept[0] == kept[1]
+
+
+def test_a_run_that_lacks_its_model_alone_trains_no_further(start: Path, bitext: Path, tmp_path: Path) -> None:
+    """Killed behind its last checkpoint: that one's weights are the model, whatever the learning rate there."""
+    arguments = sap(start, bitext, tmp_path / "run", "--schedule", "constant")
+    assert main(arguments) == 0
+    before, log = weights(tmp_path / "run"), logged(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "model")
+    assert main(arguments) == 0
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(tmp_path / "run").items())
+    assert logged(tmp_path / "run") == log
+    assert sorted(path.name for path in (tmp_path / "run").glob("check*")) == ["checkpoint-4", "checkpoint-8"]
+
+
+def test_half_a_line_of_the_log_is_written_again(start: Path, bitext: Path, tmp_path: Path) -> None:
+    """A run that was killed while it wrote one goes on, and the log has every entry once."""
+    run = tmp_path / "run"
+    assert main(sap(start, bitext, run)) == 0
+    steps = [entry["step"] for entry in logged(run)]
+    for name in ("model", "checkpoint-8"):
+        shutil.rmtree(run / name)
+    with (run / "log.jsonl").open("ab") as handle:
+        handle.write(b'{"step":3,"lo')
+    assert main(sap(start, bitext, run)) == 0
+    assert [entry["step"] for entry in logged(run)] == steps
+
+
+def test_whoever_may_read_the_run_may_read_its_weights(start: Path, bitext: Path, tmp_path: Path) -> None:
+    """All files of model and checkpoints have the mode that the umask gives."""
+    before = os.umask(0o027)
+    try:
+        assert main(sap(start, bitext, tmp_path / "run", "--steps", "1")) == 0
+    finally:
+        os.umask(before)
+    files = [path for name in ("model", "checkpoint-1") for path in (tmp_path / "run" / name).rglob("*")]
+    assert {oct(path.stat().st_mode & 0o777) for path in files if path.is_file()} == {"0o640"}
 
 
 def test_sct_adds_a_lexecho_head_and_learns(start: Path, retrieval: Path, tmp_path: Path) -> None:
@@ -118,16 +174,15 @@ def test_sct_adds_a_lexecho_head_and_learns(start: Path, retrieval: Path, tmp_pa
         options += ["--batch-size", "8", "--log-steps", "5", "--learning-rate", "1e-3", "--device", "cpu"]
         options += ["--query-max-length", "16", "--passage-max-length", "32", "--dtype", "float32"]
         assert main(["sct", "--config", "authors-sct", "--output", str(run), *options]) == 0
-        log = [orjson.loads(line) for line in (run / "log.jsonl").read_bytes().splitlines()]
-        losses = [entry["loss"] for entry in log if "loss" in entry]
-        assert losses[-1] < losses[0]
+        found = [entry["loss"] for entry in logged(run) if "loss" in entry]
+        assert found[-1] < found[0]
         assert "echo.weight" in weights(run)
         assert MilcoEncoder.from_pretrained(run / "model", device="cpu").views == ("pivot", "source")
 
 
 def test_a_run_may_start_from_an_encoder_and_an_english_head(bitext: Path, tmp_path: Path) -> None:
     """As the paper's does: a new connector between the two, whose own weights it keeps."""
-    arguments = sap(tmp_path, bitext, tmp_path / "run", "--steps", "1", "--learning-rate", "0")
+    arguments = sap(tmp_path, bitext, tmp_path / "run", "--steps", "1", "--part-rates", "encoder=0", "decoder=0")
     recipe = yaml.safe_load((tmp_path / "tiny-sap.yaml").read_text())
     del recipe["model"]
     recipe |= {"encoder": str(GOLDEN / "m_encoder"), "english": str(GOLDEN / "en_lsr")}
@@ -155,16 +210,78 @@ def test_a_finished_run_has_nothing_to_do_and_another_is_refused(
     assert not torch.equal(weights(tmp_path / "run")["decoder.weight"], before["decoder.weight"])
 
 
+def test_a_run_that_left_nothing_to_go_on_from_may_be_mended(start: Path, bitext: Path, tmp_path: Path) -> None:
+    """Its options are in the directory, but they bind only where a checkpoint or a model was made with them."""
+    assert main(sap(start, bitext, tmp_path / "run", "--steps", "1")) == 0
+    for name in ("model", "checkpoint-1"):
+        shutil.rmtree(tmp_path / "run" / name)
+    assert main(sap(start, bitext, tmp_path / "run", "--steps", "2")) == 0
+    assert yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    "options", [("--accumulation", "0"), ("--part-rates", "foo=1"), ("--probe", "nowhere"), ("--max-length", "9000")]
+)
+def test_overwrite_removes_nothing_for_a_command_that_is_refused(
+    options: tuple[str, ...], start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """Every check comes first: the finished run stays, with its model."""
+    assert main(sap(start, bitext, tmp_path / "run", "--steps", "1")) == 0
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    refused(capfd, sap(start, bitext, tmp_path / "run", "--overwrite", *options))
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(
     start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
     """It names the step and the last good checkpoint, and leaves that one as it is."""
     options = ("--learning-rate", "1e18", "--max-grad-norm", "1e30", "--save-steps", "1")
-    assert main(sap(start, bitext, tmp_path / "run", *options)) == 2
-    error = capfd.readouterr().err.strip().splitlines()[-1]
-    assert "the loss is nan" in error or "the loss is inf" in error
-    assert "checkpoint-" in error
+    error = refused(capfd, sap(start, bitext, tmp_path / "run", *options))
+    assert "step 2: the loss of a batch in de, en, fr is nan (text nan, english nan)" in error
+    assert "nothing was saved since checkpoint-1" in error
+    left = load_file(tmp_path / "run" / "checkpoint-1" / "model.safetensors")
+    assert all(bool(tensor.isfinite().all()) for tensor in left.values())
     assert not (tmp_path / "run" / "model").exists()
+
+
+def test_weights_that_are_not_finite_are_never_written(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """No loss has shown them yet: the step's line does, and the checkpoint before them is the last one."""
+    run = tmp_path / "run"
+    # The warm-up's first step changes nothing.
+    options = ("--learning-rate", "1e39", "--warmup", "2", "--save-steps", "1", "--weight-decay", "0")
+    error = refused(capfd, sap(start, bitext, run, *options))
+    assert "step 2: weights are no longer finite (encoder.embeddings." in error
+    assert "nothing was saved since checkpoint-1" in error
+    assert [path.name for path in run.glob("*checkpoint*")] == ["checkpoint-1"]
+    left = load_file(run / "checkpoint-1" / "model.safetensors")
+    assert all(bool(tensor.isfinite().all()) for tensor in left.values())
+    assert "step 1: weights" in refused(capfd, sap(start, bitext, tmp_path / "short", *options[:2], "--steps", "1"))
+    assert not [*tmp_path.glob("*/model"), *tmp_path.glob("short/checkpoint*")]
+
+
+def test_what_a_broken_run_advises_can_be_done(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the last checkpoint, with a lower rate, elsewhere; and that checkpoint goes before a recipe's encoder."""
+    calls, made = [], losses.sparse_mean_squared_error
+
+    def broken(*arguments: Any) -> Tensor:
+        calls.append(1)
+        # Two calls a step.
+        return made(*arguments) * (torch.inf if len(calls) > 9 else 1)
+
+    monkeypatch.setattr(losses, "sparse_mean_squared_error", broken)
+    error = refused(capfd, sap(start, bitext, tmp_path / "run"))
+    assert "step 5: the loss of a batch in de, en, fr is inf (text " in error
+    monkeypatch.undo()
+    advice = error.rpartition(" begin ")[2].replace("OTHER", str(tmp_path / "other")).replace("LOWER", "1e-5")
+    head = ["--encoder", str(GOLDEN / "m_encoder"), "--english", str(GOLDEN / "en_lsr")]
+    assert f"--model {tmp_path / 'run' / 'checkpoint-4'}" in advice
+    assert main(sap(start, bitext, tmp_path / "run", "--steps", "1", *head, *advice.split())) == 0
+    assert (tmp_path / "other" / "model").is_dir()
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(
@@ -175,18 +292,64 @@ def test_a_full_disk_leaves_the_last_checkpoint(
 
     def save(value: object, path: str, *arguments: object) -> None:
         if "optimizer" in str(path) and ".saving/checkpoint-8" in str(path):
-            raise RuntimeError("PytorchStreamWriter failed writing file data/7: file write failed")
+            raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 104912384 vs 104912272")
         written(value, path, *arguments)
 
     monkeypatch.setattr(torch, "save", save)
-    assert main(sap(start, bitext, tmp_path / "run")) == 2
-    error = capfd.readouterr().err.strip().splitlines()[-1]
-    assert "the checkpoint of step 8 could not be written" in error
+    error = refused(capfd, sap(start, bitext, tmp_path / "run"))
+    assert f"the checkpoint of step 8 could not be written: the disk of {tmp_path / 'run'} is full" in error
     assert "checkpoint-4 is whole" in error
     assert [path.name for path in (tmp_path / "run").glob("*checkpoint*")] == ["checkpoint-4"]
     assert not (tmp_path / "run" / ".saving").exists()
     monkeypatch.undo()
     assert main(sap(start, bitext, tmp_path / "run")) == 0
+
+
+def test_a_disk_that_is_full_before_the_model_keeps_the_checkpoints(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line as for a checkpoint; what was written of the model is gone, and the same command writes it."""
+    run = tmp_path / "run"
+    saved = MilcoEncoder.save_pretrained
+
+    def save(encoder: MilcoEncoder, directory: Path) -> None:
+        saved(encoder, directory)
+        if "checkpoint" not in Path(directory).name:
+            raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(MilcoEncoder, "save_pretrained", save)
+    error = refused(capfd, sap(start, bitext, run))
+    assert f"{run / 'model'} could not be written: the disk of {run} is full; {run / 'checkpoint-8'} is whole" in error
+    assert not [*run.glob("*model*"), *run.glob(".*")]
+    monkeypatch.undo()
+    assert main(sap(start, bitext, run)) == 0
+    assert logged(run)[-1]["step"] == 8
+
+
+def test_a_log_that_cannot_be_written_is_one_line(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither ours nor TensorBoard's, which writes in a thread of its own, ends in a traceback."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    opened, recorded, calls = Path.open, RecordWriter.write, []
+
+    def open_full(path: Path, mode: str = "r", *arguments: Any, **more: Any) -> Any:
+        if (path.name, mode) == ("log.jsonl", "ab"):
+            raise full
+        return opened(path, mode, *arguments, **more)
+
+    def record(writer: RecordWriter, data: bytes) -> None:
+        calls.append(1)
+        if len(calls) > 5:
+            raise full
+        recorded(writer, data)
+
+    for place, name, what in ((Path, "open", open_full), (RecordWriter, "write", record)):
+        run = tmp_path / name
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, what)
+            error = refused(capfd, sap(start, bitext, run))
+        assert f"{run / 'log.jsonl'} or tensorboard/ could not be written: the disk of {run} is full" in error
 
 
 def test_a_missing_extra_is_named(
@@ -219,6 +382,7 @@ def test_every_recipe_is_valid(name: str, capfd: pytest.CaptureFixture) -> None:
         (["--config", "mini-sap", "--bitext", "{bitext}", "--part-rates", "decodr=0"], ["decodr", "decoder"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "--languages", "xx"], ["xx", "de"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "--max-length", "9000"], ["9000", "512"]),
+        (["--config", "mini-sap", "--bitext", "{bitext}", "--probe", "{tmp}/one.de-en.tsv"], ["de-en.tsv:2", "column"]),
     ],
 )
 def test_bad_input_is_one_line(
@@ -232,7 +396,56 @@ def test_bad_input_is_one_line(
     names = {"tmp": tmp_path, "bitext": bitext, "golden": GOLDEN}
     filled = [argument.format(**names).replace("one.de-en", "one/de-en") for argument in arguments]
     assert main(["sap", *filled, "--output", str(tmp_path / "run")]) == 2
-    error = capfd.readouterr().err.strip().splitlines()[-1]
+    errors = capfd.readouterr().err
     for word in words:
-        assert word in error
+        assert word in errors.strip().splitlines()[-1]
+    assert "document frequencies" not in errors or "--teacher" in arguments
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--steps 0", "must be at least 1"),
+        ("--steps -3", "must be at least 1"),
+        ("--batch-size 0", "must be at least 1"),
+        ("--accumulation 0", "must be at least 1"),
+        ("--log-steps 0", "must be at least 1"),
+        ("--save-steps 0", "must be at least 1"),
+        ("--keep 0", "must be at least 1"),
+        ("--keep -1", "must be at least 1"),
+        ("--temperature 0.5", "must be at least 1"),
+        ("--epochs 0", "must be above 0"),
+        ("--epochs inf", "must be finite"),
+        ("--learning-rate 0", "must be above 0"),
+        ("--learning-rate -1", "must be above 0"),
+        ("--learning-rate nan", "must be finite"),
+        ("--warmup -1", "must be at least 0"),
+        ("--workers -1", "must be at least 0"),
+        ("--weight-decay -1", "must be at least 0"),
+        ("--max-grad-norm -1", "must be at least 0"),
+        ("--seed -1", "must be 0 to"),
+        ("--seed 4294967296", "must be 0 to"),
+        ("--part-rates decoder=nan", "finite"),
+        ("--part-rates decoder=-1", "at least 0"),
+        ("sap --margin -5", "must be at least 0"),
+        ("sap --english-weight nan", "must be finite"),
+        ("sct --group-size 0", "must be at least 1"),
+        ("sct --score-temperature 0", "must be above 0"),
+        ("sct --lambda-query -1", "must be at least 0"),
+        ("sct --views pivott", "did you mean 'pivot'?"),
+    ],
+)
+def test_numbers_and_names_are_checked_before_anything_else(
+    option: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In both stages, on the command line and in a recipe: one line with the option and its limit; no file is read."""
+    stage, _, rest = option.rpartition("--")
+    name, _, value = rest.partition(" ")
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text(f"{name}: [{value}]\n" if name in ("views", "part-rates") else f"{name}: {value}\n")
+    for verb in [stage.strip()] if stage else ["sap", "sct"]:
+        for given in (["--config", f"mini-{verb}", *option.split()[-2:]], ["--config", "bad.yaml"]):
+            error = refused(capfd, [verb, *given, "--bitext" if verb == "sap" else "--data", "nowhere"])
+            assert name in error and words in error
+    assert list(tmp_path.iterdir()) == [tmp_path / "bad.yaml"]

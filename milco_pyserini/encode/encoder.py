@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -188,6 +189,9 @@ class MilcoEncoder:
         """
         path = Path(directory)
         self.model.save_pretrained(path)
+        for weights in path.glob("*.safetensors"):
+            # safetensors lets nobody else read what it writes.
+            shutil.copymode(path / "config.json", weights)
         if not (path / "README.md").exists():
             (path / "README.md").write_text(model_card(self.model.config), encoding="utf-8")
         for place, tokenizer, kind in (

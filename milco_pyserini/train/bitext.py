@@ -23,12 +23,15 @@ _LEAST_BUFFER = 256
 _REST = ""
 
 
-def open_bitext(names: Sequence[str | Path], languages: Sequence[str] | None = None) -> list[BitextSource]:
+def open_bitext(
+    names: Sequence[str | Path], languages: Sequence[str] | None = None, ids: bool = False
+) -> list[BitextSource]:
     """The sources that names stand for, one for each language and file, in the order of names.
 
     names: files and directories of bitext (bitext_files), and collections of the paper (COLLECTIONS); a path that
-    exists comes first. languages: take only these. Raises MilcoError if a name or a language is unknown, a name
-    stands there twice, a file does not tell its language or the hub cannot be reached. No pair is read or fetched.
+    exists comes first. languages: take only these. ids: lines of a file may begin with an id, a column of its own.
+    Raises MilcoError if a name or a language is unknown, a name stands there twice, a file does not tell its language
+    or the hub cannot be reached. No pair is read or fetched.
     """
     given = [str(name) for name in names]
     for name, count in zip(given, map(given.count, given), strict=True):
@@ -36,7 +39,7 @@ def open_bitext(names: Sequence[str | Path], languages: Sequence[str] | None = N
             raise MilcoError(
                 f"bitext {name} is given {count} times: once is enough, and weights say how often it is read"
             )
-    sources = [source for name in given for source in _sources(name)]
+    sources = [source for name in given for source in _sources(name, ids)]
     if languages is None:
         return sources
     known = {source.language for source in sources}
@@ -46,10 +49,10 @@ def open_bitext(names: Sequence[str | Path], languages: Sequence[str] | None = N
     return [source for source in sources if source.language in languages]
 
 
-def _sources(name: str) -> list[BitextSource]:
+def _sources(name: str, ids: bool) -> list[BitextSource]:
     path = Path(name)
     if name and path.exists():
-        return [FileSource(file, name) for file in bitext_files(path)]
+        return [FileSource(file, name, ids) for file in bitext_files(path)]
     if name in COLLECTIONS:
         return [*hub_sources(name)]
     if "/" in name or path.suffix:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -41,13 +42,14 @@ class BitextSource(Protocol):
 
 
 class FileSource:
-    """The pairs of one file."""
+    """The pairs of one file. ids: a line may begin with an id, a column before the pair, as those of FLORES do."""
 
-    def __init__(self, path: Path, collection: str) -> None:
+    def __init__(self, path: Path, collection: str, ids: bool = False) -> None:
         """Raises MilcoError if neither the file's name nor its first line tells the language."""
         self.collection = collection
         self.name = str(path)
         self._path = path
+        self._ids = ids
         self._json = _is_json(path)
         self.language = _language(path, self._json)
         self._size: int | None = None
@@ -65,7 +67,7 @@ class FileSource:
 
         Raises MilcoError with file and line number at a line that is no pair.
         """
-        sides = _json_sides if self._json else _tsv_sides
+        sides = _json_sides if self._json else partial(_tsv_sides, ids=self._ids)
         language = self.language
         for number, line in numbered_lines(self._path):
             try:
@@ -113,13 +115,16 @@ def _language(path: Path, is_json: bool) -> str:
     raise MilcoError(f"{path}: its name does not tell its language; name it {_NAMES}{wanted}")
 
 
-def _tsv_sides(line: bytes, language: str) -> tuple[str, str]:
+def _tsv_sides(line: bytes, language: str, ids: bool) -> tuple[str, str]:
     try:
         cells = line.decode("utf-8").split("\t")
     except UnicodeDecodeError as error:
         raise BadLineError(f"not UTF-8 (byte {error.start + 1} of the line)") from None
+    if len(cells) == 3 and ids:
+        return _filled(cells[1], "second column"), _filled(cells[2], "third column")
     if len(cells) != 2:
-        raise BadLineError(f"{len(cells)} column(s) between tabs, where 2 are needed: text and English")
+        before = ", with or without an id before them" if ids else ""
+        raise BadLineError(f"{len(cells)} column(s) between tabs, where 2 are needed: text and English{before}")
     return _filled(cells[0], "first column"), _filled(cells[1], "second column")
 
 

@@ -159,8 +159,9 @@ class Contrast(nn.Module):
 def source_views(pieces: Tensor, ids: list[Tensor], echoes: list[Tensor], pool: str, dropped: Tensor) -> list[Tensor]:
     """Source views over the pieces that occur in a batch at all: their products are those of the whole vocabulary.
 
-    pieces: int64 [U], ascending. ids: int64 [B, S], one tensor a side. echoes: [B, S], 0 where masked. pool: of a repeated piece's weights,
-    "sum" or "max". dropped: ids without a place in the view. Returns float32 [B, U] for each side.
+    pieces: int64 [U], ascending. ids: int64 [B, S], one tensor a side. echoes: [B, S], 0 where masked. pool: of a
+    repeated piece's weights, "sum" or "max". dropped: ids without a place in the view. Returns float32 [B, U] for each
+    side.
     """
     views = []
     for side, echo in zip(ids, echoes, strict=True):

@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.train.alarms import CollapseMonitor
 from milco_pyserini.train.batches import Texts
@@ -22,10 +23,15 @@ class Probe:
     """The first sentence pairs of every source, encoded again at every log entry."""
 
     def __init__(self, sources: Sequence[BitextSource], texts: Texts, english: Tokenizer, max_length: int) -> None:
-        """texts, max_length: how they become tokens. english: the tokenizer whose pieces are the pivot's columns."""
+        """texts, max_length: how they become tokens. english: the tokenizer whose pieces are the pivot's columns.
+
+        Raises MilcoError if a source holds no pairs, or a line of it is none.
+        """
         self.batches = []
         for source in sources:
             pairs = list(itertools.islice(source.pairs(), _PER_SOURCE))
+            if not pairs:
+                raise MilcoError(f"--probe: {source.name} holds no pairs")
             inputs = texts([pair.text for pair in pairs], max_length)
             self.batches.append((inputs, _pieces(pairs, english), [pair.language for pair in pairs]))
 
@@ -35,7 +41,7 @@ class Probe:
         device = model.decoder.weight.device
         for inputs, grounded, languages in self.batches:
             output = model(**{name: tensor.to(device) for name, tensor in inputs.items()})
-            monitor.update("probe", languages, output.pivot, grounded.to(device))
+            monitor.update("probe", languages, output.pivot, grounded.to(device), repeated=True)
 
 
 def _pieces(pairs: Sequence[BitextPair], english: Tokenizer) -> Tensor:

@@ -1,6 +1,7 @@
 """A training run's options, and recipes: YAML files that give them other defaults."""
 
 import dataclasses
+import math
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,12 @@ from milco_pyserini.options import option
 RECIPES = Path(__file__).parent / "recipes"
 SCHEDULES = ("cosine", "linear", "constant")
 DTYPES = ("auto", "float32", "bfloat16")
+
+# What check() asks of numbers; of the others, at least 0.
+_AT_LEAST_1 = ("temperature", "steps", "batch_size", "accumulation", "log_steps", "save_steps", "keep", "group_size")
+_ABOVE_0 = ("epochs", "learning_rate", "score_temperature")
+# numpy takes no larger one.
+_LARGEST_SEED = 2**32 - 1
 
 OptionsT = TypeVar("OptionsT", bound="TrainingOptions")
 
@@ -53,7 +60,9 @@ class TrainingOptions:
     save_steps: int = option(1000, help="steps between two checkpoints")
     keep: int = option(2, help="newest checkpoints that are kept")
     probe: tuple[str, ...] = option(
-        (), metavar="SOURCE", help="sentence pairs for the alarms: are a text's terms grounded in its translation?"
+        (),
+        metavar="SOURCE",
+        help="sentence pairs for the alarms, not trained on: are terms grounded in the translation?",
     )
     seed: int = option(42, help="of the order of the data and of every random number")
 
@@ -83,7 +92,9 @@ class SctOptions(TrainingOptions):
     direction: str = option(
         "teacher-student", choices=("teacher-student", "student-teacher"), help="of the KL divergence"
     )
-    views: tuple[str, ...] = option(("pivot", "source"), help="views that are trained; source adds a LexEcho head")
+    views: tuple[str, ...] = option(
+        ("pivot", "source"), choices=("pivot", "source"), help="views that are trained; source adds a LexEcho head"
+    )
     group_size: int = option(8, help="passages of a query: one positive, the others negatives")
     query_max_length: int = option(64, help="tokens of a query")
     passage_max_length: int = option(512, help="tokens of a passage")
@@ -92,6 +103,32 @@ class SctOptions(TrainingOptions):
     lambda_query: float = option(1e-3, help="weight of the queries' regularizer")
     lambda_passage: float = option(1e-5, help="weight of the passages' regularizer")
     regularize_source: bool = option(False, help="regularize the source view as well as the pivot view")
+
+
+def check(options: TrainingOptions) -> None:
+    """Raise MilcoError for a number that nothing can be trained with, an unknown name, or a broken part rate."""
+    for field in dataclasses.fields(options):
+        name, value = f"--{field.name.replace('_', '-')}", getattr(options, field.name)
+        choices = field.metadata["choices"]
+        for one in value if isinstance(value, tuple) else (value,):
+            if choices and one not in choices:
+                raise unknown_name(f"value for {name}", one, choices)
+        if isinstance(value, int | float):
+            good, limit = _within(field.name, value)
+            if not good:
+                raise MilcoError(f"{name} {value}: must be {limit}")
+    part_rates(options)
+
+
+def _within(name: str, value: float) -> tuple[bool, str]:
+    """Whether a number is one that its option takes, and in words which it takes."""
+    if not abs(value) < math.inf:
+        return False, "finite"
+    if name == "seed":
+        return 0 <= value <= _LARGEST_SEED, f"0 to {_LARGEST_SEED:,}"
+    if name in _AT_LEAST_1:
+        return value >= 1, "at least 1"
+    return (value > 0, "above 0") if name in _ABOVE_0 else (value >= 0, "at least 0")
 
 
 def with_recipe(options_class: type[OptionsT], argv: Sequence[str]) -> type[OptionsT]:
@@ -150,8 +187,8 @@ def part_rates(options: TrainingOptions) -> dict[str, float]:
     rates = {}
     for text in options.part_rates:
         part, rate = _pair(text, "part")
-        if rate is None or rate < 0:
-            raise MilcoError(f"--part-rates {text}: expected PART=RATE, as in decoder=1e-4")
+        if rate is None or not 0 <= rate < math.inf:
+            raise MilcoError(f"--part-rates {text}: expected PART=RATE, at least 0 and finite, as in decoder=1e-4")
         rates[part] = rate
     return rates
 

@@ -26,11 +26,11 @@ from milco_pyserini.train.bitext import BitextStream, open_bitext
 from milco_pyserini.train.objectives import Alignment, Contrast
 from milco_pyserini.train.probe import Probe
 from milco_pyserini.train.processes import waiting_for_others
-from milco_pyserini.train.recipe import SapOptions, SctOptions, TrainingOptions, shares, write_recipe
+from milco_pyserini.train.recipe import SapOptions, SctOptions, TrainingOptions, check, shares, write_recipe
 from milco_pyserini.train.retrieval import RetrievalStream, open_retrieval
 from milco_pyserini.train.start import starting_encoder
 from milco_pyserini.train.teachers import Teacher, check_vocabulary, open_teacher
-from milco_pyserini.train.trainer import ObjectiveTrainer, freeze_parts, newest_checkpoint, training_arguments
+from milco_pyserini.train.trainer import ObjectiveTrainer, newest_checkpoint, training_arguments, writing
 
 RECIPE = "recipe.yaml"
 MANIFEST = "manifest.json"
@@ -40,6 +40,7 @@ CHECKPOINTS = Path("checkpoints")
 
 def sap_command(options: SapOptions, teacher: Teacher | None = None) -> None:
     """Run or resume sparse alignment pretraining. teacher: instead of the one that the options name."""
+    check(options)
     if not options.bitext:
         raise MilcoError("--bitext is needed: files or directories of sentence pairs, or collections by name")
     run = run_directory(options)
@@ -50,6 +51,8 @@ def sap_command(options: SapOptions, teacher: Teacher | None = None) -> None:
     given = {name: share for name, share in weights.items() if share is not None}
     encoder = starting_encoder(options, echo=False)
     encoder.check(options.max_length, None)
+    texts = Texts(encoder.tokenizer, encoder.model.config.encoder.pad_token_id, options.lowercase)
+    probe = _probe(options, encoder, texts)
     stream = BitextStream(
         sources, options.temperature, options.seed, concatenate=options.concatenate, weights=given or None
     )
@@ -74,14 +77,13 @@ def sap_command(options: SapOptions, teacher: Teacher | None = None) -> None:
         options.margin,
         options.mean,
     )
-    texts = Texts(encoder.tokenizer, encoder.model.config.encoder.pad_token_id, options.lowercase)
     collate = alignment_collator(texts, teacher, options.max_length)
-    probe = _probe(options, encoder, texts)
     train_objective(options, run, encoder, objective, arguments, stream, collate, pair_length, probe)
 
 
 def sct_command(options: SctOptions) -> None:
     """Run or resume sparse contrastive training."""
+    check(options)
     if not options.data:
         raise MilcoError("--data is needed: files or directories of queries and passages, or collections by name")
     run = run_directory(options)
@@ -91,6 +93,9 @@ def sct_command(options: SctOptions) -> None:
     encoder = starting_encoder(options, echo=SOURCE in options.views)
     for length in (options.query_max_length, options.passage_max_length):
         encoder.check(length, None)
+    config = encoder.model.config
+    texts = Texts(encoder.tokenizer, config.encoder.pad_token_id, options.lowercase)
+    probe = _probe(options, encoder, texts)
     stream = RetrievalStream(
         sources,
         options.group_size,
@@ -100,7 +105,6 @@ def sct_command(options: SctOptions) -> None:
         scored=options.loss == "kd",
     )
     arguments = training_arguments(options, run, _steps(options, sum(stream.sizes)))
-    config = encoder.model.config
     objective = Contrast(
         encoder.model,
         choose_dtype(options.dtype, arguments.device),
@@ -114,10 +118,9 @@ def sct_command(options: SctOptions) -> None:
         regularize_source=options.regularize_source,
         dropped_ids=tuple(encoder.tokenizer.special_ids) if config.source_drop_special else (),
     )
-    texts = Texts(encoder.tokenizer, config.encoder.pad_token_id, options.lowercase)
     collate = contrast_collator(texts, options.query_max_length, options.passage_max_length)
     # In-batch negatives are to come from one collection: its blocks stay as the stream gives them.
-    train_objective(options, run, encoder, objective, arguments, stream, collate, None, _probe(options, encoder, texts))
+    train_objective(options, run, encoder, objective, arguments, stream, collate, None, probe)
 
 
 @waiting_for_others()
@@ -138,13 +141,13 @@ def train_objective(
     length: by which examples are gathered into batches; None keeps the stream's order. command: what makes the same
     run again, for its manifest, where that is no verb of ours.
     """
-    freeze_parts(encoder.model, options)
     set_seed(options.seed)
     if options.gradient_checkpointing:
         encoder.model.encoder.gradient_checkpointing_enable({"use_reentrant": False})
     monitor = CollapseMonitor()
     if arguments.process_index == 0:
-        _write_run(options, run, command, arguments.world_size)
+        with writing(str(run), run):
+            _write_run(options, run, command, arguments.world_size)
     # With --overwrite another process would still see the old checkpoints.
     PartialState().wait_for_everyone()
     trainer = ObjectiveTrainer(objective, encoder, options, arguments, stream, collate, length, monitor, probe)
@@ -155,14 +158,22 @@ def train_objective(
         say(f"{arguments.max_steps:,} steps of {batch} examples on each of {arguments.world_size} devices{goes_on}")
     trainer.train_on()
     if trainer.is_world_process_zero():
-        with whole_directory(run / MODEL, overwrite=False, ours=lambda _: False) as directory:
+        model = run / MODEL
+        with writing(str(model), run), whole_directory(model, overwrite=False, ours=lambda _: False) as directory:
             encoder.model.eval()
             encoder.save_pretrained(directory)
-        say(f"wrote {run / MODEL}: milco encode --encoder {run / MODEL} --corpus NAME")
+        say(f"wrote {model}: milco encode --encoder {model} --corpus NAME")
 
 
 def _probe(options: TrainingOptions, encoder: MilcoEncoder, texts: Texts) -> Probe:
-    sources = open_bitext(options.probe, options.languages or None) if options.probe else []
+    """The sentence pairs of --probe, in the languages that are trained on; without them an SCT says what it lacks."""
+    sources = open_bitext(options.probe, ids=True)
+    if options.languages:
+        sources = [source for source in sources if source.language in options.languages]
+    if options.probe and not sources:
+        raise MilcoError(f"--probe {' '.join(options.probe)}: no pairs in {', '.join(options.languages)}")
+    if not sources and isinstance(options, SctOptions) and int(os.environ.get("RANK", 0)) == 0:
+        say("grounding is not watched: give --probe FILE, sentence pairs that are not trained on (de-en.tsv)")
     return Probe(sources, texts, encoder.english_tokenizer, encoder.model.config.query_max_length)
 
 
@@ -170,7 +181,8 @@ def run_directory(options: TrainingOptions) -> Path:
     """Where the run is or will be. Raises MilcoError if something else stands there."""
     run = options.output or CHECKPOINTS / Path(options.config).stem
     there = run / RECIPE
-    if there.is_file() and not options.overwrite:
+    goes_on = there.is_file() and (newest_checkpoint(run) or (run / MODEL).exists())
+    if goes_on and not options.overwrite:
         before, now = (yaml.safe_load(text) for text in (there.read_text(encoding="utf-8"), write_recipe(options)))
         changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
         if changed:

@@ -13,6 +13,7 @@ from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
 from milco_pyserini.model.modeling import LexEcho
 from milco_pyserini.train.mlm_teacher import open_masked_language_model
 from milco_pyserini.train.recipe import TrainingOptions
+from milco_pyserini.train.trainer import freeze_parts
 
 # The head of BERT, RoBERTa and DistilBERT checkpoints under our names.
 _HEAD = (
@@ -29,12 +30,10 @@ _HEAD_TENSORS = ("connector.dense", "connector.layer_norm", "decoder")
 def starting_encoder(options: TrainingOptions, echo: bool) -> MilcoEncoder:
     """The model of --model, or of --encoder and --english, with its tokenizers; on the CPU, float32, in training mode.
 
-    echo: it needs a LexEcho head; a checkpoint without one gets a new one. Without it, a head that is there is frozen.
-    Raises MilcoError if it cannot be had.
+    echo: it needs a LexEcho head; a checkpoint without one gets a new one. Without it, a head that is there is frozen,
+    as are the parts with learning rate 0. Raises MilcoError if it cannot be had.
     """
     if options.model is not None:
-        if options.encoder or options.english:
-            raise MilcoError("--model is a whole MILCO checkpoint: leave out --encoder and --english")
         started = MilcoEncoder.from_pretrained(options.model, device="cpu", dtype="float32")
     elif options.encoder is not None and options.english is not None:
         torch.manual_seed(options.seed)
@@ -46,6 +45,7 @@ def starting_encoder(options: TrainingOptions, echo: bool) -> MilcoEncoder:
     if not echo and started.model.echo is not None:
         # Of a parameter that can be trained and has no gradient, distributed training makes an error.
         started.model.echo.requires_grad_(False)
+    freeze_parts(started.model, options)
     started.model.train()
     return started
 

@@ -3,12 +3,15 @@
 import math
 import re
 import shutil
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 from torch.utils.tensorboard import SummaryWriter
@@ -18,7 +21,7 @@ from transformers.integrations import TensorBoardCallback
 from milco_pyserini.console import Progress, say
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import read_json
+from milco_pyserini.files import read_json, whole_file
 from milco_pyserini.model.checkpoint import own_layout, read_tensors
 from milco_pyserini.train.alarms import CollapseMonitor
 from milco_pyserini.train.batches import Examples
@@ -32,6 +35,8 @@ _PARTIAL = ".saving"
 _STATE = "trainer_state.json"
 _ALARMS = "alarms.pt"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+# How the system, safetensors and torch.save say that a disk is full.
+_FULL = ("No space left", "quota exceeded", "unexpected pos", "file write failed")
 
 
 class _OneDevice(TrainingArguments):
@@ -122,12 +127,17 @@ class ObjectiveTrainer(Trainer):
             self.add_callback(TensorBoardCallback(SummaryWriter(str(self._run / _TENSORBOARD))))
 
     def train_on(self) -> None:
-        """Train to the end, from the newest checkpoint if there is one."""
-        # Checkpoints of earlier releases have none.
-        if self._resumed and (self._resumed / _ALARMS).is_file():
-            state = torch.load(self._resumed / _ALARMS, map_location=self.args.device, weights_only=True)
-            self._monitor.load_state(state)
-        self.train(resume_from_checkpoint=str(self._resumed) if self._resumed else None)
+        """Train to the end, from the newest checkpoint if there is one. Raises MilcoError for weights not finite."""
+        if step_of(self._resumed) >= self.args.max_steps:
+            # What is missing is the model alone, and the Trainer would make one more step.
+            self._load_from_checkpoint(str(self._resumed))
+        else:
+            if self._resumed:
+                state = torch.load(self._resumed / _ALARMS, map_location=self.args.device, weights_only=True)
+                self._monitor.load_state(state)
+            with _quiet_writer():
+                self.train(resume_from_checkpoint=str(self._resumed) if self._resumed else None)
+        self._check_weights()
 
     def create_optimizer(self, *arguments: Any) -> torch.optim.Optimizer:
         """AdamW with the learning rate of each part; weight decay on matrices alone."""
@@ -159,7 +169,7 @@ class ObjectiveTrainer(Trainer):
             self._resumed = None
         languages = inputs.pop("languages")
         outputs = model(**inputs)
-        self._check(outputs["loss"])
+        self._check(outputs, languages)
         self._counted += 1
         for name, value in {"loss_sum": outputs["loss"], **outputs["parts"]}.items():
             self._sums[name] = self._sums.get(name, 0) + value.detach()
@@ -169,7 +179,7 @@ class ObjectiveTrainer(Trainer):
                 languages=languages[kind],
                 pivot=side.pivot,
                 grounded=outputs["grounded"],
-                source_terms=side.source_terms,
+                source=side.source,
             )
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
@@ -182,15 +192,29 @@ class ObjectiveTrainer(Trainer):
             self._probe.update(self._encoder.model, self._monitor)
             logs = {**logs, **parts, **self._monitor.figures()}
             self._sums, self._counted = {}, 0
-        super().log(logs, *arguments, **more)
+        with writing(f"{self._run / LOG} or {_TENSORBOARD}/", self._run):
+            super().log(logs, *arguments, **more)
 
-    def _check(self, loss: Tensor) -> None:
-        if not bool(torch.isfinite(loss)):
-            newest = newest_checkpoint(self._run)
-            raise MilcoError(
-                f"step {self.state.global_step + 1}: the loss is {loss.item()}; nothing was saved since "
-                f"{newest.name if newest else 'the start'}: lower --learning-rate, or look at the data of that step"
-            )
+    def _check(self, outputs: dict[str, Any], languages: dict[str, list[str]]) -> None:
+        if not bool(torch.isfinite(outputs["loss"])):
+            parts = ", ".join(f"{name} {value.item():g}" for name, value in outputs["parts"].items())
+            spoken = ", ".join(sorted({language for side in languages.values() for language in side}))
+            what = f"the loss of a batch in {spoken} is {outputs['loss'].item()} ({parts})"
+            raise self._failure(self.state.global_step + 1, what)
+
+    def _check_weights(self) -> None:
+        broken = [name for name, tensor in self._encoder.model.named_parameters() if not bool(tensor.isfinite().all())]
+        if broken:
+            what = f"weights are no longer finite ({broken[0]}, {len(broken)} in all)"
+            raise self._failure(self.state.global_step, what)
+
+    def _failure(self, step: int, what: str) -> MilcoError:
+        newest = newest_checkpoint(self._run)
+        since, model = (newest.name, f" --model {newest}") if newest else ("the start", "")
+        return MilcoError(
+            f"step {step}: {what}; nothing was saved since {since}: look at the data of that step, or begin "
+            f"--output OTHER{model} --learning-rate LOWER"
+        )
 
     # What follows is called by the Trainer.
 
@@ -199,6 +223,7 @@ class ObjectiveTrainer(Trainer):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """A checkpoint is written beside its place and moved there when every process has written its part."""
+        self._check_weights()
         step = self.state.global_step
         partial = self._run / _PARTIAL
         if self.is_world_process_zero():
@@ -206,17 +231,13 @@ class ObjectiveTrainer(Trainer):
         self.accelerator.wait_for_everyone()
         self._saving_to = partial
         try:
-            super()._save_checkpoint(model, trial)
-            if self.is_world_process_zero():
-                torch.save(self._monitor.state(), partial / f"checkpoint-{step}" / _ALARMS)
-        except Exception as error:
-            # safetensors and torch.save raise RuntimeErrors of their own for a full disk.
+            with writing(f"the checkpoint of step {step}", self._run):
+                super()._save_checkpoint(model, trial)
+                if self.is_world_process_zero():
+                    torch.save(self._monitor.state(), partial / f"checkpoint-{step}" / _ALARMS)
+        except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
-            newest = newest_checkpoint(self._run)
-            kept = f"{newest} is whole" if newest else "there is none yet"
-            raise MilcoError(
-                f"the checkpoint of step {step} could not be written ({error}); the last one: {kept}"
-            ) from error
+            raise
         finally:
             self._saving_to = None
         self.accelerator.wait_for_everyone()
@@ -271,6 +292,32 @@ def step_of(checkpoint: Path | None) -> int:
     return int(read_json(checkpoint / _STATE)["global_step"]) if checkpoint else 0
 
 
+@contextmanager
+def writing(what: str, run: Path) -> Iterator[None]:
+    """Around what writes to a run: raises MilcoError, with the reason and what is left, if that cannot be done."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        # safetensors and torch.save raise errors of their own for a full disk.
+        full = any(words in str(error) for words in _FULL)
+        newest = newest_checkpoint(run)
+        kept = f"{newest} is whole, and the same command goes on from it" if newest else "there is no checkpoint yet"
+        raise MilcoError(
+            f"{what} could not be written: {f'the disk of {run} is full' if full else error}; {kept}"
+        ) from error
+
+
+@contextmanager
+def _quiet_writer() -> Iterator[None]:
+    """TensorBoard's thread dies with a traceback of the error that it raises once more where one waits for it."""
+    before = threading.excepthook
+    threading.excepthook = lambda died: None if isinstance(died.exc_value, OSError) else before(died)
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
 class _Log(TrainerCallback):
     """The progress line, log.jsonl and the alarms' words."""
 
@@ -286,8 +333,10 @@ class _Log(TrainerCallback):
         self._progress = Progress("examples", state.max_steps * self._batch, state.global_step * self._batch)
         # Entries behind the checkpoint that the run goes on from will be written again.
         lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
-        kept = [line for line in lines if orjson.loads(line)["step"] <= state.global_step]
-        self._path.write_bytes(b"".join(kept))
+        # Of the last one, a run that was killed may have written half.
+        whole = [line for line in lines if line.endswith(b"\n")]
+        with writing(str(self._path), self._path.parent), whole_file(self._path) as handle:
+            handle.writelines(line for line in whole if orjson.loads(line)["step"] <= state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._progress:

@@ -43,7 +43,7 @@ def prepare(data: Path, directory: Path, train_queries: int, queries: int, passa
     """
     if directory.exists():
         return
-    sets = _read(data / "retrieval")
+    sets = read_sets(data / "retrieval")
     training, held_out = split(sets)
     with whole_directory(directory, overwrite=False, ours=lambda _: False) as partial:
         for name, examples in training.items():
@@ -63,6 +63,21 @@ def read_collections(directory: Path) -> list[Collection]:
         questions = {name: [Question(*pair) for pair in pairs] for name, pairs in values["questions"].items()}
         found.append(Collection(values["name"], values["passages"], questions))
     return found
+
+
+def read_sets(directory: Path) -> Sets:
+    """The examples of every file of questions in a directory, by its name without endings: NAME.LANGUAGE.
+
+    Raises MilcoError if the directory is not there, or a file has fewer than two examples.
+    """
+    if not directory.is_dir():
+        raise MilcoError(f"{directory} is not there: --data names a directory with bitext/ and retrieval/")
+    sources = open_retrieval([directory])
+    sets = {_name(source.name): list(source.examples()) for source in sources}
+    for name, examples in sets.items():
+        if len(examples) < 2:
+            raise MilcoError(f"{directory / name}: {counted(len(examples), 'example')}, too few to hold any out")
+    return sets
 
 
 def split(sets: Mapping[str, Sequence[RetrievalExample]]) -> tuple[Sets, Sets]:
@@ -104,17 +119,6 @@ def spread(items: Sequence[ItemT], count: int) -> list[ItemT]:
 def _as_json(collection: Collection) -> dict:
     questions = {language: [list(pair) for pair in pairs] for language, pairs in collection.questions.items()}
     return collection._asdict() | {"questions": questions}
-
-
-def _read(directory: Path) -> Sets:
-    if not directory.is_dir():
-        raise MilcoError(f"{directory} is not there: --data names a directory with bitext/ and retrieval/")
-    sources = open_retrieval([directory])
-    sets = {_name(source.name): list(source.examples()) for source in sources}
-    for name, examples in sets.items():
-        if len(examples) < 2:
-            raise MilcoError(f"{directory / name}: {counted(len(examples), 'example')}, too few to hold any out")
-    return sets
 
 
 def _last_passages(examples: Sequence[RetrievalExample]) -> frozenset[str]:

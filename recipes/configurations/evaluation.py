@@ -79,7 +79,7 @@ def collapse_figures(encoder: MilcoEncoder, configuration: Configuration, probe:
         monitor.update("probe", [pair.language for pair in pairs], pivot, _marked(encoder, pieces))
     figures = monitor.figures()
     names = {"grounded": "pivot/grounded/probe", "terms": "pivot/terms/probe"}
-    names |= {"dead": "pivot/dead", "always_on": "pivot/always_on"}
+    names |= {"dead": "pivot/dead/probe", "always_on": "pivot/always_on/probe"}
     return {name: figures.get(key, 0.0) for name, key in names.items()}
 
 

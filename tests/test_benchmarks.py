@@ -19,6 +19,7 @@ import pytest
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import open_index
 from milco_pyserini.sparse import SparseBatch, Vocabulary, open_store
+from milco_pyserini.train.retrieval_records import RetrievalExample
 
 ROOT = Path(__file__).parent.parent / "benchmarks"
 CHECKPOINT = str(Path(__file__).parent / "data" / "golden" / "ckpt_distillation")
@@ -108,6 +109,66 @@ def test_bm25_stands_beside_the_views(benchmark_named: Load, collection: Path, c
     assert [row.split()[0] for row in rows] == ["BM25", "pivot", "source", "both", "both"]
     assert rows[-1].split()[:3] == ["both", "+", "BM25"]
     assert float(rows[0].split()[1].rstrip("*")) > 0.9
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    """Two sets of one name, and one across languages, whose passages are their questions."""
+    (tmp_path / "retrieval").mkdir()
+    for number, name in enumerate(("quiz.de", "quiz.fr", "afriqa-xen.yo")):
+        texts = [f"{TEXTS[row % 6]} {TEXTS[row % 5]} {row} {number}" for row in range(40)]
+        lines = [orjson.dumps({"query": text, "positive": text, "title": ""}) for text in texts]
+        (tmp_path / "retrieval" / f"{name}.jsonl.gz").write_bytes(gzip.compress(b"\n".join(lines)))
+    return tmp_path
+
+
+def test_held_out_questions_search_their_passages(benchmark_named: Load, questions: Path, capsys: Capture) -> None:
+    """held_out prints a row for each set and view; none of its questions is one that the recipe trains on."""
+    from recipes.milco_mini.training import is_for_training
+
+    module = benchmark_named("held_out")
+    sizes = ["--questions", "3", "--passages", "9"]
+    assert module.main(["--data", str(questions), *ENCODER, *sizes]) == 0
+    head, *rows = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    assert head.split() == ["collection", "run", "nDCG@10", "R@10"]
+    sets = ["afriqa-xen.yo", "quiz.de", "quiz.fr", "mean"]
+    assert [row.split()[:2] for row in rows] == [[name, view] for name in sets for view in ("pivot", "source", "both")]
+    assert all(float(row.split()[3]) == 1 for row in rows if row.split()[1] == "both")
+    found = module.held_out(module.Options(questions, questions=3, passages=9))
+    assert [(one.name, list(one.questions), len(one.passages)) for one in found] == [
+        ("afriqa-xen", ["yo"], 9),
+        ("quiz", ["de", "fr"], 9),
+    ]
+    for collection in found:
+        for asked in collection.questions.values():
+            assert 0 < len(asked) <= 3
+            for question in asked:
+                passage = collection.passages[question.passage]
+                assert passage == question.text
+                assert not is_for_training(RetrievalExample("und", question.text, (passage,), ()))
+
+
+@pytest.mark.integration
+def test_bm25_answers_held_out_questions(benchmark_named: Load, questions: Path, capsys: Capture) -> None:
+    """held_out --bm25 has Pyserini's figures first and its fusion with both views last, for every set."""
+    pytest.importorskip("pyserini", reason="Pyserini is not installed")
+    assert benchmark_named("held_out").main(["--data", str(questions), *ENCODER, "--bm25", "--questions", "3"]) == 0
+    rows = capsys.readouterr().out.split("\n\n")[0].splitlines()[1:]
+    assert [row.split()[1] for row in rows[:5]] == ["BM25", "pivot", "source", "both", "both"]
+
+
+def test_held_out_questions_that_are_not_there_are_said(benchmark_named: Load, tmp_path: Path, capsys: Capture) -> None:
+    """No folder, no held-out passage, no number of questions: a line before any work."""
+    module = benchmark_named("held_out")
+    assert module.main(["--data", str(tmp_path / "nowhere"), *ENCODER]) == 2
+    assert "nowhere/retrieval is not there" in capsys.readouterr().err
+    (tmp_path / "retrieval").mkdir()
+    lines = b'{"query": "a", "positive": "one"}\n{"query": "b", "positive": "one"}\n'
+    (tmp_path / "retrieval" / "quiz.de.jsonl").write_bytes(lines)
+    assert module.main(["--data", str(tmp_path), *ENCODER]) == 2
+    assert "none of its questions is held out" in capsys.readouterr().err
+    assert module.main(["--data", str(tmp_path), "--questions", "0"]) == 2
+    assert "--questions 0: must be at least 1" in capsys.readouterr().err
 
 
 @pytest.mark.integration

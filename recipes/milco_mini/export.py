@@ -5,6 +5,7 @@ Source embeddings take 4 bits a value, the other matrices 8, each row with its o
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import torch
@@ -30,6 +31,8 @@ def export(model: MilcoModel, source: Tokenizer, english: Tokenizer, card: str, 
         model.config.architectures = ["MilcoModel"]
         config = model.config.to_diff_dict() | {"encoder": model.config.encoder.to_diff_dict()}
         (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+        # safetensors lets nobody else read what it writes.
+        shutil.copymode(directory / "config.json", directory / "model.safetensors")
         (directory / "README.md").write_text(card, encoding="utf-8")
         _write_tokenizer(source, directory, {"tokenizer_class": "XLMRobertaTokenizerFast", **_SOURCE_SPECIALS})
         _write_tokenizer(english, directory / "english", {"tokenizer_class": "BertTokenizerFast", **_ENGLISH_SPECIALS})

@@ -54,7 +54,7 @@ def align(data: Path, work: Path, start: Path, steps: int | None) -> Path:
         languages=tuple(corpus.languages(data)),
         output=work / "sap",
     )
-    sap_command(replace(options, steps=steps or options.steps), WordTeacher(work))
+    sap_command(replace(options, steps=options.steps if steps is None else steps), WordTeacher(work))
     averaged = work / "averaged"
     if not averaged.exists():
         with whole_directory(averaged, overwrite=False, ours=lambda _: False) as directory:
@@ -78,7 +78,7 @@ def contrast(data: Path, work: Path, start: Path, steps: int | None) -> MilcoMod
         with whole_directory(pairs, overwrite=False, ours=lambda _: False) as directory:
             write_pairs(data, directory)
     options = from_recipe(SctOptions, "mini-sct", model=str(start), data=(str(pairs),), output=work / "sct")
-    sct_command(replace(options, steps=steps or options.steps))
+    sct_command(replace(options, steps=options.steps if steps is None else steps))
     trained = MilcoEncoder.from_pretrained(work / "sct" / MODEL, device="cpu", dtype="float32")
     with torch.no_grad():
         cast(LexEcho, trained.model.echo).scale.mul_(_ECHO_SHARE)

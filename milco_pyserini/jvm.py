@@ -49,6 +49,7 @@ def start() -> None:
         _load(home)
     _check_class_path()
     _quieten()
+    _load_formats()
 
 
 def java_home() -> Path:
@@ -121,6 +122,15 @@ def _load(home: Path) -> None:
         except Exception as error:
             # Whatever pyjnius raises here, Java did not start: what Java said is the reason.
             raise MilcoError(f"Java in {home} did not start: {said() or error}") from error
+
+
+def _load_formats() -> None:
+    """What the first index that is opened would wait for is loaded while other things are done."""
+    from jnius import JavaException, autoclass
+
+    # A Java that others started does not have the class on its path.
+    with contextlib.suppress(JavaException):
+        autoclass("ImpactSearcher", False, False).loadFormats()
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ import org.apache.lucene.index.Terms;
 import org.apache.lucene.index.TermsEnum;
 import org.apache.lucene.store.FSDirectory;
 import org.apache.lucene.util.BytesRef;
+import org.apache.lucene.util.RamUsageEstimator;
 
 /** LuceneImpactSearcher's docids and scores, in one call for each query: see lucene_search.py. */
 public final class ImpactSearcher {
@@ -29,17 +30,21 @@ public final class ImpactSearcher {
 
   private ImpactSearcher() {}
 
-  /** An open index, in a wrapping that pyjnius knows everything about at little cost. */
-  public static AtomicMarkableReference<DirectoryReader> open(String path) throws IOException {
-    // Half of the time that the first index takes to open goes into the formats of all of Lucene's versions.
+  /** Has loaded meanwhile what takes most of the time of the first index: the formats of all of Lucene's versions. */
+  public static void loadFormats() {
     Thread formats =
         new Thread(
             () -> {
               Codec.availableCodecs();
               PostingsFormat.availablePostingsFormats();
+              RamUsageEstimator.alignObjectSize(1);
             });
     formats.setDaemon(true);
     formats.start();
+  }
+
+  /** An open index, in a wrapping that pyjnius knows everything about at little cost. */
+  public static AtomicMarkableReference<DirectoryReader> open(String path) throws IOException {
     return new AtomicMarkableReference<>(DirectoryReader.open(FSDirectory.open(Paths.get(path))), false);
   }
 

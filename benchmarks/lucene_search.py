@@ -8,11 +8,11 @@ back docids and scores. Every answer is compared: the same docids in the same or
 whole numbers here; Anserini takes a millionth from each hit for every hit above that it ties with, so Pyserini's are
 rounded again before they are compared.
 
-Opening is timed from a started Java, all modules imported; jvm.start() has Lucene's formats loaded meanwhile. Ours comes
-first, and so pays for loading the other classes that both need: each therefore opens the index once again. A query's latency is the median of its passes in a
-round. The table on stdout has the medians of the rounds, and the ratios in time and in the processor time of the
-thread that searches, which knows less of what else the machine does. The documents are those of lucene_indexing.py;
-a query has 40 words as common as theirs and 25 of one topic.
+Opening is timed from a started Java, all modules imported; jvm.start() has Lucene's formats loaded meanwhile. Ours
+comes first, and so pays for loading the other classes that both need: each therefore opens the index once again. A
+query's latency is the median of its passes in a round. The table on stdout has the medians of the rounds, and the
+ratios in time and in the processor time of the thread that searches, which knows less of what else the machine does.
+The documents are those of lucene_indexing.py; a query has 40 words as common as theirs and 25 of one topic.
 """
 
 import statistics

@@ -2,6 +2,7 @@
 
 import contextlib
 import glob
+import hashlib
 import os
 import shutil
 import tempfile
@@ -17,6 +18,8 @@ from milco_pyserini.errors import MilcoError
 PARTIAL = ".partial-"
 # Not a partial name: what stands under it is whole, and comes back if a run is killed before the new one is there.
 _REPLACED = ".before-overwrite"
+_CHECKSUM_BYTES = 16
+_BLOCK = 2**20
 
 
 @contextlib.contextmanager
@@ -156,6 +159,19 @@ def read_json(path: Path) -> dict:
     if not isinstance(value, dict):
         raise MilcoError(f"{path} holds {type(value).__name__}, not a JSON object")
     return value
+
+
+def checksum(path: Path, add: Callable[[int], None] = lambda size: None) -> str:
+    """Return the BLAKE2b checksum of a file, 32 hexadecimal digits, reading it in blocks.
+
+    add: called with the size of each block in bytes, to show progress.
+    """
+    digest = hashlib.blake2b(digest_size=_CHECKSUM_BYTES)
+    with path.open("rb") as handle:
+        while block := handle.read(_BLOCK):
+            digest.update(block)
+            add(len(block))
+    return digest.hexdigest()
 
 
 def is_json_with(path: Path, *keys: str) -> bool:

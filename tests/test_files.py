@@ -1,6 +1,7 @@
 """Files and directories appear whole or not at all, whatever happens while they are written."""
 
 import errno
+import hashlib
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from milco_pyserini import files
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import (
     PARTIAL,
+    checksum,
     read_json,
     refuse_existing_directory,
     refuse_output,
@@ -402,3 +404,14 @@ def test_json_that_is_none_is_named(tmp_path: Path, content: bytes | None, reaso
         path.write_bytes(content)
     with pytest.raises(MilcoError, match=rf"a\.json {reason}"):
         read_json(path)
+
+
+def test_checksum_depends_on_every_byte(tmp_path: Path) -> None:
+    """It is BLAKE2b with 16 bytes, as in the manifests of stores that exist, and reports how far it has read."""
+    content = bytes(range(256)) * 8192
+    (tmp_path / "file").write_bytes(content)
+    sizes: list[int] = []
+    assert checksum(tmp_path / "file", sizes.append) == hashlib.blake2b(content, digest_size=16).hexdigest()
+    assert sum(sizes) == len(content) and len(sizes) > 1
+    (tmp_path / "file").write_bytes(content[:-1] + b"\xfe")
+    assert checksum(tmp_path / "file") != hashlib.blake2b(content, digest_size=16).hexdigest()

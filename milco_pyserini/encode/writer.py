@@ -1,7 +1,6 @@
 """The directory of a vector store while it is being made: its plan, the parts that are whole, and who is at work."""
 
 import contextlib
-import hashlib
 import os
 import shutil
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import orjson
 from milco_pyserini import locks
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import (
+    checksum,
     is_json_with,
     read_json,
     remove_directory,
@@ -114,7 +114,7 @@ class StoreWriter:
         record = PartRecord(
             file=str(path.relative_to(self.path)),
             bytes=path.stat().st_size,
-            checksum=hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest(),
+            checksum=checksum(path),
             **counts,
         )
         try:

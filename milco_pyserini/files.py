@@ -1,6 +1,7 @@
 """Files and directories that appear whole or not at all."""
 
 import contextlib
+import errno
 import glob
 import hashlib
 import os
@@ -39,7 +40,7 @@ def whole_file(path: Path, mode: str = "wb") -> Iterator[IO]:
             os.fsync(handle.fileno())
             temporary.chmod(0o666 & ~_umask())
             temporary.replace(path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -61,10 +62,11 @@ def whole_directory(path: Path, overwrite: bool, ours: Callable[[Path], bool]) -
     try:
         yield temporary
         temporary.chmod(0o777 & ~_umask())
+        sync_tree(temporary)
         with locks.alone_in(place.parent):
             refuse_existing_directory(path, overwrite, ours)
             _replace_directory(place, temporary)
-        _sync_directory(place.parent)
+        sync_directory(place.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         with locks.alone_in(place.parent):
@@ -140,6 +142,30 @@ def _sweep(found: Iterable[Path]) -> None:
                     left.unlink(missing_ok=True)
             finally:
                 os.close(descriptor)
+
+
+def sync_tree(directory: Path) -> None:
+    """Flush every file and directory below directory, and itself, to disk: before a rename gives it its name."""
+    for parent, _, names in os.walk(directory, topdown=False):
+        for name in names:
+            descriptor = os.open(Path(parent, name), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        sync_directory(Path(parent))
+
+
+def sync_directory(directory: Path) -> None:
+    """Flush the names in a directory to disk, where its file system can (some FUSE and SMB mounts cannot)."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, value: object) -> None:
@@ -241,11 +267,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

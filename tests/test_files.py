@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -221,6 +222,63 @@ def test_what_appeared_meanwhile_is_not_replaced_unasked(tmp_path: Path) -> None
         (path / "old").write_text("first")
     assert names(tmp_path) == ["index"]
     assert names(path) == ["old"]
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Each file and directory that fsync was called for, and its size at that moment; renames flushed or not."""
+    seen: dict[str, int] = {}
+
+    def fsync(descriptor: int) -> None:
+        seen[str(Path(f"/proc/self/fd/{descriptor}").readlink())] = os.fstat(descriptor).st_size
+
+    rename = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        """A rename, before which everything below path must have been flushed."""
+        content = [path, *path.rglob("*")]
+        missing = [each for each in content if seen.get(str(each)) != each.stat().st_size]
+        assert not missing or path.name == "index", f"not on disk before the rename: {missing}"
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    return seen
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
+def test_everything_is_on_disk_before_it_has_its_name(tmp_path: Path, flushed: dict[str, int]) -> None:
+    """A power cut after the rename finds every file and directory of the tree, and the name itself."""
+    for overwrite in (False, True):
+        flushed.clear()
+        with whole_directory(tmp_path / "index", overwrite, ours) as place:
+            (place / "deep" / "er").mkdir(parents=True)
+            (place / "new").write_bytes(b"1" * 9)
+            (place / "deep" / "er" / "file").write_bytes(b"2" * 99)
+        assert str(tmp_path) in flushed
+    flushed.clear()
+    with whole_file(tmp_path / "file") as handle:
+        handle.write(b"3" * 999)
+    assert str(tmp_path) in flushed
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_that_flushes_no_directories_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Some FUSE and SMB mounts refuse fsync on a directory: that is no reason to fail."""
+    fsync = os.fsync
+
+    def files_only(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", files_only)
+    write_json(tmp_path / "index.json", {})
+    with whole_directory(tmp_path / "index", False, ours) as place:
+        (place / "new").write_text("new")
+    assert names(tmp_path) == ["index", "index.json"]
 
 
 def test_a_link_is_followed(tmp_path: Path) -> None:

@@ -171,7 +171,12 @@ def sync_directory(directory: Path) -> None:
 def write_json(path: Path, value: object) -> None:
     """Write value as indented JSON, whole or not at all."""
     with whole_file(path) as handle:
-        handle.write(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")
+        handle.write(json_bytes(value))
+
+
+def json_bytes(value: object) -> bytes:
+    """Return value as indented JSON."""
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
 
 
 def read_json(path: Path) -> dict:
@@ -198,6 +203,11 @@ def checksum(path: Path, add: Callable[[int], None] = lambda size: None) -> str:
             digest.update(block)
             add(len(block))
     return digest.hexdigest()
+
+
+def checksum_of(content: bytes) -> str:
+    """Return what checksum() returns of a file with this content."""
+    return hashlib.blake2b(content, digest_size=_CHECKSUM_BYTES).hexdigest()
 
 
 def is_json_with(path: Path, *keys: str) -> bool:

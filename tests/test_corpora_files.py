@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from milco_pyserini.corpora import Corpus, Document, open_corpus
+from milco_pyserini.corpora import Corpus, Document, Query, open_corpus, open_topics
 from milco_pyserini.errors import MilcoError
 
 TWO = [Document("a", "Nile", "a river"), Document("b", "", "陌生 text")]
@@ -60,6 +60,7 @@ def test_contents_is_title_and_text_or_text_alone() -> None:
         ("c", TWO_JSONL),
         ("c.jsonl", TWO_JSONL.replace("\n", "\r\n")),
         ("c.jsonl", "\ufeff" + TWO_JSONL.rstrip("\n")),
+        ("c.tsv", "\ufeffa\tNile\ta river\n\ufeffb\t\t陌生 text\n"),
         ("c.jsonl", "\n" + TWO_JSONL.replace("\n", "\n \n")),
         ("c.tsv", "a\tNile\ta river\nb\t\t陌生 text\n"),
         ("c.txt", "a\tNile\ta river\r\nb\t\t陌生 text\r\n"),
@@ -86,16 +87,61 @@ def test_a_directory_is_its_files_in_sorted_order(tmp_path: Path) -> None:
     (tmp_path / ".hidden.jsonl").write_text("not a document")
     corpus_of(tmp_path / "docs-1.jsonl", '{"id": "b", "text": "陌生 text"}')
     (tmp_path / "docs-0.jsonl.gz").write_bytes(gzip.compress(TWO_JSONL.splitlines()[0].encode()))
-    corpus_of(tmp_path / "inner" / "docs-2.tsv", "c\tlast")
+    corpus_of(tmp_path / "inner" / "docs-2.json", '{"id": "c", "text": "last"}')
     assert list(open_corpus(str(tmp_path))) == [*TWO, Document("c", "", "last")]
 
 
-def test_a_directory_in_beirs_layout_holds_its_corpus_only(tmp_path: Path) -> None:
-    """The queries beside it would read as documents."""
-    corpus_of(tmp_path / "queries.jsonl", '{"_id": "q", "text": "a query"}')
-    corpus_of(tmp_path / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\nq\ta\t1\n")
-    corpus_of(tmp_path / "corpus.jsonl", TWO_JSONL)
+QUERY_JSONL = '{"_id": "q", "text": "a query"}'
+LAYOUTS = {
+    "BEIR": {
+        "corpus.jsonl": TWO_JSONL,
+        "queries.jsonl": QUERY_JSONL,
+        "qrels/test.tsv": "query-id\tcorpus-id\tscore\nq\ta\t1\n",
+        "docs.jsonl": '{"id": "c", "text": "not in the layout"}',
+    },
+    "formats tell them apart": {
+        "corpus.zh.jsonl": TWO_JSONL,
+        "queries.zh.tsv": "q\ta query",
+        "qrels.zh.txt": "q 0 a 1",
+    },
+    "one format": {
+        "docs/1.jsonl": TWO_JSONL,
+        "Topics.dev.jsonl": QUERY_JSONL,
+        "answers.jsonl": '{"id": "x", "text": ""}',
+    },
+    "directories": {"corpus/ar.tsv": "a\tNile\ta river\nb\t\t陌生 text", "topics/ar.tsv": "q\ta query"},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_corpus_and_its_topics_in_one_directory_are_told_apart(
+    tmp_path: Path, layout: str, capsys: pytest.CaptureFixture
+) -> None:
+    """Queries among the documents would falsify every score; what is read, and what is not, is reported."""
+    for name, content in LAYOUTS[layout].items():
+        corpus_of(tmp_path / name, content)
     assert list(open_corpus(str(tmp_path))) == TWO
+    line = capsys.readouterr().err
+    assert f"reading 1 file: {min(LAYOUTS[layout], key=lambda name: not name.startswith(('corpus', 'docs/')))}" in line
+    assert "not read as corpus: " in line
+    assert list(open_topics(str(tmp_path))) == [Query("q", "a query")]
+
+
+def test_a_directory_without_a_file_of_the_kind_is_refused(tmp_path: Path) -> None:
+    """The error names what is there; a file that is given itself is read whatever its name."""
+    corpus_of(tmp_path / "queries.tsv", "q\ta query")
+    with pytest.raises(MilcoError, match=r"holds no corpus, judging by the names of its files: queries\.tsv"):
+        open_corpus(str(tmp_path))
+    assert len(list(open_corpus(str(tmp_path / "queries.tsv")))) == 1
+
+
+def test_a_directory_of_several_formats_is_refused(tmp_path: Path) -> None:
+    """One file of each is named."""
+    corpus_of(tmp_path / "docs-1.jsonl", TWO_JSONL)
+    corpus_of(tmp_path / "docs-2.jsonl", TWO_JSONL)
+    corpus_of(tmp_path / "inner" / "dev.tsv", "q\ta query")
+    with pytest.raises(MilcoError, match=r"mixes formats, such as inner/dev\.tsv \(TSV\) and docs-1\.jsonl \(JSONL\)"):
+        open_corpus(str(tmp_path))
 
 
 def test_iterating_twice_gives_the_same_documents(tmp_path: Path) -> None:
@@ -149,6 +195,7 @@ def test_a_broken_json_line_is_told_with_file_line_and_reason(tmp_path: Path, li
         ("\tno id", "the id '' is empty"),
         ("b c\ttext", "holds white space"),
         (b"b\t\xff", "not UTF-8 (byte 3 of the line)"),
+        ("b\tx\rc\ty\r", "carriage returns between columns"),
     ],
 )
 def test_a_broken_tsv_line_is_told_with_file_line_and_reason(tmp_path: Path, line: str | bytes, why: str) -> None:

@@ -1,6 +1,7 @@
 """Queries and judgements from files: every format, every error, and MIRACL's real ones."""
 
 import gzip
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -72,6 +73,7 @@ def test_every_format_gives_the_same_queries(tmp_path: Path, name: str, content:
         ("t.trec", "<top>\n<num> 1 2\n<title> a\n</top>", 1, "holds white space"),
         ("t.trec", "<top>\n<num> 1\n<title> a\n<top>\n", 1, "not closed"),
         ("t.trec", b"<top>\n<num> 1\n<title> \xff\n</top>", 1, "not UTF-8"),
+        ("t.trec", TREC.partition("\n")[2].replace("\n", "\r"), 1, "several <top> in one line"),
     ],
 )
 def test_a_broken_topic_is_told_with_file_line_and_reason(
@@ -98,6 +100,7 @@ def test_a_topic_id_that_stands_twice_is_told_with_both_places(tmp_path: Path) -
         open_topics(write(tmp_path / "t.tsv", "1\ta\n2\tb\n1\tc\n")).check()
 
 
+RANGE = "grades are from -1,000 to 1,000. Check which column holds the grade"
 QRELS = {"q1": {"d1": 1, "d#2": 0}, "2": {"d1": -2}}
 
 
@@ -123,6 +126,9 @@ def test_every_format_gives_the_same_judgements(tmp_path: Path, content: str) ->
         ("q d\n", ":1: 2 columns, where 4 (TREC) or 3 (BEIR) are needed"),
         ("q 0 d 1\nq 0 d\n", ":2: 3 columns, where the lines before have 4"),
         ("q 0 d 1.0\n", ":1: the grade '1.0' is no whole number"),
+        ("q 0 1 1001\n", f":1: the grade is '1001': {RANGE}"),
+        ("q 0 1 -1001\n", f":1: the grade is '-1001': {RANGE}"),
+        (f"q 0 d {'9' * 5000}\n", f":1: the grade is '{'9' * 59}…': {RANGE}"),
         ("q d 1\nq e relevant\n", ":2: the grade 'relevant' is no whole number"),
         ("q 0 d 1\nq 0 d 2\n", ":2: q d is graded 2, and 1 further up"),
         (b"q 0 d 1\nq 0 \xff 1\n", ":2: not UTF-8"),
@@ -138,6 +144,14 @@ def test_a_broken_judgement_is_told_with_file_line_and_reason(
     with pytest.raises(MilcoError) as caught:
         open_qrels(name)
     assert str(caught.value) == f"{name}{message}"
+
+
+def test_judgements_are_read_from_regular_files(tmp_path: Path) -> None:
+    """A pipe may never end, and a device never does."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(MilcoError, match=f"{path} is not a regular file"):
+            open_qrels(str(path))
 
 
 def test_judgements_are_one_file(tmp_path: Path) -> None:

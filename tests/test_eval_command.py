@@ -116,6 +116,7 @@ def test_a_run_whose_ranks_its_scores_contradict_is_reported(command: Callable[.
         (["--run", "good.txt"], "the following arguments are required: --qrels"),
         (["--run", "gone.txt", "--qrels", "ar.qrels"], "gone.txt is not there"),
         (["--run", "milco", "--qrels", "ar.qrels"], "milco is a directory, not a run"),
+        (["--run", "/dev/zero", "--qrels", "ar.qrels"], "/dev/zero is no regular file"),
         (["--run", "ar.qrels", "--qrels", "ar.qrels"], "ar.qrels:1: 4 columns"),
         (["--run", "good.txt", "--qrels", "good.txt"], "good.txt:1"),
         (["--run", "good.txt", "--qrels", "miracl-arr-dev"], "unknown qrels 'miracl-arr-dev'"),

@@ -160,10 +160,11 @@ def test_evaluating_changes_neither_run_nor_judgements() -> None:
         ({"1": {"a": 1.0}}, {"2": {"a": 1}}, "the run has 1 query, such as '1', the judgements have 1, such as '2'"),
         ({}, {"2": {"a": 1}}, "the run holds nothing"),
         ({"1": {"a": 1.0}}, {"1": {}}, "the judgements hold nothing"),
+        ({"1": {"a": 1.0}}, {"1": {"a": 10**9}}, "query '1' has a grade of 1000000000: grades are from"),
     ],
 )
-def test_a_run_without_a_judged_query_is_refused(run: dict, qrels: dict, message: str) -> None:
-    """Nothing in common is a mistake, not a figure of 0."""
+def test_what_cannot_be_evaluated_is_refused(run: dict, qrels: dict, message: str) -> None:
+    """Nothing in common is a mistake, not a figure of 0; a docid for a grade takes all memory."""
     with pytest.raises(MilcoError, match=message):
         evaluate(run, qrels)
 

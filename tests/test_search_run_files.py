@@ -67,6 +67,8 @@ def test_ids_with_any_characters_but_ascii_white_space_survive(
         ("1 Q0 a 1 nan t\n", 1, "the score 'nan'"),
         ("1 Q0 a 1 -inf t\n", 1, "the score '-inf'"),
         ("1 Q0 a 1 1e39 t\n", 1, "the score '1e39'"),
+        ("1 Q0 a 1 1_000 t\n", 1, "the score '1_000' is not a finite number"),
+        ("1 7 1\r1 8 2\r", 1, "a carriage return within the line"),
         ("1 a 0\n", 1, "the rank '0' is not a whole number from 1 on"),
         ("1 a 1.0\n", 1, "the rank '1.0'"),
         (b"1 Q0 \xff 1 2 t\n", 1, "can't decode byte 0xff"),

@@ -38,6 +38,15 @@ def test_a_weight_that_is_no_number_is_named_with_its_line(index: Index, tmp_pat
         read_topics(str(topics), index)
 
 
+@pytest.mark.parametrize("value", ["null", "true", "1.5", "[1]", '""', '"a b"'])
+def test_ids_of_vectors_follow_the_rule_of_all_ids(index: Index, tmp_path: Path, value: str) -> None:
+    """A string without white space, or an integer: as for documents and for topics as texts."""
+    topics = tmp_path / "topics.jsonl"
+    topics.write_text('{"id": 12, "vector": {"a": 1}}\n{"id": ' + value + ', "vector": {"a": 1}}\n')
+    with pytest.raises(MilcoError, match=r"topics\.jsonl:2: the id "):
+        read_topics(str(topics), index)
+
+
 @pytest.mark.parametrize("name", ["topics.jsonl", "topics.jsonl.gz"])
 def test_blank_lines_are_passed_over(index: Index, tmp_path: Path, name: str) -> None:
     """At the start, in between and at the end, in plain files and in gzip, behind a byte order mark."""

@@ -18,8 +18,8 @@ BUFFER = 1 << 18
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (number, line) for every line that is not blank; numbers count from 1 and count blank lines.
 
-    A line is bytes without its end. One line at a time is held. Raises MilcoError if path is a gzip file
-    that is cut off or damaged; OSError if it cannot be opened.
+    A line is bytes without its end. One line at a time is held. Raises MilcoError if path is no regular file (a pipe
+    may never end, a device never does), or a gzip file that is cut off or damaged; OSError if it cannot be opened.
     """
     with _open(path) as handle:
         try:
@@ -31,9 +31,8 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def lines_of(handle: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """The same of an open file."""
     for number, line in enumerate(handle, start=1):
-        if number == 1:
-            line = line.removeprefix(_BYTE_ORDER_MARK)
-        line = line.rstrip(b"\r\n")
+        # Not only in the first line: files that were joined (cat a b) have one where each of them began.
+        line = line.removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n")
         if line and not line.isspace():
             yield number, line
 
@@ -44,6 +43,8 @@ def first_line(path: Path) -> bytes:
 
 
 def _open(path: Path) -> BinaryIO:
+    if path.exists() and not path.is_file():
+        raise MilcoError(f"{path} is not a regular file: input is read from files. Save it to a file first")
     handle = path.open("rb")
     if path.suffix != ".gz" and handle.peek(2)[:2] != _GZIP_MAGIC:
         return handle

@@ -5,10 +5,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from milco_pyserini.corpora.lines import numbered_lines
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, shown
 
 Qrels = dict[str, dict[str, int]]
 
+# pytrec_eval reserves 8 bytes for each grade up to the highest: a docid in the grade column would take all memory.
+MAX_GRADE = 1000
 _GRADE = re.compile(r"[+-]?[0-9]+")
 
 
@@ -21,8 +23,8 @@ def qrels_of_lines(lines: Iterable[tuple[int, bytes]], where: str) -> Qrels:
     """Query id -> document id -> grade, from numbered lines of what errors call where.
 
     Four columns are query, ignored, document, grade; three are query, document, grade, with or without a
-    header. Raises MilcoError with where and line if a line is neither, if a grade is no whole number, if one
-    pair is judged twice with different grades, or if nothing is judged.
+    header. Raises MilcoError with where and line if a line is neither, if a grade is no whole number from -MAX_GRADE to
+    MAX_GRADE, if one pair is judged twice with different grades, or if nothing is judged.
     """
     qrels: Qrels = {}
     width = 0
@@ -38,7 +40,10 @@ def qrels_of_lines(lines: Iterable[tuple[int, bytes]], where: str) -> Qrels:
             raise _bad(where, number, f"{len(cells)} columns, where the lines before have {width}")
         query, document, grade = cells[0], cells[-2], cells[-1]
         if not _is_grade(grade):
-            raise _bad(where, number, f"the grade {grade!r} is no whole number")
+            raise _bad(where, number, f"the grade {shown(grade)} is no whole number")
+        if len(grade) > 9 or abs(int(grade)) > MAX_GRADE:
+            wanted = f"grades are from {-MAX_GRADE:,} to {MAX_GRADE:,}. Check which column holds the grade"
+            raise _bad(where, number, f"the grade is {shown(grade)}: {wanted}")
         before = qrels.setdefault(query, {}).setdefault(document, int(grade))
         if before != int(grade):
             raise _bad(where, number, f"{query} {document} is graded {grade}, and {before} further up")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from milco_pyserini.corpora.records import BadLineError, Query, record_id
 
+_TOP = re.compile(r"<top>", re.IGNORECASE)
 _NUMBER = re.compile(r"<num>\s*(?:Number:)?\s*([^<\n]*)", re.IGNORECASE)
 _TITLE = re.compile(r"<title>\s*(?:Topic:)?\s*([^<]*)", re.IGNORECASE)
 
@@ -43,6 +44,8 @@ def _query(block: bytes) -> Query:
         text = block.decode("utf-8")
     except UnicodeDecodeError:
         raise BadLineError("this <top> is not UTF-8") from None
+    if len(_TOP.findall(text)) > 1:
+        raise BadLineError("several <top> in one line: each begins a line of its own")
     number, title = _NUMBER.search(text), _TITLE.search(text)
     if number is None or title is None:
         raise BadLineError(f"this <top> has no {'<num>' if number is None else '<title>'}")

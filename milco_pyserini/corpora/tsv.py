@@ -58,6 +58,9 @@ def _rows(
 
 
 def _cells(line: bytes) -> list[str]:
+    # A text may hold a carriage return. Where each part has a tab, several lines were read as one.
+    if b"\r" in line and all(b"\t" in part for part in line.split(b"\r")):
+        raise BadLineError("carriage returns between columns: lines end in \\n or \\r\\n. Convert the line ends")
     try:
         return line.decode("utf-8").split("\t")
     except UnicodeDecodeError as error:

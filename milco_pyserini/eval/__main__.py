@@ -149,9 +149,9 @@ def _check_files(options: EvalOptions) -> None:
     """What can go wrong with files, before judgements are fetched and runs are read."""
     _refuse_repeated("--qrels", options.qrels)
     for run in options.run:
-        # A pipe is welcome: --run <(zcat part1.gz part2.gz).
-        if run.is_dir() or not run.exists():
-            raise MilcoError(f"{run} is {'a directory, not a run' if run.is_dir() else 'not there'}")
+        if not run.is_file():
+            why = "a directory, not a run" if run.is_dir() else "no regular file" if run.exists() else "not there"
+            raise MilcoError(f"{run} is {why}")
     if options.output is not None:
         refuse_output(options.output, options.overwrite)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.console import counted
+from milco_pyserini.corpora.qrels import MAX_GRADE
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.eval.measures import KINDS, Cutoff, Measure, parse_measures
 
@@ -62,10 +63,11 @@ def evaluate(
     """Evaluate a run (query id -> document id -> score) as `trec_eval -c` does.
 
     qrels: query id -> document id -> grade; a grade from 1 on is relevant. measures: names as parse_measures
-    reads them. Raises MilcoError if none of the run's queries is judged or a measure is not offered.
+    reads them. Raises MilcoError if none of the run's queries is judged, a measure is not offered, or a grade is out
+    of range (MAX_GRADE).
     """
     wanted = parse_measures(measures)
-    judged = {query: _with_a_grade_from_zero(grades) for query, grades in qrels.items() if grades}
+    judged = {query: _with_a_grade_from_zero(query, grades) for query, grades in qrels.items() if grades}
     answered = {query: scores for query, scores in run.items() if scores}
     rankings = {query: ranking(answered[query]) for query in answered.keys() & judged.keys()}
     if not rankings:
@@ -88,10 +90,16 @@ def ranking(scores: Mapping[str, float]) -> list[str]:
     return [document for _, document in sorted(zip(single, scores, strict=True), reverse=True)]
 
 
-def _with_a_grade_from_zero(grades: Mapping[str, int]) -> dict[str, int]:
+def _with_a_grade_from_zero(query: str, grades: Mapping[str, int]) -> dict[str, int]:
+    highest, lowest = max(grades.values()), min(grades.values())
+    if highest > MAX_GRADE or lowest < -MAX_GRADE:
+        grade = highest if highest > MAX_GRADE else lowest
+        raise MilcoError(
+            f"query {shown(query)} has a grade of {grade}: grades are from {-MAX_GRADE:,} to {MAX_GRADE:,}"
+        )
     # pytrec_eval never returns from nDCG, and trec_eval refuses Bpref, where all grades of a query are below
     # zero. A document that no run can hold, judged not relevant, helps both: the figures are 0, as they must be.
-    return {**grades, "": 0} if max(grades.values()) < 0 else dict(grades)
+    return {**grades, "": 0} if highest < 0 else dict(grades)
 
 
 def _calculate(

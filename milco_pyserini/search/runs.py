@@ -20,7 +20,7 @@ def read_run(path: Path) -> Run:
     MS MARCO run has no scores, so minus the rank stands for one. The first line says which of the two it is.
 
     Raises MilcoError, with file and line, for a line that is not of this form, a score that is no finite
-    float32 number, and a document that is given twice for one query.
+    float32 number, and a document that is given twice for one query; and for a path that is not a regular file.
     """
     run: Run = {}
     columns = 0
@@ -29,6 +29,8 @@ def read_run(path: Path) -> Run:
         fields = line.split()
         columns = columns or len(fields)
         try:
+            if b"\r" in line:
+                raise ValueError("a carriage return within the line: lines end in \\n or \\r\\n. Convert the line ends")
             query, document, score = _result(fields, columns)
         except ValueError as error:
             raise MilcoError(f"{path}:{number}: {error}") from None
@@ -55,7 +57,8 @@ def _result(fields: list[bytes], columns: int) -> tuple[str, str, float]:
 
 def _score(text: bytes) -> float:
     try:
-        score = float(text)
+        # Python reads 1_000 as a number; no program that writes runs means it as one.
+        score = math.nan if b"_" in text else float(text)
     except ValueError:
         score = math.nan
     if abs(score) <= _FLOAT32_MAXIMUM:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import orjson
 
 from milco_pyserini.corpora.lines import first_line, numbered_lines
+from milco_pyserini.corpora.records import BadLineError, record_id
 from milco_pyserini.corpora.source_files import files_of
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.files import read_json
@@ -47,7 +48,7 @@ def read_topics(name: str, index: Index, queries: str = TERMS) -> Topics:
     path = Path(name)
     if any((path / file).is_file() for file in _STORE):
         topics = _from_store(path, index, queries)
-    elif name and path.exists() and _holds_vectors(files := files_of(path, beir="queries.jsonl")):
+    elif name and path.exists() and _holds_vectors(files := files_of(path, "topics")):
         if queries != TERMS:
             raise _other_kind(path, index, queries)
         topics = _from_jsonl(files, index)
@@ -143,8 +144,12 @@ def _jsonl_vectors(files: Sequence[Path]) -> Iterator[tuple[str, dict[str, float
                 raise MilcoError(f"{where}: not JSON: {error}") from None
             if not isinstance(record, dict) or "id" not in record or not isinstance(record.get("vector"), dict):
                 raise MilcoError(f'{where}: expected {{"id": ..., "vector": {{term: weight}}}}')
+            try:
+                topic = record_id(record["id"])
+            except BadLineError as error:
+                raise MilcoError(f"{where}: {error}") from None
             weights = {term: _weight(term, weight, where) for term, weight in record["vector"].items()}
-            yield str(record["id"]), {keep_whole(term): weight for term, weight in weights.items() if weight > 0}
+            yield topic, {keep_whole(term): weight for term, weight in weights.items() if weight > 0}
 
 
 def _weight(term: str, weight: object, where: str) -> float:

@@ -284,7 +284,7 @@ def test_a_damaged_tokenizer_is_named(tmp_path: Path) -> None:
     """A tokenizer file that is not one is an error with its place."""
     directory = bent(tmp_path, "distillation")
     (tmp_path / "en_lsr" / "tokenizer.json").write_text("{")
-    with pytest.raises(MilcoError, match=r"the tokenizer in .*en_lsr cannot be read"):
+    with pytest.raises(MilcoError, match=r"en_lsr cannot be read as a tokenizer: .*EOF"):
         read(directory)
 
 

@@ -306,7 +306,7 @@ def test_a_checkpoint_without_a_head_is_refused(tmp_path: Path) -> None:
         MaskedLanguageModelTeacher.from_pretrained(tmp_path)
     shutil.copy(CHECKPOINT / "model.safetensors", tmp_path)
     (tmp_path / "tokenizer.json").write_text("no tokenizer")
-    with pytest.raises(MilcoError, match="its tokenizer cannot be read"):
+    with pytest.raises(MilcoError, match="cannot be read as a tokenizer"):
         MaskedLanguageModelTeacher.from_pretrained(tmp_path)
 
 

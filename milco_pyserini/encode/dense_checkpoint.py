@@ -16,6 +16,7 @@ from milco_pyserini.encode.prompts import read_prompts
 from milco_pyserini.encode.tokenization import TextTokenizer, load_tokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import read_json
+from milco_pyserini.model.loading import loading
 
 CLS, MEAN, LAST = "cls", "mean", "last"
 POOLINGS = (CLS, MEAN, LAST)
@@ -100,11 +101,9 @@ def _load_milco(directory: Path, pooling: str | None) -> DenseCheckpoint:
 def _load(directory: Path) -> tuple[Any, Any]:
     from transformers import AutoModel, AutoTokenizer
 
-    try:
+    with loading(directory, "a dense encoder"):
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False, **_without_alarm(directory))
         model, info = AutoModel.from_pretrained(directory, trust_remote_code=False, output_loading_info=True)
-    except (ImportError, OSError, ValueError) as error:
-        raise MilcoError(f"{directory} is no encoder that transformers can load: {error}") from None
     if not tokenizer.is_fast:
         raise MilcoError(f"{directory} brings no tokenizer.json, nor anything that one can be made of")
     missing = sorted(name for name in info["missing_keys"] if _POOLER not in name)

@@ -19,6 +19,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import read_json
 from milco_pyserini.model import MilcoConfig, MilcoModel
 from milco_pyserini.model.checkpoint import own_layout, read_tensors
+from milco_pyserini.model.loading import loading
 
 HEAD = "sparse_linear.pt"
 
@@ -89,13 +90,9 @@ def no_english() -> Tokenizer:
 
 
 def _read_head(path: Path) -> tuple[Tensor, Tensor]:
-    try:
-        said = torch.load(path, map_location="cpu", weights_only=True)
-        weight, bias = said["weight"].float(), said["bias"].float()
-    except Exception as error:
-        # The library raises many types, at length, for a damaged file and for one with objects in it.
-        reason = str(error).strip().split("\n")[0][:200]
-        raise MilcoError(f"{path} cannot be read as a linear layer with weight and bias: {reason}") from error
+    with loading(path, "a linear layer with weight and bias"):
+        layer = torch.load(path, map_location="cpu", weights_only=True)
+        weight, bias = layer["weight"].float(), layer["bias"].float()
     if weight.ndim != 2 or len(weight) != 1 or bias.shape != (1,):
         raise MilcoError(f"{path} is a layer of {tuple(weight.shape)}, not one weight for each token")
     return weight, bias

@@ -21,6 +21,7 @@ from milco_pyserini.encode.tokenization import TextTokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import read_json
 from milco_pyserini.model import MilcoConfig, MilcoModel
+from milco_pyserini.model.loading import loading
 
 _HEAD = "ForMaskedLM"
 # Where sentence-transformers keep how they pool, and that queries are encoded by something else.
@@ -110,14 +111,10 @@ def load_masked_language_model(directory: Path, kind: str) -> PreTrainedModel:
     """
     from transformers import AutoModelForMaskedLM
 
-    try:
+    with loading(directory, "a masked language model"):
         model, report = AutoModelForMaskedLM.from_pretrained(
             directory, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
         )
-    except Exception as error:
-        # The library raises many types for a directory that is incomplete, damaged or of another kind of model.
-        reason = str(error).strip().split("\n")[0][:200]
-        raise MilcoError(f"{kind} {directory} cannot be read as a masked language model: {reason}") from error
     missing = sorted(report["missing_keys"])
     if missing:
         raise MilcoError(

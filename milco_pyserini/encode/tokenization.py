@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import read_json
 from milco_pyserini.model.checkpoint import ENGLISH, TOKENIZERS, find_checkpoint, sub_model_directories
+from milco_pyserini.model.loading import loading
 
 _FILE, _SENTENCEPIECE, _WORD_PIECES = TOKENIZERS
 # The published checkpoints name a gated repository for the English side; its vocabulary is bert-base-uncased's.
@@ -124,7 +125,7 @@ def _find(directory: Path, field: str, places: list[Path]) -> Tokenizer:
 
 
 def _read(place: Path) -> Tokenizer | None:
-    try:
+    with loading(place, "a tokenizer"):
         if (place / _FILE).is_file():
             return Tokenizer.from_file(str(place / _FILE))
         if (place / _SENTENCEPIECE).is_file():
@@ -135,9 +136,6 @@ def _read(place: Path) -> Tokenizer | None:
             from transformers import BertTokenizerFast
 
             return BertTokenizerFast.from_pretrained(place).backend_tokenizer
-    except Exception as error:
-        # Both libraries raise many types, plain Exception among them, for a damaged or unconvertible file.
-        raise MilcoError(f"the tokenizer in {place} cannot be read: {error}") from error
     return None
 
 

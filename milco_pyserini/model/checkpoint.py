@@ -5,7 +5,6 @@ safetensors, whole or sharded, beside or apart from the two sub-models that conf
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.files import read_json
 from milco_pyserini.model.configuration import VARIANTS, MilcoConfig
+from milco_pyserini.model.loading import loading
 from milco_pyserini.model.modeling import MilcoModel
 
 ENGLISH = "english"
@@ -252,15 +252,14 @@ def _weight_files(directory: Path) -> list[Path]:
 
 
 def _read_file(path: Path) -> dict[str, Tensor]:
-    try:
+    with loading(path):
+        # safetensors reports a file that may not be read as one that does not exist.
+        path.open("rb").close()
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
             return load_file(path)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:
-        # Both libraries raise many types for a damaged file; the file and their reason are what matters.
-        raise MilcoError(f"{os.fspath(path)} cannot be read: {error}") from error
 
 
 def _dequantize(matrix: Tensor, scale: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ class MilcoModel(PreTrainedModel):
     def __init__(self, config: MilcoConfig) -> None:
         super().__init__(config)
         multilingual, english = config.encoder.hidden_size, config.english_hidden_size
-        self.encoder = AutoModel.from_config(config.encoder, add_pooling_layer=False)
+        self.encoder = AutoModel.from_config(config.encoder, add_pooling_layer=False, trust_remote_code=False)
         self.connector = Connector(multilingual, english)
         self.decoder = nn.Linear(english, config.english_vocab_size)
         self.echo = None

@@ -10,10 +10,15 @@ from numpy.typing import NDArray
 from milco_pyserini.encode.encoder import choose_device, choose_dtype
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import find_model, weight_hash
+from milco_pyserini.model.loading import loading
 from milco_pyserini.train.retrieval import RetrievalSource
 from milco_pyserini.train.scoring import LEXICAL
 
 EXAMPLE = "BAAI/bge-reranker-v2-m3"
+_INSTEAD = (
+    f"{EXAMPLE}; the paper's teacher, bge-reranker-v2.5-gemma2-lightweight, needs code, and its scores come with the "
+    "paper's collections"
+)
 
 _TOKENIZED_AT_A_TIME = 8192
 
@@ -79,13 +84,11 @@ def _load(name: str) -> tuple[Any, Any]:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     directory = find_model(name, "teacher", EXAMPLE, LEXICAL)
-    try:
+    with loading(directory, "a cross-encoder", _INSTEAD):
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         model, report = AutoModelForSequenceClassification.from_pretrained(
             directory, trust_remote_code=False, output_loading_info=True
         )
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
-        raise MilcoError(_reason(name, error)) from error
     if model.config.num_labels != 1:
         raise MilcoError(f"teacher {name} has {model.config.num_labels} logits: a cross-encoder for ranking has one")
     if report["missing_keys"]:
@@ -93,16 +96,6 @@ def _load(name: str) -> tuple[Any, Any]:
         absent = ", ".join(sorted(report["missing_keys"])[:3])
         raise MilcoError(f"teacher {name} is no cross-encoder: it lacks {absent}; give one such as {EXAMPLE}")
     return tokenizer, model
-
-
-def _reason(name: str, error: Exception) -> str:
-    if "trust_remote_code" in str(error):
-        return (
-            f"teacher {name} needs code from its own repository, which is not run here: give a checkpoint that "
-            f"transformers knows, such as {EXAMPLE}. (bge-reranker-v2.5-gemma2-lightweight, the paper's teacher, is of "
-            "this kind; its scores come with the paper's collections.)"
-        )
-    return f"teacher {name} cannot be read: {error}"
 
 
 def _positions(config: Any) -> int:

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from milco_pyserini.encode.splade import load_masked_language_model, take_off_decoder
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.model.checkpoint import find_model
+from milco_pyserini.model.loading import loading
 from milco_pyserini.model.pooling import max_logits
 from milco_pyserini.train.bitext_files import BitextPair
 from milco_pyserini.train.teachers import LEXICAL
@@ -103,9 +104,5 @@ def open_masked_language_model(name_or_path: str | Path) -> tuple[PreTrainedMode
     if not (directory / "config.json").is_file():
         raise MilcoError(f"teacher {directory} holds no config.json: it is no checkpoint")
     model = load_masked_language_model(directory, "teacher")
-    try:
-        return model, AutoTokenizer.from_pretrained(directory)
-    except Exception as error:
-        # The library raises many types for files that are missing, damaged or of another kind.
-        reason = str(error).strip().split("\n")[0][:200]
-        raise MilcoError(f"teacher {name_or_path}: its tokenizer cannot be read: {reason}") from error
+    with loading(directory, "a tokenizer"):
+        return model, AutoTokenizer.from_pretrained(directory, trust_remote_code=False)

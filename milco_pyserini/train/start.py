@@ -10,6 +10,7 @@ from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.tokenization import load_tokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
+from milco_pyserini.model.loading import loading
 from milco_pyserini.model.modeling import LexEcho
 from milco_pyserini.train.mlm_teacher import open_masked_language_model
 from milco_pyserini.train.recipe import TrainingOptions
@@ -62,7 +63,10 @@ def _add_echo(model: MilcoModel, seed: int) -> None:
 def _from_parts(encoder_name: str, english_name: str) -> MilcoEncoder:
     """A new connector between a pretrained encoder and the head of an English masked language model."""
     directory = find_checkpoint(encoder_name)
-    encoder = AutoModel.from_pretrained(directory, add_pooling_layer=False, dtype=torch.float32)
+    with loading(directory, "a multilingual encoder"):
+        encoder = AutoModel.from_pretrained(
+            directory, add_pooling_layer=False, dtype=torch.float32, trust_remote_code=False
+        )
     english, english_tokenizer = open_masked_language_model(english_name)
     pieces = len(english_tokenizer)
     head = _head(english, english_name)

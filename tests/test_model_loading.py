@@ -1,0 +1,82 @@
+"""Loading a checkpoint never runs its code, whichever command loads it, and each failure is one line."""
+
+import ast
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from golden_set import GOLDEN
+
+import milco_pyserini
+from milco_pyserini.encode import open_encoder
+from milco_pyserini.encode.dense import DenseEncoder
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.train.cross_encoder import CrossEncoder
+from milco_pyserini.train.mlm_teacher import MaskedLanguageModelTeacher
+from milco_pyserini.train.recipe import SapOptions
+from milco_pyserini.train.start import starting_encoder
+
+pytestmark = pytest.mark.golden
+
+
+def test_every_loader_of_transformers_refuses_a_checkpoints_own_code() -> None:
+    """No call of an Auto class in the package leaves out trust_remote_code=False."""
+    lacking, calls = [], 0
+    for path in Path(milco_pyserini.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            function = getattr(node, "func", None)
+            if not isinstance(function, ast.Attribute) or function.attr not in ("from_pretrained", "from_config"):
+                continue
+            if not ast.unparse(function.value).rpartition(".")[2].startswith("Auto"):
+                continue
+            calls += 1
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            if given.get("trust_remote_code") != "False":
+                lacking.append(f"{path.name}:{node.lineno}")
+    assert calls >= 8 and not lacking
+
+
+AUTO = ("AutoConfig", "AutoModel", "AutoModelForMaskedLM", "AutoModelForSequenceClassification", "AutoTokenizer")
+
+
+def start(path: Path) -> object:
+    """What training from an encoder and an English head starts with."""
+    options = SapOptions(config="none", encoder=str(path), english=str(path))
+    return starting_encoder(options, echo=False)
+
+
+LOADERS = {
+    "train": start,
+    "teacher": MaskedLanguageModelTeacher.from_pretrained,
+    "cross-encoder": lambda path: CrossEncoder(str(path), device="cpu"),
+    "dense": lambda path: DenseEncoder(str(path), device="cpu"),
+    "sparse": open_encoder,
+}
+
+
+@pytest.mark.parametrize(
+    ("load", "own"),
+    # A sparse encoder's tokenizer is read without transformers.
+    [(name, own) for name in LOADERS for own in ("model", "tokenizer") if (name, own) != ("sparse", "tokenizer")],
+)
+def test_code_of_a_checkpoint_never_runs(load: str, own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where the user would answer yes: nobody is asked, and the line gives the reason and the fix."""
+    directory = shutil.copytree(GOLDEN / "en_lsr", tmp_path / "evil")
+    mark = tmp_path / "code-has-run"
+    (directory / "evil.py").write_text(f"open({str(mark)!r}, 'w')\n")
+    code = {name: ["evil.Evil", "evil.Evil"] if name == "AutoTokenizer" else "evil.Evil" for name in AUTO}
+    if own == "model":
+        names, change = ["config.json"], {"model_type": "evil", "auto_map": code}
+    else:
+        # transformers know this model and do not know this tokenizer.
+        names, change = ["tokenizer_config.json"], {"tokenizer_class": "Evil", "auto_map": code}
+    for name in names:
+        path = directory / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda *text: asked.append(str(text)) or "y")
+    with pytest.raises(MilcoError, match=r"needs code from its own repository, which is never run\. Give") as error:
+        LOADERS[load](directory)
+    assert "\n" not in str(error.value) and "trust_remote_code" not in str(error.value)
+    assert not asked and not mark.exists()

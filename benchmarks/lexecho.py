@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from milco_pyserini.corpora import open_corpus, open_topics
+from milco_pyserini.corpora.families import FAMILIES
 from milco_pyserini.corpora.records import encoded_text
-from milco_pyserini.corpora.sample import sample_corpora
 from milco_pyserini.defaults import MINI
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.options import option, run_command
@@ -48,7 +48,7 @@ def command(options: Options) -> None:
     """Encode the sample, rank, print."""
     encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
     encoder.check(encoder.model.config.query_max_length, ("pivot", "source"))
-    languages = [name.removeprefix("sample-") for name in sample_corpora() if name != "sample"]
+    languages = FAMILIES["sample"].languages
     figures = np.mean([_figures(encoder, language) for language in languages], axis=0)
     english = [topic.text for topic in open_topics("sample-en")]
     gains = [

@@ -181,11 +181,12 @@ def embedded_model() -> Iterator[Finding]:
 
 def sample() -> Iterator[Finding]:
     from milco_pyserini.corpora import open_corpus, open_topics
-    from milco_pyserini.corpora.sample import ALL, sample_corpora
+    from milco_pyserini.corpora.families import FAMILIES
+    from milco_pyserini.corpora.sample import ALL, ROOT
 
-    languages = len(sample_corpora()) - 1
-    if languages < 1:
+    if not ROOT.is_dir():
         raise MilcoError(_REINSTALL)
+    languages = len(FAMILIES[ALL].languages)
     documents, topics = open_corpus(ALL).check().documents, open_topics(ALL).check().topics
     yield Finding("sample", GOOD, f"embedded, {documents:,} passages and {topics:,} queries in {languages} languages")
 

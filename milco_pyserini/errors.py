@@ -14,12 +14,20 @@ def unknown_name(kind: str, value: str, valid: Iterable[str], hint: str = "") ->
     kind: what the name stands for, such as "engine". hint: one more sentence on what else is accepted.
     """
     names = sorted(valid)
-    # The letters of a short name, such as a language's code, are in many a long word, which has to begin with them.
-    alike = [name for name in names if 2 * len(name) > len(value) or value.startswith(name)]
-    near = get_close_matches(value, alike, n=1, cutoff=0.5)
-    guess = f"did you mean {near[0]!r}? " if near else ""
+    near = nearest(value, names, cutoff=0.5)
+    guess = f"did you mean {near!r}? " if near else ""
     rest = f" {hint}" if hint else ""
     return MilcoError(f"unknown {kind} {value!r}: {guess}valid are {', '.join(names)}.{rest}")
+
+
+def nearest(value: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the name that value probably misspells, upper and lower case aside; None if none is near."""
+    lowered = {name.lower(): name for name in names}
+    given = value.lower()
+    # The letters of a short name, such as a language's code, are in many a long word, which has to begin with them.
+    alike = [name for name in lowered if 2 * len(name) > len(given) or given.startswith(name)]
+    near = get_close_matches(given, alike, n=1, cutoff=cutoff)
+    return lowered[near[0]] if near else None
 
 
 def shown(value: str, limit: int = 60) -> str:

@@ -21,6 +21,7 @@ MIRACL = Path(__file__).parent.parent.parent / "shared" / "data" / "eval" / "mir
 
 # The paper's tables, and what cross-language work needs besides: family -> languages.
 WANTED = {
+    "sample": 13,
     "miracl": 18,
     "miracl-hn": 18,
     "mldr": 13,
@@ -121,8 +122,14 @@ def test_list_shows_what_there_is(capsys: pytest.CaptureFixture) -> None:
     assert "mldr: MLDR\n  languages   ar de en es fr hi it ja ko pt ru th zh\n" in shown
     assert "corpus      mldr-LANG (13 names, 3,806 to 200,000 documents each)\n" in shown
     assert "licence     MIT\n" in shown and "afriqa-en, afriqa-fr (2 names, sizes unknown)" in shown
-    assert main(["list", "--only", "limit", "--names"]) == 0
-    assert "limit-small       corpus  46\n" in capsys.readouterr().out
+    assert main(["list", "limit", "--names"]) == 0
+    names = capsys.readouterr().out
+    assert "limit-small       corpus  46\n" in names
+    assert main(["show", "limit", "xquad-ar", "mldr-ar-dev"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("limit: LIMIT\n") and names in shown
+    assert "use         --corpus xquad-ar\n" in shown and "documents   240\n" in shown
+    assert "use         --topics mldr-ar-dev, --qrels mldr-ar-dev\n" in shown and "topics      200\n" in shown
     assert main(["list", "--json"]) == 0
     records = json.loads(capsys.readouterr().out)
     assert records.keys() == WANTED.keys()
@@ -132,8 +139,10 @@ def test_list_shows_what_there_is(capsys: pytest.CaptureFixture) -> None:
 
 def test_list_answers_an_unknown_benchmark_with_the_nearest(capsys: pytest.CaptureFixture) -> None:
     """As does the command line with an unknown command; without one, the page is shown."""
-    assert main(["list", "--only", "mrldr"]) == 2
+    assert main(["list", "mrldr"]) == 2
     assert "unknown benchmark 'mrldr': did you mean 'mldr'?" in capsys.readouterr().err
+    assert main(["show", "xquad-ar", "mldr-zw"]) == 2
+    assert "unknown name 'mldr-zw': did you mean 'mldr-zh'? 'milco corpora list'" in capsys.readouterr().err
     assert main(["lits"]) == 2
     assert "unknown command 'lits': did you mean 'list'?" in capsys.readouterr().err
     assert main([]) == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from milco_pyserini.corpora import Document, Query, open_answers, open_corpus, open_qrels, open_topics
-from milco_pyserini.corpora.families import COPIED_CORPORA, COPIED_TOPICS, CORPORA, TOPICS
+from milco_pyserini.corpora.families import COPIED_CORPORA, COPIED_TOPICS, CORPORA, FAMILIES, TOPICS
 from milco_pyserini.errors import MilcoError
 
 
@@ -195,14 +195,17 @@ def test_a_copy_that_lacks_a_file_is_neither_completed_nor_touched(
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    for name in CORPORA:
+    for name in CORPORA.keys() - FAMILIES["sample"].corpora.keys():
         with pytest.raises(MilcoError, match=f"^{tmp_path} holds (no|neither) .*: a copy must have the layout of "):
             next(iter(open_corpus(f"{name}@{tmp_path}")))
-    for name in TOPICS:
+    for name in TOPICS.keys() - FAMILIES["sample"].topics.keys():
         with pytest.raises(MilcoError, match=f"^{tmp_path} holds (no|neither) .*: a copy must have the layout of "):
             next(iter(open_topics(f"{name}@{tmp_path}")))
         with pytest.raises(MilcoError, match=f"^{tmp_path} holds (no|neither) |is judged by the answers"):
             open_qrels(f"{name}@{tmp_path}")
+    for opener in (open_corpus, open_topics, open_qrels):
+        with pytest.raises(MilcoError, match="the sample is embedded and has no copies"):
+            opener(f"sample@{tmp_path}")
     assert not list(tmp_path.iterdir())
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from milco_pyserini.corpora import names, open_corpus, open_qrels, open_topics, sample
+from milco_pyserini.corpora import names, open_corpus, open_qrels, open_topics
+from milco_pyserini.corpora.families import FAMILIES
+from milco_pyserini.corpora.sample import ROOT
 from milco_pyserini.errors import MilcoError
 
 Opener = Callable[[str], object]
@@ -72,6 +74,8 @@ def lay_out_others(home: Path) -> None:
 READ = """
 import json, sys
 from milco_pyserini.corpora import open_corpus, open_qrels, open_topics
+from milco_pyserini.corpora.families import FAMILIES
+from milco_pyserini.corpora.sample import ROOT
 from milco_pyserini.errors import MilcoError
 
 def documents(name):
@@ -269,13 +273,37 @@ def test_every_member_of_the_families_has_a_name() -> None:
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(opener: Opener, name: str, near: str) -> None:
-    """And with the families of valid names, not with all of the hundreds."""
+    """And with the command that shows the valid ones, not with all of the hundreds."""
     split = "" if opener is open_corpus else "-dev"
     with pytest.raises(MilcoError) as caught:
         opener(name.format(split))
     assert f"did you mean {near.format(split)!r}?" in str(caught.value)
-    assert "sample-LANG, miracl-LANG" in str(caught.value)
-    assert len(str(caught.value)) < 700
+    assert str(caught.value).endswith("? 'milco corpora list' shows what has a name")
+
+
+@pytest.mark.parametrize(
+    ("opener", "name", "pattern"),
+    [
+        (open_corpus, "miracl", "miracl-LANG (ar bn de en es fa ...)"),
+        (open_topics, "Miracl", "miracl-LANG-SPLIT (ar bn de en es fa ...)"),
+        (open_topics, "limit", "limit-test, limit-small-test"),
+    ],
+)
+def test_the_name_of_a_benchmark_is_answered_with_those_of_its_parts(opener: Opener, name: str, pattern: str) -> None:
+    """A benchmark has a corpus for each language, or topics for each split."""
+    with pytest.raises(MilcoError) as caught:
+        opener(name)
+    assert f"did you mean {pattern}? 'milco corpora show {name.lower()}' shows its names" in str(caught.value)
+
+
+def test_a_name_of_the_other_kind_is_named_as_such() -> None:
+    """A split has topics, a language has documents."""
+    with pytest.raises(
+        MilcoError, match=r"unknown corpus 'miracl-ar-dev': it names topics\. 'milco corpora show miracl'"
+    ):
+        open_corpus("miracl-ar-dev")
+    with pytest.raises(MilcoError, match=r"unknown topics 'miracl-ar': it names a corpus\."):
+        open_topics("miracl-ar")
 
 
 @pytest.mark.parametrize("opener", OPENERS)
@@ -312,9 +340,8 @@ def test_an_empty_name_is_no_path(opener: Opener) -> None:
 
 def test_the_sample_is_whole() -> None:
     """Every language has the same number of documents and queries, and every judgement finds both."""
-    corpora, topics = sample.sample_corpora(), sample.sample_topics()
-    assert corpora.keys() == topics.keys() and len(corpora) > 2
-    languages = sorted(name for name in corpora if name != "sample")
+    languages = [f"sample-{code}" for code in FAMILIES["sample"].languages]
+    assert {file.stem for file in ROOT.glob("*/*")} == set(FAMILIES["sample"].languages)
     assert len({open_corpus(name).check().documents for name in languages}) == 1
     assert len({open_topics(name).check().topics for name in languages}) == 1
     documents = {document.id for document in open_corpus("sample")}
@@ -326,8 +353,8 @@ def test_the_sample_is_whole() -> None:
 
 def test_the_sample_of_all_languages_is_those_of_each_in_sorted_order() -> None:
     """sample is the sum of its sample-LANG, for documents and queries."""
-    for opener, table in ((open_corpus, sample.sample_corpora()), (open_topics, sample.sample_topics())):
-        each = [record for name in sorted(table) if name != "sample" for record in opener(name)]
+    for opener in (open_corpus, open_topics):
+        each = [record for code in sorted(FAMILIES["sample"].languages) for record in opener(f"sample-{code}")]
         assert list(opener("sample")) == each
 
 

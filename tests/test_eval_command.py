@@ -124,7 +124,7 @@ def test_a_run_whose_ranks_its_scores_contradict_is_reported(command: Callable[.
             ["--run", "other.txt", "--qrels", "ar.qrels"],
             "no query of the run is judged: the run has 1 query, such as 'x1',",
         ),
-        (["--run", "gone.txt", "--qrels", "gone", "-m", "nDGC@10"], "did you mean 'nDCG'"),
+        (["--run", "gone.txt", "--qrels", "gone", "-m", "nDGC@10"], "did you mean 'nDCG@10'"),
         (["--run", "good.txt", "bad.txt", "good.txt", "--qrels", "ar.qrels", "bn.qrels"], "3 runs cannot be paired"),
         (["--run", "good.txt", "bad.txt", "--qrels", "ar.qrels", "ar.qrels"], "--qrels ar.qrels is given twice"),
         (["--run", "good.txt", "good.txt", "--qrels", "ar.qrels"], "the system good.txt is given twice"),

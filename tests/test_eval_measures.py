@@ -51,7 +51,7 @@ def test_a_list_of_cutoffs_names_several_measures_and_each_is_kept_once() -> Non
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nDGC@10", "unknown measure 'nDGC': did you mean 'nDCG'"),
+        ("ndgc@20", "unknown measure 'ndgc@20': did you mean 'nDCG@20'?"),
         ("F1", "unknown measure"),
         ("", "unknown measure ''"),
         ("gm_map", "unknown measure 'gm_map'"),

@@ -1,4 +1,4 @@
-"""python -m milco_pyserini.corpora list|judge."""
+"""milco corpora list|show|judge."""
 
 import json
 import sys
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.console import counted, say
-from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.options import fail, option, run_command
+from milco_pyserini.errors import MilcoError, nearest, unknown_name
+from milco_pyserini.options import fail, first_words, option, run_command
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora.origin import Family
@@ -20,6 +20,7 @@ DOCUMENTS, QUERIES = "docs", "queries"
 _NO_PASSAGE = "-"
 COMMANDS = {
     "list": "the benchmarks that go by name: languages, sizes, licences, sources",
+    "show": "a benchmark and its names, or one corpus or topics by name",
     "judge": "judgements of runs by the answers in their passages (MKQA)",
 }
 
@@ -31,9 +32,18 @@ class ListOptions:
     Without a network nothing is asked: sizes are those that were published.
     """
 
-    only: tuple[str, ...] = option((), metavar="BENCHMARK", help="these benchmarks only, such as mldr")
+    only: tuple[str, ...] = option(
+        (), metavar="BENCHMARK", help="these benchmarks only, such as mldr (also as positional arguments)"
+    )
     names: bool = option(False, help="every name of a corpus and of topics, with its size")
     json: bool = option(False, help="all of it as JSON")
+
+
+@dataclass(frozen=True)
+class ShowOptions:
+    """A benchmark with all its names, or what one name of a corpus or of topics stands for."""
+
+    name: tuple[str, ...] = option(help="such as miracl, miracl-ar or miracl-ar-dev (also as positional arguments)")
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     command, rest = arguments[0], arguments[1:]
     if command == "list":
-        return run_command(f"{PROG} list", ListOptions, _list, rest)
+        return run_command(f"{PROG} list", ListOptions, _list, first_words("--only", rest))
+    if command == "show":
+        return run_command(f"{PROG} show", ShowOptions, _show, first_words("--name", rest))
     if command == "judge":
         return run_command(f"{PROG} judge", JudgeOptions, _judge, rest, "nothing was written")
     return fail(PROG, str(unknown_name("command", command, COMMANDS)))
@@ -88,20 +100,58 @@ def _list(options: ListOptions) -> None:
         sys.stdout.write("\n".join(map(_described, chosen)))
 
 
+def _show(options: ShowOptions) -> None:
+    from milco_pyserini.corpora.families import CORPORA, FAMILIES, TOPICS
+
+    for name in options.name:
+        # sample is a benchmark and one of its names: the benchmark shows both.
+        if name not in FAMILIES and name not in CORPORA and name not in TOPICS:
+            near = nearest(name, [*FAMILIES, *CORPORA, *TOPICS])
+            guess = f"did you mean {near!r}? " if near else ""
+            raise MilcoError(f"unknown name {name!r}: {guess}'{PROG} list' shows the benchmarks")
+    sys.stdout.write("\n".join(_shown(name, FAMILIES) for name in options.name))
+
+
+def _shown(name: str, families: "Mapping[str, Family]") -> str:
+    if name in families:
+        return f"{_described(families[name])}\n{_table(('name', 'kind', 'size'), _names(families[name]))}"
+    family = next(one for one in families.values() if name in one.corpora or name in one.topics)
+    kinds = (("documents", family.corpora, DOCUMENTS), ("topics", family.topics, QUERIES))
+    facts = {"benchmark": f"{family.name} ({family.title})"}
+    for kind, table, entity in kinds:
+        if name in table:
+            size = _sizes({name: table[name]}, entity)[name]
+            facts[kind] = "size unknown" if size is None else f"{size:,}"
+    facts["use"] = " or ".join(
+        option
+        for option, table in ((f"--corpus {name}", family.corpora), (f"--topics {name}, --qrels {name}", family.topics))
+        if name in table
+    )
+    return _facts(name, facts | _provenance(family))
+
+
 def _described(family: "Family") -> str:
     languages = " ".join(family.languages)
     facts = {
         "languages": languages if len(languages) < 90 else f"{len(family.languages)}: {languages[:70]} ...",
         "corpus": f"{family.patterns[0]} ({_sum(_sizes(family.corpora, DOCUMENTS), 'document')})",
         "topics": f"{family.patterns[1]} ({_sum(_sizes(family.topics, QUERIES), 'topic')})",
+    }
+    return _facts(f"{family.name}: {family.title}", facts | _provenance(family))
+
+
+def _provenance(family: "Family") -> dict[str, str]:
+    return {
         "licence": family.licence,
         "source": family.source,
         "text": family.field_rule,
         "note": family.note,
         "unconfirmed": family.unconfirmed,
     }
-    lines = "".join(f"  {name:<12}{value}\n" for name, value in facts.items() if value)
-    return f"{family.name}: {family.title}\n{lines}"
+
+
+def _facts(title: str, facts: Mapping[str, str]) -> str:
+    return f"{title}\n" + "".join(f"  {name:<12}{value}\n" for name, value in facts.items() if value)
 
 
 def _sum(sizes: Mapping[str, int | None], what: str) -> str:

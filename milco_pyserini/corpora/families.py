@@ -16,6 +16,7 @@ from milco_pyserini.corpora import (
     mteb,
     names,
     neuclir,
+    sample,
     xquad,
 )
 from milco_pyserini.corpora.origin import CorpusOrigin, Family, TopicsOrigin
@@ -40,6 +41,7 @@ def _through_ir_datasets(
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
+        *sample.FAMILIES,
         _through_ir_datasets(
             "miracl",
             "MIRACL",
@@ -88,7 +90,3 @@ TOPICS: dict[str, str | TopicsOrigin] = {
 # The ids of ir_datasets among them -> what reads them from a copy of their publisher's files.
 COPIED_CORPORA = {**miracl.CORPORA, **neuclir.DOCUMENTS, **beir.CORPORA, **mrtydi.CORPORA}
 COPIED_TOPICS = {**miracl.TOPICS, **neuclir.TITLES, **beir.TOPICS, **mrtydi.TOPICS}
-
-# What an error shows instead of some thousand names.
-CORPORA_SHOWN = ", ".join(family.patterns[0] for family in FAMILIES.values())
-TOPICS_SHOWN = ", ".join(family.patterns[1] for family in FAMILIES.values())

@@ -24,6 +24,8 @@ _FAILURES = (OSError, EOFError, RuntimeError, ValueError, KeyError, zlib.error)
 _NOISE = ("download error", "Download failed", "Opening ", "If you have a local copy", "[starting]", "[error]")
 # Its bars stand for work of hours or of nothing: before an error that comes at once there shall be none.
 _SECONDS_WITHOUT_BAR = 3
+# Ids that an error lists.
+_SHOWN = 8
 
 
 def dataset_ids() -> list[str]:
@@ -121,7 +123,8 @@ def _load(identity: str, entity: str, word: str) -> Any:
     if not dataset.has(entity):
         below = [name for name in dataset_ids() if name.startswith(f"{identity}/")]
         have = [name for name in below if ir_datasets.load(name).has(entity)]
-        hint = f"; these have: {', '.join(have)}" if have else ""
+        more = f" and {len(have) - _SHOWN} more" if len(have) > _SHOWN else ""
+        hint = f"; these have: {', '.join(have[:_SHOWN])}{more}" if have else ""
         raise MilcoError(f"{identity} of ir_datasets has no {word}{hint}")
     return dataset
 

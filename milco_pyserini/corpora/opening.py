@@ -1,6 +1,6 @@
 """From a name or a path to documents, queries and judgements.
 
-What a name can be, in this order: a path that exists; the embedded sample; a name of families.py; an ir_datasets id
+What a name can be, in this order: a path that exists; a name of families.py, such as sample; an ir_datasets id
 (ir_datasets:ID where a path of that name is in the way). NAME@PATH is what a name of families.py stands for, read from
 a local copy in its publisher's layout: of a hub repository, or of a server's files; a copy of the directory that
 IR_DATASETS_HOME names will do as well, for the names that ir_datasets fetches. Nothing is fetched then, and nothing is
@@ -8,21 +8,23 @@ written into the copy.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
-from milco_pyserini.corpora import families, sample
+from milco_pyserini.corpora import families
 from milco_pyserini.corpora import ir_datasets_source as datasets
 from milco_pyserini.corpora.collection import Corpus, Topics
 from milco_pyserini.corpora.origin import CorpusOrigin, TopicsOrigin
 from milco_pyserini.corpora.qrels import Qrels, read_qrels
+from milco_pyserini.corpora.sample import ALL
 from milco_pyserini.corpora.source_files import document_files, query_files
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, nearest
 
 _PREFIX = "ir_datasets:"
+# Languages that an error shows.
+_SHOWN = 6
 # What no id of ir_datasets ends in: for a file that is not there, a second is not spent on loading it.
 _FILE = re.compile(r"\.(jsonl?|ndjson|tsv|csv|txt|trec|gz)$", re.IGNORECASE)
 
@@ -30,10 +32,9 @@ _FILE = re.compile(r"\.(jsonl?|ndjson|tsv|csv|txt|trec|gz)$", re.IGNORECASE)
 @dataclass(frozen=True)
 class _Kind:
     word: str
+    plural: str
     table: Mapping[str, str | CorpusOrigin | TopicsOrigin]
     copied: Mapping[str, CorpusOrigin | TopicsOrigin]
-    shown: str
-    embedded: Callable[[], dict[str, Path]]
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class _Found:
     copy: Path | None = None
 
 
-_CORPUS = _Kind("corpus", families.CORPORA, families.COPIED_CORPORA, families.CORPORA_SHOWN, sample.sample_corpora)
-_TOPICS = _Kind("topics", families.TOPICS, families.COPIED_TOPICS, families.TOPICS_SHOWN, sample.sample_topics)
+_CORPUS = _Kind("corpus", "corpora", families.CORPORA, families.COPIED_CORPORA)
+_TOPICS = _Kind("topics", "topics", families.TOPICS, families.COPIED_TOPICS)
 _QRELS = replace(_TOPICS, word="qrels")
 
 
@@ -79,8 +80,6 @@ def open_qrels(name: str) -> Qrels:
     Raises MilcoError if the name or the path is unknown, with file and line if the file is broken, or if the topics
     of that name are judged by answers.
     """
-    if name in sample.sample_topics() and not Path(name).exists():
-        return sample.sample_qrels(name)
     found = _find(name, _QRELS)
     if isinstance(found.place, TopicsOrigin):
         return found.place.qrels(found.copy)
@@ -120,14 +119,12 @@ def _find(name: str, kind: _Kind) -> _Found:
         return _in_copy(name, place, where, kind)
     if identity is not None:
         return _Found(_dataset_id(identity))
-    embedded = kind.embedded()
-    if name in embedded:
-        return _Found(embedded[name])
     if place is not None:
         return _Found(place)
-    if not at and not _FILE.search(name) and datasets.is_dataset(name):
+    # A benchmark's name may be an id of ir_datasets too (miracl), which has no documents of its own.
+    if not at and named not in families.FAMILIES and not _FILE.search(name) and datasets.is_dataset(name):
         return _Found(name)
-    raise _unknown(name if "/" in named else named, kind, embedded)
+    raise _unknown(name if "/" in named else named, kind)
 
 
 def _in_copy(name: str, place: str | CorpusOrigin | TopicsOrigin, where: str, kind: _Kind) -> _Found:
@@ -145,34 +142,41 @@ def _in_copy(name: str, place: str | CorpusOrigin | TopicsOrigin, where: str, ki
 
 def _dataset_id(identity: str) -> str:
     if not datasets.is_dataset(identity):
-        near = _near(identity, datasets.dataset_ids())
-        raise MilcoError(f"ir_datasets has no {identity!r}: {near}all are listed at https://ir-datasets.com")
+        near = nearest(identity, datasets.dataset_ids())
+        guess = f"did you mean {near!r}? " if near else ""
+        raise MilcoError(f"ir_datasets has no {identity!r}: {guess}all are listed at https://ir-datasets.com")
     return identity
 
 
-def _unknown(name: str, kind: _Kind, embedded: Iterable[str]) -> MilcoError:
+def _unknown(name: str, kind: _Kind) -> MilcoError:
     path = Path(name)
-    known = [*embedded, *kind.table]
     if "/" in name or path.suffix:
-        beside = [str(path.parent / file.name) for file in path.parent.glob("*")]
-        near = _near(name, beside) or _near(name, known)
+        neighbors = [str(path.parent / file.name) for file in path.parent.glob("*")]
+        near = nearest(name, neighbors) or nearest(name, kind.table)
         if not near and not _FILE.search(name):
-            near = _near(name, datasets.dataset_ids())
-        return MilcoError(f"{name}: no such file or directory{near and '; ' + near.strip()}")
-    # errors.unknown_name would print a thousand names here: the families say as much in one line.
-    return MilcoError(
-        f"unknown {kind.word} {name!r}: {_near(name, known)}valid are sample, sample-LANG, {kind.shown} (python -m "
-        "milco_pyserini.corpora list --names shows all), a path, or an id of https://ir-datasets.com"
-    )
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"did you mean {near[0]!r}? " if near else ""
+            near = nearest(name, datasets.dataset_ids())
+        guess = f"; did you mean {near!r}?" if near else ""
+        return MilcoError(f"{name}: no such file or directory{guess}")
+    near = nearest(name, [*kind.table, *families.FAMILIES])
+    other = families.TOPICS if kind is _CORPUS else families.CORPORA
+    if name in other and name not in families.FAMILIES:
+        family = next(one for one in families.FAMILIES.values() if name in one.corpora or name in one.topics)
+        what = "topics" if kind is _CORPUS else "a corpus"
+        guess = f"it names {what}. 'milco corpora show {family.name}' shows the names of its {kind.plural}"
+    elif near is None:
+        guess = "give a path, a name, or an id of https://ir-datasets.com. 'milco corpora list' shows what has a name"
+    elif near in kind.table:
+        guess = f"did you mean {near!r}? 'milco corpora list' shows what has a name"
+    else:
+        family = families.FAMILIES[near]
+        pattern = family.patterns[0 if kind is _CORPUS else 1]
+        codes = [*family.languages[:_SHOWN], *(["..."] if len(family.languages) > _SHOWN else [])]
+        languages = f" ({' '.join(codes)})" if "LANG" in pattern else ""
+        guess = f"did you mean {pattern}{languages}? 'milco corpora show {near}' shows its names"
+    return MilcoError(f"unknown {kind.word} {name!r}: {guess}")
 
 
 def at_hand(manifest: Mapping[str, Any]) -> str | None:
     """The corpus, or the topics, that a manifest names, if it is surely on this machine: a path, or the sample."""
     name = str(manifest.get("corpus") or "")
-    embedded = sample.sample_topics() if manifest.get("kind") == "topics" else sample.sample_corpora()
-    return name if name and (Path(name).exists() or name in embedded) else None
+    return name if name and (Path(name).exists() or name in families.FAMILIES[ALL].corpora) else None

@@ -11,7 +11,6 @@ from milco_pyserini.corpora.collection import OnBad, RecordT
 from milco_pyserini.corpora.jsonl import jsonl_documents, jsonl_queries
 from milco_pyserini.corpora.lines import first_line, numbered_lines
 from milco_pyserini.corpora.records import Document, Query
-from milco_pyserini.corpora.sample import ROOT
 from milco_pyserini.corpora.trec_topics import trec_queries
 from milco_pyserini.corpora.tsv import tsv_documents, tsv_queries
 from milco_pyserini.errors import MilcoError
@@ -98,9 +97,8 @@ def files_of(path: Path, kind: Literal["corpus", "topics"]) -> list[Path]:
         raise MilcoError(
             f"{path} mixes formats, such as {two}: a directory's files have one. Give the files themselves"
         )
-    if not path.is_relative_to(ROOT):
-        left = f"; not read as {kind}: {left_out}" if left_out else ""
-        _say_once(f"{path}: reading {counted(len(files), 'file')}: {_listed(path, files)}{left}")
+    left = f"; not read as {kind}: {left_out}" if left_out else ""
+    _say_once(f"{path}: reading {counted(len(files), 'file')}: {_listed(path, files)}{left}")
     return files
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import MilcoError, nearest
 
 
 class Cutoff(Enum):
@@ -96,7 +96,12 @@ def _parse(text: str) -> list[Measure]:
     name, inside, behind = form.groups() if form else (re.split(r"[@(.]", text)[0], None, None)
     kind = _SPELLINGS.get(name.lower())
     if kind is None:
-        raise unknown_name("measure", name, KINDS, "trec_eval's spellings (ndcg_cut.10, map) are understood too.")
+        near = nearest(name, _SPELLINGS, cutoff=0.5)
+        guess = f"did you mean {_SPELLINGS[near] + text[len(name) :]!r}? " if near else ""
+        valid = ", ".join(kind.example for kind in KINDS.values())
+        raise MilcoError(
+            f"unknown measure {text!r}: {guess}valid are {valid}, and trec_eval's names (ndcg_cut.10, map)"
+        )
     if form is None:
         raise MilcoError(f"measure {text!r} is not spelled like {KINDS[kind].example}")
     parameters = _parameters(text, kind, inside)

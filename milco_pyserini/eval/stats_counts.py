@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from milco_pyserini.console import Progress
 from milco_pyserini.corpora.families import CORPORA, FAMILIES
-from milco_pyserini.corpora.sample import ALL, sample_corpora
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, PlainStore, VectorStore
 
@@ -89,7 +88,7 @@ def count(store: VectorStore | PlainStore) -> Counts:
 def corpus_language(corpus: str) -> str | None:
     """The language that a corpus' name tells (miracl-ar: ar; beir-nq: en), if it is a name and tells one alone."""
     name = corpus.partition("@")[0]
-    if name not in CORPORA and name not in sample_corpora():
+    if name not in CORPORA:
         return None
     told = {piece for piece in name.split("-") if piece in known_languages()}
     for family in FAMILIES.values() if not told else ():
@@ -100,9 +99,7 @@ def corpus_language(corpus: str) -> str | None:
 
 def known_languages() -> frozenset[str]:
     """The codes that names of corpora are made with."""
-    sample = (name.removeprefix(f"{ALL}-") for name in sample_corpora() if name != ALL)
-    codes = (code for family in FAMILIES.values() for code in family.languages if _CODE.fullmatch(code))
-    return frozenset([*sample, *codes])
+    return frozenset(code for family in FAMILIES.values() for code in family.languages if _CODE.fullmatch(code))
 
 
 def _languages(names: Iterable[str], told: str | None) -> Iterable[str | None]:

@@ -77,7 +77,6 @@ def corpus_language(name: str) -> str | None:
     does not, nor does a collection of several languages.
     """
     from milco_pyserini.corpora.families import CORPORA, FAMILIES
-    from milco_pyserini.corpora.sample import sample_corpora
 
     named = name.partition("@")[0].removeprefix("ir_datasets:")
     named = next((known for known, place in CORPORA.items() if place == named), named)
@@ -85,8 +84,6 @@ def corpus_language(name: str) -> str | None:
         return None
     if named in _DOCUMENTS_IN:
         return _DOCUMENTS_IN[named]
-    if named in sample_corpora():
-        return named.removeprefix("sample-")
     family = next((family for family in FAMILIES.values() if named in family.corpora), None)
     if family is None:
         return None

@@ -7,7 +7,7 @@ are looked up and not multiplied: 4,000 instead of 250,002. Lengths are log-norm
 round, one after the other: plain matrix products (the limit); the packed pass over documents sorted by length, 4,096
 tokens at a time; and batches of 32 in file order, padded to a multiple of 32 tokens as the authors' code does, under
 autocast, with every logit of the vocabulary in memory. Then eight queries, each alone, 16 tokens, which padded are 32,
-by what an encoder does after warm_up() and padded, in turn.
+packed and padded, in turn.
 Printed are medians of wall times and of the rounds' ratios. The work counted is that of the matrix products for real
 tokens, attention included.
 
@@ -85,16 +85,13 @@ def command(options: Options) -> None:
     _check(options)
     import torch
 
-    from milco_pyserini.encode.forward import LoneForward, for_lone_texts
     from milco_pyserini.model.packed import PackedForward, linear_kind
-    from milco_pyserini.model.short import LONGEST
 
     if options.threads:
         torch.set_num_threads(options.threads)
     dtype = getattr(torch, options.dtype)
     model: Any = random_network(options.layers)
     packed = PackedForward(model, dtype)
-    lone = for_lone_texts(packed)
     rows = random_rows(random_lengths(options.documents, options.median, options.longest))
     query = random_rows([options.query])
     rounds = [
@@ -103,7 +100,7 @@ def command(options: Options) -> None:
             seconds(lambda: packed_pass(packed, rows)),
             seconds(lambda: padded_pass(model, rows, dtype)),
             [
-                (seconds(lambda: lone(query)), seconds(lambda: padded_pass(model, query, dtype)))
+                (seconds(lambda: packed(query)), seconds(lambda: padded_pass(model, query, dtype)))
                 for _ in range(_QUERIES)
             ],
         )
@@ -114,7 +111,7 @@ def command(options: Options) -> None:
         f"{options.layers} layers, {options.documents} texts, {sum(map(len, rows)):,} tokens, {options.dtype}, {kind}, "
         f"{torch.get_num_threads()} threads, median of {options.repeats}",
         *rate_lines(rounds, rows, options.layers),
-        *query_lines(rounds, options.query, isinstance(lone, LoneForward) and options.query <= LONGEST),
+        *query_lines(rounds, options.query),
         f"mean difference of a weight {difference(packed, model, rows, dtype):.1e}",
         *memory_lines(packed, model, options.head_texts, dtype),
     ]
@@ -138,13 +135,12 @@ def rate_lines(rounds: Sequence[Round], rows: Rows, layers: int) -> Iterator[str
     yield f"ratio   {statistics.median(one.padded / one.packed for one in rounds):8.2f} times the documents/s"
 
 
-def query_lines(rounds: Sequence[Round], tokens: int, short: bool) -> Iterator[str]:
-    """Yield the time of one query and its ratio. short: whether it has a way of its own."""
+def query_lines(rounds: Sequence[Round], tokens: int) -> Iterator[str]:
+    """Yield the time of one query and its ratio."""
     pairs = [pair for one in rounds for pair in one.queries]
     ours, theirs = (statistics.median(times) * 1e3 for times in zip(*pairs, strict=True))
     ratio = statistics.median(padded / packed for packed, padded in pairs)
-    way = "by the short way" if short else "packed"
-    yield f"one query of {tokens} tokens: {ours:.1f} ms {way}, {theirs:.1f} ms padded, {ratio:.2f} times"
+    yield f"one query of {tokens} tokens: {ours:.1f} ms packed, {theirs:.1f} ms padded, {ratio:.2f} times"
 
 
 def memory_lines(packed: "PackedForward", model: "MilcoModel", texts: int, dtype: "torch.dtype") -> Iterator[str]:

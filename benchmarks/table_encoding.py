@@ -135,7 +135,6 @@ def packed(model: "MilcoModel", tokenizer: "Tokenizer", dtype: "torch.dtype") ->
 
     columns = model.config.english_vocab_size, encoding.EMBEDDED
     runner = BatchRunner(PackedForward(model, dtype), torch.device("cpu"), *columns, "sum", [])
-    runner.warm_up()
 
     def encode(texts: Texts) -> object:
         rows = sorted(_rows(tokenizer, texts), key=len)

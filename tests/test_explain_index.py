@@ -10,7 +10,7 @@ from synthetic_stores import write_plain
 
 from milco_pyserini import jvm
 from milco_pyserini.corpora import open_corpus
-from milco_pyserini.encode import MilcoQueryEncoder
+from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain import Explanation, IndexExplainer, compare
 from milco_pyserini.explain import explainer as explainer_module
@@ -32,6 +32,18 @@ def engine(request: pytest.FixtureRequest) -> str:
         except MilcoError as error:
             pytest.skip(str(error))
     return request.param
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_query_has_one_vector_alone_in_a_run_and_on_the_page(dtype: str) -> None:
+    """The same to the bit, so that the page and Python show the scores of the run."""
+    encoder = open_query_encoder(store().manifest, device="cpu", dtype=dtype)
+    asked = queries(13)
+    page = IndexExplainer(index("exact"), encoder).explain
+    for text, vector in zip(asked, encoder.encode_batch(asked), strict=True):
+        alone = encoder.encoder.encode_query(text, max_length=encoder.max_length)
+        assert alone.to_dicts(encoder.encoder.vocabulary) == [vector]
+        assert all(shown.query.weights == vector for shown in page(text, hits=1))
 
 
 def texts() -> ScannedTexts:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from milco_pyserini.console import say
 from milco_pyserini.encode.compression import Rows, Side, SourceTerms, beside, no_rows, pivot_entries
-from milco_pyserini.encode.forward import Forward, PaddedForward, for_lone_texts
+from milco_pyserini.encode.forward import Forward, PaddedForward
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
 
@@ -56,10 +56,6 @@ class BatchRunner:
         self._source_pool = source_pool
         self._dropped = np.array(dropped, np.int64)
         self._side = Side(device)
-
-    def warm_up(self) -> None:
-        """Make a short text that comes alone as quick as it can be here."""
-        self._forward = for_lone_texts(self._forward)
 
     def run_one(self, rows: Sequence[Sequence[int]], views: Sequence[str]) -> SparseBatch:
         """Vectors of tokenised texts, none of them blank, in one forward pass."""

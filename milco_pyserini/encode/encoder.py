@@ -160,14 +160,6 @@ class MilcoEncoder:
         """Vectors of tokenised texts (<s> and </s> included, none blank) in one forward pass."""
         return self._strongest(self._runner.run_one(rows, views))
 
-    def warm_up(self) -> None:
-        """Prepare for queries that come one by one, as to a server: what the first would wait for is done now.
-
-        On two or more cores with products of bfloat16 a query of at most 16 tokens then takes half the time; it costs
-        seconds, once, and memory for another copy of the layers (.65 GB at the published size).
-        """
-        self._runner.warm_up()
-
     def decode(self, batch: SparseBatch, top_k: int | None = None) -> list[list[tuple[str, float]]]:
         """Terms and weights of every vector, strongest first, top_k of them if given."""
         ranked = []

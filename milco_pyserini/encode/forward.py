@@ -15,7 +15,6 @@ from milco_pyserini.console import say
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.model.packed import NotPacked, PackedForward
 from milco_pyserini.model.pooling import highest_logits
-from milco_pyserini.model.short import LONGEST, ShortForward, short_forward
 
 # Logits in memory at a time: enough of them that a GPU is not kept waiting for the next launch (64 MB in bfloat16).
 _BLOCK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 25}
@@ -35,19 +34,6 @@ class Forward(Protocol):
     """
 
     def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]: ...
-
-
-class LoneForward:
-    """A Forward for the CPU: PackedForward, but a short text that comes alone, as a query does, takes ShortForward."""
-
-    def __init__(self, packed: PackedForward, short: ShortForward) -> None:
-        self._packed = packed
-        self._short = short
-
-    def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
-        """As Forward."""
-        lone = len(rows) == 1 and 1 <= len(rows[0]) <= LONGEST
-        return self._short(rows) if lone else self._packed(rows)
 
 
 class PaddedForward:
@@ -128,19 +114,6 @@ def choose_forward(model: MilcoModel, device: torch.device, dtype: torch.dtype) 
         with contextlib.suppress(NotPacked):
             return PackedForward(model, dtype)
     return PaddedForward(model, device, dtype)
-
-
-def for_lone_texts(forward: Forward) -> Forward:
-    """A LoneForward where this processor has a faster way for short texts that come alone; else the same Forward.
-
-    It takes seconds, and memory for another copy of the weights. Says why there is none on a CPU.
-    """
-    if isinstance(forward, PackedForward):
-        try:
-            return LoneForward(forward, short_forward(forward))
-        except NotPacked as reason:
-            say(f"a short query alone has no faster way than others: {reason}")
-    return forward
 
 
 def max_logits(states: Tensor, mask: Tensor, decoder: nn.Linear) -> Tensor:

@@ -72,7 +72,6 @@ def serve_command(options: ServeOptions) -> None:
         server = stack.enter_context(open_server(options.host, options.port))
         encoder = open_query_encoder(index.vectors, options.encoder, options.device, options.dtype)
         check_alpha(options.alpha, encoder.views)
-        encoder.encoder.warm_up()
         texts = ShelvedTexts(corpus) if corpus else None
         if texts:
             stack.callback(texts.close)

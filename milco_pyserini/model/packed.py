@@ -112,22 +112,17 @@ class PackedEncoder:
         lengths = [len(row) for row in rows]
         if not all(lengths):
             raise ValueError(f"row {lengths.index(0)} has no tokens: give <s> and </s> at least")
-        hidden = _normalised(self.sums(rows), self.embeddings.LayerNorm)
+        ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(lengths))
+        positions = packed_positions(ids, lengths, self.padding_id)
+        embeddings = self.embeddings
+        hidden = embeddings.word_embeddings(torch.from_numpy(ids)) + embeddings.token_type_embeddings.weight[0]
+        hidden += embeddings.position_embeddings(torch.from_numpy(positions))
+        hidden = _normalised(hidden, embeddings.LayerNorm)
         hidden = _filled(hidden, padded_rows(len(hidden)))
         runs = list(_equal_runs(lengths))
         for layer in self.layers:
             hidden = layer(hidden, runs)
         return hidden
-
-    @torch.inference_mode()
-    def sums(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """The sums of the embeddings before their LayerNorm, float32 [T, D_m]. rows: as for a call."""
-        embeddings, lengths = self.embeddings, [len(row) for row in rows]
-        ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(lengths))
-        positions = packed_positions(ids, lengths, self.padding_id)
-        states = embeddings.word_embeddings(torch.from_numpy(ids)) + embeddings.token_type_embeddings.weight[0]
-        states += embeddings.position_embeddings(torch.from_numpy(positions))
-        return states
 
 
 class PackedForward:

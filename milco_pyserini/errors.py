@@ -1,7 +1,11 @@
 """The one kind of error that a user can mend: it names the value, the limit and the fix."""
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+# A disk, a quota or a limit of file sizes (ulimit -f) is used up: with more space the same command succeeds.
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class MilcoError(Exception):

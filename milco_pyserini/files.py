@@ -2,21 +2,32 @@
 
 import contextlib
 import errno
-import glob
 import hashlib
 import os
+import platform
+import re
+import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 import orjson
 
 from milco_pyserini import locks
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import DISK_FULL, MilcoError
 
 PARTIAL = ".partial-"
+# NumPy's error for a file that could not be written to its end has no errno.
+_SHORT_WRITE = re.compile(r"\d+ requested and \d+ written")
+# Locks of other machines may be invisible here (Lustre, some NFS): what they write has their mark in its name, and is
+# taken for left behind only after a day.
+_MACHINE = hashlib.blake2b(platform.node().encode(), digest_size=4).hexdigest()
+_DAY = 86_400
+# Hidden names are longer than the name they are made from, and stay below the limits of file systems (143 to 255).
+_LONGEST = 100
 # Not a partial name: what stands under it is whole, and comes back if a run is killed before the new one is there.
 _REPLACED = ".before-overwrite"
 _CHECKSUM_BYTES = 16
@@ -27,53 +38,77 @@ _BLOCK = 2**20
 def whole_file(path: Path, mode: str = "wb") -> Iterator[IO]:
     """Open a file for writing that takes its name only when the block ends without an error.
 
-    The bytes are on disk (fsync) before the name is; text modes are UTF-8 with "\\n" line ends.
+    The bytes are on disk (fsync) before the name is; text modes are UTF-8 with "\\n" line ends. What killed runs left
+    of the same name is removed. A full disk raises OSError with path as its filename.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    descriptor, temporary = _partial_file(path)
-    try:
-        # Locked until it has its name, so that no other run takes it for what a dead one left.
-        with os.fdopen(descriptor, mode, **text) as handle:  # type: ignore[call-overload]
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-            temporary.chmod(0o666 & ~_umask())
-            temporary.replace(path)
-        sync_directory(path.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with naming_full_disk(path):
+        _make_directory(path.parent)
+        remove_partial(path)
+        descriptor, temporary = _partial_file(path)
+        try:
+            # Locked until it has its name, so that no other run takes it for what a dead one left.
+            with os.fdopen(descriptor, mode, **text) as handle:  # type: ignore[call-overload]
+                yield handle
+                handle.flush()
+                os.fsync(handle.fileno())
+                temporary.replace(path)
+            sync_directory(path.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 @contextlib.contextmanager
 def whole_directory(path: Path, overwrite: bool, ours: Callable[[Path], bool]) -> Iterator[Path]:
     """Yield an empty directory beside path; it becomes path when the block ends without an error.
 
+    Its whole tree is on disk (fsync) before it has the name. A full disk, whatever error a library makes of it,
+    raises OSError with path as its filename. Raises MilcoError before the block if path is a mount point, which no
+    other directory can replace.
+
     ours: as for refuse_existing_directory, which is asked before the block and after it.
     """
     place = path.resolve()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with locks.alone_in(place.parent):
-        _restore(place)
-        refuse_existing_directory(path, overwrite, ours)
-        remove_partial(place)
-    descriptor, temporary = _partial_directory(place)
-    try:
-        yield temporary
-        temporary.chmod(0o777 & ~_umask())
-        sync_tree(temporary)
-        with locks.alone_in(place.parent):
-            refuse_existing_directory(path, overwrite, ours)
-            _replace_directory(place, temporary)
-        sync_directory(place.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+    _refuse_mount_point(place)
+    with naming_full_disk(path):
+        _make_directory(place.parent)
         with locks.alone_in(place.parent):
             _restore(place)
+            refuse_existing_directory(path, overwrite, ours)
+            remove_partial(place)
+        descriptor, temporary = _partial_directory(place)
+        try:
+            yield temporary
+            sync_tree(temporary)
+            # No limit: what was built is not given up because another program holds a lock.
+            with locks.alone_in(place.parent, limit=None):
+                refuse_existing_directory(path, overwrite, ours)
+                _replace_directory(place, temporary)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def naming_full_disk(path: Path) -> Iterator[None]:
+    """Turn every error that reports a full disk, a library's of any type too, into an OSError that names path.
+
+    An OSError that names a file already keeps its name.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        for code in DISK_FULL:
+            if os.strerror(code) in str(error):
+                raise OSError(code, os.strerror(code), str(path)) from error
+        if _SHORT_WRITE.search(str(error)):
+            raise OSError(errno.ENOSPC, f"disk full, or above a limit of file sizes ({error})", str(path)) from error
         raise
-    finally:
-        os.close(descriptor)
 
 
 def refuse_output(path: Path, overwrite: bool, option: str = "--output") -> None:
@@ -109,8 +144,12 @@ def refuse_existing_directory(path: Path, overwrite: bool, ours: Callable[[Path]
 
 
 def remove_directory(path: Path) -> None:
-    """Remove a directory so that a run that is killed meanwhile leaves all of it or nothing under its name."""
+    """Remove a directory so that a run that is killed meanwhile leaves all of it or nothing under its name.
+
+    Raises MilcoError if it is a mount point, which cannot be renamed.
+    """
     place = path.resolve()
+    _refuse_mount_point(place)
     descriptor, temporary = _partial_directory(place)
     try:
         place.replace(temporary)
@@ -121,39 +160,63 @@ def remove_directory(path: Path) -> None:
 
 def remove_partial(path: Path) -> None:
     """Remove what earlier runs that were killed left of path: it never had its name. What lives is left alone."""
-    _sweep(path.parent.glob(f".{glob.escape(path.name)}{PARTIAL}*"))
+    _sweep(path.parent, f".{_short(path.name)}{PARTIAL}")
 
 
 def remove_partial_in(directory: Path) -> None:
     """The same for every name in a directory."""
-    _sweep(directory.glob(f".*{PARTIAL}*"))
+    _sweep(directory, ".")
 
 
-def _sweep(found: Iterable[Path]) -> None:
-    for left in found:
+def _sweep(directory: Path, start: str) -> None:
+    try:
+        with os.scandir(directory) as entries:
+            found = [entry.path for entry in entries if entry.name.startswith(start) and PARTIAL in entry.name]
+    except OSError:
+        return
+    for path in found:
         with contextlib.suppress(OSError):
-            descriptor = os.open(left, os.O_RDONLY if left.is_dir() else os.O_RDWR)
-            try:
-                if not locks.take(descriptor):
-                    continue
-                if left.is_dir():
-                    shutil.rmtree(left, ignore_errors=True)
-                else:
-                    left.unlink(missing_ok=True)
-            finally:
-                os.close(descriptor)
+            _remove_dead(Path(path))
 
 
-def sync_tree(directory: Path) -> None:
-    """Flush every file and directory below directory, and itself, to disk: before a rename gives it its name."""
-    for parent, _, names in os.walk(directory, topdown=False):
+def _remove_dead(left: Path) -> None:
+    if f"{PARTIAL}{_MACHINE}-" not in left.name and time.time() - left.stat().st_mtime < _DAY:
+        return
+    descriptor = os.open(left, os.O_RDONLY if left.is_dir() else os.O_RDWR)
+    try:
+        if not locks.take(descriptor):
+            return
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Give a complete file or directory its name: flush it to disk, rename it, and flush the new name."""
+    sync_tree(temporary)
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_tree(path: Path) -> None:
+    """Flush a file, or every file and directory of a tree, to disk: what is to be done before a rename names it."""
+    if not path.is_dir():
+        _sync_file(path)
+    for parent, _, names in os.walk(path, topdown=False):
         for name in names:
-            descriptor = os.open(Path(parent, name), os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync_file(Path(parent, name))
         sync_directory(Path(parent))
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sync_directory(directory: Path) -> None:
@@ -218,13 +281,26 @@ def is_json_with(path: Path, *keys: str) -> bool:
         return False
 
 
+def _short(name: str) -> str:
+    """Return a name, or the start and a hash of one that is too long to be made longer."""
+    encoded = os.fsencode(name)
+    if len(encoded) <= _LONGEST:
+        return name
+    return f"{encoded[: _LONGEST // 2].decode(errors='ignore')}~{hashlib.blake2b(encoded, digest_size=8).hexdigest()}"
+
+
+def _partial_name(path: Path) -> Path:
+    return path.with_name(f".{_short(path.name)}{PARTIAL}{_MACHINE}-{secrets.token_hex(4)}")
+
+
 def _partial_file(path: Path) -> tuple[int, Path]:
     """A new file beside path, open and locked."""
     while True:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{PARTIAL}")
+        temporary = _partial_name(path)
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         locks.hold(descriptor)
-        if _is_at(descriptor, Path(name)):
-            return descriptor, Path(name)
+        if _is_at(descriptor, temporary):
+            return descriptor, temporary
         # Another run swept it away between its making and its locking.
         os.close(descriptor)
 
@@ -232,12 +308,13 @@ def _partial_file(path: Path) -> tuple[int, Path]:
 def _partial_directory(path: Path) -> tuple[int, Path]:
     """A new directory beside path, open and locked."""
     while True:
-        name = tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}{PARTIAL}")
+        temporary = _partial_name(path)
+        temporary.mkdir()
         with contextlib.suppress(FileNotFoundError):
-            descriptor = os.open(name, os.O_RDONLY)
+            descriptor = os.open(temporary, os.O_RDONLY)
             locks.hold(descriptor)
-            if _is_at(descriptor, Path(name)):
-                return descriptor, Path(name)
+            if _is_at(descriptor, temporary):
+                return descriptor, temporary
             os.close(descriptor)
 
 
@@ -248,32 +325,63 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
+def _make_directory(path: Path) -> None:
+    """Make a directory and those above it, and flush their names to disk."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync_directory(each.parent)
+
+
+def _refuse_mount_point(path: Path) -> None:
+    if _is_mount_point(path):
+        raise MilcoError(
+            f"{path} is a mount point, and no new directory can replace it: the new one has its name only when it is "
+            f"complete. Choose a directory in it, such as {path / 'NAME'}"
+        )
+
+
+def _is_mount_point(path: Path) -> bool:
+    """Whether something is mounted at path; os.path.ismount() does not see a directory bound within its own disk."""
+    if path.is_mount():
+        return True
+    mounts = Path("/proc/self/mountinfo")
+    escaped = str(path).replace("\\", r"\134").replace(" ", r"\040")
+    return mounts.exists() and any(line.split()[4] == escaped for line in mounts.read_text("utf-8").splitlines())
+
+
 def _taken(path: Path) -> bool:
     """Whether path holds something; an empty directory, which somebody made beforehand, does not."""
     return any(path.iterdir()) if path.is_dir() else path.exists()
 
 
+def _replaced(path: Path) -> Path:
+    return path.with_name(f".{_short(path.name)}{_REPLACED}")
+
+
 def _replace_directory(path: Path, new: Path) -> None:
-    """Give new the name path; what has it now is moved away first, and is removed only when new stands there."""
-    old = path.with_name(f".{path.name}{_REPLACED}")
-    if path.exists():
-        path.replace(old)
-    new.replace(path)
+    """Give new the name path; what has it now is moved away first, and is removed only when new stands there.
+
+    Interrupted or failed between the two renames, what was there has its name again.
+    """
+    old = _replaced(path)
+    try:
+        if path.exists():
+            path.replace(old)
+        new.replace(path)
+    except BaseException:
+        _restore(path)
+        raise
+    sync_directory(path.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
 def _restore(path: Path) -> None:
     """Mend what a run left that was killed while it replaced path: the old directory comes back, or goes for good."""
-    old = path.with_name(f".{path.name}{_REPLACED}")
+    old = _replaced(path)
     if not old.exists():
         return
     if _taken(path):
         shutil.rmtree(old)
     else:
         old.replace(path)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

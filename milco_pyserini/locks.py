@@ -1,10 +1,19 @@
-"""Advisory locks on open files and directories: the kernel lets go of a dead process's, so who holds one is alive."""
+"""Advisory locks on open files and directories: the kernel releases those of a dead process, so a holder is alive."""
 
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from milco_pyserini.console import duration, say
+from milco_pyserini.errors import MilcoError
+
+# Seconds before a wait is reported.
+PATIENCE = 5.0
+_LIMIT = 600.0
+_INTERVAL = 0.02
 
 
 def take(descriptor: int, shared: bool = False) -> bool:
@@ -26,11 +35,32 @@ def hold(descriptor: int) -> None:
 
 
 @contextlib.contextmanager
-def alone_in(directory: Path) -> Iterator[None]:
-    """One process at a time: for the moments in which names in directory are moved and looked at."""
+def alone_in(directory: Path, limit: float | None = _LIMIT) -> Iterator[None]:
+    """One process at a time: for the moments in which names in directory are moved and looked at.
+
+    A wait of more than some seconds is reported. limit: raise MilcoError after so many; None: wait without end.
+    """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        hold(descriptor)
+        # Where the file system has no locks, go on without.
+        with contextlib.suppress(OSError):
+            _wait(descriptor, directory, limit)
         yield
     finally:
         os.close(descriptor)
+
+
+def _wait(descriptor: int, directory: Path, limit: float | None) -> None:
+    started = time.monotonic()
+    silent = True
+    while not take(descriptor):
+        waited = time.monotonic() - started
+        if limit is not None and waited > limit:
+            raise MilcoError(
+                f"{directory} has been locked by another program for {duration(waited)}: a new name in it needs the "
+                "lock. End that program (lslocks lists it), or choose an --output in another directory"
+            )
+        if silent and waited > PATIENCE:
+            silent = False
+            say(f"waiting for another program that has locked {directory} (lslocks lists it)")
+        time.sleep(_INTERVAL)

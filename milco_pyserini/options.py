@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import DISK_FULL, MilcoError, unknown_name
 
 INTERRUPTED = 130
 BAD_INPUT = 2
@@ -131,7 +131,10 @@ def _run(
         return 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return fail(prog, f"{where}{error.strerror or error}")
+        fix = ""
+        if error.errno in DISK_FULL:
+            fix = f". Free space there, then run the same command again{interrupted and f' ({interrupted})'}"
+        return fail(prog, f"{where}{error.strerror or error}{fix}")
     except KeyboardInterrupt:
         sys.stderr.write(f"\n{prog}: interrupted{interrupted and '; '}{interrupted}\n")
         return INTERRUPTED

@@ -1,5 +1,6 @@
 """Files and directories appear whole or not at all, whatever happens while they are written."""
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -7,12 +8,13 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 import pytest
 
-from milco_pyserini import files
+from milco_pyserini import files, locks
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import (
     PARTIAL,
@@ -73,6 +75,11 @@ def test_a_file_that_fails_leaves_what_was_there(tmp_path: Path, error: type[Bas
         assert not before or path.read_bytes() == before
 
 
+def new_directory(path: Path) -> contextlib.AbstractContextManager[Path]:
+    """whole_directory() for a name that is free."""
+    return whole_directory(path, False, ours)
+
+
 KILLED = """
 import sys, time
 from pathlib import Path
@@ -114,8 +121,9 @@ def test_kill_leaves_no_half(tmp_path: Path, context: str, write: str) -> None:
     process.communicate()
     assert not (tmp_path / "out").exists()
     assert all(PARTIAL in name for name in names(tmp_path))
-    remove_partial(tmp_path / "out")
-    assert names(tmp_path) == []
+    with (whole_file if "whole_file" in context else new_directory)(tmp_path / "out"):
+        pass
+    assert names(tmp_path) == ["out"]
 
 
 @WRITERS
@@ -430,13 +438,126 @@ def test_new_files_and_files_to_replace_pass(tmp_path: Path, monkeypatch: pytest
 def test_only_the_leftovers_of_that_name_are_removed(tmp_path: Path) -> None:
     """Another output's unfinished files, which another process may be writing, stay."""
     (tmp_path / f".a{PARTIAL}1").mkdir()
-    (tmp_path / f".a{PARTIAL}2").write_text("half")
-    (tmp_path / f".b{PARTIAL}1").write_text("half")
-    (tmp_path / "a").write_text("whole")
+    for name in (f".a{PARTIAL}2", f".b{PARTIAL}1", "a"):
+        (tmp_path / name).write_text("half")
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
     remove_partial(tmp_path / "a")
     assert names(tmp_path) == [f".b{PARTIAL}1", "a"]
     remove_partial(tmp_path / "[b]")
     assert names(tmp_path) == [f".b{PARTIAL}1", "a"]
+
+
+def test_fresh_files_of_another_machine_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where machines do not see each other's locks, none removes what another one is writing to the same name."""
+    path = tmp_path / "out"
+    with whole_file(path, "w") as handle:
+        (left,) = tmp_path.iterdir()
+        other = left.with_name(left.name.replace(PARTIAL, f"{PARTIAL}0"))
+        os.link(left, other)
+        monkeypatch.setattr("milco_pyserini.locks.take", lambda descriptor: True)
+        remove_partial(path)
+        assert names(tmp_path) == [other.name]
+        os.link(other, left)
+        handle.write("mine")
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "水" * 85, "n" * 239])
+def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path, name: str) -> None:
+    """Hidden names are shorter than the name that they stand in for; names with the same start stay apart."""
+    path = tmp_path / name
+    write_json(path, {"long": True})
+    assert read_json(path) == {"long": True}
+    path.unlink()
+    for content in ("old", "new"):
+        with whole_directory(path, True, ours) as place:
+            (place / content).write_text(content)
+    assert names(tmp_path) == [name]
+    assert names(path) == ["new"]
+
+
+def test_a_file_system_without_modes_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where chmod is refused (vfat, some FUSE), nothing needs it."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chmod", refused)
+    monkeypatch.setattr(os, "fchmod", refused)
+    write_json(tmp_path / "index.json", {})
+    with whole_directory(tmp_path / "index", False, ours) as place:
+        (place / "new").write_text("new")
+    assert names(tmp_path) == ["index", "index.json"]
+
+
+@pytest.mark.parametrize("writer", [whole_file, new_directory])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), errno.ENOSPC),
+        (OSError(errno.EFBIG, "File too large"), errno.EFBIG),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), errno.EDQUOT),
+        (OSError("10574 requested and 1264 written"), errno.ENOSPC),
+        (RuntimeError("Error in write_index: 'ret == (size)' failed (No space left on device)"), errno.ENOSPC),
+        (MilcoError("Lucene cannot write the index: No space left on device"), errno.ENOSPC),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_full_disk_is_named_whatever_a_library_makes_of_it(
+    tmp_path: Path, writer: Callable[[Path], contextlib.AbstractContextManager], error: Exception, code: int
+) -> None:
+    """The operating system's, NumPy's, Faiss' and Lucene's errors become one OSError with the output's name."""
+    with pytest.raises(OSError, match=r"index") as raised, writer(tmp_path / "index"):
+        raise error
+    assert (raised.value.errno, raised.value.filename) == (code, str(tmp_path / "index"))
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device", "/tmp/other"), BrokenPipeError(), ValueError("bad")]
+)
+def test_other_errors_keep_what_they_name(tmp_path: Path, error: Exception) -> None:
+    """A full disk elsewhere, a pipe that is closed, bad input: not a matter of the output."""
+    with pytest.raises(type(error)) as raised, whole_file(tmp_path / "out"):
+        raise error
+    assert raised.value is error
+
+
+def test_a_mount_point_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No directory can be renamed to it or away from it, which would otherwise show when all is built."""
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path / "volume")
+    with pytest.raises(MilcoError, match=r"volume is a mount point.* such as .*volume/NAME"):
+        new_directory(tmp_path / "volume").__enter__()
+    with pytest.raises(MilcoError, match="volume is a mount point"):
+        remove_directory(tmp_path / "volume")
+    with new_directory(tmp_path / "volume" / "index") as place:
+        (place / "new").write_text("new")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="there is no /proc")
+def test_a_directory_bound_within_its_disk_is_a_mount_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """os.path.ismount() does not see it; the system's table of mounts does."""
+    line = f"36 35 98:0 /srv {tmp_path}/my\\040index rw shared:1 - ext4 /dev/root rw\n"
+    monkeypatch.setattr(Path, "read_text", lambda path, encoding: line)
+    with pytest.raises(MilcoError, match="my index is a mount point"):
+        new_directory(tmp_path / "my index").__enter__()
+
+
+def test_a_lock_of_another_program_is_reported_and_waited_for_only_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Any program may hold a lock on a directory: the command names it, and ends if the lock does not."""
+    monkeypatch.setattr(locks, "PATIENCE", 0.05)
+    with locks.alone_in(tmp_path):
+        with pytest.raises(MilcoError, match=f"{tmp_path} has been locked by another program for"):
+            locks.alone_in(tmp_path, limit=0.1).__enter__()
+        assert capsys.readouterr().err == f"waiting for another program that has locked {tmp_path} (lslocks lists it)\n"
+        with pytest.raises(MilcoError, match="End that program"):
+            locks.alone_in(tmp_path, limit=0).__enter__()
+        assert not capsys.readouterr().err
+    with locks.alone_in(tmp_path, limit=0):
+        pass
 
 
 def test_json_round_trips(tmp_path: Path) -> None:

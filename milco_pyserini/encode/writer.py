@@ -108,7 +108,6 @@ class StoreWriter:
     def write(self, number: int, ending: str, write: Callable[[IO[bytes]], None], **counts: Any) -> PartRecord:
         """Write one part and its record. write: what writes the part's bytes. counts: the rest of PartRecord."""
         path = self.path / PARTS / f"part-{number:05d}.{ending}"
-        remove_partial(path)
         with whole_file(path) as handle:
             write(handle)
         record = PartRecord(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini.console import counted, duration, say
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.files import read_json, whole_file, write_json
+from milco_pyserini.files import naming_full_disk, read_json, whole_file, write_json
 from milco_pyserini.index.protocol import TERMS, Built, Hits, Store
 from milco_pyserini.index.settings import BUILD, SEARCH, setting
 from milco_pyserini.index.strings import StringTable, write_strings
@@ -164,7 +164,7 @@ class SeismicSearcher:
     def _search_together(self, vectors: Sequence[tuple[NDArray, NDArray]], k: int, threads: int) -> list[list]:
         """The package's own threads read queries from a file; it has no other way to search with several."""
         os.environ.setdefault(_THREADS, str(threads))
-        with tempfile.NamedTemporaryFile(suffix=".bin") as handle:
+        with tempfile.NamedTemporaryFile(suffix=".bin") as handle, naming_full_disk(Path(handle.name)):
             known = [vector for vector in vectors if len(vector[0])]
             handle.write(np.uint32(len(known)).tobytes())
             for columns, weights in known:

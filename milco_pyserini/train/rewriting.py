@@ -13,7 +13,6 @@ from milco_pyserini.files import (
     read_json,
     refuse_existing_directory,
     remove_directory,
-    remove_partial,
     whole_file,
     write_json,
 )
@@ -62,12 +61,10 @@ def write_parts(
     while chunk := list(itertools.islice(stream, part_size)):
         part = directory / f"{len(parts):06d}.jsonl.gz"
         if not part.is_file():
-            remove_partial(part)
             # Without a time in it, the same work gives the same bytes.
             with whole_file(part) as handle, gzip.GzipFile("", "wb", _COMPRESSION, handle, mtime=0) as packed:
                 packed.writelines(write_example(example) + b"\n" for example in work(chunk))
         parts.append(part)
-    remove_partial(file)
     with whole_file(file) as handle:
         # gzip files one after the other are a gzip file.
         for part in parts:
@@ -87,7 +84,6 @@ def _file_name(source: RetrievalSource) -> str:
 
 def _take(output: Path, plan: dict, overwrite: bool) -> None:
     refuse_existing_directory(output, True, lambda path: _command(path) == plan["command"])
-    remove_partial(output / MANIFEST)
     if (output / MANIFEST).is_file():
         before = read_json(output / MANIFEST)
         difference = next((name for name in plan if before.get(name) != plan[name]), None)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import scipy.sparse as sp
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from tokenizers import Tokenizer
 
 from milco_pyserini.console import say
@@ -76,9 +76,8 @@ def _table(options: "Options") -> None:
 def _codes(options: "Options") -> None:
     size = network.code_size(options.hidden)
     fitted = codes.fit_codes(sp.load_npz(options.work / "table.npz"), size, options.epochs, options.seed)
-    partial = options.work / "codes.partial"
-    save_file(fitted._asdict(), str(partial))
-    partial.replace(options.work / "codes.safetensors")
+    with whole_file(options.work / "codes.safetensors") as handle:
+        handle.write(save(fitted._asdict()))
 
 
 def _echo(options: "Options") -> None:

@@ -299,7 +299,7 @@ def _partial_file(path: Path) -> tuple[int, Path]:
         temporary = _partial_name(path)
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         locks.hold(descriptor)
-        if _is_at(descriptor, temporary):
+        if locks.is_at(descriptor, temporary):
             return descriptor, temporary
         # Another run swept it away between its making and its locking.
         os.close(descriptor)
@@ -313,16 +313,9 @@ def _partial_directory(path: Path) -> tuple[int, Path]:
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(temporary, os.O_RDONLY)
             locks.hold(descriptor)
-            if _is_at(descriptor, temporary):
+            if locks.is_at(descriptor, temporary):
                 return descriptor, temporary
             os.close(descriptor)
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _make_directory(path: Path) -> None:

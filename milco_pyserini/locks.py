@@ -50,17 +50,43 @@ def alone_in(directory: Path, limit: float | None = _LIMIT) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _wait(descriptor: int, directory: Path, limit: float | None) -> None:
+@contextlib.contextmanager
+def alone_at(path: Path) -> Iterator[None]:
+    """One process at a time, for as long as it makes the file path, which is created empty if it is not there.
+
+    A wait of more than some seconds is reported; it ends when the other process ends, or renames path.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            with contextlib.suppress(OSError):
+                _wait(descriptor, path, None)
+            if is_at(descriptor, path):
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Whether what is open still has this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _wait(descriptor: int, path: Path, limit: float | None) -> None:
     started = time.monotonic()
     silent = True
     while not take(descriptor):
         waited = time.monotonic() - started
         if limit is not None and waited > limit:
             raise MilcoError(
-                f"{directory} has been locked by another program for {duration(waited)}: a new name in it needs the "
+                f"{path} has been locked by another program for {duration(waited)}: a new name in it needs the "
                 "lock. End that program (lslocks lists it), or choose an --output in another directory"
             )
         if silent and waited > PATIENCE:
             silent = False
-            say(f"waiting for another program that has locked {directory} (lslocks lists it)")
+            say(f"waiting for another program that has locked {path} (lslocks lists it)")
         time.sleep(_INTERVAL)

@@ -133,7 +133,7 @@ def _run(
         where = f"{error.filename}: " if error.filename else ""
         fix = ""
         if error.errno in DISK_FULL:
-            fix = f". Free space there, then run the same command again{interrupted and f' ({interrupted})'}"
+            fix = f". Free some space, then run the same command again{interrupted and f' ({interrupted})'}"
         return fail(prog, f"{where}{error.strerror or error}{fix}")
     except KeyboardInterrupt:
         sys.stderr.write(f"\n{prog}: interrupted{interrupted and '; '}{interrupted}\n")

@@ -4,12 +4,14 @@ import hashlib
 import re
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from milco_pyserini import locks
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.corpora.downloads import data_home, download
 from milco_pyserini.corpora.families import CORPORA
@@ -78,6 +80,14 @@ def test_a_file_is_fetched_once(server: Server, tmp_path: Path, capsys: pytest.C
     assert server.asked == [""]
     assert [path.name for path in target.parent.iterdir()] == ["file"]
     assert capsys.readouterr().err == f"fetching {server.url} to {target}\n"
+
+
+def test_several_processes_fetch_a_file_once(server: Server, tmp_path: Path) -> None:
+    """The others wait for the one that began, and for no other file of the folder."""
+    with locks.alone_at(tmp_path / "other.part"), ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: download(server.url, tmp_path / "file"), range(4)))
+    assert server.asked == [""]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "other.part"]
 
 
 def test_a_transfer_that_breaks_off_is_gone_on_with(server: Server, tmp_path: Path) -> None:

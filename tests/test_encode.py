@@ -192,6 +192,7 @@ def test_what_a_killed_sibling_left_goes_when_the_store_is_finished(corpus: Path
     before = contents(tmp_path / "v")
     for name in ("parts/.part-00003.jsonl.partial-x", ".vocabulary.json.partial-y"):
         (tmp_path / "v" / name).write_text("half")
+        os.utime(tmp_path / "v" / name, (0, 0))
     assert main(arguments(corpus, tmp_path / "v")) == 0
     assert contents(tmp_path / "v") == before
 
@@ -580,7 +581,7 @@ def test_no_space_is_one_clear_line_and_the_whole_parts_stay(
         true_fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    refused(arguments(corpus, tmp_path / "v"), capsys, "No space left on device")
+    refused(arguments(corpus, tmp_path / "v"), capsys, "json: No space left on device. Free some space")
     monkeypatch.setattr(os, "fsync", true_fsync)
     assert not [name for name in contents(tmp_path / "v") if ".partial-" in name]
     assert main(arguments(corpus, tmp_path / "v")) == 0

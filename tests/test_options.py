@@ -91,7 +91,10 @@ def test_bad_input_is_one_line_and_exit_code_2(
     [
         (MilcoError("two\nlines"), "two lines"),
         (PermissionError(13, "Permission denied", "/x/y"), "/x/y: Permission denied"),
-        (OSError(28, "No space left on device"), "No space left on device"),
+        (
+            OSError(28, "No space left on device", "/x/y"),
+            "/x/y: No space left on device. Free some space, then run the same command again (half is kept)",
+        ),
         (OSError("odd"), "odd"),
     ],
 )
@@ -101,7 +104,7 @@ def test_errors_of_a_command_are_one_line(error: Exception, line: str, capsys: p
     def command(options: Options) -> None:
         raise error
 
-    assert run_command("milco test", Options, command, ["--corpus", "x"]) == 2
+    assert run_command("milco test", Options, command, ["--corpus", "x"], interrupted="half is kept") == 2
     assert capsys.readouterr().err == f"milco test: error: {line}\n"
 
 

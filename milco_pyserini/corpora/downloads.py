@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 from milco_pyserini import locks
 from milco_pyserini.console import say
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.files import publish
 
 HOME = "MILCO_DATA"
 _ATTEMPTS = 4
@@ -33,19 +34,25 @@ def download(url: str, target: Path, sha256: str | None = None) -> None:
     sha256: what the file must be. Raises MilcoError if the server cannot be reached or has no such file, or if what
     came is not what it must be; OSError if target cannot be written.
     """
+    if target.exists():
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
-    with locks.alone_in(target.parent):
-        if target.exists():
-            return
-        say(f"fetching {url} to {target}")
-        part = target.with_name(f"{target.name}.part")
-        _fetch(url, part)
-        found = _sha256(part)
-        if sha256 not in (None, found):
-            part.unlink()
-            raise MilcoError(f"{url} is not what it was: its SHA-256 is {found}, not {sha256}. Try again later")
-        _etag(part).unlink(missing_ok=True)
-        part.replace(target)
+    part = target.with_name(f"{target.name}.part")
+    with locks.alone_at(part):
+        try:
+            if target.exists():
+                return
+            say(f"fetching {url} to {target}")
+            _fetch(url, part)
+            found = _sha256(part)
+            if sha256 not in (None, found):
+                part.unlink()
+                raise MilcoError(f"{url} is not what it was: its SHA-256 is {found}, not {sha256}. Try again later")
+            _etag(part).unlink(missing_ok=True)
+            publish(part, target)
+        finally:
+            if part.exists() and not part.stat().st_size:
+                part.unlink()
 
 
 def _fetch(url: str, part: Path) -> None:
@@ -57,7 +64,7 @@ def _fetch(url: str, part: Path) -> None:
         except HTTPError as error:
             if error.code != 416:  # there is nothing behind what we have: it is of another file
                 raise MilcoError(f"{url} cannot be fetched: the server answers {error.code} {error.reason}") from None
-            part.unlink(missing_ok=True)
+            _etag(part).unlink(missing_ok=True)
         except (OSError, HTTPException) as error:
             trouble = error
     why = getattr(trouble, "reason", None) or trouble or "the transfer broke off"

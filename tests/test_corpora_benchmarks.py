@@ -121,7 +121,7 @@ def test_list_shows_what_there_is(capsys: pytest.CaptureFixture) -> None:
     shown = capsys.readouterr().out
     assert "mldr: MLDR\n  languages   ar de en es fr hi it ja ko pt ru th zh\n" in shown
     assert "corpus      mldr-LANG (13 names, 3,806 to 200,000 documents each)\n" in shown
-    assert "licence     MIT\n" in shown and "afriqa-en, afriqa-fr (2 names, sizes unknown)" in shown
+    assert "licence     MIT\n" in shown and "afriqa-en, afriqa-fr (2 names, 790 to 5,367 documents each)" in shown
     assert main(["list", "limit", "--names"]) == 0
     names = capsys.readouterr().out
     assert "limit-small       corpus  46\n" in names

@@ -3,6 +3,7 @@
 import gzip
 import json
 import zipfile
+from math import nan
 from pathlib import Path
 
 import pyarrow as pa
@@ -288,11 +289,13 @@ def test_afriqa_documents_are_the_gold_passages_of_all_its_languages(tmp_path: P
 
 
 def test_afriqa_leaves_out_questions_without_a_passage(tmp_path: Path) -> None:
-    """The publisher's files have null there, and null for the title of some passages."""
+    """The publisher's files have null there, null for the title of some passages, and NaN, which is not JSON."""
     row = {"id": "0", "context": "Thirty days.", "title": None, "question_lang": "?", "question_translated": "?"}
     for split in ("train", "dev", "test"):
         path = tmp_path / f"data/gold_passages/fon/gold_span_passages.afriqa.fon.fr.{split}.json"
-        json_lines(path, row, {**row, "id": "1", "context": None})
+        json_lines(
+            path, row, {**row, "id": "1", "context": None, "question_lang": nan, "answer_pivot": {"text": [nan]}}
+        )
     documents, queries, qrels = read("afriqa-fr", "afriqa-fon-test", tmp_path)
     assert [(document.title, document.text) for document in documents] == [("", "Thirty days.")]
     assert (queries, qrels) == ([Query("0", "?")], {"0": {documents[0].id: 1}})

@@ -40,7 +40,7 @@ FAMILIES = (
         patterns=("ciral-LANG", "ciral-LANG-SPLIT"),
         languages=tuple(_LANGUAGES),
         licence="Apache-2.0",
-        source=f"Hugging Face hub: {_TOPICS}, {_PASSAGES[0]} at {_PASSAGES[1][:10]}",
+        source=f"Hugging Face hub: {_TOPICS}, branch main; {_PASSAGES[0]} at {_PASSAGES[1][:10]}",
         field_rule=FIELD_RULE,
         corpora={
             f"ciral-{code}": CorpusOrigin(documents(jsonl_documents, FIELD_RULE, _passages(name)), count)

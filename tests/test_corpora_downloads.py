@@ -1,8 +1,10 @@
 """Files from a publisher's server: here one of our own, that breaks off, changes its mind, or is not there."""
 
+import contextlib
 import hashlib
 import re
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,12 +27,21 @@ CONTENT = bytes(range(256)) * 40
 
 @dataclass
 class Server:
-    """What it serves, and how. breaks: send so many bytes and then no more, once for each number in the list."""
+    """What it serves, and how.
+
+    breaks: send so many bytes and then no more, once for each number in the list. codes: answer with these first.
+    length, range: what it says of them in place of what is true; "" for nothing. drip: seconds before each byte.
+    """
 
     url: str = ""
     content: bytes = CONTENT
     etag: str | None = '"one"'
     breaks: list[int] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+    length: str | None = None
+    range: str | None = None
+    kind: str = "application/json"
+    drip: float = 0.0
     asked: list[str] = field(default_factory=list)
 
 
@@ -44,6 +55,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         def do_GET(self) -> None:
             wanted = self.headers.get("Range", "")
             state.asked.append(wanted)
+            if self.path == "/elsewhere":
+                self.send_response(302)
+                self.send_header("Location", "ftp://127.0.0.1/file")
+                self.end_headers()
+                return
+            if state.codes:
+                self.send_error(state.codes.pop(0))
+                return
             if self.path != "/file":
                 self.send_error(404)
                 return
@@ -54,11 +73,24 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
                 return
             body = state.content[start:]
             self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(body)))
-            if state.etag:
-                self.send_header("ETag", state.etag)
+            told = {
+                "Content-Type": state.kind,
+                "Content-Length": str(len(body)) if state.length is None else state.length,
+                "Content-Range": f"bytes {start}-{len(state.content) - 1}/{len(state.content)}" if start else "",
+                "ETag": state.etag or "",
+            }
+            if start and state.range is not None:
+                told["Content-Range"] = state.range
+            for name, value in told.items():
+                if value:
+                    self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body[: state.breaks.pop(0)] if state.breaks else body)
+            body = body[: state.breaks.pop(0)] if state.breaks else body
+            with contextlib.suppress(ConnectionError):
+                for byte in body if state.drip else ():
+                    time.sleep(state.drip)
+                    self.wfile.write(bytes([byte]))
+                self.wfile.write(b"" if state.drip else body)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -136,6 +168,74 @@ def test_another_content_than_the_known_one_is_refused(server: Server, tmp_path:
     ):
         download(server.url, tmp_path / "file", "0" * 64)
     assert not (tmp_path / "file").exists() and not (tmp_path / "file.part").exists()
+
+
+def test_a_known_md5_is_checked_too(server: Server, tmp_path: Path) -> None:
+    """What others recorded of a file is not always its SHA-256."""
+    download(server.url, tmp_path / "file", hashlib.md5(CONTENT).hexdigest())
+    with pytest.raises(MilcoError, match="its MD5 is"):
+        download(server.url, tmp_path / "other", "0" * 32)
+
+
+@pytest.mark.parametrize("claimed", ["bytes 0-10239/10240", "bytes 99-10239/10240", "nonsense", ""])
+def test_another_part_than_the_one_asked_for_is_not_appended(server: Server, tmp_path: Path, claimed: str) -> None:
+    """What was fetched is dropped, and the whole file is asked for."""
+    server.breaks, server.range = [100], claimed
+    download(server.url, tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert server.asked == ["", "bytes=100-", ""]
+
+
+@pytest.mark.parametrize("length", ["abc", "-1", ""])
+def test_a_server_that_does_not_send_the_size_is_reported(
+    server: Server, tmp_path: Path, length: str, capsys: pytest.CaptureFixture
+) -> None:
+    """A cut transfer shows in the checksum only; what is known to be right needs no word."""
+    server.length = length
+    download(server.url, tmp_path / "file", hashlib.sha256(CONTENT).hexdigest())
+    assert "would not be noticed" not in capsys.readouterr().err
+    download(server.url, tmp_path / "other")
+    assert (tmp_path / "other").read_bytes() == CONTENT
+    assert "a cut transfer would not be noticed" in capsys.readouterr().err
+    server.breaks = [100]
+    with pytest.raises(MilcoError, match="is not what it was"):
+        download(server.url, tmp_path / "third", hashlib.sha256(CONTENT).hexdigest())
+
+
+def test_a_server_that_is_busy_is_asked_again(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After growing pauses; at the end its answer is told."""
+    pauses: list[float] = []
+    monkeypatch.setattr("milco_pyserini.corpora.downloads.time.sleep", pauses.append)
+    server.codes = [503, 429]
+    download(server.url, tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    server.codes = [500] * 4
+    with pytest.raises(MilcoError, match=r"could not be reached \(the server answers 500 Internal Server Error\)"):
+        download(server.url, tmp_path / "other")
+    assert pauses == [1, 2, 1, 2, 4]
+
+
+def test_a_server_that_drips_is_given_up(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No single wait is long, and it would take days."""
+    monkeypatch.setattr("milco_pyserini.corpora.downloads.PATIENCE", 0.1)
+    server.drip = 0.02
+    with pytest.raises(MilcoError, match=r"could not be reached \(the server sent \d+ bytes in 0 s\)"):
+        download(server.url, tmp_path / "file")
+    assert [wanted != "" for wanted in server.asked] == [False, True, True, True]
+
+
+def test_a_web_page_in_place_of_a_file_is_refused(server: Server, tmp_path: Path) -> None:
+    """As a server sends where one has to log in."""
+    server.kind = "text/html; charset=utf-8"
+    with pytest.raises(MilcoError, match=r"the server answers with a web page \(it may want a login\)"):
+        download(server.url, tmp_path / "file")
+    assert not list(tmp_path.iterdir())
+
+
+def test_redirects_leave_https_for_nothing_else(server: Server, tmp_path: Path) -> None:
+    """Here http for ftp: the scheme stays, or becomes https."""
+    with pytest.raises(MilcoError, match=r"/elsewhere redirects to ftp://127\.0\.0\.1/file"):
+        download(server.url.replace("file", "elsewhere"), tmp_path / "file")
 
 
 def test_what_a_server_lacks_and_a_server_that_is_not_there_are_told(server: Server, tmp_path: Path) -> None:

@@ -270,6 +270,20 @@ def test_an_archive_that_lacks_a_file_is_named(tmp_path: Path) -> None:
         list(open_corpus(f"mlqa-de-de-dev@{tmp_path}"))
 
 
+def test_an_archive_that_cannot_be_unpacked_is_named(tmp_path: Path) -> None:
+    """Encrypted (a bit of the flags says it), or compressed by a method that Python does not know."""
+    with zipfile.ZipFile(tmp_path / "MLQA_V1.zip", "w") as archive:
+        archive.writestr("MLQA_V1/dev/dev-context-de-question-de.json", "{}")
+    plain = (tmp_path / "MLQA_V1.zip").read_bytes()
+    directory = plain.rindex(b"PK\x01\x02")
+    for place, value in ((8, 1), (10, 77)):
+        damaged = bytearray(plain)
+        damaged[directory + place] = damaged[place - 2] = value
+        (tmp_path / "MLQA_V1.zip").write_bytes(damaged)
+        with pytest.raises(MilcoError, match=r"MLQA_V1\.zip cannot be unpacked \(.*\): give the directory"):
+            list(open_corpus(f"mlqa-de-de-dev@{tmp_path}"))
+
+
 def test_afriqa_documents_are_the_gold_passages_of_all_its_languages(tmp_path: Path) -> None:
     """A passage that was asked about in two languages is there once, and relevant to both questions."""
     splits = ("train", "dev", "test")

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import io
+import lzma
 import tarfile
 import zipfile
 import zlib
@@ -24,7 +25,8 @@ def is_archive(path: Path) -> bool:
 def archived_lines(archive: Path, member: str) -> Iterator[tuple[int, bytes]]:
     """The numbered lines (lines.numbered_lines) of a member, which is gzip if its name says so.
 
-    Raises MilcoError if the archive lacks it, or is cut off or damaged.
+    Raises MilcoError if the archive lacks it, is cut off or damaged, or is encrypted or compressed in a way that Python
+    does not know.
     """
     try:
         with _member(archive, member) as handle:
@@ -33,9 +35,11 @@ def archived_lines(archive: Path, member: str) -> Iterator[tuple[int, bytes]]:
             yield from lines_of(handle)
     except KeyError:
         raise MilcoError(f"{archive} holds no {member}") from None
-    except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+    except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
         kind = "zip" if archive.name.endswith(_ZIP) else "tar"
         raise MilcoError(f"{archive} is no whole {kind} file ({error}): remove it and fetch it again") from None
+    except RuntimeError as error:
+        raise MilcoError(f"{archive} cannot be unpacked ({error}): give the directory of what is in it") from None
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """BEIR in a copy of its publisher's archives, or of what was in them.
 
 What was in an archive is a folder with corpus.jsonl, queries.jsonl and qrels/test.tsv, which may have any name. Without
-a copy ir_datasets fetches it (names.py); a copy of ir_datasets' home will do, too.
+a copy ir_datasets fetches it (names.py) and checks its MD5; a copy of ir_datasets' home will do, too.
 """
 
 from milco_pyserini.corpora.jsonl import jsonl_documents, jsonl_queries

@@ -1,6 +1,6 @@
 """Mr. TyDi in a copy of its publisher's archives, or of what was in them.
 
-Without a copy ir_datasets fetches it (names.py); a copy of ir_datasets' home will do, too.
+Without a copy ir_datasets fetches it (names.py) and checks its MD5; a copy of ir_datasets' home will do, too.
 """
 
 from milco_pyserini.corpora.jsonl import jsonl_documents

@@ -66,10 +66,19 @@ _SHORT = {
 }
 
 
-def _nist(path: str, kept: str) -> WebFile:
-    """A file of the track. kept: where ir_datasets keeps it."""
+# Files of the track -> where ir_datasets keeps them, and their MD5 in its downloads.json (0.6.3).
+_NIST = {
+    "2022/topics.0720.utf8.jsonl": ("trec-2022/topics.jsonl", "264bf244f798670f063f32ff57ba6135"),
+    "2022/2022-qrels.all": ("trec-2022/qrels", "8dc1aecf13fbe358eea74ade7496b085"),
+    "2023/neuclir-2023-topics.0605.jsonl": ("trec-2023/topics.jsonl", "3dbb41b02bfbd719d8b55632d9b15b83"),
+    "2023/neuclir-2023-qrels.final.tar.gz": ("trec-2023/qrels.tar.gz", "cea4ff3d9eba612c7119e6490217d4e1"),
+}
+
+
+def _nist(path: str) -> WebFile:
+    kept, checksum = _NIST[path]
     url = f"https://trec.nist.gov/data/neuclir/{path}"
-    return WebFile(url, "neuclir", path.split("/")[1], also=(f"neuclir/{kept}",))
+    return WebFile(url, "neuclir", path.split("/")[1], checksum, also=(f"neuclir/{kept}",))
 
 
 def _titled(row: dict) -> Query:
@@ -85,8 +94,8 @@ def _titles(copy: Path | None, file: WebFile) -> Source[Query]:
 
 def _titles_2022(language: str) -> TopicsOrigin:
     """All languages share a file of topics, and one of judgements whose second column is the language."""
-    topics = _nist("2022/topics.0720.utf8.jsonl", "trec-2022/topics.jsonl")
-    every = _nist("2022/2022-qrels.all", "trec-2022/qrels")
+    topics = _nist("2022/topics.0720.utf8.jsonl")
+    every = _nist("2022/2022-qrels.all")
 
     def qrels(copy: Path | None) -> Qrels:
         own = ((number, line) for number, line in lines(every, copy) if line.split()[1:2] == [language.encode()])
@@ -96,8 +105,8 @@ def _titles_2022(language: str) -> TopicsOrigin:
 
 
 def _titles_2023(language: str) -> TopicsOrigin:
-    topics = _nist("2023/neuclir-2023-topics.0605.jsonl", "trec-2023/topics.jsonl")
-    archive = _nist("2023/neuclir-2023-qrels.final.tar.gz", "trec-2023/qrels.tar.gz")
+    topics = _nist("2023/neuclir-2023-topics.0605.jsonl")
+    archive = _nist("2023/neuclir-2023-qrels.final.tar.gz")
     member = "qrels.final.gains" if language == "multi" else f"qrels.final.gains.{language}"
     return TopicsOrigin(lambda copy: _titles(copy, topics), trec_judgements(Member(archive, member)), _TOPICS_OF_2023)
 

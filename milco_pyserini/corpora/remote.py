@@ -40,12 +40,15 @@ class HubFile:
 
 @dataclass(frozen=True)
 class WebFile:
-    """A file on a server. path: under MILCO_DATA's folder of that name, and in a copy; sha256: where it is known."""
+    """A file on a server. path: under MILCO_DATA's folder of that name, and in a copy.
+
+    checksum: 64 hexadecimal digits of SHA-256 or 32 of MD5, where they are known.
+    """
 
     url: str
     folder: str
     path: str
-    sha256: str | None = None
+    checksum: str | None = None
     also: tuple[str, ...] = ()
 
     @property
@@ -88,7 +91,7 @@ def located(file: HubFile | WebFile, copy: Path | None) -> Path:
 
     path = data_home() / file.folder / file.path
     if not path.exists():
-        download(file.url, path, file.sha256)
+        download(file.url, path, file.checksum)
     return path
 
 

@@ -1,12 +1,15 @@
 """The encode command: whole stores, bad input, resuming, shards."""
 
+import errno
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -121,6 +124,95 @@ def test_a_finished_store_is_left_alone(corpus: Path, tmp_path: Path, capsys: py
     assert contents(tmp_path / "v") == before
     assert main(arguments(corpus, tmp_path / "v", "--max-length", "9", "--overwrite")) == 0
     assert open_store(tmp_path / "v").manifest["max_length"] == 9
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "a part gone": lambda store: (store / "parts/part-00001.jsonl").unlink(),
+    "a part emptied": lambda store: (store / "parts/part-00004.jsonl").write_bytes(b""),
+    "two parts changed": lambda store: (flip(store / "parts/part-00000.jsonl"), flip(store / "parts/part-00003.jsonl")),
+    "vocabulary gone": lambda store: (store / "vocabulary.json").unlink(),
+    "vocabulary changed": lambda store: flip(store / "vocabulary.json"),
+    "all parts gone": lambda store: shutil.rmtree(store / "parts"),
+}
+
+
+def test_the_same_command_mends_a_damaged_store(corpus: Path, tmp_path: Path) -> None:
+    """Whatever is missing or changed is encoded again, and nothing else; the store is the undamaged one."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    intact = contents(tmp_path / "v")
+    kept = (tmp_path / "v/parts/part-00002.jsonl").stat().st_mtime_ns
+    for name, damage in DAMAGE.items():
+        damage(tmp_path / "v")
+        assert main(arguments(corpus, tmp_path / "v")) == 0
+        assert contents(tmp_path / "v") == intact, name
+        again = (tmp_path / "v/parts/part-00002.jsonl").stat().st_mtime_ns
+        assert (again == kept) is (name != "all parts gone"), name
+
+
+def test_a_record_vouches_for_no_part_that_is_gone_or_changed(corpus: Path, tmp_path: Path) -> None:
+    """Also while a store is unfinished: parts that were damaged between two runs are encoded again."""
+    assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "2")) == 0
+    (tmp_path / "v/parts/part-00000.jsonl").unlink()
+    flip(tmp_path / "v/parts/part-00002.jsonl")
+    (tmp_path / "v/.records/00004.json").write_bytes(b"{")
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    assert main(arguments(corpus, tmp_path / "one")) == 0
+    assert contents(tmp_path / "v") == contents(tmp_path / "one")
+
+
+def test_overwrite_starts_a_finished_store_over(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Also where the plan is the same, and where the manifest, without which nothing vouches for a part, is lost."""
+    again = arguments(corpus, tmp_path / "v", "--overwrite")
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    intact, made = contents(tmp_path / "v"), (tmp_path / "v/parts/part-00000.jsonl").stat().st_mtime_ns
+    assert main(again) == 0
+    assert contents(tmp_path / "v") == intact
+    assert (tmp_path / "v/parts/part-00000.jsonl").stat().st_mtime_ns > made
+    for damage in (Path.unlink, flip_first):
+        damage(tmp_path / "v/manifest.json")
+        capsys.readouterr()
+        refused(again[:-1], capsys, "manifest.json of ", "is missing or damaged", "start over with --overwrite")
+        assert main(again) == 0
+        assert contents(tmp_path / "v") == intact
+
+
+def flip_first(path: Path) -> None:
+    """Make a JSON file none."""
+    path.write_bytes(b"?" + path.read_bytes()[1:])
+
+
+def test_a_finished_store_on_a_read_only_file_system_is_finished(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What needs no writing is no error where nothing can be written."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+
+    def refuse(path: Path, **_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    assert "is finished: nothing to do" in capsys.readouterr().err
+
+
+def test_a_process_that_is_late_leaves_nothing_in_a_finished_store(tmp_path: Path) -> None:
+    """A part that was in hand when another process finished the same store leaves no record behind."""
+    plan = {"format_version": 1, "kind": "documents", "texts": 1, "corpus": "other"}
+    counts = {"documents": 1, "texts": 1, "truncated": 0, "terms": {}, "empty": 0}
+    with StoreWriter(tmp_path / "v", plan) as first, StoreWriter(tmp_path / "v", plan) as late:
+        first.write(0, "jsonl", lambda handle: handle.write(b"{}"), **counts)
+        assert first.finish(1, (), None)
+        finished = contents(tmp_path / "v")
+        late.write(0, "jsonl", lambda handle: handle.write(b"{}"), **counts)
+        assert contents(tmp_path / "v") == finished
+        assert not (tmp_path / "v/.records").exists()
 
 
 def change(path: Path, line: int = 7) -> None:

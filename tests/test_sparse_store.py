@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import write_json
+from milco_pyserini.files import checksum, write_json
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary, open_store
 from milco_pyserini.sparse.quantization import quantize_vector
 from milco_pyserini.sparse.store import FORMAT_VERSION, write_jsonl, write_parquet
@@ -38,7 +38,9 @@ def write_store(path: Path, parts: list[list[dict[str, float]]], kind: str) -> V
             else:
                 write_parquet(handle, ids, batch)
         count += len(vectors)
-        entries.append({"file": file.name, "bytes": file.stat().st_size, "documents": len(vectors)})
+        entries.append(
+            {"file": file.name, "bytes": file.stat().st_size, "checksum": checksum(file), "documents": len(vectors)}
+        )
     write_json(path / "vocabulary.json", VOCABULARY.to_json())
     manifest = {"format_version": FORMAT_VERSION, "scale": SCALE, "documents": count, "parts": entries}
     write_json(path / "manifest.json", manifest)
@@ -160,26 +162,59 @@ def test_a_damaged_part_is_refused_before_any_is_read(tmp_path: Path, kind: str,
     else:
         last.unlink()
     for read in (store.vectors, store.batches):
-        with pytest.raises(MilcoError, match=rf"part-00001\.{kind} is missing or not of [\d,]+ bytes: encode"):
+        with pytest.raises(MilcoError, match=rf"part-00001\.{kind} is missing or not of [\d,]+ bytes\. Run"):
             next(iter(read()))
 
 
-def test_parquet_bytes_that_rot_never_change_a_vector(tmp_path: Path) -> None:
-    """Wherever data bytes change under the right size, reading ends with the part's name, or gives what was there."""
-    generator = np.random.default_rng(0)
-    vectors = [dict(zip(TERMS, generator.uniform(0.1, 9, 8).tolist(), strict=True)) for _ in range(300)]
-    store = write_store(tmp_path, [vectors], "parquet")
-    part = tmp_path / "part-00000.parquet"
-    whole, wanted, refused = part.read_bytes(), list(store.vectors()), 0
-    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
-    for place in range(4, footer - 4, footer // 60):
-        part.write_bytes(whole[:place] + bytes(byte ^ 0x55 for byte in whole[place : place + 4]) + whole[place + 4 :])
-        try:
-            assert list(store.vectors()) == wanted
-        except MilcoError as error:
-            assert "part-00000.parquet cannot be read" in str(error)
-            refused += 1
-    assert refused > 40
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_flipped_bit_in_a_part_is_always_found(tmp_path: Path, kind: str) -> None:
+    """Wherever a bit changes, no vector of the part is given out, and the error names the part and the fix."""
+    store = write_store(tmp_path, [[dict(zip(TERMS, np.linspace(0.1, 9, 8).tolist(), strict=True))] * 30], kind)
+    part = tmp_path / f"part-00000.{kind}"
+    intact = part.read_bytes()
+    for place in range(0, len(intact), len(intact) // 40):
+        part.write_bytes(intact[:place] + bytes([intact[place] ^ 1 << place % 8]) + intact[place + 1 :])
+        for read in (store.vectors, store.batches):
+            with pytest.raises(MilcoError, match=rf"part-00000\.{kind} has changed: .* Run the same encode command"):
+                next(iter(read()))
+
+
+def without_checksums(store: VectorStore) -> VectorStore:
+    """The same store with a manifest that names no checksum."""
+    parts = [{name: value for name, value in part.items() if name != "checksum"} for part in store.manifest["parts"]]
+    return VectorStore(store.path, store.manifest | {"parts": parts})
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_store_without_checksums_is_read(tmp_path: Path, kind: str) -> None:
+    """A manifest that names none, as external tools may write it, is enough."""
+    store = without_checksums(write_store(tmp_path, [[{"music": 1.0}]], kind))
+    assert list(store.vectors()) == [("d0", {"music": 100})]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (b'"vector"', b'"vectos"', r"part-00000\.jsonl:1: expected"),
+        (b'"id"', b'"ie"', r"part-00000\.jsonl:1: expected"),
+        (b"music", b"musik", r"part-00000\.jsonl: term 'musik' is not in vocabulary\.json"),
+    ],
+)
+def test_a_part_of_other_content_is_named(tmp_path: Path, before: bytes, after: bytes, reason: str) -> None:
+    """Where no checksum tells, a line that is no vector, or a term that is unknown, is one clear error."""
+    store = without_checksums(write_store(tmp_path, [[{"music": 1.0}]], "jsonl"))
+    part = tmp_path / "part-00000.jsonl"
+    part.write_bytes(part.read_bytes().replace(before, after))
+    with pytest.raises(MilcoError, match=reason):
+        list(store.batches())
+
+
+def test_plain_vectors_are_external_ones(tmp_path: Path) -> None:
+    """A vector store is refused as such, with the fix; its parts alone can be read."""
+    write_store(tmp_path, [[{"music": 1.0}]], "jsonl")
+    with pytest.raises(MilcoError, match="is a vector store of milco encode, --plain is for external vectors: omit"):
+        open_store(tmp_path, plain=True)
+    assert dict(open_store(tmp_path / "part-00000.jsonl", plain=True).vectors()) == {"d0": {"music": 100}}
 
 
 def plain(path: Path, *lines: object, name: str = "vectors.jsonl") -> Path:

@@ -14,8 +14,6 @@ from milco_pyserini.options import option, run_command
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Corpus, Topics
-    from milco_pyserini.encode.parts import Work
-    from milco_pyserini.encode.writer import StoreWriter
 
 FORMATS = ("jsonl", "parquet")
 # As in sparse and encode, which --help does not wait for; a test holds them equal.
@@ -80,7 +78,7 @@ class Options:
     shard_id: int = option(0, help="which shard this process encodes, from 0")
     shard_num: int = option(1, help="number of processes that share the work in one directory")
     skip_bad_lines: bool = option(False, help="leave broken lines out, count and list them")
-    overwrite: bool = option(False, help="start over if --output holds another store of the same kind")
+    overwrite: bool = option(False, help="start over if --output holds a finished or another store of the same kind")
     top_k: int = option(25, help="with --text: terms to print of each view")
 
 
@@ -139,6 +137,7 @@ def _check_names(options: Options) -> None:
 def _encode_collection(options: Options) -> None:
     from milco_pyserini.corpora import open_corpus, open_topics
     from milco_pyserini.encode.plan import asked, made_by, open_work
+    from milco_pyserini.encode.shards import encode_corpus
     from milco_pyserini.encode.writer import StoreWriter, check_output
 
     name = options.corpus if options.topics is None else options.topics
@@ -153,11 +152,16 @@ def _encode_collection(options: Options) -> None:
     check_output(output, plan, options.overwrite)
     devices = engine_devices(options.engine, options.device)
     work = open_work(options, devices)
+    parts = range(options.shard_id, -(-plan["texts"] // options.part_size), options.shard_num)
     with StoreWriter(output, plan | made_by(work, devices), options.overwrite) as writer:
+        writer.mend(parts, work.vocabulary)
         if writer.finished:
             say(f"{output} is finished: nothing to do")
             return
-        _encode(options, opened, writer, work, devices)
+        # No more processes than parts: each takes its time to begin.
+        engine = open_engine(options.engine, work, devices[: max(len(parts), 1)])
+        shards = options.part_size, options.shard_id, options.shard_num
+        _close(encode_corpus(opened, plan["texts"], writer, work, *shards, engine), output)
 
 
 def _read_through(opened: "Corpus | Topics") -> dict:
@@ -177,19 +181,6 @@ def _read_through(opened: "Corpus | Topics") -> dict:
     begins = " ".join(encoded_text(report.first).split())
     say(f"{opened.name}: {what}, the first is {shown(report.first.id)}: {shown(begins) if begins else 'empty'}")
     return {"texts": texts, "corpus_hash": report.digest}
-
-
-def _encode(
-    options: Options, opened: "Corpus | Topics", writer: "StoreWriter", work: "Work", devices: Sequence[str]
-) -> None:
-    from milco_pyserini.encode.shards import encode_corpus
-
-    texts = writer.plan["texts"]
-    shards = options.part_size, options.shard_id, options.shard_num
-    # No more processes than parts: each takes its time to begin.
-    parts = len(range(options.shard_id, -(-texts // options.part_size), options.shard_num))
-    engine = open_engine(options.engine, work, devices[: max(parts, 1)])
-    _close(encode_corpus(opened, texts, writer, work, *shards, engine), writer.path)
 
 
 def _close(finished: bool, output: Path) -> None:

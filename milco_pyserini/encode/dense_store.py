@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.sparse.store import open_manifest, parquet_groups, whole_parts
+from milco_pyserini.sparse.store import open_manifest, parquet_groups, read_parts
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class DenseStore:
 
     def batches(self) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
         """Documents' ids and float32 [ids, d]."""
-        for path in whole_parts(self.path, self.manifest):
-            for group in parquet_groups(path):
+        for path, content in read_parts(self.path, self.manifest):
+            for group in parquet_groups(path, content):
                 flat = group.column("vector").flatten().to_numpy()
                 yield group.column("id").to_pylist(), flat.reshape(-1, self.dimensions)
 

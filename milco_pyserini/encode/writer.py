@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -12,10 +13,13 @@ from typing import IO, Any, Self
 import orjson
 
 from milco_pyserini import locks
+from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import (
+    PARTIAL,
     checksum,
     is_json_with,
+    json_bytes,
     read_json,
     remove_directory,
     remove_partial,
@@ -24,7 +28,7 @@ from milco_pyserini.files import (
     write_json,
 )
 from milco_pyserini.sparse import Vocabulary
-from milco_pyserini.sparse.store import MANIFEST, PARTS, VOCABULARY
+from milco_pyserini.sparse.store import MANIFEST, PART_FORMATS, PARTS, VOCABULARY
 
 _PLAN = "plan.json"
 _RECORDS = ".records"
@@ -58,8 +62,8 @@ def check_output(path: Path, plan: dict, overwrite: bool) -> None:
 class StoreWriter:
     """A vector store that is being filled, by this process and by others. Use it in a with statement.
 
-    plan: everything that decides the bytes of the parts. overwrite: start over if a store of another plan is
-    there. Raises MilcoError, naming the first difference, if it may not; and as check_output does.
+    plan: everything that decides the bytes of the parts. overwrite: start over if a store of another plan, or a
+    finished one, is there. Raises MilcoError, naming the first difference, if it may not; and as check_output does.
     """
 
     def __init__(self, path: Path, plan: dict, overwrite: bool = False) -> None:
@@ -79,8 +83,6 @@ class StoreWriter:
             self._descriptor = os.open(path, os.O_RDONLY)
             with contextlib.suppress(OSError):
                 locks.take(self._descriptor, shared=True)
-        if self.finished:
-            self._tidy()
 
     def __enter__(self) -> Self:
         return self
@@ -96,14 +98,50 @@ class StoreWriter:
         return (self.path / MANIFEST).is_file()
 
     def done(self, number: int) -> PartRecord | None:
-        """The record of part number if it is whole."""
+        """Return the record of a part that is complete: its file is there and of the recorded size."""
+        record = self._recorded(number)
+        if record is None:
+            return None
+        path = self.path / record.file
+        return record if path.is_file() and path.stat().st_size == record.bytes else None
+
+    def mend(self, numbers: Sequence[int], vocabulary: Vocabulary | None) -> None:
+        """Forget the parts that are missing or whose checksum is not the recorded one: they are encoded again.
+
+        numbers: the parts to compare; of a finished store all are. A finished store in which a part, or the
+        vocabulary, is missing or changed becomes an unfinished one.
+        """
+        finished = self.finished
+        numbers = range(len(read_json(self.path / MANIFEST)["parts"])) if finished else numbers
+        records = {number: record for number in numbers if (record := self.done(number))}
+        if records:
+            say(f"{self.path}: comparing {counted(len(records), 'part')} with the recorded checksums")
+        intact = {
+            number: record for number, record in records.items() if checksum(self.path / record.file) == record.checksum
+        }
+        damaged = [number for number in numbers if number not in intact and (finished or self._record(number).exists())]
+        if damaged:
+            say(f"{self.path}: {counted(len(damaged), 'part')} missing or changed, the first is number {damaged[0]}")
+        if finished and (damaged or not self._holds(vocabulary)):
+            self._reopen(intact)
+        self.forget(damaged)
+        if self.finished:
+            with contextlib.suppress(OSError):
+                self._tidy()
+
+    def _holds(self, vocabulary: Vocabulary | None) -> bool:
         try:
-            return PartRecord(**orjson.loads(self._record(number).read_bytes()))
+            return vocabulary is None or (self.path / VOCABULARY).read_bytes() == json_bytes(vocabulary.to_json())
         except FileNotFoundError:
-            pass
-        # Another process may have finished the store, and tidied up.
-        parts = read_json(self.path / MANIFEST)["parts"] if self.finished else []
-        return PartRecord(**parts[number]) if number < len(parts) else None
+            return False
+
+    def _reopen(self, records: dict[int, PartRecord]) -> None:
+        """Make a finished store an unfinished one that has these parts."""
+        with locks.alone_in(self.path.resolve().parent):
+            write_json(self.path / _PLAN, self.plan)
+            for number, record in records.items():
+                write_json(self._record(number), asdict(record))
+            (self.path / MANIFEST).unlink(missing_ok=True)
 
     def write(self, number: int, ending: str, write: Callable[[IO[bytes]], None], **counts: Any) -> PartRecord:
         """Write one part and its record. write: what writes the part's bytes. counts: the rest of PartRecord."""
@@ -122,6 +160,9 @@ class StoreWriter:
             # Another process finished the same store at the same moment and tidied up under our hands.
             if not self.finished:
                 raise
+        if self.finished:
+            # So did one that was done before the record was there: nobody else would remove it.
+            self._tidy()
         return record
 
     def forget(self, numbers: list[int]) -> None:
@@ -155,6 +196,15 @@ class StoreWriter:
         self._tidy()
         return True
 
+    def _recorded(self, number: int) -> PartRecord | None:
+        with contextlib.suppress(orjson.JSONDecodeError, TypeError):
+            if self._record(number).exists():
+                return PartRecord(**orjson.loads(self._record(number).read_bytes()))
+            # Another process may have finished the store, and tidied up.
+            parts = read_json(self.path / MANIFEST)["parts"] if self.finished else []
+            return PartRecord(**parts[number]) if number < len(parts) else None
+        return None
+
     def _record(self, number: int) -> Path:
         return self.path / _RECORDS / f"{number:05d}.json"
 
@@ -167,21 +217,44 @@ class StoreWriter:
 
 
 def _before(path: Path) -> dict | None:
-    """The plan of the store that stands here, finished or not; None where there is nothing."""
+    """The plan of the store that stands here, finished or not; None where there is nothing.
+
+    Empty where a store has lost its plan: its manifest is missing or damaged.
+    """
     for name, key in ((MANIFEST, "parts"), (_PLAN, "texts")):
         if is_json_with(path / name, "format_version", key):
             return read_json(path / name)
     # A run that was killed while it wrote its plan leaves nothing but a fragment of it.
     left = [each for each in path.iterdir() if not each.name.startswith(f".{_PLAN}")] if path.is_dir() else []
+    if left and _is_store(path):
+        return {}
     if left or (path.exists() and not path.is_dir()):
         raise MilcoError(f"{path} is there and is no vector store, so it is never replaced: choose another --output")
     return None
+
+
+def _is_store(path: Path) -> bool:
+    """Whether a directory has a folder of parts, and holds nothing that a store does not."""
+    names = {each.name for each in path.iterdir() if PARTIAL not in each.name}
+    parts = list((path / PARTS).iterdir()) if PARTS in names else []
+    return (
+        bool(parts)
+        and names <= {MANIFEST, VOCABULARY, PARTS, _PLAN, _RECORDS}
+        and all(re.fullmatch(rf"(part-\d+\.({'|'.join(PART_FORMATS)})|\..*{PARTIAL}.*)", part.name) for part in parts)
+    )
 
 
 def _check(path: Path, before: dict | None, plan: dict, overwrite: bool) -> bool:
     """Whether the store that is here has to go. Raises MilcoError if it may not."""
     if before is None:
         return False
+    if not before:
+        if not overwrite:
+            raise MilcoError(
+                f"the {MANIFEST} of {path} is missing or damaged, so nothing vouches for its parts: choose another "
+                "--output, or start over with --overwrite"
+            )
+        return True
     there, wanted = _held({"kind": plan["kind"]} | before), _held(plan)
     if there != wanted:
         # Not a case for --overwrite: whoever encodes topics does not mean to lose the documents, or the other way.
@@ -189,7 +262,7 @@ def _check(path: Path, before: dict | None, plan: dict, overwrite: bool) -> bool
     difference = _difference(before, plan)
     if difference and not overwrite:
         raise MilcoError(f"{path} was begun with {difference}: choose another --output, or start over with --overwrite")
-    return bool(difference)
+    return overwrite and bool(difference or "parts" in before)
 
 
 def _held(plan: dict) -> str:

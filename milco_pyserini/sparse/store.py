@@ -4,9 +4,10 @@ Parts, in parts/, are JSONL as Anserini's JsonVectorCollection reads it, or Parq
 written last, so a store without it is not finished. Vectors that others wrote are read by PlainStore.
 """
 
+import io
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +16,9 @@ from typing import IO, Any
 import numpy as np
 import orjson
 
-from milco_pyserini.corpora.lines import numbered_lines
+from milco_pyserini.corpora.lines import lines_of, numbered_lines
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.files import read_json
+from milco_pyserini.files import checksum_of, is_json_with, read_json
 from milco_pyserini.sparse.batch import SparseBatch
 from milco_pyserini.sparse.quantization import MAX_IMPACT, check_scale, quantize
 from milco_pyserini.sparse.terms import keep_whole
@@ -29,6 +30,7 @@ VOCABULARY = "vocabulary.json"
 # A folder of their own, so that Anserini, pointed at it, meets nothing that is no vector.
 PARTS = "parts"
 PART_FORMATS = ("jsonl", "parquet")
+_MEND = "Run the same encode command again: it replaces damaged parts"
 _PLAIN_BATCH = 1024
 # No column of plain vectors is known to be a source term.
 _ONE_VIEW = 2**31 - 1
@@ -61,22 +63,25 @@ class VectorStore:
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Every document's id and {term: impact}; impacts are >= 1."""
-        for path in whole_parts(self.path, self.manifest):
+        for path, content in read_parts(self.path, self.manifest):
             if path.suffix == ".parquet":
-                for ids, batch in _read_parquet(path, self.vocabulary.english_size):
+                for ids, batch in _read_parquet(path, content, self.vocabulary.english_size):
                     yield from zip(ids, _impacts(batch, self.vocabulary, self.scale), strict=True)
             else:
-                for _, record in _read_jsonl(path):
+                for _, record in _read_jsonl(path, lines_of(io.BytesIO(content))):
                     yield record["id"], record["vector"]
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Documents' ids and float weights, part by part; from JSONL, weight = impact / scale."""
-        for path in whole_parts(self.path, self.manifest):
+        for path, content in read_parts(self.path, self.manifest):
             if path.suffix == ".parquet":
-                yield from _read_parquet(path, self.vocabulary.english_size)
+                yield from _read_parquet(path, content, self.vocabulary.english_size)
             else:
-                records = [record for _, record in _read_jsonl(path)]
-                batch = SparseBatch.from_dicts([record["vector"] for record in records], self.vocabulary)
+                records = [record for _, record in _read_jsonl(path, lines_of(io.BytesIO(content)))]
+                try:
+                    batch = SparseBatch.from_dicts([record["vector"] for record in records], self.vocabulary)
+                except KeyError as error:
+                    raise MilcoError(f"{path}: term {error} is not in {VOCABULARY}. {_MEND}") from None
                 weights = batch.weights / np.float32(self.scale)
                 yield (
                     [record["id"] for record in records],
@@ -119,9 +124,7 @@ class PlainStore:
         A term that Lucene would split or cut is escaped.
         """
         for path in self.files:
-            for where, record in _read_jsonl(path):
-                if not isinstance(record, dict) or "id" not in record or not isinstance(record.get("vector"), dict):
-                    raise MilcoError(f'{where}: expected {{"id": ..., "vector": {{term: weight}}}}')
+            for where, record in _read_jsonl(path, numbered_lines(path)):
                 yield _docid(record["id"], where), self._impacts(record["vector"], where)
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
@@ -177,6 +180,8 @@ class PlainStore:
 def open_store(path: Path, plain: bool = False, scale: float = 1.0) -> VectorStore | PlainStore:
     """The term vectors at path. Raises MilcoError if they are not there, not finished, of another version, or dense."""
     if plain and path.exists():
+        if is_json_with(path / MANIFEST, "format_version", "parts"):
+            raise MilcoError(f"{path} is a vector store of milco encode, --plain is for external vectors: omit --plain")
         return PlainStore(path, scale)
     manifest = open_manifest(path)
     if manifest.get("dense"):
@@ -211,13 +216,22 @@ def open_manifest(path: Path) -> dict:
     return manifest
 
 
-def whole_parts(path: Path, manifest: dict) -> list[Path]:
-    """The parts of the store at path in order, all of them seen to be there before the first is read."""
+def read_parts(path: Path, manifest: dict) -> Iterator[tuple[Path, bytes]]:
+    """Yield file and content of each part of the store at path in order.
+
+    Raises MilcoError for a part that is missing or of another size, before the first is read, or that has another
+    checksum than the manifest states.
+    """
     for part in manifest["parts"]:
         file = path / part["file"]
         if not file.is_file() or file.stat().st_size != part["bytes"]:
-            raise MilcoError(f"{file} is missing or not of {part['bytes']:,} bytes: encode the store again")
-    return [path / part["file"] for part in manifest["parts"]]
+            raise MilcoError(f"{file} is missing or not of {part['bytes']:,} bytes. {_MEND}")
+    for part in manifest["parts"]:
+        file = path / part["file"]
+        content = file.read_bytes()
+        if "checksum" in part and checksum_of(content) != part["checksum"]:
+            raise MilcoError(f"{file} has changed: its checksum is not that of {MANIFEST}. {_MEND}")
+        yield file, content
 
 
 def write_jsonl(
@@ -271,32 +285,35 @@ def _impacts(batch: SparseBatch, vocabulary: Vocabulary, scale: float) -> Iterat
         yield dict(zip(names, impacts[start:stop].tolist(), strict=True))
 
 
-def _read_parquet(path: Path, english_size: int) -> Iterator[tuple[list[str], SparseBatch]]:
-    for group in parquet_groups(path):
+def _read_parquet(path: Path, content: bytes, english_size: int) -> Iterator[tuple[list[str], SparseBatch]]:
+    for group in parquet_groups(path, content):
         columns, weights = group.column("columns"), group.column("weights")
         indptr = np.concatenate([[0], np.cumsum(columns.value_lengths().to_numpy())]).astype(np.int64)
         batch = SparseBatch(indptr, columns.flatten().to_numpy(), weights.flatten().to_numpy(), english_size)
         yield group.column("id").to_pylist(), batch
 
 
-def parquet_groups(path: Path) -> Iterator[Any]:
+def parquet_groups(path: Path, content: bytes) -> Iterator[Any]:
     """The rows of a Parquet file, some at a time. Raises MilcoError if they cannot be read."""
-    from pyarrow import ArrowException, parquet
+    from pyarrow import ArrowException, BufferReader, parquet
 
     try:
-        yield from parquet.ParquetFile(path, page_checksum_verification=True).iter_batches()
+        yield from parquet.ParquetFile(BufferReader(content), page_checksum_verification=True).iter_batches()
     except (ArrowException, OSError) as error:
         raise MilcoError(f"{path} cannot be read: {error}") from error
 
 
-def _read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield (file:line, value) for every line that is not blank."""
-    for number, line in numbered_lines(path):
+def _read_jsonl(path: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (file:line, object with an id and a vector) for every line of a file."""
+    for number, line in lines:
         where = f"{path}:{number}"
         try:
-            yield where, orjson.loads(line)
+            record = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             raise MilcoError(f"{where}: not JSON: {error}") from None
+        if not isinstance(record, dict) or "id" not in record or not isinstance(record.get("vector"), dict):
+            raise MilcoError(f'{where}: expected {{"id": ..., "vector": {{term: weight}}}}')
+        yield where, record
 
 
 def _cut(value: object) -> str:

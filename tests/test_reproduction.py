@@ -30,12 +30,14 @@ from milco_pyserini.eval.reproduction.records import (
     FAILED,
     OPEN,
     STATUSES,
+    UNPUBLISHED,
     UNREACHABLE,
     CellResult,
     Reproduction,
     cell_from_json,
     cell_to_json,
     from_json,
+    table_of,
     to_json,
 )
 from milco_pyserini.eval.reproduction.roads import CORPUS, QRELS, TOPICS, Collection, Need, Roads, Step
@@ -359,7 +361,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Need]:
     def opened(need: Need) -> None:
         needs.append(need)
         if "gone" in need.name:
-            raise MilcoError(f"{need.name} is not to be had")
+            raise MilcoError(f"{need.name} is not to be had. Copy it")
 
     monkeypatch.setattr(reach, "_open", opened)
     return needs
@@ -397,12 +399,12 @@ def test_what_stands_there_is_passed_over(tmp_path: Path, fake: Fake, asked: lis
 def test_data_that_cannot_be_had_is_marked_and_asked_for_once(
     tmp_path: Path, fake: Fake, asked: list[Need], capsys: pytest.CaptureFixture
 ) -> None:
-    """The reason stands in the record, nothing is run, and the others go on; another day it is tried again."""
+    """The reason is in the record, its first sentence on stderr; nothing is run; another day it is tried again."""
     measure = Runner(tmp_path).measure
     gone = [measure(cell_of(tmp_path, "gone", column)) for column in ("ar", "bn")]
-    assert {(cell.status, cell.reason) for cell in gone} == {(UNREACHABLE, "gone is not to be had")}
+    assert {(cell.status, cell.reason) for cell in gone} == {(UNREACHABLE, "gone is not to be had. Copy it")}
     assert fake.ran == [] and asked.count(Need(CORPUS, "gone")) == 1
-    assert capsys.readouterr().err.count("is not to be had") == 1
+    assert capsys.readouterr().err == "t: MILCO, ar: unreachable: gone is not to be had\n"
     assert measure(cell_of(tmp_path, "some")).status == DONE
     Runner(tmp_path).measure(cell_of(tmp_path, "gone", "bn"))
     assert asked.count(Need(CORPUS, "gone")) == 2
@@ -646,6 +648,20 @@ def test_the_samples_analyses_are_left_out_without_milco() -> None:
     assert len(chosen_tables(GROUPS["sample"], roads, ["m3-dense", "milco"], ())) == 7
 
 
+def test_the_sample_is_not_compared_with_other_collections(tmp_path: Path, fake: Fake, asked: list[Need]) -> None:
+    """No cell has a published figure, not even where an earlier version recorded one."""
+    tables = chosen_tables(GROUPS["sample"], Roads(tmp_path, EVERY), ["milco"], ())
+    cells = [cell for table in tables for cell in table.cells]
+    assert {cell.published for cell in cells} == {None}
+    before = replace(cells[0], published=72.7)
+    assert Runner(tmp_path).measure(before).difference is not None
+    known = Runner(tmp_path).measure(cells[0])
+    assert (known.published, known.difference, known.verdict) == (None, None, UNPUBLISHED)
+    assert "published" not in reproduction_text(
+        Reproduction("", "", "", "", "", (table_of([known], "t", "", ""),)), ["t"]
+    )
+
+
 def test_times_are_another_machines(tables: list[Table]) -> None:
     """A latency is never reproduced or not; the effectiveness beside it is."""
     cells = {cell.key: cell for table in tables for cell in table.cells}
@@ -758,7 +774,8 @@ def test_the_samples_page_is_made_offline(sample_page: Path) -> None:
     assert cells["sample", "MILCO", "ar"].measured > 90  # type: ignore[operator]
     run = sample_page / str(cells["sample-pool", "MILCO + BM25 (RRF)", "nDCG@10"].run)
     assert run.is_file() and evaluated(sample_page / "evaluations" / f"{run.stem}.json", "nDCG@10") > 0
-    assert "another model" in reproduction_text(whole, ["sample-alpha"])
+    assert "published" not in reproduction_text(whole, [table.name for table in whole.tables])
+    assert "published<" not in "".join(path.read_text() for path in (sample_page / "figures").glob("*.svg"))
 
 
 @pytest.mark.integration

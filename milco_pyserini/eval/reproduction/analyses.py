@@ -70,7 +70,6 @@ def pruning(
     roads: Roads,
     collections: Collections,
     figures: Figures,
-    unlike: str = "",
 ) -> Table:
     """A row for each rule: the terms that are left, and the effectiveness on each collection.
 
@@ -83,24 +82,23 @@ def pruning(
         indexes = [roads.index(milco, collection, rule) for collection in collections.values()]
         steps = tuple(dict.fromkeys(step for index in indexes for step in index.steps))
         read = partial(terms_of, [index.output for index in indexes])
-        differs = another(roads, milco) or unlike
         if not part:
             published_terms = figures.get((row, "terms"))
-            cells.append(Cell(name, row, "terms", "terms", published_terms, steps, read, unlike=differs))
+            cells.append(Cell(name, row, "terms", "terms", published_terms, steps, read, unlike=another(roads, milco)))
         if whole:
             cells.append(_average(name, row, collections, figures, roads))
-        cells += _varied(name, row, roads, collections, figures, Variant(prune=rule), unlike)
+        cells += _varied(name, row, roads, collections, figures, Variant(prune=rule))
     shown = (AVERAGE, *collections) if whole else tuple(collections)
     return Table(name, title, caption, tuple(cells), CURVE, name.rpartition("-")[2], "nDCG@10", y=shown)
 
 
 def _varied(
-    name: str, row: str, roads: Roads, collections: Collections, figures: Figures, variant: Variant, unlike: str
+    name: str, row: str, roads: Roads, collections: Collections, figures: Figures, variant: Variant
 ) -> list[Cell]:
     """MILCO's effectiveness on each collection, with something changed on the way."""
     milco = SYSTEMS[MILCO]
     return [
-        effect(name, row, column, roads, milco, collection, figures.get((row, column)), variant, unlike=unlike)
+        effect(name, row, column, roads, milco, collection, figures.get((row, column)), variant)
         for column, collection in collections.items()
     ]
 
@@ -111,11 +109,11 @@ def alpha(roads: Roads, systems: Sequence[System], columns: Sequence[str]) -> li
     return [views("alpha", "Between the views", roads, collections, published("lexecho_alpha"))]
 
 
-def views(name: str, title: str, roads: Roads, collections: Collections, figures: Figures, unlike: str = "") -> Table:
+def views(name: str, title: str, roads: Roads, collections: Collections, figures: Figures) -> Table:
     """A row for each alpha: the score is alpha x pivot view + (1 - alpha) x source view."""
     cells = []
     for row in ALPHAS:
-        cells += _varied(name, row, roads, collections, figures, Variant(alpha=row), unlike)
+        cells += _varied(name, row, roads, collections, figures, Variant(alpha=row))
         if set(collections) == set(MIRACL):
             cells.append(_average(name, row, collections, figures, roads))
     caption = "alpha x the pivot view's score + (1 - alpha) x the source view's: at 0 the source view alone counts."
@@ -179,7 +177,6 @@ def timings(
     systems: Sequence[System],
     collection: Collection,
     figures: Figures,
-    unlike: str = "",
 ) -> Table:
     """A row for each pruned index of the pivot view with Seismic, and for each dense system with HNSW; on one core."""
     milco = SYSTEMS[MILCO]
@@ -188,7 +185,7 @@ def timings(
     }
     rules = {f"MILCO (p={p})": f"mass:{p}" if p else "none" for p in MASSES}
     road = roads.latency(milco, collection, SEISMIC, tuple(rules.values()), tuple(dense.values()))
-    differs = another(roads, milco) or unlike
+    differs = another(roads, milco)
     kinds = {
         "avg ms": ("avg_ms", "mean_ms", 1.0, ANOTHER_MACHINE),
         "p95 ms": ("p95_ms", "p95_ms", 1.0, ANOTHER_MACHINE),

@@ -148,7 +148,8 @@ def _section(table: TableResult, picture: str | None) -> str:
     figure = ""
     if picture is not None:
         downloads += [f'<a href="{FIGURES}/{name}.{kind}" download>{kind.upper()}</a>' for kind in ("png", "svg")]
-        label = f"{table.title}: {table.y_label or 'figures'}, measured and published; the table below has all of them"
+        kinds = "measured" if all(cell.published is None for cell in table.cells.values()) else "measured and published"
+        label = f"{table.title}: {table.y_label or 'figures'}, {kinds}; the table below has all of them"
         figure = f"<figure>\n{inline_svg(picture, table.name, label)}\n</figure>\n"
     counts = verdicts([table])
     quoted = counts.get(QUOTED, 0)

@@ -17,9 +17,9 @@ BARS, CURVE, SCATTER = PICTURES = ("bars", "curve", "scatter")
 REPRODUCED_WITHIN = 0.5
 NEAR_WITHIN = 2.0
 REPRODUCED, NEAR, DIFFERS, UNPUBLISHED, QUOTED = "reproduced", "near", "differs", "measured", "quoted"
-# Why a figure need not be the published one; a cell's unlike is one of these, or "".
-ANOTHER_MODEL, ANOTHER_COLLECTION, ANOTHER_MACHINE = "another model", "another collection", "another machine"
-ANOTHER_TOKENIZER = "another tokenizer"
+# Why a figure need not be the published one; a cell's unlike is one of these, or "". Of another collection there is no
+# published figure: what was measured on one is not compared with it.
+ANOTHER_MODEL, ANOTHER_MACHINE, ANOTHER_TOKENIZER = "another model", "another machine", "another tokenizer"
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,8 @@ class Runner:
         if result.status != DONE and result.reason not in self._said:
             # Many cells want the same data: once is enough.
             self._said.add(result.reason)
-            say(f"{place} {_named(cell)}: {result.status}: {result.reason}".lstrip())
+            # In full below the table.
+            say(f"{place} {_named(cell)}: {result.status}: {result.reason.split('. ')[0]}".lstrip())
         return result
 
     def recorded(self, cell: Cell) -> CellResult | None:
@@ -63,7 +64,8 @@ class Runner:
             return None
         known = cell_from_json(read_json(path))
         gone = known.run is not None and known.status == DONE and not (self.directory / known.run).is_file()
-        return None if gone else known
+        # What is compared follows from the tables of today, not from those of the day of the record.
+        return None if gone else replace(known, published=cell.published)
 
     def _record(self, cell: Cell) -> Path:
         return self.directory / CELLS / cell.table / f"{directory_name(f'{cell.row}.{cell.column}')}.json"

@@ -11,8 +11,7 @@ from milco_pyserini.eval.reproduction.analyses import (
     views,
 )
 from milco_pyserini.eval.reproduction.cells import Cell, Table, effect, effect_cells, mean_cells, nothing
-from milco_pyserini.eval.reproduction.published import Figures, published
-from milco_pyserini.eval.reproduction.records import ANOTHER_COLLECTION, BARS
+from milco_pyserini.eval.reproduction.records import BARS
 from milco_pyserini.eval.reproduction.roads import Collection, Roads
 from milco_pyserini.eval.reproduction.systems import MILCO, SYSTEMS, System
 
@@ -30,36 +29,28 @@ def sample(roads: Roads, systems: Sequence[System], columns: Sequence[str]) -> l
 
 def _analyses(roads: Roads, systems: Sequence[System]) -> list[Table]:
     """What pruning, the views, latency and lengths are."""
-    beside = "Beside it the paper's mean over MIRACL's 18 languages"
+    apart = "The paper's figures are of MIRACL, with milco-650m, and not compared: they are in table"
+    collections = {"nDCG@10": POOL}
     return [
         pruning(
             "sample-top-k",
             "Pruning to k terms: sample",
-            f"Only the k strongest terms of a document are indexed, all passages at once. {beside}.",
+            f"Only the k strongest terms of a document are indexed, all passages at once. {apart} pruning-top-k.",
             {str(k): f"top-k:{k}" for k in TOP_K},
             roads,
-            {"nDCG@10": POOL},
-            _means(published("pruning_top_k")),
-            ANOTHER_COLLECTION,
+            collections,
+            {},
         ),
         pruning(
             "sample-percentile",
             "Pruning by percentile: sample",
-            f"A document's weakest p per cent of terms are not indexed, all passages at once. {beside}.",
+            f"A document's weakest p per cent of terms are not indexed, all passages at once. {apart} pruning-mass.",
             {str(p): f"percentile:{p}" for p in PERCENTILES},
             roads,
-            {"nDCG@10": POOL},
-            _means(published("pruning_mass")),
-            ANOTHER_COLLECTION,
+            collections,
+            {},
         ),
-        views(
-            "sample-alpha",
-            "Between the views: sample",
-            roads,
-            {"nDCG@10": POOL},
-            _means(published("lexecho_alpha")),
-            ANOTHER_COLLECTION,
-        ),
+        views("sample-alpha", "Between the views: sample", roads, collections, {}),
         timings("sample-latency", "Latency: sample", roads, systems, POOL, {}),
         sparsity("sample-lengths", "Length against sparsity: sample", roads, POOL),
     ]
@@ -85,9 +76,3 @@ def _pool(roads: Roads, systems: Sequence[System]) -> Table:
     ]
     caption = "Every query on the 650 passages of all languages at once; its passage is relevant in each of them."
     return Table("sample-pool", "The sample, across languages", caption, tuple(cells), BARS, y_label="points")
-
-
-def _means(figures: Figures) -> Figures:
-    """A published table's averages, and terms where it has them, under the columns of ours."""
-    names = {"avg": "nDCG@10", "tokens": "terms"}
-    return {(row, names[column]): value for (row, column), value in figures.items() if column in names}

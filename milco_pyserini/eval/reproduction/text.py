@@ -20,11 +20,13 @@ def reproduction_text(reproduction: Reproduction, names: Sequence[str]) -> str:
 def _table(table: TableResult) -> str:
     cells = [cell for cell in table.cells.values() if cell.verdict != QUOTED]
     lines = [_HEADS, *map(_line, cells)]
+    if all(cell.published is None for cell in cells):
+        lines = [(*line[:3], "", *line[4:]) for line in lines]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = [f"{table.title} ({table.name})"]
     for line in lines:
         words = [word.ljust(width) for word, width in zip(line[:3], widths[:3], strict=True)]
-        figures = [word.rjust(width) for word, width in zip(line[3:6], widths[3:6], strict=True)]
+        figures = [word.rjust(width) for word, width in zip(line[3:6], widths[3:6], strict=True) if width]
         text.append(f"  {'  '.join([*words, *figures, line[6]])}".rstrip())
     return "\n".join([*text, *_reasons(cells), ""])
 

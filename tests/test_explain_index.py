@@ -75,6 +75,20 @@ def test_the_parts_of_every_hit_add_up_to_the_engines_score(engine: str, prune: 
             assert engine == "exact" or all(isinstance(part.contribution, int) for part in one.parts)
 
 
+@pytest.mark.parametrize("alpha", [None, 0.3])
+def test_a_search_finds_what_is_explained_later(
+    engine: str, alpha: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same documents, scores and texts, without a document that is encoded again."""
+    one = IndexExplainer(index(engine), query_encoder(), texts(), alpha=alpha)
+    explained = {query: one.explain(query) for query in queries(5)}
+    for module in ("documents", "explainer"):
+        monkeypatch.delattr(f"milco_pyserini.explain.{module}.read_text")
+    for query, found in explained.items():
+        expected = [(each.document.name, each.score, each.unit, each.document.text) for each in found]
+        assert [(hit.docid, hit.score, hit.unit, hit.text) for hit in one.search(query, 3)] == expected
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_with_alpha_the_parts_add_up_to_what_search_alpha_finds(engine: str, alpha: float) -> None:
     """Difference 0 to the score of the query as encode_query(alpha) gives it; a view that counts 0 has no part."""
@@ -245,6 +259,9 @@ def test_passages_are_found_in_their_documents() -> None:
         assert one.document.text in whole[name]
         assert (number == "0") == whole[name].startswith(one.document.text or "")
         assert not one.notes
+    explained = explainer(built, texts()).explain(queries(20)[5], hits=20)
+    hits = explainer(built, texts()).search(queries(20)[5], 20)
+    assert [hit.text for hit in hits] == [one.document.text for one in explained]
     with pytest.raises(MilcoError, match=r"passages, ID#0"):
         explainer(built).explain("x", ["ja-01"])
 

@@ -1,8 +1,12 @@
 """Promises of the page: everything is on it, nothing is fetched, no text becomes markup, and browsers show it."""
 
+import contextlib
 import re
+import socket
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from html.parser import HTMLParser
 from http.client import HTTPConnection
 from pathlib import Path
@@ -13,9 +17,11 @@ import pytest
 from golden_set import encoder
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain import Explanation, compare, explain_texts
-from milco_pyserini.explain.page import report_page
-from milco_pyserini.explain.serve import ExplainServer, ServeOptions, open_server, serve_command
+from milco_pyserini.explain import Explanation, compare, explain_texts, serve
+from milco_pyserini.explain.page import language_of, report_page
+from milco_pyserini.explain.parts import Hit
+from milco_pyserini.explain.serve import Collection, ExplainServer, ServeOptions, open_server, serve_command
+from milco_pyserini.explain.sources import example_queries
 
 EVIL = '<script>alert("x")</script> & <b>نهر النيل</b> ナイル川 \'"'
 
@@ -91,6 +97,22 @@ def test_marks_and_terms_belong_together() -> None:
         assert all(0.15 <= float(strength) <= 1 for strength in re.findall(r"--s:([\d.]+)", article))
 
 
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("ペニシリンを薬にした", "ja"),
+        ("谁发现了青霉素？", "zh"),
+        ("누가 발견했나", "ko"),
+        ("the word 木 is tree", ""),
+        ("", ""),
+    ],
+)
+def test_texts_are_marked_with_the_language_that_their_script_tells(text: str, language: str) -> None:
+    """So that a browser takes the right font; of others nothing is claimed, since the page itself is in English."""
+    assert language_of(text) == language
+    assert f'lang="{language}">{text}</bdi>' in report_page(text, [])
+
+
 def test_nothing_found_is_said() -> None:
     """An empty page is a sentence."""
     assert "No document has a term" in report_page("q", [])
@@ -98,20 +120,26 @@ def test_nothing_found_is_said() -> None:
 
 
 class Served:
-    """A server with the tiny encoder's explanations behind it."""
+    """A server with two hits, and the tiny encoder's explanations, behind it."""
 
     def __init__(self, server: ExplainServer) -> None:
         self.server = server
         self.asked: list[Any] = []
-        server.answer = self.answer
+        server.search, server.explain = self.search, self.explain
+        server.collection = Collection("docs", 1234, "<mini>", (EVIL, "誰ですか"))
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
 
-    def answer(self, query: str, docids: Sequence[str], hits: int) -> list[Explanation]:
-        """Two texts, whatever is asked; an error for one name."""
-        self.asked.append((query, list(docids), hits))
+    def search(self, query: str) -> list[Hit]:
+        """Two documents, whatever is asked: the second's text is long."""
+        self.asked.append(query)
+        return [Hit("text 1", 7.0, 100.0, f"{query} ナイル川"), Hit("text 2", 5.0, 100.0, f"{'long ' * 200}end")]
+
+    def explain(self, query: str, docids: Sequence[str]) -> list[Explanation]:
+        """Some texts, whatever is asked; an error for one name."""
+        self.asked.append((query, list(docids)))
         if "nope" in docids:
             raise MilcoError("no <document> nope")
-        return explanations(query, ["one", query])
+        return explanations(query, ["one", query][-len(docids) :])
 
     def get(self, path: str, host: str | None = None, method: str = "GET") -> tuple[int, str, dict[str, str]]:
         """Status, body and headers."""
@@ -132,24 +160,51 @@ def served() -> Iterator[Served]:
         server.shutdown()
 
 
-def test_the_served_page_answers_queries(served: Served) -> None:
-    """A form; results with links to each document and to the comparison; the query in the field again."""
+def test_the_page_begins_with_queries_of_the_collection(served: Served) -> None:
+    """Each is a link to its results; nothing is searched yet, and nothing may be loaded but from here."""
     status, body, headers = served.get("/")
     assert (status, served.asked) == (200, [])
     assert 'name="q"' in body
-    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "1,234 documents, encoded by &lt;mini&gt;." in body
+    tags = Tags(body)
+    links = [value or "" for name, value in tags.attributes if name == "href"]
+    assert [served.get(link)[0] for link in links] == [200, 200]
+    assert served.asked == [EVIL, "誰ですか"]
+    assert ("lang", "ja") in tags.attributes
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "connect-src 'self'" in policy
+
+
+def test_a_page_of_results_explains_nothing(served: Served) -> None:
+    """It costs the search; texts are shown in part, and every address on it leads on without a script."""
     status, body, _ = served.get(f"/?q={quote(EVIL)}")
-    assert status == 200
-    assert served.asked == [(EVIL, [], 10)]
+    assert (status, served.asked) == (200, [EVIL])
     tags = Tags(body)
     assert tags.open == []
+    assert {"mark", "table"}.isdisjoint(tags.seen)
+    assert "long …" in tags.text and "end" not in tags.text
     assert ("value", EVIL) in tags.attributes
-    links = [value for name, value in tags.attributes if name == "href"]
-    assert any(value and value.count("doc=") == 2 for value in links)
-    for link in links:
-        assert served.get(link or "")[0] == 200
-    assert served.asked[-1][1] == ["text 2"]
+    links = [value or "" for name, value in tags.attributes if name == "href"]
+    assert [served.get(link)[0] for link in links] == [200] * 5
+    assert sorted({tuple(one[1]) for one in served.asked[1:]}) == [("text 1",), ("text 1", "text 2"), ("text 2",)]
     assert served.get("/?q=x", method="HEAD")[1] == ""
+
+
+def test_a_hit_is_explained_when_it_is_asked_for(served: Served) -> None:
+    """The address of a fold gives what belongs into the page: highlights, terms, and how they add up; no page."""
+    addresses = [value for name, value in Tags(served.get("/?q=Nile")[1]).attributes if name == "data-from"]
+    assert addresses == ["/explain?q=Nile&doc=text+1", "/explain?q=Nile&doc=text+2"]
+    status, body, headers = served.get(addresses[1] or "")
+    assert (status, served.asked[-1]) == (200, ("Nile", ["text 2"]))
+    tags = Tags(body)
+    assert tags.open == []
+    assert {"mark", "table", "summary"} <= set(tags.seen)
+    assert {"html", "h2", "script"}.isdisjoint(tags.seen)
+    assert "sum of the contributions" in body[body.index("<summary>") :]
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    for address in ("/explain?q=Nile&doc=nope", "/explain?q=Nile", "/explain?doc=text+1"):
+        status, body, _ = served.get(address)
+        assert (status, body[:16]) == (400, '<p class="error"')
 
 
 def test_bad_requests_are_answered_in_words(served: Served) -> None:
@@ -174,6 +229,49 @@ def test_another_sites_name_does_not_lead_here(served: Served) -> None:
     assert served.get("/", host=f"localhost:{port}")[0] == 200
 
 
+def test_every_loopback_address_checks_the_name_it_is_called_by() -> None:
+    """127.0.0.2 as well; at other addresses any name is answered."""
+    with open_server("127.0.0.2", 0) as server:
+        assert "127.0.0.2" in server.names
+        assert "evil.example" not in server.names
+    with open_server("0.0.0.0", 0) as server:
+        assert server.names == ()
+
+
+def test_parallel_requests_are_all_answered(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few of them are served at a time: others wait to be accepted."""
+    served.server._free = threading.Semaphore(3)
+    with ThreadPoolExecutor(60) as pool:
+        assert {status for status, _, _ in pool.map(lambda _: served.get("/?q=x"), range(60))} == {200}
+
+
+def test_a_client_that_trickles_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline is for all of the head: a byte now and then does not prolong it."""
+    monkeypatch.setattr(serve, "_HEAD_SECONDS", 0.3)
+    with open_server("127.0.0.1", 0) as server, socket.create_connection(server.server_address) as client:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        client.settimeout(0.02)
+        with pytest.raises(ConnectionError):
+            for _ in range(1000):
+                client.send(b"G")
+                with contextlib.suppress(TimeoutError):
+                    assert client.recv(1) == b""
+        server.shutdown()
+
+
+def test_topics_next_to_a_corpus_are_examples(tmp_path: Path) -> None:
+    """The sample's in six languages; of a path those of a file that is named so, unless it is broken."""
+    assert len({query[:2] for query in example_queries({"corpus": "sample"})}) == 6
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"id": "1", "contents": "x"}')
+    assert example_queries({"corpus": str(corpus)}) == []
+    (tmp_path / "queries.tsv").write_text("".join(f"{number}\tquery {number}\n" for number in range(100)))
+    for name in (corpus, tmp_path):
+        assert example_queries({"corpus": str(name)})[:2] == ["query 0", "query 17"]
+    (tmp_path / "queries.tsv").write_text("broken")
+    assert example_queries({"corpus": str(corpus)}) == example_queries({"corpus": "miracl-ar"}) == []
+
+
 def test_a_port_in_use_is_one_line(served: Served) -> None:
     """Before anything is loaded; other addresses that cannot be had are errors too."""
     port = served.server.server_address[1]
@@ -183,8 +281,20 @@ def test_a_port_in_use_is_one_line(served: Served) -> None:
         open_server("127.0.0.1", 70000)
     with pytest.raises(MilcoError, match=r"cannot listen at --host 203\.0\.113\.7"):
         open_server("203.0.113.7", 0)
-    with pytest.raises(MilcoError, match="--hits 0: must be from 1 to 100"):
-        serve_command(ServeOptions(hits=0))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (ServeOptions(hits=0), "--hits 0: must be from 1 to 100"),
+        (ServeOptions(port=-1), "--port -1: must be from 0 to 65,535"),
+        (ServeOptions(alpha=2), "--alpha 2: must be from 0 to 1"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_loaded(options: ServeOptions, message: str) -> None:
+    """Before the index, which is not there."""
+    with pytest.raises(MilcoError, match=message):
+        serve_command(replace(options, index=Path("nowhere")))
 
 
 @pytest.mark.integration
@@ -218,8 +328,8 @@ def test_a_browser_shows_the_page(browser: Any, tmp_path: Path, scheme: str) -> 
 
 
 @pytest.mark.integration
-def test_a_browser_searches_by_keyboard(browser: Any, served: Served) -> None:
-    """Type, Enter, results; the page's own script is let through by its policy, and folds open."""
+def test_a_browser_searches_and_unfolds_by_keyboard(browser: Any, served: Served) -> None:
+    """Type, Enter, results; a fold fetches its explanation, once, past the page's policy, and keeps the focus."""
     page = browser.new_page()
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))
@@ -228,11 +338,46 @@ def test_a_browser_searches_by_keyboard(browser: Any, served: Served) -> None:
     page.keyboard.press("Enter")
     page.wait_for_selector("article")
     assert page.locator("article").count() == 2
-    summary = page.locator("article summary").last
-    summary.focus()
+    assert page.locator("mark").count() == 0
+    page.locator("article summary").first.focus()
     page.keyboard.press("Enter")
-    page.goto(f"{served.server.address}?q=ab&doc=1")
-    page.locator("button.term").first.click()
+    page.wait_for_selector("mark")
+    assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
     assert page.locator("button[aria-pressed=true]").count() == 1
+    asked = len(served.asked)
+    page.locator("article summary").first.click()
+    page.locator("article summary").first.click()
+    assert len(served.asked) == asked
     assert [problem for problem in problems if "favicon" not in problem] == []
+    page.close()
+
+
+@pytest.mark.integration
+def test_a_browser_shows_why_a_hit_is_not_explained(browser: Any, served: Served) -> None:
+    """The server's reason is in the fold, which tries again when it is unfolded again."""
+    page = browser.new_page()
+    page.goto(f"{served.server.address}?q=ab")
+    served.server.explain = lambda query, docids: served.explain(query, ["nope"])
+    page.locator("article summary").first.click()
+    page.wait_for_selector("article .error")
+    assert page.locator("article .error").text_content() == "no <document> nope"
+    served.server.explain = served.explain
+    page.locator("article summary").first.click()
+    page.locator("article summary").first.click()
+    page.wait_for_selector("mark")
+    page.close()
+
+
+@pytest.mark.integration
+def test_a_phone_never_scrolls_sideways(browser: Any, served: Served) -> None:
+    """375 px, with everything unfolded; a wide table scrolls by itself."""
+    page = browser.new_page(viewport={"width": 375, "height": 700})
+    for address in ("", "?q=ab", "?q=ab&doc=1", "?q=ab&doc=1&doc=2"):
+        page.goto(served.server.address + address)
+        page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
+        if address == "?q=ab":
+            page.wait_for_selector("mark")
+        assert page.evaluate("document.documentElement.scrollWidth") == 375, address
     page.close()

@@ -1,11 +1,11 @@
 """What can be told of a document beside its numbers in the index: its text read once more, or its stored vector."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from milco_pyserini.explain.losses import Account, Steps, follow
-from milco_pyserini.explain.origins import Reading, read_text
+from milco_pyserini.explain.origins import Reading, passage_text, read_text
 from milco_pyserini.explain.sources import Texts, stored_impacts, stored_vector
 from milco_pyserini.index import Index
 from milco_pyserini.sparse import PlainStore, VectorStore
@@ -44,17 +44,29 @@ class Documents:
         self._store = store
         self.plain = bool(index.vectors.get("plain"))
         self.passages = bool(index.vectors.get("split_passages"))
+        self._lowercase = index.vectors.get("lowercase", False)
         self._steps = Steps.of(index.manifest["engine"], index.vectors)
+
+    def texts(self, docids: Iterable[str]) -> dict[str, str]:
+        """Return the available texts by docid, of passages their own part of the document's text."""
+        return {
+            docid: text
+            if number is None
+            else passage_text(self._encoder, text, self._vectors["max_length"], self._lowercase, number)
+            for docid, (text, number) in self._available(docids).items()
+        }
 
     def find(self, docids: Sequence[str]) -> dict[str, Known]:
         """What is known of each; the text is preferred to the stored vector."""
+        available = self._available(docids)
+        return {docid: self._read(*available[docid]) if docid in available else self._stored(docid) for docid in docids}
+
+    def _available(self, docids: Iterable[str]) -> dict[str, tuple[str, int | None]]:
+        """The documents' complete texts by docid, with the numbers of passages."""
         places = {docid: _passage(docid) if self.passages else (docid, None) for docid in docids}
         readable = None if self.plain else self._texts
         texts = readable.find({name for name, _ in places.values()}) if readable else {}
-        return {
-            docid: self._read(texts[name], number) if name in texts else self._stored(docid)
-            for docid, (name, number) in places.items()
-        }
+        return {docid: (texts[name], number) for docid, (name, number) in places.items() if name in texts}
 
     def judged(self, known: Known, weights: Mapping[str, float]) -> tuple[Known, list[str]]:
         """What can be told of what is known, and what a reader should know of that.
@@ -70,8 +82,7 @@ class Documents:
         return (Known(known.reading), [_MISFIT]) if self._misfits(known.account, weights) else (known, [])
 
     def _read(self, text: str, passage: int | None) -> Known:
-        lowercase = self._vectors.get("lowercase", False)
-        reading = read_text(self._encoder, text, self._vectors["max_length"], lowercase, passage)
+        reading = read_text(self._encoder, text, self._vectors["max_length"], self._lowercase, passage)
         account = follow(reading.batch, self._steps, self._encoder.vocabulary)
         return Known(reading, account, account.kept)
 

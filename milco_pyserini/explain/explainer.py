@@ -11,7 +11,7 @@ from milco_pyserini.explain.documents import Documents, Known
 from milco_pyserini.explain.losses import Account
 from milco_pyserini.explain.numbers import open_numbers
 from milco_pyserini.explain.origins import Reading, read_text
-from milco_pyserini.explain.parts import Explanation, Lost, Side, Term, matched, total
+from milco_pyserini.explain.parts import Explanation, Hit, Lost, Side, Term, matched, total
 from milco_pyserini.explain.sources import Texts
 from milco_pyserini.index import Index
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
@@ -52,6 +52,18 @@ class IndexExplainer:
         self._searcher = index.searcher()
         self._numbers = open_numbers(index, self._searcher)
         self._documents = Documents(index, encoder.encoder, texts, store)
+
+    def search(self, query: str, hits: int) -> list[Hit]:
+        """The best hits as the search command finds them, best first, without explanations: nothing else is encoded."""
+        encoder = self.encoder
+        batch = encoder.encoder.encode([query], encoder.max_length, encoder.views, encoder.lowercase).batch
+        vector = _query_vector(batch, encoder.encoder.vocabulary, self.alpha)
+        found = self._searcher.search([vector], hits)[0]
+        texts = self._documents.texts(found.docids)
+        return [
+            Hit(docid, score, self._numbers.unit, texts.get(docid))
+            for docid, score in zip(found.docids, found.scores.tolist(), strict=True)
+        ]
 
     def explain(self, query: str, docids: Sequence[str] = (), hits: int = 3) -> list[Explanation]:
         """The documents of these ids in their order; without ids, the best hits, best first.

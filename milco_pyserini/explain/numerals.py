@@ -1,9 +1,9 @@
 """Numbers of a score as a person reads them."""
 
-from milco_pyserini.explain.parts import Explanation
+from milco_pyserini.explain.parts import Explanation, Hit
 
 
-def numeral(value: float, explanation: Explanation) -> str:
+def numeral(value: float, explanation: Explanation | Hit) -> str:
     """A number of this explanation's engine: whole where the engine counts in whole numbers, else with four digits.
 
     What is not 0 is never shown as 0.

@@ -38,6 +38,14 @@ class _Token(NamedTuple):
     stop: int
 
 
+class _Cut(NamedTuple):
+    """A text, or the passage that was asked for; its characters within the maximum length, and their tokens."""
+
+    text: str
+    read: int
+    row: list[_Token]
+
+
 def read_text(
     encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool = False, passage: int | None = None
 ) -> Reading:
@@ -46,7 +54,17 @@ def read_text(
     max_length: in tokens, <s> and </s> included. passage: its number, where documents were split at that length.
     Winners are found in float32: in bfloat16 another token may have been ahead by a hair.
     """
-    text = whole_characters(text)
+    cut = _cut(encoder, whole_characters(text), max_length, lowercase, passage)
+    batch = encoder.encode_rows([[token.id for token in cut.row]], encoder.views)
+    return Reading(cut.text, cut.read, batch, _origins(encoder, cut.row, batch))
+
+
+def passage_text(encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool, passage: int) -> str:
+    """Return the text of one passage of a document that was split at max_length, without encoding it."""
+    return _cut(encoder, whole_characters(text), max_length, lowercase, passage).text
+
+
+def _cut(encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool, passage: int | None) -> _Cut:
     tokens = _tokens(encoder, text, lowercase)
     before, after = encoder.tokenizer.marks
     closing, room = len(tokens) - after, max_length - before - after
@@ -58,9 +76,7 @@ def read_text(
         text = text[begin:end]
         cut = [token._replace(start=token.start - begin, stop=token.stop - begin) for token in cut]
     read = len(text) if len(cut) == len(inner) - first or passage is not None else cut[-1].stop
-    row = [*tokens[:before], *cut, *tokens[closing:]] if cut else []
-    batch = encoder.encode_rows([[token.id for token in row]], encoder.views)
-    return Reading(text, read, batch, _origins(encoder, row, batch))
+    return _Cut(text, read, [*tokens[:before], *cut, *tokens[closing:]] if cut else [])
 
 
 def _tokens(encoder: "MilcoEncoder", text: str, lowercase: bool) -> list[_Token]:

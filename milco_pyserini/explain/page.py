@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from html import escape
@@ -10,19 +11,25 @@ from importlib.resources import files
 from milco_pyserini.console import counted
 from milco_pyserini.explain.highlights import Stretch, from_the_whole, stretches
 from milco_pyserini.explain.numerals import mixture, numeral, share
-from milco_pyserini.explain.parts import Comparison, Difference, Explanation, Part, Side, Term, by_view
+from milco_pyserini.explain.parts import Comparison, Difference, Explanation, Hit, Part, Side, Term, by_view
 from milco_pyserini.explain.terminal import shown_piece, tokens
 from milco_pyserini.sparse import PIVOT, SOURCE
 
 # Parts that stand on the page at once; the others unfold.
 _FIRST = 20
 _ALONE = 30
+# Characters of a hit's text before it is explained.
+_PREVIEW = 600
 _VIEWS = {PIVOT: "English terms (pivot view)", SOURCE: "the texts' own words (source view)", "other": "other terms"}
+WHY = "Why this matches"
+# Kana, Hangul, Han: one Han character is drawn differently in Japanese and in Chinese fonts.
+_SCRIPTS = [re.compile(script) for script in ("[\u3040-\u30ff]", "[\uac00-\ud7a3]", "[\u3400-\u9fff]")]
+_LOOKED_AT = 500
 
 
 def report_page(query: str, explanations: Sequence[Explanation], comparison: Comparison | None = None) -> str:
     """The explanations of one query's documents, and why the first of two stands above the second."""
-    body = [f"<h1>Why these documents match: <bdi>{escape(query)}</bdi></h1>"]
+    body = [f'<h1>Why these documents match: <bdi lang="{language_of(query)}">{escape(query)}</bdi></h1>']
     if not explanations:
         body.append("<p>No document has a term of this query.</p>")
     body += [comparison_html(comparison)] if comparison else []
@@ -54,25 +61,61 @@ def content_security_policy() -> str:
     """The header that lets a page of ours use its own script and style, and nothing from anywhere."""
     digest = base64.b64encode(hashlib.sha256(_asset("page.js").encode()).digest()).decode()
     return (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; form-action 'self'; "
-        "base-uri 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
 
 
-def explanation_html(explanation: Explanation, head: str | None = None, folded: bool = False) -> str:
-    """One document as an article. head: HTML in place of its name. folded: its tables unfold when asked to."""
-    parts = explanation.strongest
+def explanation_html(explanation: Explanation, head: str | None = None) -> str:
+    """One document as an article. head: HTML in place of its name."""
     name = head or f"<bdi>{escape(explanation.document.name)}</bdi>"
-    blocks = [f"<article>\n<h2>{name}</h2>", _score(explanation), *map(_note, explanation.notes)]
-    blocks.append(_texts(explanation, parts))
+    return f"<article>\n<h2>{name}</h2>\n{_score(explanation)}\n{explanation_body(explanation)}\n</article>"
+
+
+def explanation_body(explanation: Explanation, foldable: bool = False) -> str:
+    """Return what an article has below its score: both texts highlighted, terms and what was lost.
+
+    foldable: terms and what follows can be folded, and are unfolded.
+    """
+    parts = explanation.strongest
+    blocks = [*map(_note, explanation.notes), _texts(explanation, parts)]
     if parts:
         blocks.append(_shares(explanation))
     details = [*_tables(explanation, parts), _losses(explanation)]
-    details += [_alone("the query alone", explanation.query_only, explanation)]
-    details += [_alone("the document alone", explanation.document_only or [], explanation)]
-    inner = "\n".join(filter(None, details))
-    blocks.append(_details(f"Why: {counted(len(parts), 'term')} of both", inner) if folded and parts else inner)
-    return "\n".join(blocks) + "\n</article>"
+    details += [_alone("only in the query", explanation.query_only, explanation)]
+    details += [_alone("only in the document", explanation.document_only or [], explanation)]
+    inner = "\n".join(filter(None, [*details, _audit(explanation)]))
+    blocks.append(f"<details open><summary>{WHY}</summary>{inner}</details>" if foldable else inner)
+    return "\n".join(['<div class="body">', *blocks, "</div>"])
+
+
+def hit_html(hit: Hit, rank: int, name: str, links: Sequence[str], explanation: str) -> str:
+    """One hit as an article that is explained when it is unfolded.
+
+    name, links, explanation (address of the explanation_body() of this hit): HTML. The last link leads there without a
+    script.
+    """
+    facts = [_ranked(hit.score, rank, hit), *links[:-1]]
+    shown = "" if hit.text is None else _plain_text(hit.text)
+    fold = f'<details data-from="{explanation}"><summary>{WHY}</summary><p>{links[-1]}</p></details>'
+    return (
+        f'<article>\n<h2>{name}</h2>\n<p class="score">{" · ".join(facts)}</p>\n'
+        f'<div class="body">{shown}{fold}</div>\n</article>'
+    )
+
+
+def language_of(text: str) -> str:
+    """Return the language of a text whose script tells it, for its font: "ja", "ko", "zh"; else "", for unknown."""
+    start = text[:_LOOKED_AT]
+    kana, hangul, han = (len(script.findall(start)) for script in _SCRIPTS)
+    if 2 * (kana + hangul + han) <= sum(map(str.isalpha, start)):
+        return ""
+    return "ko" if hangul > kana + han else "ja" if kana else "zh"
+
+
+def _plain_text(text: str) -> str:
+    shown = escape(text if len(text) <= _PREVIEW else f"{text[:_PREVIEW].rstrip()} …")
+    return f'<p class="text" dir="auto" lang="{language_of(text)}">{shown}</p>'
 
 
 def _note(note: str) -> str:
@@ -119,23 +162,30 @@ def _difference(row: Difference, explanation: Explanation) -> list[tuple[str, st
     ]
 
 
+def _ranked(score: float, rank: int | None, numbers: Explanation | Hit) -> str:
+    ranked = "" if rank is None else f"rank {rank:,} · "
+    return f"{ranked}score <strong>{numeral(score, numbers)}</strong>"
+
+
 def _score(explanation: Explanation) -> str:
     score = explanation.total if explanation.score is None else explanation.score
-    facts = [f"score <strong>{numeral(score, explanation)}</strong>"]
-    if explanation.unit != 1:
-        facts.append(f"{score / explanation.unit:.4f} in weights")
-    if explanation.rank is not None:
-        facts.append(f"rank {explanation.rank:,}")
-    facts.append(f"{escape(explanation.engine)} ({escape(explanation.exactness)})")
+    return f'<p class="score">{_ranked(score, explanation.rank, explanation)}</p>'
+
+
+def _audit(explanation: Explanation) -> str:
+    """How the contributions add up to the engine's score, and what they would be of unrounded weights."""
+    facts = [f"{escape(explanation.engine)} ({escape(explanation.exactness)})"]
     if explanation.alpha is not None:
         facts.append(mixture(explanation.alpha))
-    facts.append(f"sum of the parts {numeral(explanation.total, explanation)}")
+    facts.append(f"sum of the contributions {numeral(explanation.total, explanation)}")
+    if explanation.unit != 1:
+        facts.append(f"{explanation.total / explanation.unit:.4f} in weights")
     if explanation.difference is not None:
-        facts.append(f"difference {explanation.difference:g}")
+        facts.append(f"difference from the score {explanation.difference:g}")
     if explanation.unpruned:
         left = share(explanation.total, explanation.unpruned)
         facts.append(f"{left:.1%} of the {numeral(explanation.unpruned, explanation)} before pruning and rounding")
-    return f'<p class="score">{" · ".join(facts)}</p>'
+    return f'<p class="key audit">{" · ".join(facts)}</p>'
 
 
 def _texts(explanation: Explanation, parts: Sequence[Part]) -> str:
@@ -146,14 +196,14 @@ def _texts(explanation: Explanation, parts: Sequence[Part]) -> str:
 def _text(side: Side, label: str, parts: Sequence[Part]) -> str:
     head = f'<p class="label">{label}</p>'
     if side.text is None:
-        return f'<div>{head}<p class="text absent">The text is not at hand.</p></div>'
+        return f'<div>{head}<p class="text absent">The text is not available.</p></div>'
     found = stretches(side, parts)
     most = max((stretch.amount for stretch in found), default=0.0) or 1.0
     inner = "".join(_stretch(side, stretch, parts, most) for stretch in found)
     whole = from_the_whole(side, parts)
     said = ", ".join(_term(parts[number].term) for number in whole)
     under = f'<p class="key">from the text as a whole: {said}</p>' if whole else ""
-    return f'<div>{head}<p class="text" dir="auto">{inner}</p>{under}</div>'
+    return f'<div>{head}<p class="text" dir="auto" lang="{language_of(side.text)}">{inner}</p>{under}</div>'
 
 
 def _stretch(side: Side, stretch: Stretch, parts: Sequence[Part], most: float) -> str:
@@ -193,26 +243,24 @@ def _parts_table(explanation: Explanation, parts: Sequence[Part], first: int) ->
         )
         product = f"{numeral(part.query, explanation)} × {numeral(part.document, explanation)}"
         came = [tokens(side, part.term.term) for side in (explanation.query, explanation.document)]
+        origins = " → ".join(f"<bdi>{escape(word)}</bdi>" for word in came if word)
         rows.append(
             [
-                ("", button),
-                ("", view),
-                ("number", product),
+                ("", f"{button}<small>{origins}</small>"),
                 ("number", numeral(part.contribution, explanation)),
                 ("number", f"{share(part.contribution, explanation.total):.1%}"),
                 ("bars", f'<span class="bar {view}" style="width:{width:.1f}%"></span>'),
-                *(("", f"<bdi>{escape(word)}</bdi>") for word in came),
+                ("number", product),
+                ("view", view),
             ]
         )
     heads = [
-        *(("", "term"), ("", "view"), ("number", "query × document"), ("number", "gives"), ("number", "share")),
-        *(
-            ("bars", '<span class="hidden">share as a bar</span>'),
-            ("", "from the query's"),
-            ("", "from the document's"),
-        ),
+        *(("", "term"), ("number", "contribution"), ("number", "share")),
+        *(("bars", '<span class="hidden">share as a bar</span>'), ("number", "query × document"), ("view", "view")),
     ]
-    return _table("Terms of both; press one to see where it came from", heads, rows)
+    return _table(
+        "Matching terms, each with the tokens it comes from (query → document); press one to outline them", heads, rows
+    )
 
 
 def _table(caption: str, heads: Iterable[tuple[str, str]], rows: Iterable[Iterable[tuple[str, str]]]) -> str:
@@ -239,7 +287,7 @@ def _alone(title: str, terms: Sequence[tuple[Term, float]], explanation: Explana
         ]
         more = f"<li><small>and {len(mine) - _ALONE:,} more</small></li>" if len(mine) > _ALONE else ""
         lists.append(f'<p class="key">{_swatch(view)}</p><ul class="terms">{"".join(items)}{more}</ul>')
-    return _details(f"Terms of {title}: {len(terms):,}", "".join(lists))
+    return _details(f"Terms {title}: {len(terms):,}", "".join(lists))
 
 
 def _swatch(view: str, said: str = "") -> str:
@@ -260,9 +308,9 @@ def _losses(explanation: Explanation) -> str:
         ]
         for one in explanation.lost or ()
     ]
-    heads = [("", "term"), ("", "view"), ("number", "would have given"), ("", "taken away by")]
+    heads = [("", "term"), ("", "view"), ("number", "would have contributed"), ("", "removed by")]
     table = _table("Terms of both texts that do not count", heads, lost) if lost else ""
-    label = f"Taken away: {sum(dropped.values()):,} of the document's terms, {counted(len(lost), 'match', 'matches')}"
+    label = f"Removed: {sum(dropped.values()):,} of the document's terms, {counted(len(lost), 'match', 'matches')}"
     return _details(label, (f"<p>{said}</p>" if said else "") + table)
 
 

@@ -46,6 +46,16 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class Hit:
+    """A document that a search found, not explained yet. unit: as of an Explanation. text: None if not available."""
+
+    docid: str
+    score: float
+    unit: float
+    text: str | None
+
+
+@dataclass(frozen=True)
 class Side:
     """The query or the document. name: a docid, or what stands for one.
 

@@ -1,7 +1,9 @@
 """Where a document's text and its whole vector are found: the corpus and the vector store, if they are still there."""
 
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -9,7 +11,7 @@ import numpy as np
 import orjson
 
 from milco_pyserini.console import Progress
-from milco_pyserini.corpora import Corpus, open_corpus
+from milco_pyserini.corpora import Corpus, open_corpus, open_topics
 from milco_pyserini.corpora.opening import at_hand
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
@@ -18,6 +20,10 @@ from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, open_sto
 
 # What two manifests of the same vectors agree on.
 _SAME = ("weight_hash", "tokenizer_hash", "corpus_hash", "scale", "max_length", "split_passages")
+
+_TOPICS = re.compile(r"(queries|topics)(?![a-z])", re.IGNORECASE)
+_EXAMPLES = 6
+_MOST_TOPICS = 1000
 
 
 class Texts(Protocol):
@@ -85,6 +91,30 @@ def corpus_of(vectors: Mapping, name: str | None) -> Corpus | None:
     """
     name = at_hand(vectors) if name is None else name
     return None if name is None else open_corpus(name)
+
+
+def example_queries(vectors: Mapping) -> list[str]:
+    """Return a few topics of the corpus that an index was made of, if they are surely on this machine.
+
+    The sample's, or those of the first file next to the corpus that is named queries or topics.
+    """
+    name = at_hand(vectors)
+    if name is None or vectors.get("plain"):
+        return []
+    if not Path(name).exists():
+        topics = name
+    else:
+        directory = Path(name) if Path(name).is_dir() else Path(name).parent
+        files = sorted(file for file in directory.iterdir() if file.is_file() and _TOPICS.match(file.name))
+        if not files:
+            return []
+        topics = str(files[0])
+    try:
+        queries = [query.text for query in islice(open_topics(topics), _MOST_TOPICS)]
+    except MilcoError:
+        return []
+    # The sample's are sorted by language, and by subject within a language.
+    return queries[:: len(queries) // _EXAMPLES + 1]
 
 
 def store_of(index: Index, path: Path | None) -> VectorStore | PlainStore | None:

@@ -85,8 +85,11 @@ def whole_directory(path: Path, overwrite: bool, ours: Callable[[Path], bool]) -
             with locks.alone_in(place.parent, limit=None):
                 refuse_existing_directory(path, overwrite, ours)
                 _replace_directory(place, temporary)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(temporary, ignore_errors=True)
+            if isinstance(error, OSError) and Path(str(error.filename)).is_relative_to(temporary):
+                # The hidden name is gone by now, and means nothing to a user.
+                error.filename = str(path / Path(error.filename).relative_to(temporary))
             raise
         finally:
             os.close(descriptor)
@@ -126,6 +129,8 @@ def refuse_output(path: Path, overwrite: bool, option: str = "--output") -> None
         # Permissions do not tell it all: /proc, or a file system that is full of names or read-only.
         tempfile.TemporaryFile(dir=above).close()
     except OSError as error:
+        if error.errno in DISK_FULL:
+            raise OSError(error.errno, error.strerror, str(path)) from None
         raise MilcoError(f"{option} {path} cannot be written: no new file in {above} ({error.strerror})") from None
 
 

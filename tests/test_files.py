@@ -417,6 +417,18 @@ def test_a_directory_that_may_not_be_written_to_is_named(tmp_path: Path, monkeyp
         refuse_output(tmp_path / "runs" / "run.txt", False)
 
 
+def test_a_disk_that_is_full_from_the_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that becomes full: an OSError, of which every command makes the same line."""
+
+    def full(dir: Path) -> IO:
+        raise OSError(errno.ENOSPC, "No space left on device", str(dir / "tmp"))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    with pytest.raises(OSError, match="No space") as raised:
+        refuse_output(tmp_path / "run.txt", False)
+    assert raised.value.filename == str(tmp_path / "run.txt")
+
+
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
 def test_what_the_system_writes_alone_is_refused_before_any_work() -> None:
     """/proc lets root write and makes no file; the option that was given is named."""
@@ -512,6 +524,13 @@ def test_a_full_disk_is_named_whatever_a_library_makes_of_it(
         raise error
     assert (raised.value.errno, raised.value.filename) == (code, str(tmp_path / "index"))
     assert names(tmp_path) == []
+
+
+def test_an_error_in_a_new_directory_names_the_file_under_its_later_name(tmp_path: Path) -> None:
+    """Not under the hidden one, which is removed."""
+    with pytest.raises(OSError, match="No space") as raised, new_directory(tmp_path / "index") as place:
+        raise OSError(errno.ENOSPC, "No space left on device", str(place / "deep" / "rows.npy"))
+    assert raised.value.filename == str(tmp_path / "index" / "deep" / "rows.npy")
 
 
 @pytest.mark.parametrize(

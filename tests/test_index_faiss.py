@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_lowercase
@@ -60,6 +61,21 @@ def by_definition(documents: DenseStore, query: np.ndarray, k: int) -> list[tupl
         if row.any()
     ]
     return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:k] if query.any() else []
+
+
+@pytest.mark.parametrize("engine", [FlatEngine(), HnswEngine()])
+def test_a_file_that_cannot_be_written_to_its_end_is_an_error(tmp_path: Path, engine: FlatEngine | HnswEngine) -> None:
+    """The last bytes too, which are written when the file is closed: no index takes its name without them."""
+    documents = store(tmp_path / "store", np.ones((40, DIMENSIONS), np.float32))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1500, before[1]))
+        with pytest.raises(OSError, match="File too large") as raised:
+            build_index(documents, engine, tmp_path / "index")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert raised.value.filename == str(tmp_path / "index" / "index")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
 @pytest.mark.parametrize("k", [1, 3, 10, 150, 5000])

@@ -50,7 +50,9 @@ class _FaissEngine:
             index.add(np.ascontiguousarray(vectors[rows]))
             ids += [names[row] for row in rows]
         if ids:
-            faiss.write_index(index, str(directory / _INDEX))
+            # Faiss' own files lose their last bytes without an error if the disk is full when they are closed.
+            with whole_file(directory / _INDEX) as handle:
+                faiss.write_index(index, faiss.PyCallbackIOWriter(handle.write))
             write_strings(directory, _IDS, ids)
             with whole_file(directory / _DOCIDS, "w") as lines:
                 lines.writelines(f"{name}\n" for name in ids)

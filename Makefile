@@ -31,7 +31,7 @@ api: $(VENV)/installed-dev
 	$(RUN) docs/api.py build/api
 
 wheel: $(VENV)/installed-dev
-	rm -rf dist build
+	rm -rf dist build/lib build/bdist.*
 	$(RUN) -m build --wheel --outdir dist .
 
 # The wheel alone, in an environment of its own, away from this directory: a missing file or requirement shows.

@@ -6,6 +6,7 @@ A warning of pdoc's is an error: a public name that does not resolve, an annotat
 import sys
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -64,6 +65,9 @@ def write(options: Options) -> None:
 
         modules = [resolve(name) for name in (PACKAGE, *(f"{PACKAGE}.{each}" for each in MODULES))]
         pdoc.render.configure(docformat="markdown", footer_text=PACKAGE)
+        # Docstrings hold no HTML: <s> is a token there, not text that is struck out.
+        markdown = pdoc.render_helpers.markdown2
+        markdown.markdown = partial(markdown.markdown, safe_mode="escape")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             pdoc.pdoc(*modules, output_directory=place)

@@ -312,6 +312,24 @@ def test_the_reference_is_made_where_it_is_asked_for_alone(
     assert said in ended.stdout + ended.stderr
 
 
+def test_the_reference_keeps_tokens_that_look_like_html(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """<s> is a token in our docstrings: the page shows it, in code and out of it, and nothing is struck out."""
+    pytest.importorskip("pdoc")
+    spec = importlib.util.spec_from_file_location("api", ROOT / "docs" / "api.py")
+    assert spec is not None and spec.loader is not None
+    api = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "api", api)
+    spec.loader.exec_module(api)
+    (tmp_path / "tiny.py").write_text('"""Lengths in tokens, <s> and `</s>` included."""')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(api, "PACKAGE", "tiny")
+    monkeypatch.setattr(api, "MODULES", ())
+    api.write(api.Options(tmp_path / "pages"))
+    page = (tmp_path / "pages" / "tiny.html").read_text(encoding="utf-8")
+    assert "tokens, &lt;s&gt; and <code>&lt;/s&gt;</code> included" in page
+    assert "<s>" not in page
+
+
 def test_the_index_names_every_page() -> None:
     """docs/README.md has a line for each page, and README.md leads to docs/README.md."""
     listed = set(_LINK.findall(INDEX.read_text(encoding="utf-8")))

@@ -183,6 +183,12 @@ def _reader(kind: type, name: str, choices: Sequence[str]) -> Callable[[str], An
     def read(text: str) -> Any:
         if choices and text not in choices:
             raise unknown_name(f"value for {name}", text, choices)
+        if kind is str and not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                why = "names are written to manifests, as UTF-8. Rename the file, or check the terminal's encoding"
+                raise MilcoError(f"{name} {text!a} is not UTF-8: {why}") from None
         try:
             return kind(text)
         except ValueError:

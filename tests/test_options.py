@@ -66,6 +66,7 @@ def test_first_words_are_an_options_values() -> None:
         (["--corpsu", "x"], "unknown option '--corpsu': did you mean '--corpus'?"),
         (["--corpsu=x"], "unknown option '--corpsu': did you mean '--corpus'?"),
         ([], "the following arguments are required: -c/--corpus"),
+        (["--corpus", "caf\udce9.tsv"], "--corpus 'caf\\udce9.tsv' is not UTF-8: names are written to manifests"),
         (["--corpus", "x", "--hits", "many"], "--hits takes a whole number, not 'many'"),
         (["--corpus", "x", "--alpha", "half"], "--alpha takes a number, not 'half'"),
         (["--corpus", "x", "--sizes", "1", "b"], "--sizes takes a whole number, not 'b'"),

@@ -267,6 +267,30 @@ def test_a_damaged_gzip_file_is_an_error(tmp_path: Path, damage: Callable[[bytes
         corpus.check()
 
 
+@pytest.mark.parametrize("name", ["c.jsonl", "c.tsv", "c.jsonl.gz"])
+def test_a_line_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A longer line is an error with file and line, or is skipped; no more than the limit of it is held."""
+    monkeypatch.setattr("milco_pyserini.corpora.lines.MAX_LINE_BYTES", 100_000)
+    long = "x" * 20_000_000
+    lines = [
+        f"a\tx\nb\t{long}\nc\ty\n",
+        f'{{"id":"a","text":"x"}}\n{{"id":"b","text":"{long}"}}\n{{"id":"c","text":"y"}}',
+    ]
+    content = lines["json" in name].encode()
+    corpus = corpus_of(tmp_path / name, gzip.compress(content, 1) if name.endswith(".gz") else content)
+    with pytest.raises(MilcoError, match=r":2: the line is longer than 100,000 bytes, the limit of a line"):
+        corpus.check()
+    skipping = open_corpus(str(tmp_path / name), skip_bad_lines=True)
+    tracemalloc.start()
+    try:
+        report = skipping.check()
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
+    assert (report.documents, len(report.skipped)) == (2, 1)
+    assert [document.id for document in skipping] == ["a", "c"]
+
+
 def test_the_digest_is_that_of_ids_and_contents(tmp_path: Path) -> None:
     """Other texts, ids or another order give another digest; another format or another name the same."""
     report = corpus_of(tmp_path / "c.jsonl", TWO_JSONL).check()

@@ -11,10 +11,11 @@ from golden_set import GOLDEN, TEXTS, dense, encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
+from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder, tokenization
 from milco_pyserini.encode.contract import open_query_encoder
 from milco_pyserini.encode.encoder import choose_device, choose_dtype, open_encoder
 from milco_pyserini.encode.forward import PaddedForward
+from milco_pyserini.encode.tokenization import whole_characters
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import PIVOT, SOURCE
 
@@ -90,6 +91,42 @@ def test_long_texts_are_cut_as_the_authors_cut_them(milco: MilcoEncoder) -> None
     np.testing.assert_allclose(dense(encoded.batch)[1], dense(cut)[0], atol=1e-5)
     exact = milco.encode([FILLED[0]], len(milco.tokenizer.ids([FILLED[0]])[0]))
     assert exact.truncated == 0
+
+
+LONG = {
+    "words": "old harbour river " * 900,
+    "long words": " ".join("abcdefghij" * size for size in range(1, 70)),
+    "one word": "harbour" * 4001,
+    "one letter": "a" * 20_001,
+    "Chinese": "小さな市場の最初の本" * 1500,
+    "combining marks": "e\u0301\u0323o\u0308" * 4000,
+    "Hangul letters": "\u1112\u1161\u11ab\u1100\u1173\u11af" * 2500,
+    "emoji": "👩\u200d👩\u200d👧 " * 2500,
+    "white space first": " \n" * 10_000 + "old harbour " * 900,
+    "nothing first": "\x01\u200b" * 10_000 + "old harbour " * 900,
+    "longer when normalized": "\ufdfa" * 9000,
+    "shorter when normalized": "\ud83d\ude82 \ud83d" * 4000,
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
+def test_truncating_before_tokenizing_never_changes_a_token(milco: MilcoEncoder, text: str) -> None:
+    """The beginning of a long text has the tokens that the text tokenized at once begins with."""
+    ids = milco.tokenizer.tokenizer.encode(whole_characters(text)).ids
+    for length in (8, 64):
+        tokens = milco.tokenizer.tokenize([text, "book"], length)[0]
+        assert tokens.ids == (ids if len(ids) <= length else [*ids[: length - 1], ids[-1]])
+        assert tokens.truncated == (len(ids) > length)
+
+
+def test_a_very_long_text_is_tokenized_in_pieces(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces end at white space, so that their tokens are those of the text; they are few at a time."""
+    texts = [LONG["words"], "", "book", LONG["long words"], " " * 3000 + "x"]
+    ids = milco.tokenizer.ids(texts)
+    monkeypatch.setattr(tokenization, "_PIECE", 800)
+    monkeypatch.setattr(tokenization, "_AT_ONCE", 1000)
+    assert milco.tokenizer.ids(texts) == ids
+    assert milco.tokenizer.ids(["x" * 5000])[0][-1] == ids[2][-1]
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000", "\u200b", "\ufeff\x07"])

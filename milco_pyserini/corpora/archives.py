@@ -32,7 +32,7 @@ def archived_lines(archive: Path, member: str) -> Iterator[tuple[int, bytes]]:
         with _member(archive, member) as handle:
             if member.endswith(".gz"):
                 handle = cast(IO[bytes], io.BufferedReader(gzip.GzipFile(fileobj=handle), BUFFER))
-            yield from lines_of(handle)
+            yield from lines_of(handle, f"{member} in {archive}")
     except KeyError:
         raise MilcoError(f"{archive} holds no {member}") from None
     except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:

@@ -49,7 +49,7 @@ class FileSource(Generic[RecordT]):
         """Yield (file, line number, record); a broken line goes to bad."""
         for path, reader in self._files:
             where = str(path)
-            for number, record in reader(numbered_lines(path), partial(bad, where)):
+            for number, record in reader(numbered_lines(path, partial(bad, where)), partial(bad, where)):
                 yield where, number, record
 
 

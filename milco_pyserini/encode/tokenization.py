@@ -1,6 +1,6 @@
 """Text to token ids with the checkpoint's own tokenizer, through the `tokenizers` library alone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,12 @@ from milco_pyserini.model.loading import loading
 _FILE, _SENTENCEPIECE, _WORD_PIECES = TOKENIZERS
 # The published checkpoints name a gated repository for the English side; its vocabulary is bert-base-uncased's.
 _GATED = {"naver/splade-v3": "bert-base-uncased"}
+# A tokenizer takes about a hundred bytes of memory for each character of a text.
+_PIECE = 2**20
+_AT_ONCE = 4 * _PIECE
+# A piece of SentencePiece has 16 characters at most.
+_CHARACTERS_PER_TOKEN = 32
+_SPACES = " \n\t"
 
 
 @dataclass(frozen=True)
@@ -58,23 +64,40 @@ class TextTokenizer:
         return first, sum(added[first:])
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """All the ids of every text, <s> and </s> included; none for a text without a piece of its own."""
-        marks = sum(self.marks)
-        encodings = self.tokenizer.encode_batch_fast([whole_characters(text) for text in texts])
-        return [
-            encoding.ids if text.strip() and len(encoding.ids) > marks else []
-            for text, encoding in zip(texts, encodings, strict=True)
-        ]
+        """All the ids of every text, <s> and </s> included; none for a text without a piece of its own.
+
+        A text of more than 2^20 characters is tokenized in pieces that end at white space, or after so many characters
+        where there is none: only there the ids may differ from those of the text tokenized at once.
+        """
+        before, after = self.marks
+        rows: list[list[int]] = [[] for _ in texts]
+        pieces = ((row, piece) for row, text in zip(rows, texts, strict=True) for piece in _pieces(text))
+        for group in _groups(pieces):
+            encodings = self.tokenizer.encode_batch_fast([piece for _, piece in group])
+            for (row, _), encoding in zip(group, encodings, strict=True):
+                row[len(row) - after :] = encoding.ids[before if row else 0 :]
+        marks = before + after
+        return [row if text.strip() and len(row) > marks else [] for text, row in zip(texts, rows, strict=True)]
 
     def tokenize(self, texts: Sequence[str], max_length: int) -> list[Tokens]:
-        """Ids of every text, cut to max_length (<s> and </s> included)."""
-        after = self.marks[1]
+        """Ids of every text, truncated to max_length (<s> and </s> included).
+
+        Only the beginning of a long text is tokenized, as much of it as has twice the ids that stay: what comes later
+        has no influence on them.
+        """
+        after, size = self.marks[1], _CHARACTERS_PER_TOKEN * max_length
+        ends = [_end(text, 0, size) for text in texts]
+        rows = self.ids([text[:end] for text, end in zip(texts, ends, strict=True)])
+        for number, (text, end) in enumerate(zip(texts, ends, strict=True)):
+            while end < len(text) and len(rows[number]) < 2 * max_length:
+                end = _end(text, 0, 4 * end)
+                rows[number] = self.ids([text[:end]])[0]
         return [
             Tokens(
                 ids if len(ids) <= max_length else ids[: max_length - after] + ids[len(ids) - after :],
                 len(ids) > max_length,
             )
-            for ids in self.ids(texts)
+            for ids in rows
         ]
 
     def passages(self, texts: Sequence[str], max_length: int) -> list[list[list[int]]]:
@@ -87,6 +110,43 @@ class TextTokenizer:
             spans = [(first, min(first + room, end)) for first in range(before, end, room)]
             passages.append([ids[:before] + ids[first:last] + ids[end:] for first, last in spans] or [ids])
         return passages
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text in pieces that can be tokenized one by one."""
+    start = 0
+    while (stop := _end(text, start, _PIECE)) < len(text):
+        yield whole_characters(text[start:stop])
+        start = stop
+    yield whole_characters(text[start:])
+
+
+def _end(text: str, start: int, size: int) -> int:
+    """Where a piece of size characters ends: before the last white space of its second half, or the next after it.
+
+    So no word is split, and what follows does not change how the piece is tokenized; only after 2^20 characters
+    without white space a piece ends anywhere.
+    """
+    stop = start + size
+    if stop >= len(text):
+        return len(text)
+    if last := max(text.rfind(space, start + size // 2, stop) for space in _SPACES) + 1:
+        return last - 1
+    limit = min(start + max(size, _PIECE), len(text))
+    return min((place for space in _SPACES if (place := text.find(space, stop, limit)) >= 0), default=limit)
+
+
+def _groups(pieces: Iterable[tuple[list[int], str]]) -> Iterator[list[tuple[list[int], str]]]:
+    """Consecutive pieces, as many as are tokenized at once."""
+    group: list[tuple[list[int], str]] = []
+    size = 0
+    for row, piece in pieces:
+        group.append((row, piece))
+        size += len(piece)
+        if size >= _AT_ONCE:
+            yield group
+            group, size = [], 0
+    yield group
 
 
 def open_tokenizer(name: str) -> TextTokenizer:

@@ -68,7 +68,7 @@ class VectorStore:
                 for ids, batch in _read_parquet(path, content, self.vocabulary.english_size):
                     yield from zip(ids, _impacts(batch, self.vocabulary, self.scale), strict=True)
             else:
-                for _, record in _read_jsonl(path, lines_of(io.BytesIO(content))):
+                for _, record in _read_jsonl(path, lines_of(io.BytesIO(content), str(path))):
                     yield record["id"], record["vector"]
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
@@ -77,7 +77,7 @@ class VectorStore:
             if path.suffix == ".parquet":
                 yield from _read_parquet(path, content, self.vocabulary.english_size)
             else:
-                records = [record for _, record in _read_jsonl(path, lines_of(io.BytesIO(content)))]
+                records = [record for _, record in _read_jsonl(path, lines_of(io.BytesIO(content), str(path)))]
                 try:
                     batch = SparseBatch.from_dicts([record["vector"] for record in records], self.vocabulary)
                 except KeyError as error:

@@ -13,6 +13,7 @@ VERBS = {
     "encode": ("milco_pyserini.encode.__main__", "a corpus, topics or one text to term vectors, or to dense ones"),
     "index": ("milco_pyserini.index.__main__", "vectors to lucene, seismic, exact, flat or hnsw; texts to bm25"),
     "search": ("milco_pyserini.search.__main__", "topics against an index to a TREC run; several runs to one"),
+    "verify": ("milco_pyserini.verify", "stores and indexes against the checksums of their manifests"),
     "explain": ("milco_pyserini.explain.__main__", "why documents match a query, in a terminal or on a page"),
     "eval": (
         "milco_pyserini.eval.__main__",

@@ -1,5 +1,6 @@
 """Small vector stores for the tests of index and search: made-up documents, real formats, nasty terms and ids."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import orjson
 
 from milco_pyserini.files import write_json
+from milco_pyserini.manifest import MANIFEST, RECALL, describe_files, list_files, write_checked
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
@@ -82,6 +84,13 @@ def write_store(
     manifest = {"format_version": 1, "documents": len(ids), "encoder": "tiny", "scale": 100.0, "parts": parts}
     write_json(path / "manifest.json", manifest | more)
     return path
+
+
+def renew_checksums(directory: Path) -> None:
+    """Make an index that was changed on purpose one whose manifest fits its files."""
+    manifest = json.loads((directory / MANIFEST).read_text())
+    files = describe_files(directory, list_files(directory, [RECALL]))
+    write_checked(directory / MANIFEST, manifest | {"files": files})
 
 
 def write_plain(path: Path, vectors: dict[str, dict[str, float]]) -> Path:

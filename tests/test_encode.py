@@ -175,7 +175,7 @@ def test_overwrite_starts_a_finished_store_over(corpus: Path, tmp_path: Path, ca
     assert main(again) == 0
     assert contents(tmp_path / "v") == intact
     assert (tmp_path / "v/parts/part-00000.jsonl").stat().st_mtime_ns > made
-    for damage in (Path.unlink, flip_first):
+    for damage in (Path.unlink, flip_first, flip):
         damage(tmp_path / "v/manifest.json")
         capsys.readouterr()
         refused(again[:-1], capsys, "manifest.json of ", "is missing or damaged", "start over with --overwrite")

@@ -12,6 +12,7 @@ from synthetic_stores import synthetic_batch, write_plain, write_store
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import open_index
 from milco_pyserini.index.__main__ import main
+from milco_pyserini.manifest import write_checked
 
 
 @pytest.fixture
@@ -139,7 +140,7 @@ def test_an_index_that_is_not_whole_or_not_ours_is_refused_by_name(store: Path, 
     path = tmp_path / "index" / "manifest.json"
     manifest = json.loads(path.read_text())
     for change, message in (({"format_version": 99}, "version 99"), ({"engine": "lucerne"}, "did you mean 'lucene'")):
-        path.write_text(json.dumps(manifest | change))
+        write_checked(path, manifest | change)
         with pytest.raises(MilcoError, match=message):
             open_index(path.parent)
 

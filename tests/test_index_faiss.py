@@ -41,6 +41,7 @@ def store(path: Path, vectors: np.ndarray, ids: Sequence[str] | None = None, par
         file.write_bytes(content.getvalue())
         parts.append({"file": file.name, "bytes": file.stat().st_size})
     about = {"format_version": 1, "kind": "documents", "dense": True, "dimensions": vectors.shape[1]}
+    about |= {"encoder": "tiny", "pooling": "cls", "query_prompt": "", "document_prompt": ""}
     write_json(path / "manifest.json", about | {"documents": len(names), "parts": parts})
     return open_dense_store(path)
 
@@ -155,7 +156,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         build_index(blank, HnswEngine(), tmp_path / "other")
     assert not (tmp_path / "other").exists()
     (tmp_path / "index" / "index").write_bytes(b"")
-    with pytest.raises(MilcoError, match="is damaged, build it again"):
+    with pytest.raises(MilcoError, match=r"is damaged \(index: 0 bytes, not "):
         index.searcher()
 
 

@@ -15,6 +15,7 @@ from milco_pyserini import jvm
 from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
 from milco_pyserini.encode.__main__ import main as encode
 from milco_pyserini.index.__main__ import main as index
+from milco_pyserini.manifest import write_checked
 from milco_pyserini.model import find_checkpoint
 from milco_pyserini.pyserini import is_milco, main
 from milco_pyserini.sparse import open_store
@@ -255,7 +256,7 @@ def test_what_cannot_be_met_is_one_line_and_exit_code_2(
     manifest = json.loads((own / "manifest.json").read_text(encoding="utf-8"))
     manifest["vectors"]["encoder"] = "./moved"
     Path("moved.lucene").mkdir()
-    Path("moved.lucene", "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    write_checked(Path("moved.lucene", "manifest.json"), manifest)
     assert index(["--vectors", "own--corpus", "--engine", "exact", "--output", "own.exact"]) == 0
     source = ["encode", "input", "--corpus", "corpus", "output", "--embeddings", "never"]
     capsys.readouterr()

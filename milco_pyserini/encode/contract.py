@@ -99,7 +99,7 @@ def open_query_encoder(
     encoder: where the manifest's encoder is now, if it moved; needed for vectors that others wrote. Raises
     MilcoError if there is none, or if its weights are not those that made the vectors.
     """
-    name = encoder or manifest["encoder"]
+    name = encoder or manifest.get("encoder")
     if name is None:
         raise MilcoError("these vectors were written by others: say with --encoder what encodes the queries")
     loaded = open_encoder(name, device, dtype, manifest.get("english_prefix", ""))

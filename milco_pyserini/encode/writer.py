@@ -27,8 +27,9 @@ from milco_pyserini.files import (
     whole_file,
     write_json,
 )
+from milco_pyserini.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
 from milco_pyserini.sparse import Vocabulary
-from milco_pyserini.sparse.store import MANIFEST, PART_FORMATS, PARTS, VOCABULARY
+from milco_pyserini.sparse.store import PART_FORMATS, PARTS, VOCABULARY
 
 _PLAN = "plan.json"
 _RECORDS = ".records"
@@ -190,9 +191,11 @@ class StoreWriter:
             "truncated_documents": sum(record.truncated for record in records),
             "parts": [asdict(record) for record in records],
         }
+        files = []
         if vocabulary is not None:
             write_json(self.path / VOCABULARY, vocabulary.to_json())
-        write_json(self.path / MANIFEST, self.plan | totals)
+            files = describe_files(self.path, [Path(VOCABULARY)])
+        write_checked(self.path / MANIFEST, self.plan | totals | {"files": files})
         self._tidy()
         return True
 
@@ -223,7 +226,8 @@ def _before(path: Path) -> dict | None:
     """
     for name, key in ((MANIFEST, "parts"), (_PLAN, "texts")):
         if is_json_with(path / name, "format_version", key):
-            return read_json(path / name)
+            with contextlib.suppress(DamagedError):
+                return read_checked(path / name)
     # A run that was killed while it wrote its plan leaves nothing but a fragment of it.
     left = [each for each in path.iterdir() if not each.name.startswith(f".{_PLAN}")] if path.is_dir() else []
     if left and _is_store(path):

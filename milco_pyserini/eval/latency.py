@@ -8,7 +8,6 @@ from milco_pyserini.console import say
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.eval.task import TaskOptions, open_task
-from milco_pyserini.files import read_json
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
@@ -74,8 +73,9 @@ def _dense_index(workbench: "Workbench", name: str, options: LatencyOptions) -> 
     from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
     from milco_pyserini.eval.dense import LoadedStore
     from milco_pyserini.eval.dense_source import DenseSource
-    from milco_pyserini.index.directory import MANIFEST, Index, build_index, is_index
+    from milco_pyserini.index.directory import Index, build_index, is_index
     from milco_pyserini.index.faiss_engines import HnswEngine
+    from milco_pyserini.manifest import MANIFEST, read_checked
 
     task, folder = workbench.task, directory_name(name)
     source = DenseSource(name, options.dense_pooling, task, options.topics, workbench.directory / "dense" / folder)
@@ -85,8 +85,8 @@ def _dense_index(workbench: "Workbench", name: str, options: LatencyOptions) -> 
     lacking = [topic for topic in task.ids if topic not in rows]
     if lacking:
         raise MilcoError(f"--dense {name}: there is no vector of topic {shown(lacking[0])}")
-    if is_index(path) and read_json(path / MANIFEST)["vectors"].get("of") == about:
-        index = Index(path, read_json(path / MANIFEST))
+    if is_index(path) and read_checked(path / MANIFEST)["vectors"].get("of") == about:
+        index = Index(path, read_checked(path / MANIFEST))
     else:
         say(f"{name}, {_hnsw()}: building")
         store = LoadedStore(Path(name), source.load(DOCUMENTS), about)

@@ -17,9 +17,9 @@ from milco_pyserini.eval.task import Task, digest
 from milco_pyserini.eval.timing import Ask, Timed
 from milco_pyserini.files import is_json_with, read_json, refuse_existing_directory, whole_file, write_json
 from milco_pyserini.index.directory import FORMAT_VERSION as INDEX_VERSION
-from milco_pyserini.index.directory import MANIFEST, Index, build_index, is_index
-from milco_pyserini.index.recall import RECALL_FILE
+from milco_pyserini.index.directory import Index, build_index, is_index
 from milco_pyserini.index.settings import BUILD, SEARCH, values
+from milco_pyserini.manifest import MANIFEST, RECALL, read_checked
 from milco_pyserini.search.run_file import write_hits
 from milco_pyserini.search.runs import read_run
 
@@ -77,7 +77,7 @@ class Workbench:
             "vectors": store.manifest,
         }
         if is_index(path):
-            manifest = read_json(path / MANIFEST)
+            manifest = read_checked(path / MANIFEST)
             if all(manifest.get(name) == value for name, value in wanted.items()):
                 return Index(path, manifest)
         say(f"{system}: building")
@@ -172,5 +172,5 @@ def refuse_foreign(directory: Path) -> None:
 
 def size_on_disk(directory: Path) -> int:
     """Bytes of the files of an index, without those that say how good it is."""
-    files = [path for path in directory.rglob("*") if path.is_file() and path.name != RECALL_FILE]
+    files = [path for path in directory.rglob("*") if path.is_file() and path.name != RECALL]
     return sum(path.stat().st_size for path in files)

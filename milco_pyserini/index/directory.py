@@ -9,22 +9,44 @@ from milco_pyserini import __version__
 from milco_pyserini.console import Progress, say
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import is_json_with, read_json, whole_directory, write_json
+from milco_pyserini.files import is_json_with, whole_directory
 from milco_pyserini.index.census import count_in
 from milco_pyserini.index.dense_recall import truth_of_dense_documents, truth_of_dense_topics
 from milco_pyserini.index.protocol import DENSE, TERMS, TEXT, Documents, Engine, Searcher
-from milco_pyserini.index.recall import APPROXIMATE, Truth, report, truth_of_documents, truth_of_topics, write_truth
+from milco_pyserini.index.recall import (
+    APPROXIMATE,
+    Truth,
+    report,
+    truth_of_documents,
+    truth_of_topics,
+    write_truth,
+)
 from milco_pyserini.index.registry import ENGINES, find_engine
 from milco_pyserini.index.settings import BUILD, SEARCH, adjusted, values
+from milco_pyserini.manifest import (
+    DENSE_INDEX,
+    INDEX,
+    MANIFEST,
+    SPARSE_INDEX,
+    TEXT_INDEX,
+    DamagedError,
+    check_fields,
+    check_files,
+    describe_files,
+    intact,
+    list_files,
+    read_checked,
+    write_checked,
+)
 
 FORMAT_VERSION = 1
-MANIFEST = "manifest.json"
 _LOW_RECALL = 0.95
 _TRUTHS: dict[str, tuple[Callable[[Any, Any], Truth], Callable[[Any, int], Truth]]] = {
     TERMS: (truth_of_topics, truth_of_documents),
     DENSE: (truth_of_dense_topics, truth_of_dense_documents),
 }
 _QUERIES = {TERMS: "weighted terms", DENSE: "dense vectors", TEXT: "texts"}
+_FIELDS: dict[str, dict] = {TERMS: SPARSE_INDEX, DENSE: DENSE_INDEX, TEXT: TEXT_INDEX}
 
 
 @dataclass(frozen=True)
@@ -59,17 +81,40 @@ class Index:
     def searcher(self, settings: Mapping[str, float] | None = None) -> Searcher:
         """Open it. settings: for this searcher, instead of the index's own, such as {"query_cut": 20}.
 
-        Raises MilcoError if the engine cannot work here, does not know a setting, or its files are missing.
+        All files' sizes are compared with the manifest, and the smallest files' checksums; milco verify compares all.
+        Raises MilcoError if the engine cannot work here, does not know a setting, or if a file is damaged.
         """
         engine = adjusted(self.engine, settings or {}, SEARCH)
         engine.available()
-        return engine.open(self.path, self.manifest)
+        try:
+            check_files(self.path, self.manifest.get("files", []))
+            with intact(self.path, f"files of {engine.name}"):
+                return engine.open(self.path, self.manifest)
+        except FileNotFoundError as error:
+            return self._successor(DamagedError(self.path, Path(error.filename).name, "it is missing")).searcher(
+                settings
+            )
+        except MilcoError as error:
+            return self._successor(error).searcher(settings)
+
+    def _successor(self, error: MilcoError) -> "Index":
+        """Return the index of the same vectors that replaced this one while it was opened; raise error if none did."""
+        try:
+            manifest = read_checked(self.path / MANIFEST)
+        except DamagedError:
+            raise error from None
+        if manifest == self.manifest:
+            raise error
+        changed = [name for name in manifest | self.manifest if manifest.get(name) != self.manifest.get(name)]
+        if not {"files", "recall"}.issuperset(changed):
+            raise MilcoError(f"{self.path} was replaced by another index while it was opened: run the command again")
+        return Index(self.path, manifest)
 
     def write_down(self, settings: Mapping[str, float], recall: dict) -> "Index":
         """The index with these settings for every later search, and what it finds with them: a new manifest."""
         engine = adjusted(self.engine, settings, SEARCH)
         manifest = self.manifest | {"search_settings": values(engine, SEARCH), "recall": recall}
-        write_json(self.path / MANIFEST, manifest)
+        write_checked(self.path / MANIFEST, manifest)
         return Index(self.path, manifest)
 
 
@@ -114,11 +159,13 @@ def build_index(
             "milco_pyserini": __version__,
             **census.described(),
         }
+        files = describe_files(directory, list_files(directory))
         measured = engine.exactness == APPROXIMATE
         if measured:
             progress.close("indexed")
             manifest["recall"] = _measure(store, topics, engine, directory, manifest)
-        write_json(directory / MANIFEST, manifest)
+        manifest["files"] = files
+        write_checked(directory / MANIFEST, manifest)
     if measured:
         say(f"indexed into {output}")
         if manifest["recall"]["recall@10"] < _LOW_RECALL and engine.queries == TERMS:
@@ -155,13 +202,15 @@ def open_index(path: Path, queries: str | None = None) -> Index:
         )
     if not (path / MANIFEST).is_file():
         raise MilcoError(f"{path} has no {MANIFEST}: it is not an index that milco_pyserini.index finished")
-    manifest = read_json(path / MANIFEST)
+    manifest = read_checked(path / MANIFEST)
     version = manifest.get("format_version")
     if "engine" not in manifest:
         raise MilcoError(f"{path} is no index: build one from it with python -m milco_pyserini.index --vectors {path}")
     if version != FORMAT_VERSION:
         raise MilcoError(f"{path} has index version {version}, this is version {FORMAT_VERSION}: build it again")
+    check_fields(manifest, INDEX, path, MANIFEST)
     engine = find_engine(manifest["engine"])
+    check_fields(manifest, _FIELDS[engine.queries], path, MANIFEST)
     if queries not in (None, engine.queries):
         fit = [name for name, other in ENGINES.items() if other.queries == queries]
         raise MilcoError(

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import whole_file
+from milco_pyserini.index.arrays import map_array
 from milco_pyserini.index.protocol import TERMS, Built, Hits, Store
 from milco_pyserini.index.strings import StringTable, write_strings
+from milco_pyserini.manifest import DamagedError, intact
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
-_ARRAYS = ("indptr", "rows", "weights")
+_ROWS = "rows.npy"
 
 
 class ExactEngine:
@@ -40,21 +41,23 @@ class ExactEngine:
         used = np.flatnonzero(np.diff(matrix.indptr))
         terms = store.terms
         indptr = np.concatenate([[0], matrix.indptr[used + 1]]).astype(np.int64)
-        for name, array in zip(_ARRAYS, (indptr, matrix.indices.astype(np.int32), matrix.data), strict=True):
-            with whole_file(directory / f"{name}.npy") as handle:
+        arrays = {"indptr.npy": indptr, _ROWS: matrix.indices.astype(np.int32), "weights.npy": matrix.data}
+        for file, array in arrays.items():
+            with whole_file(directory / file) as handle:
                 np.save(handle, array)
         write_strings(directory, "terms", [terms[column] for column in used])
         write_strings(directory, "ids", ids)
         return Built(len(ids), empty)
 
     def open(self, directory: Path, manifest: dict) -> "ExactSearcher":
-        """Map the files into memory."""
-        try:
-            arrays = [np.load(directory / f"{name}.npy", mmap_mode="r") for name in _ARRAYS]
-            terms, ids = (StringTable(directory, name) for name in ("terms", "ids"))
-        except (OSError, ValueError) as error:
-            raise MilcoError(f"{directory} is damaged, build it again: {error}") from None
-        return ExactSearcher(ids, terms, *arrays)
+        """Map the files into memory. Rows are compared with the number of documents as they are read."""
+        ids, terms = StringTable(directory, "ids", manifest["documents"]), StringTable(directory, "terms")
+        indptr = map_array(directory, "indptr.npy", np.int64, len(terms) + 1)
+        rows = map_array(directory, _ROWS, np.int32)
+        weights = map_array(directory, "weights.npy", np.float32, len(rows))
+        if indptr[0] != 0 or indptr[-1] != len(rows) or (np.diff(indptr) < 0).any():
+            raise DamagedError(directory, "indptr.npy", f"does not ascend from 0 to {len(rows):,}")
+        return ExactSearcher(directory, ids, terms, indptr, rows, weights)
 
 
 class ExactSearcher:
@@ -62,6 +65,7 @@ class ExactSearcher:
 
     def __init__(
         self,
+        directory: Path,
         ids: StringTable,
         terms: Iterable[str],
         indptr: NDArray[np.int64],
@@ -69,6 +73,7 @@ class ExactSearcher:
         weights: NDArray[np.float32],
     ) -> None:
         self.ids = ids
+        self._directory = directory
         self.columns = {term: column for column, term in enumerate(terms)}
         self._postings = indptr, rows, weights
 
@@ -84,7 +89,8 @@ class ExactSearcher:
         from milco_pyserini.index.exact_kernel import best_rows
 
         columns, weights = self._vector(query)
-        rows, scores = best_rows(*self._postings, columns, weights, len(self.ids), k)
+        with intact(self._directory, _ROWS):
+            rows, scores = best_rows(*self._postings, columns, weights, len(self.ids), k)
         return Hits(self.ids.take(rows), scores)
 
     def _vector(self, query: dict[str, float]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -98,7 +104,11 @@ class ExactSearcher:
         from scipy.sparse import csc_array
 
         indptr, rows, weights = self._postings
-        return csc_array((weights, rows, indptr), shape=(len(self.ids), len(self.columns)))
+        matrix = csc_array((weights, rows, indptr), shape=(len(self.ids), len(self.columns)))
+        with intact(self._directory, _ROWS):
+            # SciPy's products do not compare rows with the shape.
+            matrix.check_format()
+        return matrix
 
     def search_by_definition(self, query: dict[str, float], k: int) -> Hits:
         """What search() promises, as one would define it: all scores, sorted by score and docid."""

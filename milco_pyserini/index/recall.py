@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from milco_pyserini.console import Progress, counted, say
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import read_json, whole_file
 from milco_pyserini.index.protocol import Hits, Searcher, Store
+from milco_pyserini.manifest import RECALL, intact, read_checked, write_checked
 from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.sparse.pruning import Pruning
 
@@ -21,7 +20,6 @@ APPROXIMATE = "approximate"
 # Recall is known up to half of them: a tie at the last place may be of as many documents again.
 DEPTH = 200
 DEEPEST = DEPTH // 2
-RECALL_FILE = "recall.json"
 _SAMPLE = 200
 _SAMPLE_TERMS = 32
 _MOST_TOPICS = 500
@@ -159,15 +157,15 @@ def truth_of_topics(store: Store, topics: Store) -> Truth:
 def write_truth(directory: Path, truth: Truth) -> None:
     """Keep it in an index, so that settings can be tried without the vectors."""
     best = [[hits.docids, hits.scores.tolist()] for hits in truth.best]
-    with whole_file(directory / RECALL_FILE) as handle:
-        handle.write(orjson.dumps({"what": truth.what, "queries": truth.queries, "best": best}))
+    write_checked(directory / RECALL, {"what": truth.what, "queries": truth.queries, "best": best}, indent=False)
 
 
 def read_truth(directory: Path) -> Truth:
-    """What write_truth() kept. Raises MilcoError if it is not there."""
-    kept = read_json(directory / RECALL_FILE)
-    best = [Hits(docids, np.asarray(scores)) for docids, scores in kept["best"]]
-    return Truth(kept["queries"], best, kept["what"])
+    """What write_truth() kept. Raises MilcoError if it is not there or damaged."""
+    kept = read_checked(directory / RECALL)
+    with intact(directory, RECALL):
+        best = [Hits(docids, np.asarray(scores)) for docids, scores in kept["best"]]
+        return Truth(kept["queries"], best, kept["what"])
 
 
 def report(searcher: Searcher, truth: Truth) -> dict:

@@ -7,16 +7,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.files import whole_file
+from milco_pyserini.index.arrays import map_array
+from milco_pyserini.manifest import DamagedError, intact
 
 
 class StringTable:
-    """Strings by number, read when asked for: UTF-8 bytes in NAME.utf8, int64 ends in NAME.ends.npy."""
+    """Strings by number, read when asked for: UTF-8 bytes in NAME.utf8, int64 ends in NAME.ends.npy.
 
-    def __init__(self, directory: Path, name: str) -> None:
-        self._ends = np.load(directory / f"{name}.ends.npy", mmap_mode="r")
+    length: how many there must be, where that is known. Raises DamagedError if the files do not fit together.
+    """
+
+    def __init__(self, directory: Path, name: str, length: int | None = None) -> None:
+        self._ends = map_array(directory, f"{name}.ends.npy", np.int64, length)
+        self._place = directory, f"{name}.utf8"
         path = directory / f"{name}.utf8"
+        size = path.stat().st_size
+        if size != (self._ends[-1] if len(self) else 0):
+            raise DamagedError(*self._place, f"{size:,} bytes, its strings end elsewhere")
         # An empty file cannot be mapped.
-        self._bytes = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+        self._bytes = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -25,12 +34,15 @@ class StringTable:
         return iter(self.take(np.arange(len(self))))
 
     def take(self, numbers: NDArray[np.int64]) -> list[str]:
-        """The strings of the given numbers, each from 0 to len - 1."""
-        stops = self._ends[numbers]
-        starts = np.where(numbers > 0, self._ends[numbers - 1], 0)
-        everything = self._bytes.data
-        spans = zip(starts.tolist(), stops.tolist(), strict=True)
-        return [str(everything[start:stop], "utf-8") for start, stop in spans]
+        """The strings of the given numbers, each from 0 to len - 1. Raises DamagedError if they are no strings."""
+        with intact(*self._place):
+            stops = self._ends[numbers]
+            starts = np.where(numbers > 0, self._ends[numbers - 1], 0)
+            if ((starts < 0) | (stops < starts)).any():
+                raise ValueError("the strings' ends do not ascend")
+            everything = self._bytes.data
+            spans = zip(starts.tolist(), stops.tolist(), strict=True)
+            return [str(everything[start:stop], "utf-8") for start, stop in spans]
 
 
 def write_strings(directory: Path, name: str, strings: Sequence[str]) -> None:

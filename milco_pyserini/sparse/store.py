@@ -7,6 +7,7 @@ written last, so a store without it is not finished. Vectors that others wrote a
 import io
 import itertools
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,13 +20,22 @@ import orjson
 from milco_pyserini.corpora.lines import lines_of, numbered_lines
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.files import checksum_of, is_json_with, read_json
+from milco_pyserini.manifest import (
+    DENSE_VECTORS,
+    MANIFEST,
+    SPARSE_VECTORS,
+    STORE,
+    VOCABULARY_FIELDS,
+    check_fields,
+    check_files,
+    read_checked,
+)
 from milco_pyserini.sparse.batch import SparseBatch
 from milco_pyserini.sparse.quantization import MAX_IMPACT, check_scale, quantize
 from milco_pyserini.sparse.terms import keep_whole
 from milco_pyserini.sparse.vocabulary import Vocabulary
 
 FORMAT_VERSION = 1
-MANIFEST = "manifest.json"
 VOCABULARY = "vocabulary.json"
 # A folder of their own, so that Anserini, pointed at it, meets nothing that is no vector.
 PARTS = "parts"
@@ -45,8 +55,11 @@ class VectorStore:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The terms of the columns."""
-        return Vocabulary.from_json(read_json(self.path / VOCABULARY))
+        """The terms of the columns. Raises Damaged if the file is not what was written."""
+        check_files(self.path, self.manifest.get("files", []), content=sys.maxsize)
+        value = read_json(self.path / VOCABULARY)
+        check_fields(value, VOCABULARY_FIELDS, self.path, VOCABULARY)
+        return Vocabulary.from_json(value)
 
     @property
     def terms(self) -> list[str]:
@@ -65,7 +78,7 @@ class VectorStore:
         """Every document's id and {term: impact}; impacts are >= 1."""
         for path, content in read_parts(self.path, self.manifest):
             if path.suffix == ".parquet":
-                for ids, batch in _read_parquet(path, content, self.vocabulary.english_size):
+                for ids, batch in _read_parquet(path, content, self.vocabulary):
                     yield from zip(ids, _impacts(batch, self.vocabulary, self.scale), strict=True)
             else:
                 for _, record in _read_jsonl(path, lines_of(io.BytesIO(content), str(path))):
@@ -75,7 +88,7 @@ class VectorStore:
         """Documents' ids and float weights, part by part; from JSONL, weight = impact / scale."""
         for path, content in read_parts(self.path, self.manifest):
             if path.suffix == ".parquet":
-                yield from _read_parquet(path, content, self.vocabulary.english_size)
+                yield from _read_parquet(path, content, self.vocabulary)
             else:
                 records = [record for _, record in _read_jsonl(path, lines_of(io.BytesIO(content), str(path)))]
                 try:
@@ -207,12 +220,14 @@ def open_manifest(path: Path) -> dict:
             f"{path} has no {MANIFEST}: it is not finished (run the same encode command again, it goes on), "
             "or others wrote it (say --plain)"
         )
-    manifest = read_json(manifest_path)
+    manifest = read_checked(manifest_path)
     version = manifest.get("format_version")
     if version != FORMAT_VERSION:
         raise MilcoError(f"{path} has format version {version}, this is version {FORMAT_VERSION}: encode it again")
     if "parts" not in manifest:
         raise MilcoError(f"{path} is no vector store (its {MANIFEST} names no parts): give what encode wrote")
+    check_fields(manifest, STORE, path, MANIFEST)
+    check_fields(manifest, DENSE_VECTORS if "dense" in manifest else SPARSE_VECTORS, path, MANIFEST)
     return manifest
 
 
@@ -285,11 +300,14 @@ def _impacts(batch: SparseBatch, vocabulary: Vocabulary, scale: float) -> Iterat
         yield dict(zip(names, impacts[start:stop].tolist(), strict=True))
 
 
-def _read_parquet(path: Path, content: bytes, english_size: int) -> Iterator[tuple[list[str], SparseBatch]]:
+def _read_parquet(path: Path, content: bytes, vocabulary: Vocabulary) -> Iterator[tuple[list[str], SparseBatch]]:
     for group in parquet_groups(path, content):
         columns, weights = group.column("columns"), group.column("weights")
         indptr = np.concatenate([[0], np.cumsum(columns.value_lengths().to_numpy())]).astype(np.int64)
-        batch = SparseBatch(indptr, columns.flatten().to_numpy(), weights.flatten().to_numpy(), english_size)
+        numbers = columns.flatten().to_numpy()
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(vocabulary):
+            raise MilcoError(f"{path} has columns beyond the {len(vocabulary):,} terms of {VOCABULARY}. {_MEND}")
+        batch = SparseBatch(indptr, numbers, weights.flatten().to_numpy(), vocabulary.english_size)
         yield group.column("id").to_pylist(), batch
 
 

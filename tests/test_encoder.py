@@ -176,7 +176,7 @@ def test_a_view_keeps_its_strongest_terms() -> None:
         for (_, before), (_, after) in zip(whole.view(view).rows(), limited.view(view).rows(), strict=True):
             assert sorted(after) == sorted(before)[-limit:]
     assert max(whole.view(PIVOT).lengths()) > 5 and max(whole.view(SOURCE).lengths()) > 2
-    with pytest.raises(MilcoError, match="pivot_top_k 0: must be at least 1"):
+    with pytest.raises(MilcoError, match="pivot_top_k expects an integer of at least 1 or null, got 0"):
         variant(pivot_top_k=0)
 
 

@@ -206,7 +206,6 @@ def test_a_padding_piece_in_a_text_is_not_counted() -> None:
     [
         ({"model_type": "bert"}, "type bert"),
         ({"hidden_act": "gelu_new"}, "hidden_act 'gelu_new'"),
-        ({"is_decoder": True}, "is_decoder True"),
     ],
 )
 def test_an_unknown_encoder_is_refused(encoder_changes: dict, reason: str) -> None:
@@ -215,11 +214,12 @@ def test_an_unknown_encoder_is_refused(encoder_changes: dict, reason: str) -> No
         PackedForward(network(encoder=encoder_changes), torch.float32)
 
 
-def test_relative_positions_are_refused() -> None:
-    """They are part of the attention, which the packed pass leaves to torch."""
+@pytest.mark.parametrize(("field", "value"), [("position_embedding_type", "relative_key"), ("is_decoder", True)])
+def test_another_attention_is_refused(field: str, value: object) -> None:
+    """Relative positions and a mask of what follows are part of it, and the packed pass leaves attention to torch."""
     model = network()
-    model.config.encoder.position_embedding_type = "relative_key"
-    with pytest.raises(NotPacked, match="position_embedding_type 'relative_key'"):
+    setattr(model.config.encoder, field, value)
+    with pytest.raises(NotPacked, match=f"{field} {value!r}"):
         PackedForward(model, torch.float32)
 
 

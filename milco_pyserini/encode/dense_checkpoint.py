@@ -16,6 +16,7 @@ from milco_pyserini.encode.prompts import read_prompts
 from milco_pyserini.encode.tokenization import TextTokenizer, load_tokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import read_json
+from milco_pyserini.model.checkpoint import check_values
 from milco_pyserini.model.loading import loading
 
 CLS, MEAN, LAST = "cls", "mean", "last"
@@ -104,6 +105,7 @@ def _load(directory: Path) -> tuple[Any, Any]:
     with loading(directory, "a dense encoder"):
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False, **_without_alarm(directory))
         model, info = AutoModel.from_pretrained(directory, trust_remote_code=False, output_loading_info=True)
+    check_values(directory, dict(model.named_parameters()))
     if not tokenizer.is_fast:
         raise MilcoError(f"{directory} brings no tokenizer.json, nor anything that one can be made of")
     missing = sorted(name for name in info["missing_keys"] if _POOLER not in name)

@@ -31,6 +31,10 @@ from milco_pyserini.sparse.pruning import Pruning
 
 BATCH_SIZE = 512
 
+# Embeddings have some more rows than pieces, for the hardware, or in reserve: the next multiple of 64 or 128, or (as
+# mDeBERTa's) of 1,000.
+_PADDING_ROWS = 128
+
 
 @dataclass(frozen=True)
 class Encoded:
@@ -69,7 +73,7 @@ class MilcoEncoder:
         self.tokenizer = tokenizer
         self.english_tokenizer = english_tokenizer
         _check_sizes(model, tokenizer, english_tokenizer, name)
-        english = [english_tokenizer.id_to_token(number) for number in range(model.config.english_vocab_size)]
+        english = TextTokenizer(english_tokenizer, f"the English tokenizer of {name}").pieces
         source = [] if english_tokenizer is tokenizer.tokenizer else tokenizer.pieces
         self.vocabulary = Vocabulary(english, source, english_prefix)
 
@@ -280,8 +284,18 @@ def _named(config: dict) -> str:
 
 def _check_sizes(model: MilcoModel, tokenizer: TextTokenizer, english_tokenizer: Tokenizer, name: str) -> None:
     pieces, rows = len(tokenizer.pieces), model.config.encoder.vocab_size
-    if pieces > rows:
-        raise MilcoError(f"encoder {name}: its tokenizer has {pieces:,} pieces, its embedding {rows:,} rows")
+    if not rows - max(_PADDING_ROWS, rows // 100) <= pieces <= rows:
+        raise MilcoError(
+            f"encoder {name}: its tokenizer has {pieces:,} pieces, its embedding {rows:,} rows: they must be of one "
+            "vocabulary. Put the encoder's own tokenizer.json into the checkpoint."
+        )
+    padding = {tokenizer.tokenizer.token_to_id(piece) for piece in ("<pad>", "[PAD]")} - {None}
+    expected = model.config.encoder.pad_token_id
+    if expected is not None and padding and expected not in padding:
+        raise MilcoError(
+            f"encoder {name}: its padding piece has the id {min(padding)} in its tokenizer and {expected} in its "
+            "configuration: positions are counted from it. Put the encoder's own tokenizer.json into the checkpoint."
+        )
     pieces, rows = english_tokenizer.get_vocab_size(), model.config.english_vocab_size
     if pieces != rows:
         raise MilcoError(f"encoder {name}: its English tokenizer has {pieces:,} pieces, its decoder {rows:,} rows")

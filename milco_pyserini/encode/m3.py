@@ -17,8 +17,8 @@ from torch import Tensor
 from milco_pyserini.encode.lengths import text_length, token_limit
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import read_json
-from milco_pyserini.model import MilcoConfig, MilcoModel
-from milco_pyserini.model.checkpoint import own_layout, read_tensors
+from milco_pyserini.model import MilcoModel
+from milco_pyserini.model.checkpoint import build_model, check_values, make_config, own_layout, read_tensors
 from milco_pyserini.model.loading import loading
 
 HEAD = "sparse_linear.pt"
@@ -26,8 +26,6 @@ HEAD = "sparse_linear.pt"
 _ENCODER = "xlm-roberta"
 # What stands before the encoder's names where it was saved as a part of something.
 _PREFIX = re.compile(r"^((module|model|roberta)\.)+")
-# It would make the encoder of another precision than the rest.
-_PRECISION = ("dtype", "torch_dtype")
 # What a network without English words is not asked.
 _UNUSED = ("connector.", "decoder.")
 
@@ -58,30 +56,23 @@ def load_m3(directory: Path, head: Path) -> MilcoModel:
     Raises MilcoError if the encoder is no XLM-R, or a tensor is missing or of another shape than config.json says.
     """
     weight, bias = _read_head(head)
-    said = {name: value for name, value in read_json(directory / "config.json").items() if name not in _PRECISION}
-    if said.get("model_type") != _ENCODER:
-        raise MilcoError(f"{head} is beside a {said.get('model_type')} encoder: BGE-M3's is of type {_ENCODER}")
-    config = MilcoConfig(
-        encoder=said, english_hidden_size=1, english_vocab_size=0, source_pool="max", source_drop_special=True
-    )
+    path = directory / "config.json"
+    values = read_json(path)
+    if values.get("model_type") != _ENCODER:
+        raise MilcoError(f"{head} is beside a {values.get('model_type')} encoder: BGE-M3's is of type {_ENCODER}")
+    # An English vocabulary of no pieces.
+    sizes = {"english_hidden_size": 1, "english_vocab_size": 0}
+    config = make_config(path, {"encoder": values, **sizes, "source_pool": "max", "source_drop_special": True})
+    tensors = own_layout({f"m_model.{_PREFIX.sub('', name)}": each for name, each in read_tensors(directory).items()})
+    tensors |= {"echo.weight": weight, "echo.bias": bias, "echo.scale": torch.ones(1)}
     with warnings.catch_warnings():
         # Of tensors without elements, which the empty vocabulary has.
         warnings.filterwarnings("ignore", "Initializing zero-element tensors")
-        model = MilcoModel(config)
+        # Random numbers, though nothing reads them, would give every loading another hash.
+        model = build_model(directory, config, tensors, _UNUSED)
     length = text_length(directory, token_limit(model.encoder, config.encoder))
     config.query_max_length = config.passage_max_length = length
-    tensors = own_layout({f"m_model.{_PREFIX.sub('', name)}": each for name, each in read_tensors(directory).items()})
-    tensors |= {"echo.weight": weight, "echo.bias": bias, "echo.scale": torch.ones(1)}
-    # Random numbers, though nothing reads them, would give every loading another hash.
-    tensors |= {name: torch.zeros_like(each) for name, each in model.state_dict().items() if name.startswith(_UNUSED)}
-    try:
-        missing, _ = model.load_state_dict(tensors, strict=False)
-    except RuntimeError as error:
-        reason = str(error).strip().splitlines()[-1].strip()
-        raise MilcoError(f"checkpoint {directory} does not fit its configuration: {reason}") from None
-    if missing:
-        raise MilcoError(f"checkpoint {directory} lacks {', '.join(missing[:4])}")
-    return model.eval()
+    return model
 
 
 def no_english() -> Tokenizer:
@@ -93,6 +84,7 @@ def _read_head(path: Path) -> tuple[Tensor, Tensor]:
     with loading(path, "a linear layer with weight and bias"):
         layer = torch.load(path, map_location="cpu", weights_only=True)
         weight, bias = layer["weight"].float(), layer["bias"].float()
+    check_values(path, {"weight": weight, "bias": bias})
     if weight.ndim != 2 or len(weight) != 1 or bias.shape != (1,):
         raise MilcoError(f"{path} is a layer of {tuple(weight.shape)}, not one weight for each token")
     return weight, bias

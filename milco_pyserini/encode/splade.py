@@ -21,6 +21,7 @@ from milco_pyserini.encode.tokenization import TextTokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import read_json
 from milco_pyserini.model import MilcoConfig, MilcoModel
+from milco_pyserini.model.checkpoint import check_values
 from milco_pyserini.model.loading import loading
 
 _HEAD = "ForMaskedLM"
@@ -115,6 +116,7 @@ def load_masked_language_model(directory: Path, kind: str) -> PreTrainedModel:
         model, report = AutoModelForMaskedLM.from_pretrained(
             directory, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
         )
+    check_values(directory, dict(model.named_parameters()))
     missing = sorted(report["missing_keys"])
     if missing:
         raise MilcoError(

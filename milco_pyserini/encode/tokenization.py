@@ -32,10 +32,11 @@ class Tokens:
 
 
 class TextTokenizer:
-    """The multilingual tokenizer of a checkpoint."""
+    """The multilingual tokenizer of a checkpoint. name: how errors call it."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, name: str = "the tokenizer") -> None:
         self.tokenizer = tokenizer
+        self._name = name
         tokenizer.no_truncation()
         tokenizer.no_padding()
 
@@ -45,7 +46,7 @@ class TextTokenizer:
         pieces = [self.tokenizer.id_to_token(number) for number in range(self.tokenizer.get_vocab_size())]
         if None in pieces:
             raise MilcoError(
-                f"the tokenizer has {len(pieces):,} pieces and none of the number {pieces.index(None):,}: its "
+                f"{self._name} has {len(pieces):,} pieces and none of the number {pieces.index(None):,}: its "
                 "vocabulary lists a piece twice, or leaves numbers out; train or save it again without gaps"
             )
         return pieces
@@ -162,7 +163,8 @@ def load_tokenizer(directory: Path) -> TextTokenizer:
 
     Raises MilcoError if neither the checkpoint nor the sub-model that it names brings one.
     """
-    return TextTokenizer(_find(directory, "multilingual_encoder_checkpoint", [directory]))
+    tokenizer = _find(directory, "multilingual_encoder_checkpoint", [directory])
+    return TextTokenizer(tokenizer, f"the tokenizer of {directory}")
 
 
 def load_english_tokenizer(directory: Path) -> Tokenizer:

@@ -18,7 +18,7 @@ from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.files import read_json
 from milco_pyserini.model.configuration import VARIANTS, MilcoConfig
-from milco_pyserini.model.loading import loading
+from milco_pyserini.model.loading import loading, one_line
 from milco_pyserini.model.modeling import MilcoModel
 
 ENGLISH = "english"
@@ -62,6 +62,10 @@ _MEASURED = (
     "decoder.weight",
 )
 _TIED_DECODER = "en_lsr.bert.embeddings.word_embeddings.weight"
+_LAYERS = "encoder.encoder.layer."
+# The largest float16. Trained weights are far below it (checkpoints are published in float16), and sums of products
+# with larger ones overflow float32.
+_LARGEST = 65504.0
 
 
 def find_checkpoint(name: str, weights: bool = True) -> Path:
@@ -117,7 +121,8 @@ def find_model(name: str, kind: str, example: str, embedded: str, weights: bool 
 
 
 def _check_name(name: str, kind: str, example: str, embedded: str) -> None:
-    if not Path(name).is_dir() and (name.startswith((".", "/", "~")) or name.count("/") != 1):
+    # An empty name would be the working directory.
+    if not name or (not Path(name).is_dir() and (name.startswith((".", "/", "~")) or name.count("/") != 1)):
         raise MilcoError(
             f"no {kind} at {name!r}: give a checkpoint directory, a hub name such as {example}, or {embedded!r}"
         )
@@ -126,31 +131,78 @@ def _check_name(name: str, kind: str, example: str, embedded: str) -> None:
 def load_model(directory: Path, variants: dict[str, Any] | None = None) -> MilcoModel:
     """Build the model of a checkpoint directory, float32, in eval mode.
 
-    variants: MilcoConfig fields (VARIANTS) that replace the checkpoint's. Raises MilcoError naming each tensor that
-    is missing or of another shape; tensors that have no place are named on stderr.
+    variants: MilcoConfig fields (VARIANTS) that replace the checkpoint's. Raises MilcoError, before the network takes
+    memory, for a configuration that no network can have, and for tensors that are missing, of another shape, or not
+    finite; tensors that have no place are named on stderr.
     """
     variants = variants or {}
     for name in variants:
         if name not in VARIANTS:
             raise unknown_name("variant", name, VARIANTS)
     tensors = own_layout(read_tensors(directory))
-    model = MilcoModel(MilcoConfig(**{**read_config(directory, tensors).to_dict(), **variants}))
-    _check_shapes(directory, tensors, model.state_dict())
-    missing, left_over = model.load_state_dict(tensors, strict=False)
-    if missing:
-        raise MilcoError(f"checkpoint {directory} lacks {_listed(missing)}")
+    config = MilcoConfig(**{**read_config(directory, tensors).to_dict(), **variants})
+    return build_model(directory, config, tensors)
+
+
+def build_model(
+    directory: Path, config: MilcoConfig, tensors: dict[str, Tensor], unused: tuple[str, ...] = ()
+) -> MilcoModel:
+    """Build a network with these tensors, float32, in eval mode. unused: starts of the names of tensors that are zero.
+
+    Raises MilcoError as load_model() does.
+    """
+    with loading(directory / "config.json", "a configuration"), torch.device("meta"):
+        # Shapes without memory: a wrong size must not take the machine's.
+        expected = MilcoModel(config).state_dict()
+    tensors = tensors | {name: torch.zeros(each.shape) for name, each in expected.items() if name.startswith(unused)}
+    _check_shapes(directory, tensors, expected)
+    left_over = sorted(tensors.keys() - expected.keys())
+    if any(name.startswith(_LAYERS) for name in left_over):
+        raise MilcoError(
+            f"checkpoint {directory} has more encoder layers than the {config.encoder.num_hidden_layers} of its "
+            f"configuration: {_listed(left_over)}. Correct num_hidden_layers in config.json."
+        )
+    model = MilcoModel(config)
+    model.load_state_dict(tensors, strict=False)
     if left_over:
-        say(f"checkpoint {directory}: no place for {_listed(sorted(left_over))}")
+        say(f"checkpoint {directory}: no place for {_listed(left_over)}")
     return model.eval()
 
 
 def read_tensors(directory: Path) -> dict[str, Tensor]:
-    """Every tensor under the name that the checkpoint gives it, quantised matrices multiplied out to float32."""
+    """Every tensor under the name that the checkpoint gives it, quantised matrices multiplied out to float32.
+
+    Raises MilcoError for a file that cannot be read, for integers without a scale, and for values of tensors in use
+    that are not finite.
+    """
     raw: dict[str, Tensor] = {}
     for path in _weight_files(directory):
         raw.update(_read_file(path))
     scales = {name: raw.pop(name + _SCALE) for name in list(raw) if name + _SCALE in raw}
-    return {name: _dequantize(raw[name], scales[name]) if name in scales else raw[name] for name in raw}
+    for name, tensor in raw.items():
+        if name in scales:
+            raw[name] = _dequantize(directory, name, tensor, scales[name])
+        elif not (tensor.is_floating_point() or _DROPPED.search(name)):
+            raise MilcoError(
+                f"checkpoint {directory}: {name} holds {tensor.dtype} values without their {name}{_SCALE}: a quantized "
+                "matrix needs the scale of each row. Download the checkpoint again."
+            )
+    check_values(directory, {name: tensor for name, tensor in raw.items() if not _DROPPED.search(name)})
+    return raw
+
+
+def check_values(directory: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Raise MilcoError for a floating-point tensor with a value that is not finite, or too large to compute with."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and tensor.numel():
+            # One pass without a copy, and what is not a number becomes both.
+            lowest, highest = (float(bound) for bound in torch.aminmax(tensor.detach()))
+            if not max(-lowest, highest) <= _LARGEST:
+                raise MilcoError(
+                    f"checkpoint {directory}: {name} has values from {lowest:g} to {highest:g}: weights must be finite "
+                    f"and at most {_LARGEST:,.0f}, as in float16. Download the checkpoint again, or train from an "
+                    "earlier one."
+                )
 
 
 def own_layout(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -171,20 +223,38 @@ def own_layout(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def read_config(directory: Path, tensors: dict[str, Tensor]) -> MilcoConfig:
     """The configuration of a checkpoint; for the authors' layout, sizes come from the tensors (own_layout)."""
-    values = read_json(directory / "config.json")
-    if "encoder" in values:
-        return MilcoConfig(**values)
-    if values.get("model_type") != "milco":
+    path = directory / "config.json"
+    values = read_json(path)
+    if values.get("model_type") != MilcoConfig.model_type:
         raise MilcoError(f"{directory} holds a {values.get('model_type')!r} model, not a MILCO checkpoint")
+    if "encoder" not in values:
+        values = _authors_config(directory, values, tensors)
+    return make_config(path, values)
+
+
+def make_config(path: Path, values: dict[str, Any]) -> MilcoConfig:
+    """The configuration with these values. Raises MilcoError that names the file at path."""
+    try:
+        return MilcoConfig(**values)
+    except Exception as error:
+        # Beside our own errors, transformers raises many types for values that it does not expect.
+        raise MilcoError(f"checkpoint {path}: {one_line(error)}. Correct it, or download it again.") from None
+
+
+def _authors_config(directory: Path, values: dict, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The fields of MilcoConfig that the authors' config.json, its encoder's and the shapes of the tensors give."""
     absent = [name for name in _MEASURED if name not in tensors]
     if absent:
         raise MilcoError(f"checkpoint {directory} lacks {_listed(absent)}")
-    return MilcoConfig(
-        encoder=_encoder_config(directory, values, tensors),
-        english_hidden_size=tensors["connector.projector.weight"].shape[0],
-        english_vocab_size=tensors["decoder.weight"].shape[0],
-        echo="echo.weight" in tensors,
-    )
+    flat = [name for name in _MEASURED if tensors[name].ndim != 2]
+    if flat:
+        raise MilcoError(f"checkpoint {directory}: {flat[0]} has {tensors[flat[0]].ndim} dimensions, not 2")
+    return {
+        "encoder": _encoder_config(directory, values, tensors),
+        "english_hidden_size": tensors["connector.projector.weight"].shape[0],
+        "english_vocab_size": tensors["decoder.weight"].shape[0],
+        "echo": "echo.weight" in tensors,
+    }
 
 
 def weight_hash(tensors: Mapping[str, Tensor]) -> str:
@@ -198,9 +268,12 @@ def weight_hash(tensors: Mapping[str, Tensor]) -> str:
 
 def sub_model_directories(directory: Path, field: str) -> list[Path]:
     """Where a sub-model that the authors' config.json names may stand locally, nearest first."""
-    name = read_json(directory / "config.json").get(field)
+    path = directory / "config.json"
+    name = read_json(path).get(field)
     if not name:
         return []
+    if not isinstance(name, str):
+        raise MilcoError(f"checkpoint {path}: {field} expects the name of a checkpoint, got {name!r}. Correct it.")
     places = [directory / name, directory.parent / name, Path(name)]
     return [place for place in places if place.is_dir()]
 
@@ -227,11 +300,14 @@ def _encoder_config(directory: Path, values: dict, tensors: dict[str, Tensor]) -
     return config
 
 
-def _check_shapes(directory: Path, tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+def _check_shapes(directory: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    missing = [name for name in expected if name not in tensors]
+    if missing:
+        raise MilcoError(f"checkpoint {directory} lacks {_listed(missing)}")
     wrong = [
         f"{name} {tuple(tensors[name].shape)} instead of {tuple(tensor.shape)}"
         for name, tensor in expected.items()
-        if name in tensors and tensors[name].shape != tensor.shape
+        if tensors[name].shape != tensor.shape
     ]
     if wrong:
         raise MilcoError(f"checkpoint {directory} does not fit its configuration: {_listed(wrong)}")
@@ -243,7 +319,14 @@ def _weight_files(directory: Path) -> list[Path]:
             return [directory / name]
         index = directory / f"{name}.index.json"
         if index.is_file():
-            shards = sorted(set(read_json(index)["weight_map"].values()))
+            weight_map = read_json(index).get("weight_map")
+            names = list(weight_map.values()) if isinstance(weight_map, dict) else []
+            if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
+                raise MilcoError(
+                    f"checkpoint {index}: weight_map expects the file of each tensor, in the same directory. Download "
+                    "the checkpoint again."
+                )
+            shards = sorted(set(names))
             absent = [shard for shard in shards if not (directory / shard).is_file()]
             if absent:
                 raise MilcoError(f"checkpoint {directory} lacks the shards {_listed(absent)}")
@@ -259,11 +342,19 @@ def _read_file(path: Path) -> dict[str, Tensor]:
             from safetensors.torch import load_file
 
             return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    if not isinstance(values, dict) or not all(isinstance(value, Tensor) for value in values.values()):
+        raise MilcoError(f"{path} holds something other than tensors by name. Save the model's state_dict() in it.")
+    return values
 
 
-def _dequantize(matrix: Tensor, scale: Tensor) -> Tensor:
+def _dequantize(directory: Path, name: str, matrix: Tensor, scale: Tensor) -> Tensor:
     """int8 [R, C]: value x scale[row]. uint8 [R, C / 2]: two 4-bit values a byte, low first, (nibble - 8) x scale."""
+    if matrix.ndim != 2 or scale.shape != matrix.shape[:1]:
+        raise MilcoError(
+            f"checkpoint {directory}: {name} {tuple(matrix.shape)} has a scale {tuple(scale.shape)}: a quantized "
+            "matrix needs the scale of each row. Download the checkpoint again."
+        )
     if matrix.dtype == torch.uint8:
         matrix = torch.stack([matrix & 15, matrix >> 4], dim=-1).flatten(1).to(torch.int8) - 8
     return matrix.float() * scale.float().unsqueeze(-1)

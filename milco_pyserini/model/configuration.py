@@ -1,13 +1,18 @@
 """What a MILCO network is made of, and which of the paper's variants it is."""
 
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from transformers import AutoConfig, PretrainedConfig, XLMRobertaConfig
+from transformers.activations import ACT2FN
 
 from milco_pyserini.errors import MilcoError, unknown_name
 
 ECHO_VARIANTS = ("linear", "paper")
 SOURCE_POOLS = ("sum", "max")
+# BERT's layout: what MilcoModel builds, and what the names of a checkpoint's tensors are read as.
+ENCODERS = ("bert", "camembert", "roberta", "xlm-roberta", "xlm-roberta-xl")
 # What a caller may ask of a checkpoint that it does not say itself; the rest follows from its tensors.
 VARIANTS = (
     "echo",
@@ -21,6 +26,57 @@ VARIANTS = (
 )
 
 
+class Rule(NamedTuple):
+    """The values of a field: their type, their range or choices, and whether the field may be None."""
+
+    kind: type
+    least: float = -math.inf
+    most: float = math.inf
+    choices: Sequence[Any] = ()
+    optional: bool = False
+
+
+# The upper limits are far beyond any real network: they keep a mistyped size from taking the machine's memory.
+_RULES = {
+    "english_hidden_size": Rule(int, 1, 2**16),
+    "english_vocab_size": Rule(int, 0, 2**24),
+    "echo": Rule(bool),
+    "echo_variant": Rule(str, choices=ECHO_VARIANTS),
+    "source_pool": Rule(str, choices=SOURCE_POOLS),
+    "source_drop_special": Rule(bool),
+    "pivot_top_k": Rule(int, 1, optional=True),
+    "source_top_k": Rule(int, 1, optional=True),
+    # <s>, </s> and one piece of the text.
+    "query_max_length": Rule(int, 3, 2**24),
+    "passage_max_length": Rule(int, 3, 2**24),
+}
+_ENCODER_RULES = {
+    "model_type": Rule(str, choices=ENCODERS),
+    "vocab_size": Rule(int, 1, 2**24),
+    "hidden_size": Rule(int, 1, 2**16),
+    "num_hidden_layers": Rule(int, 1, 2**10),
+    "num_attention_heads": Rule(int, 1, 2**10),
+    "intermediate_size": Rule(int, 1, 2**18),
+    "max_position_embeddings": Rule(int, 1, 2**24),
+    "type_vocab_size": Rule(int, 1, 2**10),
+    "pad_token_id": Rule(int, 0, 2**24),
+    "layer_norm_eps": Rule(float, 1e-20, 0.1),
+    "hidden_act": Rule(str, choices=tuple(ACT2FN)),
+    "hidden_dropout_prob": Rule(float, 0, 1),
+    "attention_probs_dropout_prob": Rule(float, 0, 1),
+    "position_embedding_type": Rule(str, choices=("absolute", "relative_key", "relative_key_query"), optional=True),
+    # The encoder reads a text in both directions.
+    "is_decoder": Rule(bool, choices=(False,)),
+    "add_cross_attention": Rule(bool, choices=(False,)),
+    "return_dict": Rule(bool, choices=(True,)),
+    "chunk_size_feed_forward": Rule(int, 0, 0),
+}
+# Weights have the precision that they are loaded in.
+_PRECISION = ("dtype", "torch_dtype")
+# Characters of a wrong value in a message.
+_LONGEST = 60
+
+
 class MilcoConfig(PretrainedConfig):
     """Sizes and variants of a MilcoModel. The defaults are the published checkpoint's.
 
@@ -31,7 +87,7 @@ class MilcoConfig(PretrainedConfig):
     source_pool: how the weights of a repeated token meet, "sum" (authors) or "max". source_drop_special: leave
     <s>, </s> and unknown pieces out of the source view. pivot_top_k, source_top_k: the terms that a view of a text has
     at most, its strongest; None for all. query_max_length, passage_max_length: in tokens, <s> and </s> included.
-    Raises MilcoError for an unknown variant or a limit below 1.
+    Raises MilcoError for a value of the wrong type or out of range, of this network or of its encoder.
     """
 
     model_type = "milco"
@@ -52,13 +108,7 @@ class MilcoConfig(PretrainedConfig):
         passage_max_length: int = 512,
         **kwargs: Any,
     ) -> None:
-        if echo_variant not in ECHO_VARIANTS:
-            raise unknown_name("echo_variant", echo_variant, ECHO_VARIANTS)
-        if source_pool not in SOURCE_POOLS:
-            raise unknown_name("source_pool", source_pool, SOURCE_POOLS)
-        for name, limit in (("pivot_top_k", pivot_top_k), ("source_top_k", source_top_k)):
-            if limit is not None and limit < 1:
-                raise MilcoError(f"{name} {limit}: must be at least 1, or None for all terms")
+        _validate(locals(), _RULES)
         self.encoder = _encoder_config(encoder)
         self.english_hidden_size = english_hidden_size
         self.english_vocab_size = english_vocab_size
@@ -87,5 +137,41 @@ def _encoder_config(encoder: PretrainedConfig | dict | None) -> PretrainedConfig
             type_vocab_size=1,
             layer_norm_eps=1e-5,
         )
-    values = dict(encoder)
-    return AutoConfig.for_model(values.pop("model_type", "xlm-roberta"), **values)
+    if not isinstance(encoder, Mapping):
+        raise MilcoError(f"encoder expects an object with the encoder's configuration, got {_shown(encoder)}")
+    values = {"model_type": "xlm-roberta", **{name: encoder[name] for name in encoder if name not in _PRECISION}}
+    _validate(values, _ENCODER_RULES, "encoder.")
+    config = AutoConfig.for_model(values.pop("model_type"), **values)
+    if config.hidden_size % config.num_attention_heads:
+        raise MilcoError(
+            f"encoder.num_attention_heads {config.num_attention_heads}: must divide encoder.hidden_size "
+            f"{config.hidden_size}"
+        )
+    if config.pad_token_id >= config.vocab_size:
+        raise MilcoError(
+            f"encoder.pad_token_id {config.pad_token_id}: must be below encoder.vocab_size {config.vocab_size}"
+        )
+    return config
+
+
+def _validate(values: Mapping[str, Any], rules: Mapping[str, Rule], prefix: str = "") -> None:
+    """Raise MilcoError for the first value that breaks its rule."""
+    for name, (kind, least, most, choices, optional) in rules.items():
+        if name not in values or (optional and values[name] is None):
+            continue
+        value, field = values[name], f"{prefix}{name}"
+        kinds = (int, float) if kind is float else (kind,)
+        if type(value) not in kinds or not least <= (value if kind in (int, float) else least) <= most:
+            expected = {int: "an integer", float: "a number", bool: "true or false", str: "a name"}[kind]
+            limits = f" of at least {least:,}" if math.isfinite(least) else ""
+            limits = f" from {least:,} to {most:,}" if math.isfinite(most) else limits
+            raise MilcoError(f"{field} expects {expected}{limits}{' or null' * optional}, got {_shown(value)}")
+        if choices and value not in choices:
+            if kind is str:
+                raise unknown_name(field, value, choices)
+            raise MilcoError(f"{field} expects {' or '.join(map(str, choices))}, got {value}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -33,5 +33,10 @@ def loading(path: Path, kind: str = "", example: str = "") -> Iterator[None]:
         elif isinstance(error, OSError) and error.strerror:
             reason = error.strerror
         else:
-            reason = (str(error).strip() or type(error).__name__).split("\n")[0][:_LONGEST].rstrip(". ")
+            reason = one_line(error)
         raise MilcoError(f"{what}: {reason}. {fix}.") from error
+
+
+def one_line(error: Exception) -> str:
+    """The first line of an error's text, truncated and without its full stop; its type where it has no text."""
+    return (str(error).strip() or type(error).__name__).split("\n")[0][:_LONGEST].rstrip(". ")

@@ -1,0 +1,29 @@
+"""A broken checkpoint is refused in one line, before it gives a vector."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from faults_checkpoints import CASES, met, tiny_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny checkpoint without a fault."""
+    directory = tmp_path_factory.mktemp("checkpoint") / "tiny"
+    tiny_checkpoint(directory)
+    return directory
+
+
+def test_the_checkpoint_is_good_before_it_is_broken(checkpoint: Path) -> None:
+    """The table's faults are its own."""
+    assert met(checkpoint) == ("silent", "")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_broken_checkpoint_is_refused_in_one_line(case: str, checkpoint: Path, tmp_path: Path) -> None:
+    """It names the checkpoint; no value, tensor or file of the table passes, and none ends in a traceback."""
+    broken = shutil.copytree(checkpoint, tmp_path / "tiny")
+    CASES[case](broken)
+    kind, text = met(broken)
+    assert (kind, str(broken) in text) == ("clean", True), text

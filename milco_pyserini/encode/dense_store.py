@@ -31,8 +31,13 @@ class DenseStore:
         """Documents' ids and float32 [ids, d]."""
         for path, content in read_parts(self.path, self.manifest):
             for group in parquet_groups(path, content):
-                flat = group.column("vector").flatten().to_numpy()
-                yield group.column("id").to_pylist(), flat.reshape(-1, self.dimensions)
+                vectors = group.column("vector")
+                if vectors.type.list_size != self.dimensions:
+                    raise MilcoError(
+                        f"{path} holds vectors of {vectors.type.list_size} dimensions, its manifest states "
+                        f"{self.dimensions}: encode the store again"
+                    )
+                yield group.column("id").to_pylist(), vectors.flatten().to_numpy().reshape(-1, self.dimensions)
 
 
 def open_dense_store(path: Path) -> DenseStore:

@@ -1,12 +1,26 @@
 """Multilingual learned sparse retrieval with MILCO, in the world of Pyserini, Anserini and Lucene.
 
 Data flows one way: corpora -> encode -> vector store -> index -> search -> run -> eval. Importing this
-package loads neither torch nor Java; the names below are loaded when they are first used.
+package loads neither torch nor Java; the names below are loaded when they are first used. Import it before torch:
+it sets how torch's threads wait, which torch reads when it is imported.
 """
+
+import os
 
 from milco_pyserini.lazy import loader
 
 __version__ = "0.1.0"
+
+# Native libraries read these once, when torch loads them, so they are set here, before anything can load torch; what a
+# user has set stays. Threads that wait spin by default: on cores that are shared with other work, encoding is several
+# times slower for it. To spin for a tenth of a millisecond spares a query's small products the waking, and costs
+# little. oneDNN keeps 1,024 kernels, one for each shape of a batch, and memory grows with them; 256 are as fast.
+for _name, _value in {
+    "OMP_WAIT_POLICY": "passive",
+    "GOMP_SPINCOUNT": "5000",
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
+}.items():
+    os.environ.setdefault(_name, _value)
 
 _LAZY = {
     "MilcoConfig": "milco_pyserini.model",

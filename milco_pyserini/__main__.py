@@ -4,9 +4,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from milco_pyserini import __version__
+from milco_pyserini import __version__, program
 from milco_pyserini.errors import unknown_name
-from milco_pyserini.options import fail, ignore_interrupts
 
 VERBS = {
     "corpora": ("milco_pyserini.corpora.__main__", "the benchmarks by name; judgements by answers"),
@@ -28,20 +27,25 @@ VERBS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb with the arguments behind it; returns its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        return program.start(lambda: _run(sys.argv[1:]))
+    return program.run("milco", lambda: _run(list(argv)))
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["help"]:
+        # milco help encode is milco encode --help.
+        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(_page())
         return 0
-    if arguments[0] == "--version":
+    if arguments[0] in ("-V", "--version", "version"):
         sys.stdout.write(f"milco_pyserini {__version__}\n")
         return 0
     verb, rest = arguments[0], arguments[1:]
     if verb not in VERBS:
-        return fail("milco", str(unknown_name("verb", verb, VERBS)))
-    code = import_module(VERBS[verb][0]).main(rest)
-    if argv is None:
-        ignore_interrupts()
-    return code
+        raise unknown_name("verb", verb, VERBS)
+    return import_module(VERBS[verb][0]).main(rest)
 
 
 def _page() -> str:

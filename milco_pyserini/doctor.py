@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from milco_pyserini import __version__, jvm
+from milco_pyserini import __version__, jvm, program
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import run_command
@@ -157,9 +157,9 @@ def java() -> Iterator[Finding]:
 
 
 def _started_java() -> Finding:
-    program = [sys.executable, "-c", _JAVA_PROGRAM]
+    java = [sys.executable, "-c", _JAVA_PROGRAM]
     try:
-        ended = subprocess.run(program, capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False)
+        ended = subprocess.run(java, capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return Finding("Java", MISSING, f"does not start within {_JAVA_SECONDS:.0f} s")
     if ended.returncode:
@@ -307,4 +307,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.start(main))

@@ -18,7 +18,7 @@ def unknown_name(kind: str, value: str, valid: Iterable[str], hint: str = "") ->
     kind: what the name stands for, such as "engine". hint: one more sentence on what else is accepted.
     """
     names = sorted(valid)
-    near = nearest(value, names, cutoff=0.5)
+    near = nearest(value, names)
     guess = f"did you mean {near!r}? " if near else ""
     rest = f" {hint}" if hint else ""
     return MilcoError(f"unknown {kind} {value!r}: {guess}valid are {', '.join(names)}.{rest}")

@@ -1,34 +1,26 @@
 """A command's options are one frozen dataclass; its command line is derived from it, in kebab-case.
 
 A field's type decides how it is read: str, int, float, Path, bool (a flag), tuple[X, ...] (one or more),
-X | None (not given). Errors of every command end here: one line on stderr, exit code 2.
+X | None (not given). A field declares its range and choices, and parse() holds values to them.
 """
 
 import argparse
 import dataclasses
 import inspect
-import os
-import signal
+import math
 import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from milco_pyserini.errors import DISK_FULL, MilcoError, unknown_name
+from milco_pyserini import program
+from milco_pyserini.errors import MilcoError, shown, unknown_name
 
-INTERRUPTED = 130
-BAD_INPUT = 2
-
-# Read by native libraries when torch loads them, which every command does later than this. Threads that wait spin by
-# default: on cores that are shared with other work, encoding is ten times slower for it. To spin for a tenth of a
-# millisecond spares a query's small products the waking, and costs little. oneDNN keeps 1,024 kernels, one for each
-# shape of a batch, and memory grows with them; 256 are as fast (benchmarks/encode_memory.py).
-_NATIVE_SETTINGS = {
-    "OMP_WAIT_POLICY": "passive",
-    "GOMP_SPINCOUNT": "5000",
-    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
-}
+# Of every whole number: what Java, Rust and C++ take as one.
+_LARGEST = 2**31 - 1
+# More than any machine gains from; with some thousands, it has no room for their stacks.
+MOST_THREADS = 1024
 
 OptionsT = TypeVar("OptionsT")
 
@@ -40,12 +32,22 @@ def option(
     choices: Sequence[str] = (),
     metavar: str | None = None,
     names: Sequence[str] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
 ) -> Any:
     """A dataclass field that is an option; without a default it must be given.
 
-    names: further spellings, such as "-m". choices: the valid values, answered with the nearest match.
+    names: further spellings, such as "-m". choices: the valid values, answered with the nearest match. minimum,
+    maximum: of a number, inclusive; above: a limit below it, exclusive. Numbers are finite, and integers have 32 bits.
     """
-    metadata = {"help": help, "choices": tuple(choices), "metavar": metavar, "names": tuple(names)}
+    metadata = {
+        "help": help,
+        "choices": tuple(choices),
+        "metavar": metavar,
+        "names": tuple(names),
+        "range": (minimum, maximum, above),
+    }
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -94,58 +96,16 @@ def run_command(
     argv: Sequence[str] | None,
     interrupted: str = "",
 ) -> int:
-    """Parse, run, and turn every outcome into an exit code: 0, 2 for bad input, 130 for Ctrl-C.
+    """Parse and run; returns the exit code of program.run().
 
-    interrupted: what Ctrl-C leaves of this command's work, and how to go on.
+    argv: None for the command line of this process. interrupted: what Ctrl-C leaves of this command's work, and how to
+    resume.
     """
-    try:
-        return _run(prog, options_class, command, argv, interrupted)
-    finally:
-        if argv is None:
-            ignore_interrupts()
 
-
-def ignore_interrupts() -> None:
-    """For the end of a program: Ctrl-C while the interpreter takes itself apart would only print a traceback."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _run(
-    prog: str,
-    options_class: type[OptionsT],
-    command: Callable[[OptionsT], None],
-    argv: Sequence[str] | None,
-    interrupted: str,
-) -> int:
-    for name, value in _NATIVE_SETTINGS.items():
-        os.environ.setdefault(name, value)
-    try:
+    def parsed_and_run() -> None:
         command(parse(options_class, sys.argv[1:] if argv is None else argv, prog))
-        sys.stdout.flush()
-    except MilcoError as error:
-        return fail(prog, str(error))
-    except BrokenPipeError:
-        # The reader of our output (head, less) has had enough: that is its right, not an error. What is left in
-        # the buffer goes to nowhere, or the interpreter would complain when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        fix = ""
-        if error.errno in DISK_FULL:
-            fix = f". Free some space, then run the same command again{interrupted and f' ({interrupted})'}"
-        return fail(prog, f"{where}{error.strerror or error}{fix}")
-    except KeyboardInterrupt:
-        sys.stderr.write(f"\n{prog}: interrupted{interrupted and '; '}{interrupted}\n")
-        return INTERRUPTED
-    return 0
 
-
-def fail(prog: str, message: str) -> int:
-    """Say on stderr, in one line, why a command ends; returns its exit code, 2."""
-    line = " ".join(message.split())
-    sys.stderr.write(f"{prog}: error: {line}\n")
-    return BAD_INPUT
+    return program.run(prog, parsed_and_run, interrupted)
 
 
 def _add(parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any) -> None:
@@ -157,7 +117,7 @@ def _add(parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any) -
     if kind is bool:
         parser.add_argument(*names, action="store_true", default=field.default, **extra)
         return
-    extra["type"] = _reader(kind, names[-1], meta["choices"])
+    extra["type"] = _reader(kind, names[-1], meta["choices"], *meta["range"])
     extra["metavar"] = meta["metavar"] or ("|".join(meta["choices"]) or kind.__name__.upper())
     if many:
         extra["nargs"] = "+"
@@ -179,7 +139,14 @@ def _kind(hint: Any) -> tuple[type, bool]:
     return hint, False
 
 
-def _reader(kind: type, name: str, choices: Sequence[str]) -> Callable[[str], Any]:
+def _reader(
+    kind: type,
+    name: str,
+    choices: Sequence[str],
+    minimum: float | None,
+    maximum: float | None,
+    above: float | None,
+) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         if choices and text not in choices:
             raise unknown_name(f"value for {name}", text, choices)
@@ -190,12 +157,40 @@ def _reader(kind: type, name: str, choices: Sequence[str]) -> Callable[[str], An
                 why = "names are written to manifests, as UTF-8. Rename the file, or check the terminal's encoding"
                 raise MilcoError(f"{name} {text!a} is not UTF-8: {why}") from None
         try:
-            return kind(text)
+            value = kind(text)
         except ValueError:
             wanted = {int: "a whole number", float: "a number"}.get(kind, kind.__name__)
-            raise MilcoError(f"{name} takes {wanted}, not {text!r}") from None
+            raise MilcoError(f"{name} takes {wanted}, not {shown(text)}") from None
+        if kind in (int, float):
+            check_range(name, value, minimum, maximum, above)
+        return value
 
     return read
+
+
+def check_range(
+    name: str,
+    value: float,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+) -> None:
+    """Raise MilcoError for a number that is not finite, or outside its range. name: of the option, with its dashes."""
+    if maximum is None and isinstance(value, int) and value > _LARGEST:
+        maximum = _LARGEST
+    lowest = above if minimum is None else minimum
+    low = -math.inf if lowest is None else lowest
+    high = math.inf if maximum is None else maximum
+    if low <= value <= high and value != above and abs(value) != math.inf:
+        return
+    if lowest is None:
+        rule = "a finite number" if maximum is None else f"at most {maximum:,}"
+    elif maximum is None:
+        rule = f"at least {lowest:,}" if above is None else f"above {lowest:,}"
+    else:
+        rule = f"from {lowest:,} to {maximum:,}" if above is None else f"above {lowest:,} and at most {maximum:,}"
+    number = f"{value:g}" if isinstance(value, float) else str(value)
+    raise MilcoError(f"{name} {number}: must be {rule}")
 
 
 def _help(text: str, default: Any, kind: type) -> str:

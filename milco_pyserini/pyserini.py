@@ -16,12 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from milco_pyserini import jvm
+from milco_pyserini import jvm, program
 from milco_pyserini.console import say
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.files import read_json
-from milco_pyserini.options import fail
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.contract import MilcoQueryEncoder
@@ -250,9 +249,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(arguments[0], arguments[1:])
     except MilcoError as error:
-        return fail(PROG, str(error))
+        return program.fail(PROG, str(error))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.start(main))

@@ -84,7 +84,7 @@ def test_an_unknown_option_gives_the_nearest(command: str, capsys: pytest.Captur
     assert "did you mean '--help'?" in captured.err
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
 def test_the_page_names_every_verb(arguments: list[str], capsys: pytest.CaptureFixture) -> None:
     """milco alone is a question, not an error."""
     assert main(arguments) == 0
@@ -94,9 +94,18 @@ def test_the_page_names_every_verb(arguments: list[str], capsys: pytest.CaptureF
         assert purpose in page
 
 
-def test_version_is_the_packages(capsys: pytest.CaptureFixture) -> None:
+def test_help_is_a_verb_too(capsys: pytest.CaptureFixture) -> None:
+    """milco help search is milco search --help."""
+    with pytest.raises(SystemExit) as ended:
+        main(["help", "search"])
+    assert ended.value.code == 0
+    assert "--max-passage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("word", ["--version", "-V", "version"])
+def test_version_is_the_packages(word: str, capsys: pytest.CaptureFixture) -> None:
     """--version prints the name and the version that setup.cfg reads."""
-    assert main(["--version"]) == 0
+    assert main([word]) == 0
     assert capsys.readouterr().out == f"milco_pyserini {__version__}\n"
 
 
@@ -107,6 +116,12 @@ def test_an_unknown_verb_gives_the_nearest(capsys: pytest.CaptureFixture) -> Non
     assert captured.out == ""
     assert captured.err.startswith("milco: error: unknown verb 'serach': did you mean 'search'?")
     assert captured.err.count("\n") == 1
+
+
+def test_a_verb_that_is_like_no_other_is_not_guessed(capsys: pytest.CaptureFixture) -> None:
+    """A wrong guess is worse than the list."""
+    assert main(["versions-of"]) == 2
+    assert "did you mean" not in capsys.readouterr().err
 
 
 def test_arguments_and_exit_codes_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(
     assert "no document with a term (1 without)" in refused(capsys, "--vectors", empty, "--plain", *to)
     assert "broken.jsonl:2: not JSON" in refused(capsys, "--vectors", broken, "--plain", *to)
     assert "did you mean 'exact'" in refused(capsys, "--vectors", store, "--output", output, "--engine", "exakt")
-    assert "at least 1" in refused(capsys, "--vectors", store, *to, "--threads", "0")
+    assert "--threads 0: must be from 1 to 1,024" in refused(capsys, "--vectors", store, *to, "--threads", "0")
     assert "--scale is for --plain" in refused(capsys, "--vectors", store, *to, "--scale", "10")
     assert "must be above 0" in refused(capsys, "--vectors", fractions, "--plain", *to, "--scale", "0")
     assert "--vectors" in refused(capsys, *to)

@@ -1,7 +1,6 @@
 """Command lines from dataclasses: how values are read, and how every error ends."""
 
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -20,9 +19,10 @@ class Options:
 
     corpus: str = option(help="what to search", names=("-c",))
     output: Path | None = option(None, help="where to")
-    hits: int = option(1000, help="how many", metavar="N")
-    alpha: float | None = option(None, help="a share of 100%")
+    hits: int = option(1000, minimum=1, help="how many", metavar="N")
+    alpha: float | None = option(None, minimum=0, maximum=1, help="a share of 100%")
     shift: float = option(0.0, help="a number that may be zero")
+    share: float = option(0.5, above=0, maximum=1, help="another share")
     engine: str = option("exact", help="which engine", choices=("exact", "lucene"))
     measures: tuple[str, ...] = option(("nDCG@10", "R@100"), help="which measures", names=("-m",))
     sizes: tuple[int, ...] | None = option(None, help="some sizes")
@@ -44,7 +44,7 @@ def test_types_decide_how_values_are_read() -> None:
     ours = read(
         *"-c x --output a/b --hits 5 --alpha=.5 --shift -1.5 --engine lucene -m RR --sizes 1 2 --dry-run".split()
     )
-    assert ours == Options("x", Path("a/b"), 5, 0.5, -1.5, "lucene", ("RR",), (1, 2), True)
+    assert ours == Options("x", Path("a/b"), 5, 0.5, -1.5, 0.5, "lucene", ("RR",), (1, 2), True)
 
 
 def test_a_value_may_look_like_an_option() -> None:
@@ -73,6 +73,13 @@ def test_first_words_are_an_options_values() -> None:
         (["--corpus", "x", "--hits"], "expected one argument"),
         (["--corpus", "x", "--engine", "lucine"], "unknown value for --engine 'lucine': did you mean 'lucene'?"),
         (["--corpus", "x", "y"], "unexpected argument 'y'"),
+        (["--corpus", "x", "--hits", "0"], "--hits 0: must be at least 1"),
+        (["--corpus", "x", "--hits", "9" * 20], f"--hits {'9' * 20}: must be from 1 to 2,147,483,647"),
+        (["--corpus", "x", "--sizes", "3", "2147483648"], "--sizes 2147483648: must be at most 2,147,483,647"),
+        (["--corpus", "x", "--alpha", "1.5"], "--alpha 1.5: must be from 0 to 1"),
+        (["--corpus", "x", "--alpha", "nan"], "--alpha nan: must be from 0 to 1"),
+        (["--corpus", "x", "--shift", "inf"], "--shift inf: must be a finite number"),
+        (["--corpus", "x", "--share", "0"], "--share 0: must be above 0 and at most 1"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
@@ -129,43 +136,6 @@ def test_interruption_is_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "\nmilco test: interrupted\n"
     assert run_command("milco test", Options, command, ["--corpus", "x"], interrupted="no run was written") == 130
     assert capsys.readouterr().err == "\nmilco test: interrupted; no run was written\n"
-
-
-IMPATIENT = """
-import atexit, os, signal, sys
-from dataclasses import dataclass
-from milco_pyserini.options import run_command
-@dataclass(frozen=True)
-class Nothing:
-    "Nothing."
-def interrupt(options=None):
-    os.kill(os.getpid(), signal.SIGINT)
-atexit.register(interrupt)
-sys.exit(run_command("test", Nothing, {command}, None, interrupted="nothing was written"))
-"""
-
-
-@pytest.mark.parametrize(
-    ("command", "code", "said"),
-    [("interrupt", 130, "\ntest: interrupted; nothing was written\n"), ("lambda options: None", 0, "")],
-    ids=["interrupted", "done"],
-)
-def test_a_second_ctrl_c_is_no_traceback(command: str, code: int, said: str) -> None:
-    """Ctrl-C while a program that has said its last word ends is ignored."""
-    done = subprocess.run(
-        [sys.executable, "-c", IMPATIENT.format(command=command)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(options_module.__file__).parents[1])},
-    )
-    assert (done.returncode, done.stderr) == (code, said)
-
-
-def test_a_command_called_from_a_program_leaves_its_ctrl_c_alone() -> None:
-    """With arguments given, as in a notebook, the caller can still be interrupted afterwards."""
-    before = signal.getsignal(signal.SIGINT)
-    assert run_command("milco test", Options, lambda options: None, ["--corpus", "x"]) == 0
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_success_is_0_and_gets_the_options() -> None:

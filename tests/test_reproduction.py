@@ -529,7 +529,7 @@ def test_the_corpora_say_that_they_cannot_be_reached(monkeypatch: pytest.MonkeyP
         (["miracl", "--local", "mirakl=."], "did you mean 'miracl'"),
         (["miracl", "--local", "miracl=nowhere"], "nowhere is not there"),
         (["limit", "--local", "limit-small=/"], "no table that was asked for reads limit-small"),
-        (["miracl", "--threads", "0"], "must be at least 1"),
+        (["miracl", "--threads", "0"], "must be from 1 to 1,024"),
         (["miracl", "--device", "tpu"], "tpu"),
     ],
 )

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from milco_pyserini import program
 from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError, nearest, unknown_name
-from milco_pyserini.options import fail, first_words, option, run_command
+from milco_pyserini.options import first_words, option, run_command
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora.origin import Family
@@ -58,7 +59,7 @@ class JudgeOptions:
     run: tuple[Path, ...] = option(help="TREC runs; the passages of all of them are judged")
     output: Path = option(help="the TREC file of judgements")
     corpus: str = option("mkqa", help="the passages that were searched: a name, NAME@PATH, or a path")
-    depth: int = option(1000, help="judge so many passages of each topic")
+    depth: int = option(1000, minimum=1, help="judge so many passages of each topic")
     overwrite: bool = option(False, help="replace --output")
 
 
@@ -75,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_command(f"{PROG} show", ShowOptions, _show, first_words("--name", rest))
     if command == "judge":
         return run_command(f"{PROG} judge", JudgeOptions, _judge, rest, "nothing was written")
-    return fail(PROG, str(unknown_name("command", command, COMMANDS)))
+    return program.fail(PROG, str(unknown_name("command", command, COMMANDS)))
 
 
 def _page() -> str:
@@ -206,8 +207,6 @@ def _judge(options: JudgeOptions) -> None:
     from milco_pyserini.corpora.answers import judge
     from milco_pyserini.files import refuse_output, whole_file
 
-    if options.depth < 1:
-        raise MilcoError(f"--depth {options.depth}: must be at least 1")
     refuse_output(options.output, options.overwrite)
     answers = open_answers(options.topics)
     corpus = open_corpus(options.corpus)
@@ -250,4 +249,4 @@ def _retrieved(path: Path, depth: int) -> dict[str, list[str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.start(main))

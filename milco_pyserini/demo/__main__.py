@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from milco_pyserini import program
 from milco_pyserini.console import duration, say
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
@@ -142,4 +143,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.start(main))

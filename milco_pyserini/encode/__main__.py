@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from milco_pyserini import program
 from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import DEFAULT_ENCODER, vectors_directory
 from milco_pyserini.encode.engines import ENGINES, LOCAL, RAY, check_engine, engine_devices, open_engine
@@ -58,8 +59,12 @@ class Options:
         None, metavar="TEXT", help="with --dense: what stands before documents (default: as the checkpoint's files say)"
     )
     format: str = option("jsonl", choices=FORMATS, help="jsonl (whole numbers, Anserini's) or parquet (float weights)")
-    batch_size: int = option(512, help="texts in one forward pass, at most; how many tokens, the device decides")
-    max_length: int | None = option(None, help="tokens of a text (default: the checkpoint's, passages 512, queries 64)")
+    batch_size: int = option(
+        512, minimum=1, help="texts in one forward pass, at most; how many tokens, the device decides"
+    )
+    max_length: int | None = option(
+        None, minimum=SHORTEST, help="tokens of a text (default: the checkpoint's, passages 512, queries 64)"
+    )
     device: str = option("auto", help="auto, cpu, cuda (all GPUs) or cuda:N; cuda:0,cuda:2 is a process for each")
     engine: str = option(LOCAL, choices=ENGINES, help="where: on this machine, or over a Ray cluster")
     dtype: str = option("auto", choices=DTYPES, help="the matrix products' precision")
@@ -71,15 +76,15 @@ class Options:
         help="top-k:K, percentile:P, mass:P or threshold:T over both views of a text together; over one alone as "
         "pivot:top-k:K or source:top-k:K; several rules apply in their order",
     )
-    scale: float = option(100.0, help="impact = round(weight x scale)")
+    scale: float = option(100.0, above=0, maximum=2**31 - 1, help="impact = round(weight x scale)")
     english_prefix: str = option("", help="spelling of pivot terms; e_ is the authors'")
     split_passages: bool = option(False, help="documents longer than --max-length become passages ID#0, ID#1, ...")
-    part_size: int = option(8192, help="documents in one part file")
-    shard_id: int = option(0, help="which shard this process encodes, from 0")
-    shard_num: int = option(1, help="number of processes that share the work in one directory")
+    part_size: int = option(8192, minimum=1, help="documents in one part file")
+    shard_id: int = option(0, minimum=0, help="which shard this process encodes, from 0")
+    shard_num: int = option(1, minimum=1, help="number of processes that share the work in one directory")
     skip_bad_lines: bool = option(False, help="leave broken lines out, count and list them")
     overwrite: bool = option(False, help="start over if --output holds a finished or another store of the same kind")
-    top_k: int = option(25, help="with --text: terms to print of each view")
+    top_k: int = option(25, minimum=1, help="with --text: terms to print of each view")
 
 
 def command(options: Options) -> None:
@@ -96,12 +101,7 @@ def _check(options: Options) -> None:
     if len(given) != 1:
         what = f"not {' and '.join('--' + name for name in given)}" if given else "none was given"
         raise MilcoError(f"give one of --corpus, --topics and --text: {what}")
-    for name in ("batch_size", "part_size", "shard_num", "top_k"):
-        if getattr(options, name) < 1:
-            raise MilcoError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be at least 1")
-    if options.max_length is not None and options.max_length < SHORTEST:
-        raise MilcoError(f"--max-length {options.max_length}: must be at least {SHORTEST}, <s>, one token and </s>")
-    if not 0 <= options.shard_id < options.shard_num:
+    if options.shard_id >= options.shard_num:
         raise MilcoError(f"--shard-id {options.shard_id}: must be from 0 to {options.shard_num - 1} (--shard-num - 1)")
     if options.engine == RAY and options.text is not None:
         raise MilcoError("--engine ray is for --corpus and --topics, not for --text")
@@ -123,12 +123,10 @@ def _check_kind(options: Options) -> None:
 def _check_names(options: Options) -> None:
     from milco_pyserini.encode.devices import check_device_name, device_names
     from milco_pyserini.sparse.pruning import Pruning
-    from milco_pyserini.sparse.quantization import check_scale
 
     for name in device_names(options.device):
         check_device_name(name)
     check_engine(options.engine)
-    check_scale(options.scale)
     for rule in map(Pruning.parse, options.prune):
         if rule.view and options.views and rule.view not in options.views:
             raise MilcoError(f"--prune {rule}: no {rule.view} view is encoded, --views is {' '.join(options.views)}")
@@ -224,4 +222,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.start(main))

@@ -19,6 +19,7 @@ from typing import Any
 from milco_pyserini.console import say
 from milco_pyserini.encode.parts import Job, PartFile, Parts, Work, encode_parts
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.program import interrupts_held
 
 # Parts that a worker has at a time: one that is encoded and one that is tokenised.
 _IN_HAND = 2
@@ -94,7 +95,8 @@ class _Worker:
         self.jobs: dict[int, Job] = {}
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, recipe, device, len(devices)), daemon=True)
-        self._process.start()
+        with interrupts_held():
+            self._process.start()
         theirs.close()
 
     def fill(self, following: Callable[[], Job | None]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from milco_pyserini import program
 from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.eval.measures import KINDS, parse_measures
@@ -188,4 +189,4 @@ def _write(options: EvalOptions, comparison: "Comparison") -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.start(main))

@@ -33,7 +33,9 @@ class StatsOptions:
     )
     encoder: str | None = option(None, help="where the vectors' encoder is now, whose tokens are counted")
     plain: bool = option(False, help="--vectors is Anserini JSONL that others wrote: a directory or a file")
-    scale: float | None = option(None, help="with --plain: impact = round(weight x scale), if weights are not whole")
+    scale: float | None = option(
+        None, above=0, maximum=2**31 - 1, help="with --plain: impact = round(weight x scale), if weights are not whole"
+    )
     format: str = option("text", choices=("text", "json"), help="how the figures on stdout are written")
     figure: Path | None = option(None, help="write a picture to this .png file")
     overwrite: bool = option(False, help="replace the picture if it is there")

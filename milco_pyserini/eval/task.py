@@ -14,7 +14,7 @@ from milco_pyserini.console import counted, duration, say
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.eval.measures import KINDS, Cutoff, Measure, parse_measures
-from milco_pyserini.options import option
+from milco_pyserini.options import MOST_THREADS, option
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora.qrels import Qrels
@@ -50,8 +50,10 @@ class TaskOptions:
     )
     measures: tuple[str, ...] = option(("nDCG@10",), names=("-m",), help="as for milco_pyserini.eval --run")
     hits: int | None = option(None, help="documents for each topic (default: as deep as the measures look)")
-    rounds: int = option(5, help="how often each topic is timed; its median counts")
-    threads: int = option(1, help="threads that build; a search is always timed on one core")
+    rounds: int = option(5, minimum=1, help="how often each topic is timed; its median counts")
+    threads: int = option(
+        1, minimum=1, maximum=MOST_THREADS, help="threads that build; a search is always timed on one core"
+    )
     encoder: str | None = option(None, help="where the vectors' encoder is now, for topics that are texts")
     output: Path | None = option(
         None, help="directory of figures, runs and indexes; what stands there is not made again (default: figures/NAME)"
@@ -103,9 +105,6 @@ def open_task(options: TaskOptions) -> Task:
     """
     measures = parse_measures(options.measures)
     hits = _depth(measures, options.hits)
-    for name in ("rounds", "threads"):
-        if getattr(options, name) < 1:
-            raise MilcoError(f"--{name} {getattr(options, name)}: must be at least 1")
     from milco_pyserini.corpora import open_qrels
     from milco_pyserini.index.directory import Index
     from milco_pyserini.search.topics import read_topics

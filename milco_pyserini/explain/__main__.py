@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from milco_pyserini import program
 from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import DEFAULT_ENCODER, INDEXES
 from milco_pyserini.errors import MilcoError, shown
@@ -36,12 +37,15 @@ class Options:
     index: Path | None = option(None, help="directory of the index (default: the only one in indexes/)")
     doc: tuple[str, ...] = option((), metavar="ID", help="documents of the index (default: its best hits)")
     text: tuple[str, ...] = option((), help="texts in place of an index's documents")
-    hits: int = option(3, help="without --doc: how many of the best hits")
+    hits: int = option(3, minimum=1, help="without --doc: how many of the best hits")
     alpha: float | None = option(
-        None, help="weigh the query's views as search --alpha does: alpha x pivot + (1 - alpha) x source"
+        None,
+        minimum=0,
+        maximum=1,
+        help="weigh the query's views as search --alpha does: alpha x pivot + (1 - alpha) x source",
     )
     compare: bool = option(False, help="why one document stands above another: the two of --doc, or the first two hits")
-    top_k: int = option(20, help="parts to print of each document")
+    top_k: int = option(20, minimum=1, help="parts to print of each document")
     json: bool = option(False, help="everything as JSON on stdout")
     html: Path | None = option(None, help="write one page with both texts highlighted to this file")
     corpus: str | None = option(None, help="where the index's documents are now (default: where they were encoded)")
@@ -72,10 +76,6 @@ def command(options: Options) -> None:
 def _check(options: Options) -> None:
     if not options.query.strip():
         raise MilcoError("--query is empty")
-    for name in ("hits", "top_k"):
-        if getattr(options, name) < 1:
-            raise MilcoError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be at least 1")
-    check_range(options.alpha)
     if options.text:
         for name in ("index", "doc", "corpus", "vectors"):
             if getattr(options, name):
@@ -95,12 +95,6 @@ def refuse_twice(docids: Sequence[str]) -> None:
     for place, docid in enumerate(docids):
         if docid in docids[:place]:
             raise MilcoError(f"document {shown(docid)} is named twice: once is enough")
-
-
-def check_range(alpha: float | None) -> None:
-    """Raise MilcoError, before any work, for an alpha that is none."""
-    if alpha is not None and not 0 <= alpha <= 1:
-        raise MilcoError(f"--alpha {alpha}: must be from 0 to 1")
 
 
 def only_index() -> Path:
@@ -168,4 +162,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.start(main))

@@ -48,14 +48,17 @@ class ServeOptions:
     """
 
     index: Path | None = option(None, help="directory of the index (default: the only one in indexes/)")
-    port: int = option(8000, help="port of the page; 0 for one that is free")
+    port: int = option(8000, minimum=0, maximum=65535, help="port of the page; 0 for one that is free")
     host: str = option(
         "127.0.0.1",
         help="address to listen at; other than a loopback address, it opens the page to a network under any host name",
     )
-    hits: int = option(10, help="documents for each query")
+    hits: int = option(10, minimum=1, maximum=_MOST_HITS, help="documents for each query")
     alpha: float | None = option(
-        None, help="weigh queries' views as search --alpha does: alpha x pivot + (1 - alpha) x source"
+        None,
+        minimum=0,
+        maximum=1,
+        help="weigh queries' views as search --alpha does: alpha x pivot + (1 - alpha) x source",
     )
     corpus: str | None = option(None, help="where the index's documents are now (default: where they were encoded)")
     encoder: str | None = option(None, help="where the index's encoder is now; for vectors that others wrote, which")
@@ -65,15 +68,8 @@ class ServeOptions:
 
 def serve_command(options: ServeOptions) -> None:
     """Serve until Ctrl-C. Raises MilcoError if the port is in use, before the encoder is loaded."""
-    from milco_pyserini.explain.__main__ import check_range, only_index
-
-    # Before the imports below, which take seconds.
-    _check_port(options.port)
-    if not 1 <= options.hits <= _MOST_HITS:
-        raise MilcoError(f"--hits {options.hits}: must be from 1 to {_MOST_HITS}")
-    check_range(options.alpha)
-
     from milco_pyserini.encode import open_query_encoder
+    from milco_pyserini.explain.__main__ import only_index
     from milco_pyserini.explain.explainer import IndexExplainer, check_alpha
     from milco_pyserini.explain.sources import ShelvedTexts, corpus_of, example_queries
     from milco_pyserini.index import open_index
@@ -156,18 +152,12 @@ class ExplainServer(ThreadingHTTPServer):
 
 def open_server(host: str, port: int) -> ExplainServer:
     """A server that listens at host:port. Raises MilcoError if it cannot."""
-    _check_port(port)
     try:
         return ExplainServer(host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise MilcoError(f"--port {port} is in use: choose another, or 0 for one that is free") from None
         raise MilcoError(f"cannot listen at --host {host} --port {port}: {error.strerror or error}") from None
-
-
-def _check_port(port: int) -> None:
-    if not 0 <= port < 65536:
-        raise MilcoError(f"--port {port}: must be from 0 to 65,535")
 
 
 class _Head(io.RawIOBase):

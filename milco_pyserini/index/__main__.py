@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from milco_pyserini import program
 from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import INDEXES, directory_name
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.options import option, run_command
+from milco_pyserini.options import MOST_THREADS, option, run_command
 
 if TYPE_CHECKING:
     from milco_pyserini.index.protocol import Documents, Engine
@@ -43,7 +44,9 @@ class Options:
         None, help="bm25: the words are the pieces of this checkpoint's tokenizer, whatever the language"
     )
     output: Path | None = option(None, help="directory of the index (default: indexes/NAME.ENGINE)")
-    threads: int = option(1, help="threads that build; in Lucene each begins a segment of its own")
+    threads: int = option(
+        1, minimum=1, maximum=MOST_THREADS, help="threads that build; in Lucene each begins a segment of its own"
+    )
     prune: tuple[str, ...] = option(
         (),
         help="leave out weak terms, without encoding again: top-k:100, percentile:50, mass:30, threshold:0.1; "
@@ -60,7 +63,9 @@ class Options:
         None, help="seismic, hnsw: vector store of topics to measure recall on (default: made of drawn documents)"
     )
     plain: bool = option(False, help="--vectors is Anserini JSONL that others wrote: a directory or a file")
-    scale: float | None = option(None, help="with --plain: impact = round(weight x scale), if weights are not whole")
+    scale: float | None = option(
+        None, above=0, maximum=2**31 - 1, help="with --plain: impact = round(weight x scale), if weights are not whole"
+    )
     overwrite: bool = option(False, help="replace what is at --output, once the new index is whole")
 
 
@@ -75,13 +80,9 @@ def command(options: Options) -> None:
     from milco_pyserini.index.settings import BUILD, adjusted, given
     from milco_pyserini.sparse import open_store
     from milco_pyserini.sparse.pruning import PrunedStore
-    from milco_pyserini.sparse.quantization import check_scale
 
-    if options.threads < 1:
-        raise MilcoError(f"--threads {options.threads}: must be at least 1")
     if options.scale is not None and not options.plain:
         raise MilcoError("--scale is for --plain: a vector store states its own")
-    check_scale(1.0 if options.scale is None else options.scale)
     engine = adjusted(find_engine(options.engine), given(n_postings=options.n_postings), BUILD)
     name, open_source = _source(options, engine)
     if options.topics and engine.exactness != APPROXIMATE:
@@ -165,4 +166,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.start(main))

@@ -33,7 +33,9 @@ class Options:
     """
 
     index: Path = option(help="directory of a Seismic index")
-    recall: float = option(0.95, help="share of the exact search's best documents that must be found")
+    recall: float = option(
+        0.95, above=0, maximum=1, help="share of the exact search's best documents that must be found"
+    )
     hits: int = option(10, help="how many are the best: the k of recall@k, up to 100")
     topics: Path | None = option(None, help="vector store of topics to measure recall on; needs --vectors")
     vectors: Path | None = option(None, help="with --topics: the vector store that the index was built of")
@@ -44,8 +46,6 @@ def command(options: Options) -> None:
     from milco_pyserini.index import open_index
     from milco_pyserini.index.recall import DEEPEST, read_truth, report, write_truth
 
-    if not 0 < options.recall <= 1:
-        raise MilcoError(f"--recall {options.recall:g}: must be above 0 and at most 1")
     if not 1 <= options.hits <= DEEPEST:
         raise MilcoError(f"--hits {options.hits}: must be from 1 to {DEEPEST}")
     if (options.topics is None) != (options.vectors is None):

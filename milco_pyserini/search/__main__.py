@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from milco_pyserini import program
 from milco_pyserini.console import Progress, counted, duration, say
 from milco_pyserini.defaults import INDEXES, RUNS, directory_name
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.files import refuse_output
-from milco_pyserini.options import option, run_command
+from milco_pyserini.options import MOST_THREADS, option, run_command
 
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoQueryEncoder
@@ -37,11 +38,14 @@ class Options:
     )
     index: Path | None = option(None, help="directory of the index (default: the only one in indexes/)")
     output: Path | None = option(None, help="the run's file (default: runs/INDEX.TOPICS.txt)")
-    hits: int = option(1000, help="documents for each topic; with --max-passage, passages to start from")
-    threads: int = option(1, help="threads that search")
-    batch_size: int = option(64, help="topics that are encoded and searched at a time")
+    hits: int = option(1000, minimum=1, help="documents for each topic; with --max-passage, passages to start from")
+    threads: int = option(1, minimum=1, maximum=MOST_THREADS, help="threads that search")
+    batch_size: int = option(64, minimum=1, help="topics that are encoded and searched at a time")
     alpha: float | None = option(
-        None, help="weigh the queries' views: alpha x pivot + (1 - alpha) x source (default: as they are encoded)"
+        None,
+        minimum=0,
+        maximum=1,
+        help="weigh the queries' views: alpha x pivot + (1 - alpha) x source (default: as they are encoded)",
     )
     query_cut: int | None = option(
         None, help="seismic: strongest terms of a query that are looked up (default: the index's own)"
@@ -54,7 +58,7 @@ class Options:
     )
     max_passage: bool = option(False, help="the index holds passages DOCID#N: rank documents by their best one")
     max_passage_delimiter: str = option("#", help="what stands between document and passage")
-    max_passage_hits: int = option(100, help="with --max-passage: documents for each topic")
+    max_passage_hits: int = option(100, minimum=1, help="with --max-passage: documents for each topic")
     remove_query: bool = option(
         False, help="leave out the document that has the topic's id, as BEIR does for ArguAna and Quora"
     )
@@ -85,15 +89,10 @@ def command(options: Options) -> None:
 def _check(options: Options) -> None:
     from milco_pyserini.search.run_file import check_tag
 
-    for name in ("hits", "threads", "batch_size", "max_passage_hits"):
-        if getattr(options, name) < 1:
-            raise MilcoError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be at least 1")
     if options.tag is not None:
         check_tag(options.tag)
     if not options.max_passage_delimiter:
         raise MilcoError("--max-passage-delimiter is empty")
-    if options.alpha is not None and not 0 <= options.alpha <= 1:
-        raise MilcoError(f"--alpha {options.alpha}: must be from 0 to 1")
 
 
 def _only_index() -> Path:
@@ -235,4 +234,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.start(main))

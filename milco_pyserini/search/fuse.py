@@ -24,13 +24,17 @@ class Options:
     runs: tuple[Path, ...] = option(help="runs, TREC or MS MARCO, two or more; their scores order the documents")
     output: Path | None = option(None, help="the fused run's file (default: runs/A+B.METHOD.txt)")
     method: str = option("rrf", choices=("rrf", "interpolation", "average"), help="rrf, interpolation or average")
-    rrf_k: int | None = option(None, help="rrf: the larger, the less the first ranks stand out (default: 60)")
-    alpha: float | None = option(None, help="interpolation: weight of the first run, 0 to 1 (default: 0.5)")
+    rrf_k: int | None = option(
+        None, minimum=1, help="rrf: the larger, the less the first ranks stand out (default: 60)"
+    )
+    alpha: float | None = option(
+        None, minimum=0, maximum=1, help="interpolation: weight of the first run, 0 to 1 (default: 0.5)"
+    )
     normalize: bool = option(
         False, help="interpolation, average: bring each run's scores of a topic to 0 to 1 first (min-max)"
     )
-    depth: int = option(1000, help="documents of each run and topic that count")
-    hits: int = option(1000, help="documents for each topic in the fused run")
+    depth: int = option(1000, minimum=1, help="documents of each run and topic that count")
+    hits: int = option(1000, minimum=1, help="documents for each topic in the fused run")
     tag: str | None = option(None, help="the run's name in its last column (default: milco-METHOD)")
     overwrite: bool = option(False, help="replace what is at --output, once the new run is whole")
 
@@ -64,10 +68,6 @@ def command(options: Options) -> None:
 def _check(options: Options) -> None:
     from milco_pyserini.search.fusion import INTERPOLATION, RRF
 
-    for name in ("depth", "hits", "rrf_k"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise MilcoError(f"--{name.replace('_', '-')} {value}: must be at least 1")
     if len(options.runs) < 2:
         raise MilcoError(f"--runs {options.runs[0]}: to fuse takes two runs or more")
     if options.method == INTERPOLATION and len(options.runs) != 2:
@@ -78,8 +78,6 @@ def _check(options: Options) -> None:
         raise MilcoError(f"--alpha is for --method {INTERPOLATION}, not for {options.method}")
     if options.method == RRF and options.normalize:
         raise MilcoError(f"--normalize is for scores, and --method {RRF} goes by ranks: leave it out")
-    if options.alpha is not None and not 0 <= options.alpha <= 1:
-        raise MilcoError(f"--alpha {options.alpha}: must be from 0 to 1")
 
 
 def _read(options: Options) -> "list[Run]":

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from milco_pyserini import program
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.options import fail, run_command
+from milco_pyserini.options import run_command
 
 PROG = "milco train"
 STAGES = {
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise unknown_name("stage", stage, STAGES)
         options_class = _with_recipe(stage, rest)
     except MilcoError as error:
-        return fail(PROG, str(error))
+        return program.fail(PROG, str(error))
     return run_command(prog, options_class, _run, rest, interrupted="the same command goes on from the last whole part")
 
 
@@ -87,4 +88,4 @@ def _page() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.start(main))

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from milco_pyserini.console import Progress, counted, say
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.options import option
+from milco_pyserini.options import MOST_THREADS, option
 
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoEncoder
@@ -45,14 +44,17 @@ class MineOptions:
     languages: tuple[str, ...] = option((), help="leave the other languages out")
     corpus: str | None = option(None, help="further passages to search: a corpus by name or path")
     encoder: str = option(DEFAULT_ENCODER, help="checkpoint: hub name, directory, or mini (embedded)")
-    negatives: int = option(15, help="negatives for each query, at most")
-    depth: int = option(100, help="hits to take them from")
+    negatives: int = option(15, minimum=1, help="negatives for each query, at most")
+    depth: int = option(100, minimum=1, help="hits to take them from")
     max_score: float | None = option(
-        None, help="leave out hits above this share of the best positive's score, as false negatives: 0.95, say"
+        None,
+        above=0,
+        maximum=1,
+        help="leave out hits above this share of the best positive's score, as false negatives: 0.95, say",
     )
     engine: str = option("exact", help="exact or lucene: the engine that searches")
-    threads: int = option(1, help="threads that search")
-    batch_size: int = option(128, help="texts in one forward pass, at most")
+    threads: int = option(1, minimum=1, maximum=MOST_THREADS, help="threads that search")
+    batch_size: int = option(128, minimum=1, help="texts in one forward pass, at most")
     device: str = option("auto", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", help="auto, float32 or bfloat16: the matrix products' precision")
     overwrite: bool = option(False, help="start over if --output holds something else")
@@ -60,7 +62,6 @@ class MineOptions:
 
 def mine_command(options: MineOptions) -> None:
     """Do what the options say. Raises MilcoError before anything is written if they cannot be met."""
-    _check(options)
     from milco_pyserini.corpora import open_corpus
     from milco_pyserini.encode import open_encoder
     from milco_pyserini.index import find_engine
@@ -250,11 +251,3 @@ def _plan(options: MineOptions, encoder: "MilcoEncoder") -> dict:
     plan = {name: value for name, value in asdict(options).items() if name not in free}
     plan |= {"data": list(options.data), "languages": list(options.languages)}
     return {"command": "mine", **plan, "weight_hash": encoder.weight_hash}
-
-
-def _check(options: MineOptions) -> None:
-    for name in ("negatives", "depth", "threads", "batch_size"):
-        if getattr(options, name) < 1:
-            raise MilcoError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be at least 1")
-    if options.max_score is not None and not 0 < options.max_score <= 1:
-        raise MilcoError(f"--max-score {options.max_score}: must be above 0 and at most 1")

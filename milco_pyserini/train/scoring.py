@@ -42,11 +42,11 @@ class ScoreOptions:
     )
     languages: tuple[str, ...] = option((), help="leave the other languages out")
     encoder: str = option("mini", help="for lexical: the checkpoint whose pieces and scores it takes")
-    bm25_weight: float = option(1.0, help="for lexical: weight of the BM25 score")
-    encoder_weight: float = option(1.0, help="for lexical: weight of the encoder's score")
-    label_weight: float = option(0.0, help="added to the score of every positive: that it answers is known")
-    max_length: int = option(512, help="for a cross-encoder: tokens of query and passage together")
-    batch_size: int = option(64, help="texts, or pairs of texts, in one forward pass, at most")
+    bm25_weight: float = option(1.0, minimum=0, help="for lexical: weight of the BM25 score")
+    encoder_weight: float = option(1.0, minimum=0, help="for lexical: weight of the encoder's score")
+    label_weight: float = option(0.0, minimum=0, help="added to the score of every positive: that it answers is known")
+    max_length: int = option(512, minimum=8, help="for a cross-encoder: tokens of query and passage together")
+    batch_size: int = option(64, minimum=1, help="texts, or pairs of texts, in one forward pass, at most")
     device: str = option("auto", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", help="auto, float32 or bfloat16: the matrix products' precision")
     overwrite: bool = option(False, help="start over if --output holds something else")
@@ -143,12 +143,5 @@ def _plan(options: ScoreOptions, teacher: Teacher) -> dict:
 
 
 def _check(options: ScoreOptions) -> None:
-    if options.batch_size < 1:
-        raise MilcoError(f"--batch-size {options.batch_size}: must be at least 1")
-    if options.max_length < 8:
-        raise MilcoError(f"--max-length {options.max_length}: must be at least 8")
-    for name in ("bm25_weight", "encoder_weight", "label_weight"):
-        if not getattr(options, name) >= 0:
-            raise MilcoError(f"--{name.replace('_', '-')} {getattr(options, name)}: must not be negative")
     if options.teacher == LEXICAL and not options.bm25_weight + options.encoder_weight > 0:
         raise MilcoError("--bm25-weight 0 --encoder-weight 0: every score would be 0")

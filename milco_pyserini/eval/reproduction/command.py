@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.options import option, run_command
+from milco_pyserini.options import MOST_THREADS, option, run_command
 
 if TYPE_CHECKING:
     from milco_pyserini.eval.reproduction.cells import Table
@@ -64,7 +64,7 @@ class ReproduceOptions:
     )
     output: Path = option(Path("reproduction"), help="directory of everything: vectors, indexes, runs, cells, the page")
     device: str = option("auto", help="for encoders: auto, cpu, cuda or cuda:N")
-    threads: int = option(1, help="threads that index and search")
+    threads: int = option(1, minimum=1, maximum=MOST_THREADS, help="threads that index and search")
 
 
 def reproduce(prog: str, argv: Sequence[str], interrupted: str) -> int:
@@ -135,8 +135,6 @@ def _roads(options: ReproduceOptions) -> "Roads":
 
     if options.all == bool(options.tables):
         raise MilcoError("give tables, such as reproduce miracl, or --all" + (", not both" if options.all else ""))
-    if options.threads < 1:
-        raise MilcoError(f"--threads {options.threads}: must be at least 1")
     for name in device_names(options.device):
         check_device_name(name)
     checkpoints = read_checkpoints(options.encoder, options.checkpoints)

@@ -25,7 +25,7 @@ from milco_pyserini.eval.reproduction.records import (
 )
 from milco_pyserini.eval.reproduction.roads import Step
 from milco_pyserini.files import read_json, whole_file, write_json
-from milco_pyserini.options import INTERRUPTED
+from milco_pyserini.program import INTERRUPTED
 
 CELLS = "cells"
 _ERROR = ": error: "

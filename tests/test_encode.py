@@ -11,9 +11,11 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
+import torch
 
 from milco_pyserini.encode import __main__ as command
 from milco_pyserini.encode import plan
@@ -621,6 +623,26 @@ def test_an_impact_too_great_is_one_clear_line(corpus: Path, tmp_path: Path, cap
     """A scale that a weight does not survive ends with both numbers, and no part."""
     refused(arguments(corpus, tmp_path / "v", "--scale", "2e9"), capsys, "x scale 2e+09 is above 2,147,483,647")
     assert not list((tmp_path / "v").rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "dense"])
+def test_a_weight_that_is_not_finite_is_never_written(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The error names the document and the encoder, in every format."""
+    load = plan.open_work
+
+    def damaged(*given: Any) -> Any:
+        work = load(*given)
+        network = getattr(work.encoder.model, "encoder", work.encoder.model)
+        with torch.no_grad():
+            next(layer for layer in network.modules() if isinstance(layer, torch.nn.LayerNorm)).bias[0] = float("nan")
+        return work
+
+    monkeypatch.setattr(plan, "open_work", damaged)
+    more = ["--dense"] if kind == "dense" else ["--format", kind]
+    refused(arguments(corpus, tmp_path / "v", *more), capsys, "the vector of 'd0' has the weight nan", str(CHECKPOINT))
+    assert not list((tmp_path / "v").rglob("part-*"))
 
 
 def test_no_permission_is_one_clear_line(

@@ -294,6 +294,28 @@ def test_a_plain_line_that_is_no_vector_is_named(tmp_path: Path, line: object, r
     assert len(said) < 200
 
 
+@pytest.mark.parametrize("lines", [[{"a b": 1, "a\ue001000020b": 2}], [{"a\ue001000020b": 1}, {"a b": 2}]])
+def test_plain_terms_are_escaped_or_not(tmp_path: Path, lines: list[dict]) -> None:
+    """A term beside its own escape is refused: they would be one term, in one vector or in two."""
+    path = plain(tmp_path, *(vector(number, **weights) for number, weights in enumerate(lines)))
+    with pytest.raises(MilcoError, match=rf"vectors\.jsonl:{len(lines)}: terms .* are spellings of one term"):
+        list(PlainStore(path).vectors())
+    apart = plain(tmp_path, vector("1", **{"a b": 1, "c\ue001": 2}), vector("2", **{"a b": 3}))
+    assert list(PlainStore(apart).vectors()) == [
+        ("1", {"a\ue001000020b": 1, "c\ue001": 2}),
+        ("2", {"a\ue001000020b": 3}),
+    ]
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf")])
+def test_weights_on_disk_are_finite(tmp_path: Path, weight: float) -> None:
+    """A Parquet part with another weight is refused, with its document."""
+    store = write_store(tmp_path, [[{"music": 1.0}, {"music": 1.0, "m_🚂": weight}]], "parquet")
+    for read in (store.vectors, store.batches):
+        with pytest.raises(MilcoError, match=rf"the vector of 'd1' has the weight {weight}: weights must be finite"):
+            list(read())
+
+
 def test_plain_lines_that_are_blank_are_passed_over(tmp_path: Path) -> None:
     """As in a corpus: blank lines, a byte order mark and CRLF mean nothing, and are counted in an error's line."""
     lines = [b"\xef\xbb\xbf", vector("0", a=1), b"\r\n \n", vector("1", b=2), b"\n"]

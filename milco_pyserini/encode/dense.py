@@ -20,6 +20,7 @@ from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.model.checkpoint import find_checkpoint, weight_hash
 from milco_pyserini.model.packed import NotPacked, PackedEncoder
+from milco_pyserini.sparse.batch import refuse_not_finite
 
 # Attention with a mask is fast on a GPU where its rows are aligned.
 _LENGTH_MULTIPLE = {"cpu": 1, "cuda": 8}
@@ -90,11 +91,13 @@ class DenseEncoder:
         text = text.lower() if lowercase else text
         return self.prompts[kind] + text if text.strip() else text
 
-    def encode_rows(self, rows: Sequence[Sequence[int]], batch_size: int = BATCH_SIZE) -> NDArray[np.float32]:
+    def encode_rows(
+        self, rows: Sequence[Sequence[int]], batch_size: int = BATCH_SIZE, names: Sequence[str] = ()
+    ) -> NDArray[np.float32]:
         """Float32 [B, d] of tokenised texts in their order, batched by length; zeros for a row without tokens.
 
-        Where the device has no memory for a batch, half the tokens go into one from then on. Raises MilcoError if it
-        has none for a single text.
+        Where the device has no memory for a batch, half the tokens go into one from then on. names: the texts' ids, for
+        an error. Raises MilcoError if it has none for a single text, and for a number that is not finite.
         """
         vectors = np.zeros((len(rows), self.dimensions), np.float32)
         lengths = np.array([len(row) for row in rows], np.int64)
@@ -111,6 +114,8 @@ class DenseEncoder:
                 continue
             vectors[numbers] = found.cpu().numpy()
             done += len(numbers)
+        indptr = np.arange(len(rows) + 1) * self.dimensions
+        refuse_not_finite(vectors.ravel(), indptr, f"encoder {self.name}", self.tokenizer.namer(rows, names))
         return vectors
 
     def _batch_end(self, lengths: NDArray[np.int64], start: int, batch_size: int) -> int:

@@ -27,6 +27,7 @@ from milco_pyserini.files import read_json, write_json
 from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
 from milco_pyserini.model.checkpoint import ENGLISH, weight_hash
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
+from milco_pyserini.sparse.batch import refuse_not_finite
 from milco_pyserini.sparse.pruning import Pruning
 
 BATCH_SIZE = 512
@@ -150,14 +151,22 @@ class MilcoEncoder:
         return Encoded(batch, sum(len(row.ids) for row in rows), sum(row.truncated for row in rows))
 
     def encode_rows(
-        self, rows: Sequence[Sequence[int]], views: Sequence[str], batch_size: int = BATCH_SIZE
+        self,
+        rows: Sequence[Sequence[int]],
+        views: Sequence[str],
+        batch_size: int = BATCH_SIZE,
+        names: Sequence[str] = (),
     ) -> SparseBatch:
-        """Vectors of tokenised texts in their order, batched by length. A row without tokens has an empty vector."""
+        """Vectors of tokenised texts in their order, batched by length. A row without tokens has an empty vector.
+
+        names: the texts' ids, for an error. Raises MilcoError for a weight that is not finite.
+        """
         order = np.argsort([len(row) for row in rows], kind="stable")
         filled = [rows[number] for number in order if rows[number]]
         parts = [empty_batch(len(rows) - len(filled), self.vocabulary.english_size)]
         parts.extend(self._runner.run(filled, views, batch_size))
         found = SparseBatch.concatenate(parts, self.vocabulary.english_size).take(np.argsort(order))
+        refuse_not_finite(found.weights, found.indptr, f"encoder {self.name}", self.tokenizer.namer(rows, names))
         return self._strongest(found)
 
     def encode_ids(self, rows: Sequence[Sequence[int]], views: Sequence[str]) -> SparseBatch:

@@ -1,6 +1,5 @@
 """The two kinds of vector store that encode fills: of terms, and of dense vectors."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
@@ -61,9 +60,9 @@ class TermWork(Work):
 
         return open_encoder(name, device, dtype, **loading)
 
-    def vectors(self, rows: Sequence[Sequence[int]]) -> SparseBatch:
+    def vectors(self, part: Tokenised) -> SparseBatch:
         """Not pruned yet."""
-        return self.encoder.encode_rows(rows, self.views, self.batch_size)
+        return self.encoder.encode_rows(part.rows, self.views, self.batch_size, part.ids)
 
     def write(self, handle: IO[bytes], part: Tokenised, vectors: SparseBatch) -> dict[str, Any]:
         """Prune and write."""
@@ -133,9 +132,9 @@ class DenseWork(Work):
         """Behind the prompt of its kind."""
         return self.encoder.spelled(text, self.kind, self.lowercase)
 
-    def vectors(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    def vectors(self, part: Tokenised) -> NDArray[np.float32]:
         """Float32 [rows, d]."""
-        return self.encoder.encode_rows(rows, self.batch_size)
+        return self.encoder.encode_rows(part.rows, self.batch_size, part.ids)
 
     def write(self, handle: IO[bytes], part: Tokenised, vectors: NDArray[np.float32]) -> dict[str, Any]:
         """Write ids and vectors."""

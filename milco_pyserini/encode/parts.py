@@ -67,7 +67,7 @@ class Work:
         """A text as it is tokenised."""
         return text.lower() if self.lowercase else text
 
-    def vectors(self, rows: Sequence[Sequence[int]]) -> Any:
+    def vectors(self, part: "Tokenised") -> Any:
         """The vectors of tokenised texts."""
         raise NotImplementedError
 
@@ -121,7 +121,7 @@ def encode_parts(jobs: Iterable[Job], work: Work, deliver: Callable[[PartFile], 
 
     with pool(patient=False) as threads:
         tokenised = ahead((tokenise(number, records, work) for number, records in jobs), threads)
-        encoded = ((part, work.vectors(part.rows)) for part in tokenised)
+        encoded = ((part, work.vectors(part)) for part in tokenised)
         yield from behind(encoded, made, threads)
 
 

@@ -98,7 +98,7 @@ class _Worker:
         work = self._work()
         part = tokenise(number, records, work)
         with self._lock:
-            vectors = work.vectors(part.rows)
+            vectors = work.vectors(part)
         return part_file(part, vectors, work)
 
     def _work(self) -> Work:

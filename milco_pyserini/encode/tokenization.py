@@ -1,6 +1,6 @@
 """Text to token ids with the checkpoint's own tokenizer, through the `tokenizers` library alone."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -100,6 +100,10 @@ class TextTokenizer:
             )
             for ids in rows
         ]
+
+    def namer(self, rows: Sequence[Sequence[int]], names: Sequence[str]) -> Callable[[int], str]:
+        """What an error calls the text of a row: its name, or else how it begins."""
+        return lambda row: names[row] if names else self.tokenizer.decode(list(rows[row][:20]))
 
     def passages(self, texts: Sequence[str], max_length: int) -> list[list[list[int]]]:
         """Every text as consecutive passages of at most max_length tokens each, <s> and </s> included."""

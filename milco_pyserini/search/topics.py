@@ -17,6 +17,7 @@ from milco_pyserini.files import read_json
 from milco_pyserini.index.directory import MANIFEST, Index
 from milco_pyserini.index.protocol import DENSE, TERMS, TEXT
 from milco_pyserini.sparse import VectorStore, open_store
+from milco_pyserini.sparse.store import read_jsonl
 from milco_pyserini.sparse.terms import keep_whole
 
 # The files that tell a vector store, finished or begun, from a directory of topic files.
@@ -135,21 +136,15 @@ def _from_jsonl(files: Sequence[Path], index: Index) -> Topics:
 
 def _jsonl_vectors(files: Sequence[Path]) -> Iterator[tuple[str, dict[str, float]]]:
     """Ids and {term: weight} of every line, weights > 0. Raises MilcoError, with file and line, for what is none."""
+    spellings: dict[str, str] = {}
     for path in files:
-        for number, line in numbered_lines(path):
-            where = f"{path}:{number}"
-            try:
-                record = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                raise MilcoError(f"{where}: not JSON: {error}") from None
-            if not isinstance(record, dict) or "id" not in record or not isinstance(record.get("vector"), dict):
-                raise MilcoError(f'{where}: expected {{"id": ..., "vector": {{term: weight}}}}')
+        for where, record in read_jsonl(path, numbered_lines(path)):
             try:
                 topic = record_id(record["id"])
             except BadLineError as error:
                 raise MilcoError(f"{where}: {error}") from None
             weights = {term: _weight(term, weight, where) for term, weight in record["vector"].items()}
-            yield topic, {keep_whole(term): weight for term, weight in weights.items() if weight > 0}
+            yield topic, {keep_whole(term, spellings, where): weight for term, weight in weights.items() if weight > 0}
 
 
 def _weight(term: str, weight: object, where: str) -> float:

@@ -1,12 +1,12 @@
 """Sparse term vectors of a batch of texts, as compressed rows."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.sparse.vocabulary import Vocabulary
 
 PIVOT = "pivot"
@@ -118,3 +118,19 @@ class SparseBatch:
         order = np.lexsort((columns, np.repeat(np.arange(len(vectors)), lengths)))
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         return cls(indptr, columns[order], weights[order], vocabulary.english_size)
+
+
+def refuse_not_finite(
+    weights: NDArray[np.float32], indptr: NDArray[np.int64], encoder: str, name: Callable[[int], str]
+) -> None:
+    """Raise MilcoError if a number of a vector is NaN or infinite.
+
+    weights: float32 [n], row i at indptr[i]:indptr[i + 1]. name: what the text of a row is called.
+    """
+    if not np.isfinite(weights).all():
+        place = int(np.flatnonzero(~np.isfinite(weights))[0])
+        row = int(np.searchsorted(indptr, place, side="right")) - 1
+        raise MilcoError(
+            f"the vector of {shown(name(row))} has the weight {weights[place]}: weights must be finite. The weights of "
+            f"{encoder} are damaged or too large: fetch or train it again"
+        )

@@ -30,7 +30,7 @@ from milco_pyserini.manifest import (
     check_files,
     read_checked,
 )
-from milco_pyserini.sparse.batch import SparseBatch
+from milco_pyserini.sparse.batch import SparseBatch, refuse_not_finite
 from milco_pyserini.sparse.quantization import MAX_IMPACT, check_scale, quantize
 from milco_pyserini.sparse.terms import keep_whole
 from milco_pyserini.sparse.vocabulary import Vocabulary
@@ -81,7 +81,7 @@ class VectorStore:
                 for ids, batch in _read_parquet(path, content, self.vocabulary):
                     yield from zip(ids, _impacts(batch, self.vocabulary, self.scale), strict=True)
             else:
-                for _, record in _read_jsonl(path, lines_of(io.BytesIO(content), str(path))):
+                for _, record in read_jsonl(path, lines_of(io.BytesIO(content), str(path))):
                     yield record["id"], record["vector"]
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
@@ -90,7 +90,7 @@ class VectorStore:
             if path.suffix == ".parquet":
                 yield from _read_parquet(path, content, self.vocabulary)
             else:
-                records = [record for _, record in _read_jsonl(path, lines_of(io.BytesIO(content), str(path)))]
+                records = [record for _, record in read_jsonl(path, lines_of(io.BytesIO(content), str(path)))]
                 try:
                     batch = SparseBatch.from_dicts([record["vector"] for record in records], self.vocabulary)
                 except KeyError as error:
@@ -137,7 +137,7 @@ class PlainStore:
         A term that Lucene would split or cut is escaped.
         """
         for path in self.files:
-            for where, record in _read_jsonl(path, numbered_lines(path)):
+            for where, record in read_jsonl(path, numbered_lines(path)):
                 yield _docid(record["id"], where), self._impacts(record["vector"], where)
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
@@ -158,6 +158,10 @@ class PlainStore:
             yield [name for name, _ in group], batch
 
     @cached_property
+    def _spellings(self) -> dict[str, str]:
+        return {}
+
+    @cached_property
     def _columns(self) -> dict[str, int]:
         return {}
 
@@ -174,7 +178,7 @@ class PlainStore:
                 raise MilcoError(f"{where}: weight {_cut(weight)} of term {shown(term)} {why}")
             impact = round(weight * self.scale)
             if impact > 0:
-                impacts[keep_whole(term)] = impact
+                impacts[keep_whole(term, self._spellings, where)] = impact
         return impacts
 
     def _refusal(self, weight: Any) -> str:
@@ -304,11 +308,15 @@ def _read_parquet(path: Path, content: bytes, vocabulary: Vocabulary) -> Iterato
     for group in parquet_groups(path, content):
         columns, weights = group.column("columns"), group.column("weights")
         indptr = np.concatenate([[0], np.cumsum(columns.value_lengths().to_numpy())]).astype(np.int64)
-        numbers = columns.flatten().to_numpy()
+        ids, numbers, values = (
+            group.column("id").to_pylist(),
+            columns.flatten().to_numpy(),
+            weights.flatten().to_numpy(),
+        )
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(vocabulary):
             raise MilcoError(f"{path} has columns beyond the {len(vocabulary):,} terms of {VOCABULARY}. {_MEND}")
-        batch = SparseBatch(indptr, numbers, weights.flatten().to_numpy(), vocabulary.english_size)
-        yield group.column("id").to_pylist(), batch
+        refuse_not_finite(values, indptr, f"the encoder of {path}", ids.__getitem__)
+        yield ids, SparseBatch(indptr, numbers, values, vocabulary.english_size)
 
 
 def parquet_groups(path: Path, content: bytes) -> Iterator[Any]:
@@ -321,7 +329,7 @@ def parquet_groups(path: Path, content: bytes) -> Iterator[Any]:
         raise MilcoError(f"{path} cannot be read: {error}") from error
 
 
-def _read_jsonl(path: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_jsonl(path: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (file:line, object with an id and a vector) for every line of a file."""
     for number, line in lines:
         where = f"{path}:{number}"

@@ -8,7 +8,7 @@ digits. Both characters are private-use code points, so ordinary word pieces ("%
 import hashlib
 import re
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, shown
 
 DELIMITER = "\ue000"
 ESCAPE = "\ue001"
@@ -45,12 +45,21 @@ def unescape(term: str) -> str:
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), term)
 
 
-def keep_whole(term: str) -> str:
-    """The term itself where Lucene keeps it whole, as it keeps escaped terms, else its escape.
+def keep_whole(term: str, spellings: dict[str, str], where: str) -> str:
+    """Return the term itself where Lucene keeps it whole, as it keeps escaped terms, else its escape.
 
-    For terms from a file, which may have been escaped before or may never have heard of it.
+    For terms from a file, which may be escaped or not. spellings: those of the terms before, to which this one is
+    added. Raises MilcoError, which begins with where, if two spellings would be one term: one escaped, one not.
     """
-    return term if term and not _SPLIT.search(term) and _units(term) <= MAX_UNITS else escape(term)
+    if term and not _LOST.search(term) and _units(term) <= MAX_UNITS:
+        return term
+    kept = term if term and not _SPLIT.search(term) and _units(term) <= MAX_UNITS else escape(term)
+    if spellings.setdefault(kept, term) != term:
+        raise MilcoError(
+            f"{where}: terms {shown(spellings[kept])} and {shown(term)} are spellings of one term, one is "
+            "escaped: escape all terms or none"
+        )
+    return kept
 
 
 def _hashed(text: str, term: str) -> str:

@@ -62,10 +62,10 @@ SPARSE_VECTORS = _VECTORS | {
 DENSE_VECTORS = _VECTORS | {
     "dense": bool,
     "dimensions": int,
-    "encoder": str,
-    "pooling": str,
-    "query_prompt": str,
-    "document_prompt": str,
+    "encoder?": str,
+    "pooling?": str,
+    "query_prompt?": str,
+    "document_prompt?": str,
 }
 STORE = {"documents": int, "parts": FILES}
 VOCABULARY_FIELDS = {"english_prefix": str, "source_prefix": str, "english": [str], "source": [str]}

@@ -41,7 +41,6 @@ def store(path: Path, vectors: np.ndarray, ids: Sequence[str] | None = None, par
         file.write_bytes(content.getvalue())
         parts.append({"file": file.name, "bytes": file.stat().st_size})
     about = {"format_version": 1, "kind": "documents", "dense": True, "dimensions": vectors.shape[1]}
-    about |= {"encoder": "tiny", "pooling": "cls", "query_prompt": "", "document_prompt": ""}
     write_json(path / "manifest.json", about | {"documents": len(names), "parts": parts})
     return open_dense_store(path)
 

@@ -178,6 +178,12 @@ def open_dense_query_encoder(
     encoder: where the manifest's encoder is now, if it moved. Raises MilcoError if its weights or its tokenizer are not
     those that made the vectors.
     """
+    missing = {"encoder", "pooling", "query_prompt", "document_prompt", "lowercase"} - manifest.keys()
+    if missing:
+        raise MilcoError(
+            f"the manifest of the vectors has no {', '.join(sorted(missing))}, which queries need: encode them again, "
+            "or search with encoded topics"
+        )
     prompts = {QUERIES: manifest["query_prompt"], DOCUMENTS: manifest["document_prompt"]}
     loaded = DenseEncoder(encoder or manifest["encoder"], manifest["pooling"], device, dtype, prompts)
     check_fit(loaded, manifest)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from milco_pyserini.demo.figures import across, matrix, pool, within
-from milco_pyserini.demo.report import languages_table, pool_table
+from milco_pyserini.demo.figures import across, matrix, pool, summary, within
+from milco_pyserini.demo.report import languages_table, summary_table
 
 LANGUAGES = ["ar", "de"]
 QRELS = {"ar-q1": {"ar-1": 1, "de-1": 1}, "de-q1": {"ar-1": 1, "de-1": 1}}
@@ -32,13 +32,18 @@ def test_a_run_without_results_in_a_language_counts_zero_there() -> None:
 
 
 def test_the_tables_say_what_was_ranked() -> None:
-    """One language's passages in the first, all of them in the second."""
+    """One language's passages in the first, all of them in the second, with the means of the first."""
     values = matrix(RUN, QRELS, LANGUAGES)
-    table = languages_table(values, values, 2)
-    assert table.splitlines()[0].startswith("nDCG@10, ranking the 2 passages of one language at a time")
+    table = languages_table("MILCO, --alpha 0.8", values, values, 2)
+    assert table.splitlines()[0].startswith(
+        "MILCO, --alpha 0.8, nDCG@10, ranking the 2 passages of one language at a time"
+    )
     assert table.splitlines()[-1].split() == ["mean", "1.000", "1.000", "0.815", "0.815"]
-    head, names, *rows = pool_table(pool(RUN, QRELS), {"nDCG@10": 0.25, "R@100": 0.5}, 4).splitlines()
-    assert head == "Ranking all 4 passages at once, with relevant ones in every language"
-    assert names.split() == ["nDCG@10", "R@100"]
-    assert [row.split()[-2:] for row in rows] == [["0.250", "0.500"], ["0.898", "1.000"]]
-    assert rows[0].startswith("  BM25") and rows[1].startswith("  MILCO")
+    worst = {"nDCG@10": 0.25, "R@100": 0.5, "within": 0.125, "across": 0.0}
+    head, *_, names, first, second = summary_table(
+        {"BM25": worst, "MILCO": summary(RUN, QRELS, values)}, 4
+    ).splitlines()
+    assert head.startswith("Ranking all 4 passages at once, with relevant ones in every language")
+    assert names.split() == ["nDCG@10", "R@100", "within", "across"]
+    assert first.split() == ["BM25", "0.250", "0.500", "0.125", "0.000"]
+    assert second.split() == ["MILCO", "0.898", "1.000", "1.000", "0.815"]

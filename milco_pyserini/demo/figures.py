@@ -28,6 +28,14 @@ def pool(run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str
     return evaluate(run, qrels, POOL_MEASURES).mean
 
 
+def summary(
+    run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, int]], values: Matrix
+) -> dict[str, float]:
+    """The figures of pool(), and of matrix() the means within a language and across languages, in [0, 1]."""
+    means = {name: mean([cell(values, asked) for asked in values]) for name, cell in _MEANS.items()}
+    return {**pool(run, qrels), **means}
+
+
 def within(values: Matrix, asked: str) -> float:
     """The figure of a language's queries on its own passages."""
     return values[asked][asked]
@@ -42,6 +50,9 @@ def across(values: Matrix, asked: str) -> float:
 def mean(values: Sequence[float]) -> float:
     """Their mean."""
     return sum(values) / len(values)
+
+
+_MEANS = {"within": within, "across": across}
 
 
 def _cell(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from milco_pyserini.demo.figures import POOL_MEASURES, Matrix, across, mean, within
+from milco_pyserini.demo.figures import Matrix, across, mean, within
 
 NAMES = {
     "ar": "Arabic",
@@ -42,13 +42,13 @@ class Example:
     source: Sequence[tuple[str, float]]
 
 
-def languages_table(milco: Matrix, bm25: Matrix, passages: int) -> str:
+def languages_table(name: str, milco: Matrix, bm25: Matrix, passages: int) -> str:
     """One line a query language: both systems within the language and across to the others.
 
-    passages: of each language.
+    name: what MILCO's figures are of. passages: of each language.
     """
     lines = [
-        f"nDCG@10, ranking the {passages} passages of one language at a time (across: mean of the other languages)",
+        f"{name}, nDCG@10, ranking the {passages} passages of one language at a time (across: mean of the others)",
         "",
         "                           within the language      across languages",
         "queries in                  BM25       MILCO         BM25     MILCO",
@@ -62,22 +62,24 @@ def languages_table(milco: Matrix, bm25: Matrix, passages: int) -> str:
     return "\n".join(lines)
 
 
-def pool_table(milco: Mapping[str, float], bm25: Mapping[str, float], passages: int) -> str:
-    """One line a system: its figures where every query ranks the passages of all languages together."""
+def summary_table(summaries: Mapping[str, Mapping[str, float]], passages: int) -> str:
+    """One line a system: its figures where every query ranks the passages of all languages together, and its means."""
     lines = [
-        f"Ranking all {passages} passages at once, with relevant ones in every language",
-        " " * 34 + "".join(f"{measure:>10}" for measure in POOL_MEASURES),
+        f"Ranking all {passages} passages at once, with relevant ones in every language, and the means of such tables",
+        "",
+        " " * 35 + "all at once            nDCG@10, one language at a time",
+        " " * 35 + "nDCG@10     R@100       within    across",
     ]
-    for name, figures in (("BM25, its indexes' hits by score", bm25), ("MILCO", milco)):
-        lines.append(f"  {name:<32}" + "".join(f"{figures[measure]:>10.3f}" for measure in POOL_MEASURES))
+    for name, figures in summaries.items():
+        lines.append(f"  {name:<31}" + "{nDCG@10:>9.3f}{R@100:>10.3f}{within:>13.3f}{across:>10.3f}".format(**figures))
     return "\n".join(lines)
 
 
-def matrix_table(milco: Matrix) -> str:
+def matrix_table(name: str, milco: Matrix) -> str:
     """Every query language (rows) on every language's passages (columns), in hundredths."""
     names = list(milco)
     lines = [
-        "MILCO, nDCG@10 x 100: queries in (down), passages in (across)",
+        f"{name}, nDCG@10 x 100: queries in (down), passages in (across)",
         "      " + "".join(f"{n:>5}" for n in names),
     ]
     lines += [f"  {asked}  " + "".join(f"{100 * milco[asked][found]:5.0f}" for found in names) for asked in names]

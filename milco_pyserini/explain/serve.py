@@ -34,7 +34,7 @@ _LONGEST_QUERY = 2000
 _MOST_HITS = 100
 _MOST_CONNECTIONS = 64
 # For all of a request's head, and for all of its answer.
-_HEAD_SECONDS = 10
+_HEAD_SECONDS = 5
 _ANSWER_SECONDS = 60
 _PAGE, _FRAGMENT = "/", "/explain"
 _NOTHING = "<p>No document has a term of this query.</p>"
@@ -112,7 +112,8 @@ class ExplainServer(ThreadingHTTPServer):
     """The page's server. search: query to hits. explain: (query, docids) to explanations. Several threads call them."""
 
     daemon_threads = True
-    request_queue_size = 128
+    # Of a kernel whose queue is full, clients meet resets.
+    request_queue_size = 1024
     search: Callable[[str], "list[Hit]"]
     explain: Callable[[str, Sequence[str]], "list[Explanation]"]
     collection = Collection()

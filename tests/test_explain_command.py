@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 from urllib.parse import quote
 from urllib.request import urlopen
@@ -278,8 +279,11 @@ def test_the_page_is_served_until_ctrl_c() -> None:
         address = next(line.split()[0] for line in process.stderr if line.startswith("http://"))
         with urlopen(f"{address}?q={quote(QUERY)}", timeout=60) as response:
             page = response.read().decode()
-            assert "<article>" in page
-            assert WEIGHED in page
+        assert "<article>" in page
+        explained = re.search(r'data-from="/([^"]+)"', page)
+        assert explained is not None
+        with urlopen(address + unescape(explained[1]), timeout=60) as response:
+            assert WEIGHED in response.read().decode()
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert "interrupted; the page is gone" in process.stderr.read()

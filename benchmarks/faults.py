@@ -1,4 +1,5 @@
-"""Count what goes wrong if commands are killed, and if their disk is full, at each of their file operations.
+"""Count what goes wrong if commands are killed, if their disk is full at each of their file operations, and if their
+inputs are broken.
 
 python benchmarks/faults.py
 python benchmarks/faults.py --suite kills --case encode "index exact" --every 5
@@ -13,7 +14,9 @@ these two differ, a file of the same name) and nothing else: no hidden file, no 
 so, if what had the output's name in between was complete, and if a full disk was reported in one line that names the
 path and the fix. The exit code is 1 if a fault was not clean.
 
-A suite is a function from a Case and its Reference to trials, in the table SUITES.
+A suite is a function from a Case and its Reference to trials, in the table SUITES. The suite inputs has no cases: it
+gives each command the inputs of broken_inputs.py, one at a time. Such a trial is clean if the command ends in time with
+exit code 2 and one line that names the input, and leaves nothing.
 """
 
 import errno
@@ -35,6 +38,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
+from broken_inputs import COMMANDS, Broken, broken_inputs
 
 from milco_pyserini.__main__ import main as milco
 from milco_pyserini.console import counted, say
@@ -43,12 +47,16 @@ from milco_pyserini.files import PARTIAL, write_json
 from milco_pyserini.options import option, run_command
 
 SEED = 20261
-_COMMANDS = ("encode", "index", "search", "train")
+_COMMANDS = ("encode", "eval", "index", "search", "train")
 _GROWS = ("open", "os.mkdir", "fsync")
 _OPERATIONS = (*_GROWS, "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _COUNT = b"\0operations "
 _LIMITS = (0.0, 0.1, 0.5, 0.9)
+INPUTS = "inputs"
+# Seconds and bytes of memory in which a broken input is refused.
+_PATIENCE = 120.0
+_MEMORY = 16 << 30
 
 
 @dataclass(frozen=True)
@@ -96,9 +104,9 @@ CASES = (
 
 @dataclass(frozen=True)
 class Options:
-    """Count what goes wrong if commands are killed, and if their disk is full, at each of their file operations."""
+    """Count what goes wrong if commands are killed, if their disk is full, and if their inputs are broken."""
 
-    suite: tuple[str, ...] = option((), help="suites, of kills and disk (default: all)", metavar="NAME")
+    suite: tuple[str, ...] = option((), help="suites, of kills, disk and inputs (default: all)", metavar="NAME")
     case: tuple[str, ...] = option((), help="cases, such as 'index exact' (default: all)", metavar="NAME")
     every: int = option(1, help="only every so many-th of a case's faults")
 
@@ -165,11 +173,33 @@ def disk(case: Case, reference: Reference, every: int) -> Iterator[Trial]:
 SUITES = {"kills": kills, "disk": disk}
 
 
+def refused(broken: Broken, inputs: Path) -> Trial:
+    """A command with a broken input."""
+    with tempfile.TemporaryDirectory(dir=inputs.parent, prefix="trial-") as name:
+        place, given = Path(name) / "place", Path(name) / "given"
+        place.mkdir()
+        given.mkdir()
+        values = {"inputs": inputs, "file": broken.make(given)}
+        arguments = [word.format(**values) for word in COMMANDS[broken.kind].split()]
+        ended = _run(arguments, place, moment=_PATIENCE, memory=_MEMORY)
+        lines = [line for line in ended.printed.splitlines() if "error:" in line]
+        problem = ""
+        if ended.code == 0:
+            problem = "accepted"
+        elif ended.code != 2 or len(lines) != 1 or "Traceback" in ended.printed:
+            problem = f"ended with {ended.code}: {_last_line(ended)}"
+        elif broken.name not in lines[0]:
+            problem = f"names no input: {lines[0]}"
+        elif left := [path.name for path in place.iterdir()]:
+            problem = f"left {left[0]}"
+    return Trial(f"{broken.kind}: {broken.name}", problem)
+
+
 def command(options: Options) -> list[Trial]:
     """Run the suites and print their counts. Raises MilcoError if a command fails without a fault, too."""
     for name in options.suite:
-        if name not in SUITES:
-            raise unknown_name("suite", name, SUITES)
+        if name not in (*SUITES, INPUTS):
+            raise unknown_name("suite", name, [*SUITES, INPUTS])
     cases = [case for case in CASES if not options.case or case.name in options.case]
     if len(cases) < len(set(options.case)):
         raise unknown_name("case", next(iter({*options.case} - {case.name for case in CASES})), [c.name for c in CASES])
@@ -180,18 +210,26 @@ def command(options: Options) -> list[Trial]:
     with tempfile.TemporaryDirectory(prefix="milco-faults-") as directory:
         inputs = Path(directory) / "inputs"
         _make_inputs(inputs)
-        for case in cases:
+        suites = options.suite or (*SUITES, INPUTS)
+        for case in cases if set(suites) - {INPUTS} else ():
             reference = _reference(case, inputs)
-            for suite in options.suite or SUITES:
-                found = list(SUITES[suite](case, reference, options.every))
-                bad = [trial for trial in found if trial.problem]
-                row = f"{suite:<8}{case.name:<26}{len(found):>7}{len(found) - len(bad):>7}{len(bad):>5}\n"
-                sys.stdout.write(row + "".join(f"    {trial.fault}: {trial.problem}\n" for trial in bad))
-                sys.stdout.flush()
-                trials += found
+            for suite in suites:
+                if suite != INPUTS:
+                    trials += _reported(suite, case.name, list(SUITES[suite](case, reference, options.every)))
+        for kind in COMMANDS if INPUTS in suites else ():
+            some = [broken for broken in broken_inputs() if broken.kind == kind]
+            trials += _reported(INPUTS, kind, [refused(broken, inputs) for broken in some[:: options.every]])
     bad = [trial for trial in trials if trial.problem]
     sys.stdout.write(f"{counted(len(trials), 'fault')}, {len(bad)} not clean\n")
     return trials
+
+
+def _reported(suite: str, name: str, found: list[Trial]) -> list[Trial]:
+    bad = [trial for trial in found if trial.problem]
+    row = f"{suite:<8}{name:<26}{len(found):>7}{len(found) - len(bad):>7}{len(bad):>5}\n"
+    sys.stdout.write(row + "".join(f"    {trial.fault}: {trial.problem}\n" for trial in bad))
+    sys.stdout.flush()
+    return found
 
 
 def _preload() -> None:
@@ -217,6 +255,8 @@ def _make_inputs(inputs: Path) -> None:
     (inputs / "corpus.jsonl").write_bytes(b"\n".join(records) + b"\n")
     (inputs / "other.jsonl").write_bytes(b"\n".join(records[:20]) + b"\n")
     (inputs / "topics.tsv").write_text("".join(f"q{n}\t{text[:20]}\n" for n, text in enumerate(texts[:5])), "utf-8")
+    (inputs / "run.txt").write_text("q0 Q0 d0 1 2 t\n")
+    (inputs / "qrels.txt").write_text("q0 0 d0 1\n")
     (inputs / "de-en.tsv").write_text("".join(f"das Haus {n}\tthe house {n}\n" for n in range(32)), "utf-8")
     content = io.BytesIO()
     write_dense(content, [f"d{n}" for n in range(60)], np.random.default_rng(SEED).random((60, 8), np.float32))
@@ -330,9 +370,17 @@ def _difference(tree: dict, reference: Reference) -> str:
 
 
 def _run(
-    arguments: Sequence[str], place: Path, fault: Fault | None = None, moment: float = 0, limit: int | None = None
+    arguments: Sequence[str],
+    place: Path,
+    fault: Fault | None = None,
+    moment: float = 0,
+    limit: int | None = None,
+    memory: int | None = None,
 ) -> Ended:
-    """Run milco in place, in a forked process. moment: seconds until it is killed. limit: of the size of a file."""
+    """Run milco in place, in a forked process.
+
+    moment: seconds until it is killed. limit: bytes of a file. memory: bytes of its address space.
+    """
     reading, writing = os.pipe()
     started = time.monotonic()
     process = os.fork()
@@ -340,7 +388,7 @@ def _run(
         os.close(reading)
         code = 1
         try:
-            code = _in_child(arguments, place, writing, fault, limit)
+            code = _in_child(arguments, place, writing, fault, limit, memory)
         finally:
             os._exit(code)
     os.close(writing)
@@ -365,7 +413,9 @@ def _kill_group(process: int) -> None:
         say("a command had ended before it was to be killed")
 
 
-def _in_child(arguments: Sequence[str], place: Path, output: int, fault: Fault | None, limit: int | None) -> int:
+def _in_child(
+    arguments: Sequence[str], place: Path, output: int, fault: Fault | None, limit: int | None, memory: int | None
+) -> int:
     os.setsid()
     os.chdir(place)
     os.dup2(output, 1)
@@ -373,6 +423,8 @@ def _in_child(arguments: Sequence[str], place: Path, output: int, fault: Fault |
     count = _watch(str(place), fault)
     if limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    if memory is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
         code = milco(arguments)
     except BaseException:

@@ -346,8 +346,10 @@ def _after_full(case: Case, reference: Reference, ended: Ended, before: dict, af
     if ended.code == 0:
         return _difference(after, reference)
     lines = [line for line in ended.printed.splitlines() if "error:" in line]
-    if ended.code != 2 or len(lines) != 1 or "Traceback" in ended.printed:
+    if ended.code != 2 or len(lines) != 1:
         return f"ended with {ended.code}: {_last_line(ended)}"
+    if "Traceback" in ended.printed or "\tat " in ended.printed:
+        return "prints a traceback above its line"
     if not all(words in lines[0] for words in ("out", "same command")):
         return f"names no path or no fix: {lines[0]}"
     left = [name for name in after if PARTIAL in name]

@@ -19,7 +19,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import Tensor
 
 from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.train import losses
+from milco_pyserini.train import losses, trainer
 from milco_pyserini.train.__main__ import main
 from milco_pyserini.train.recipe import RECIPES
 
@@ -67,6 +67,14 @@ def sap(start: Path, bitext: Path, output: Path, *more: str) -> list[str]:
     values |= {"bitext": [str(bitext)], "max-length": 32, "log-steps": 2, "save-steps": 4, "steps": 8, "device": "cpu"}
     recipe.write_text(yaml.safe_dump(values | {"dtype": "float32"}))
     return ["sap", "--config", str(recipe), "--output", str(output), *more]
+
+
+def with_parts(recipe: Path) -> None:
+    """Let a recipe start from an encoder and an English head."""
+    values = yaml.safe_load(recipe.read_text())
+    del values["model"]
+    values |= {"encoder": str(GOLDEN / "m_encoder"), "english": str(GOLDEN / "en_lsr")}
+    recipe.write_text(yaml.safe_dump(values))
 
 
 def weights(run: Path) -> dict[str, Tensor]:
@@ -117,6 +125,67 @@ def test_an_interrupted_run_ends_with_the_same_weights(start: Path, bitext: Path
         for run in (whole, parts)
     ]
     assert kept[0] == kept[1]
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """One flipped bit, or an empty file where there are no checksums, as in release 0.1; and so for the model."""
+    run = tmp_path / "run"
+    arguments = sap(start, bitext, run)
+    assert main(arguments) == 0
+    before = weights(run)
+    for checksums, name in ((True, "optimizer.pt"), (False, "scheduler.pt")):
+        content = bytearray((run / "checkpoint-8" / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (run / "checkpoint-8" / name).write_bytes(content if checksums else b"")
+        (run / "model" / "config.json").write_bytes(b"")
+        if not checksums:
+            (run / "checkpoint-8" / "checksums.json").unlink()
+            (run / "checkpoint-4" / "checksums.json").unlink()
+        assert main(arguments) == 0
+        errors = capfd.readouterr().err
+        reason = f"{name} {'has changed' if checksums else 'is empty'}; it is checkpoint-8.damaged now"
+        assert f"{run / 'checkpoint-8'} is damaged: {reason}. Training resumes from checkpoint-4." in errors
+        assert f"{run / 'model'} is damaged: config.json is empty; it is model.damaged now." in errors
+        assert all(torch.equal(tensor, before[key]) for key, tensor in weights(run).items())
+    assert main(arguments) == 0
+    assert "nothing to do" in capfd.readouterr().err
+
+
+def test_another_runs_state_is_one_line(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """In a checkpoint of release 0.1, which has no checksums: what cannot be read ends in no traceback."""
+    run = tmp_path / "run"
+    arguments = sap(start, bitext, run)
+    assert main(arguments) == 0
+    shutil.rmtree(run / "model")
+    shutil.rmtree(run / "checkpoint-8")
+    (run / "checkpoint-4" / "checksums.json").unlink()
+    for name in ("rng_state.pth", "scheduler.pt", "optimizer.pt", "alarms.pt"):
+        torch.save({"of": "another"}, run / "checkpoint-4" / name)
+        error = refused(capfd, arguments)
+        assert "checkpoint-4" in error and "cannot be read as the state of this run's" in error
+        assert error.endswith("Remove the checkpoint to resume from the one before it.")
+
+
+def test_a_checkpoint_is_on_disk_before_it_has_its_name(
+    start: Path, bitext: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All its files are flushed first, and older checkpoints are removed only after that."""
+    run, seen = tmp_path / "run", []
+    flush = trainer.sync_tree
+
+    def sync_tree(directory: Path) -> None:
+        flush(directory)
+        assert all((directory / name).exists() for name in ("model.safetensors", "alarms.pt", "checksums.json"))
+        seen.append((directory.name, sorted(path.name for path in run.glob("checkpoint-*"))))
+
+    monkeypatch.setattr(trainer, "sync_tree", sync_tree)
+    assert main(sap(start, bitext, run, "--keep", "1")) == 0
+    assert seen == [("checkpoint-4", []), ("checkpoint-8", ["checkpoint-4"])]
+    assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-8"]
 
 
 def test_a_run_that_lacks_its_model_alone_trains_no_further(start: Path, bitext: Path, tmp_path: Path) -> None:
@@ -183,10 +252,7 @@ def test_sct_adds_a_lexecho_head_and_learns(start: Path, retrieval: Path, tmp_pa
 def test_a_run_may_start_from_an_encoder_and_an_english_head(bitext: Path, tmp_path: Path) -> None:
     """As the paper's does: a new connector between the two, whose own weights it keeps."""
     arguments = sap(tmp_path, bitext, tmp_path / "run", "--steps", "1", "--part-rates", "encoder=0", "decoder=0")
-    recipe = yaml.safe_load((tmp_path / "tiny-sap.yaml").read_text())
-    del recipe["model"]
-    recipe |= {"encoder": str(GOLDEN / "m_encoder"), "english": str(GOLDEN / "en_lsr")}
-    (tmp_path / "tiny-sap.yaml").write_text(yaml.safe_dump(recipe))
+    with_parts(tmp_path / "tiny-sap.yaml")
     assert main(arguments) == 0
     found = weights(tmp_path / "run")
     encoder, english = (load_file(GOLDEN / name / "model.safetensors") for name in ("m_encoder", "en_lsr"))
@@ -278,9 +344,10 @@ def test_what_a_broken_run_advises_can_be_done(
     assert "step 5: the loss of a batch in de, en, fr is inf (text " in error
     monkeypatch.undo()
     advice = error.rpartition(" begin ")[2].replace("OTHER", str(tmp_path / "other")).replace("LOWER", "1e-5")
-    head = ["--encoder", str(GOLDEN / "m_encoder"), "--english", str(GOLDEN / "en_lsr")]
     assert f"--model {tmp_path / 'run' / 'checkpoint-4'}" in advice
-    assert main(sap(start, bitext, tmp_path / "run", "--steps", "1", *head, *advice.split())) == 0
+    again = sap(start, bitext, tmp_path / "run", "--steps", "1", *advice.split())
+    with_parts(tmp_path / "tiny-sap.yaml")
+    assert main(again) == 0
     assert (tmp_path / "other" / "model").is_dir()
 
 
@@ -331,7 +398,7 @@ def test_a_log_that_cannot_be_written_is_one_line(
 ) -> None:
     """Neither ours nor TensorBoard's, which writes in a thread of its own, ends in a traceback."""
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    opened, recorded, calls = Path.open, RecordWriter.write, []
+    opened, recorded, calls = Path.open, RecordWriter.write, 0
 
     def open_full(path: Path, mode: str = "r", *arguments: Any, **more: Any) -> Any:
         if (path.name, mode) == ("log.jsonl", "ab"):
@@ -339,17 +406,22 @@ def test_a_log_that_cannot_be_written_is_one_line(
         return opened(path, mode, *arguments, **more)
 
     def record(writer: RecordWriter, data: bytes) -> None:
-        calls.append(1)
-        if len(calls) > 5:
+        nonlocal calls
+        calls += 1
+        if calls > allowed:
             raise full
         recorded(writer, data)
 
-    for place, name, what in ((Path, "open", open_full), (RecordWriter, "write", record)):
-        run = tmp_path / name
+    for place, name, what, allowed in (
+        (Path, "open", open_full, 0),
+        (RecordWriter, "write", record, 5),
+        (RecordWriter, "write", record, 0),
+    ):
+        run, calls = tmp_path / f"{name}{allowed}", 0
         with monkeypatch.context() as patched:
             patched.setattr(place, name, what)
             error = refused(capfd, sap(start, bitext, run))
-        assert f"{run / 'log.jsonl'} or tensorboard/ could not be written: the disk of {run} is full" in error
+        assert "tensorboard" in error and f" could not be written: the disk of {run} is full" in error
 
 
 def test_a_missing_extra_is_named(
@@ -379,6 +451,10 @@ def test_every_recipe_is_valid(name: str, capfd: pytest.CaptureFixture) -> None:
         (["--config", "mini-sap"], ["--bitext is needed"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "--teacher", "{golden}/en_lsr"], ["358", "14,000"]),
         (["--config", "mini-sap", "--bitext", "{tmp}/one.de-en.tsv"], ["de-en.tsv:2", "column"]),
+        (["--config", "mini-sap", "--config", "nope"], ["--config mini-sap --config nope", "Leave the others out"]),
+        (["--config", "mini-sap", "--config=nope"], ["--config mini-sap --config nope"]),
+        (["--config", "mini-sap", "--model", "mini", "--english", "x"], ["--model and --english", "Leave one out"]),
+        (["--config", "mini-sap", "--bitext", "{bitext}", "--encoder", "/x", "--english", "/x"], ["at '/x'"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "--part-rates", "decodr=0"], ["decodr", "decoder"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "--languages", "xx"], ["xx", "de"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "--max-length", "9000"], ["9000", "512"]),
@@ -422,6 +498,7 @@ def test_bad_input_is_one_line(
         ("--learning-rate nan", "must be finite"),
         ("--warmup -1", "must be at least 0"),
         ("--workers -1", "must be at least 0"),
+        ("--workers 100000", "must be at least 0 and at most 256"),
         ("--weight-decay -1", "must be at least 0"),
         ("--max-grad-norm -1", "must be at least 0"),
         ("--seed -1", "must be 0 to"),

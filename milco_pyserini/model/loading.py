@@ -11,7 +11,9 @@ _LONGEST = 200
 
 
 @contextmanager
-def loading(path: Path, kind: str = "", example: str = "") -> Iterator[None]:
+def loading(
+    path: Path, kind: str = "", fix: str = "Download it again, or give another", example: str = ""
+) -> Iterator[None]:
     """Raise MilcoError for every other exception of the block: "PATH cannot be read as KIND: REASON. FIX.".
 
     example: what may be given instead of a checkpoint that brings its own code. transformers, tokenizers, safetensors
@@ -24,7 +26,6 @@ def loading(path: Path, kind: str = "", example: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         what = f"{path} cannot be read{kind and ' as '}{kind}"
-        fix = "Download it again, or give another"
         if "trust_remote_code" in str(error) or "custom code" in str(error):
             reason = "it needs code from its own repository, which is never run"
             fix = f"Give a checkpoint that transformers knows{example and ', such as '}{example}"

@@ -84,7 +84,7 @@ def _load(name: str) -> tuple[Any, Any]:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     directory = find_model(name, "teacher", EXAMPLE, LEXICAL)
-    with loading(directory, "a cross-encoder", _INSTEAD):
+    with loading(directory, "a cross-encoder", example=_INSTEAD):
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         model, report = AutoModelForSequenceClassification.from_pretrained(
             directory, trust_remote_code=False, output_loading_info=True

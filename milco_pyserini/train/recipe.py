@@ -21,6 +21,10 @@ DTYPES = ("auto", "float32", "bfloat16")
 # What check() asks of numbers; of the others, at least 0.
 _AT_LEAST_1 = ("temperature", "steps", "batch_size", "accumulation", "log_steps", "save_steps", "keep", "group_size")
 _ABOVE_0 = ("epochs", "learning_rate", "score_temperature")
+# Processes; beyond the processors they only take memory.
+_MOST_WORKERS = 256
+# What a run starts from: a checkpoint, or an encoder and an English head.
+_PARTS = ("encoder", "english")
 # numpy takes no larger one.
 _LARGEST_SEED = 2**32 - 1
 
@@ -117,6 +121,9 @@ def check(options: TrainingOptions) -> None:
             good, limit = _within(field.name, value)
             if not good:
                 raise MilcoError(f"{name} {value}: must be {limit}")
+    for part in _PARTS:
+        if options.model is not None and getattr(options, part) is not None:
+            raise MilcoError(f"--model and --{part}: a run starts from one of them. Leave one out.")
     part_rates(options)
 
 
@@ -126,6 +133,8 @@ def _within(name: str, value: float) -> tuple[bool, str]:
         return False, "finite"
     if name == "seed":
         return 0 <= value <= _LARGEST_SEED, f"0 to {_LARGEST_SEED:,}"
+    if name == "workers":
+        return 0 <= value <= _MOST_WORKERS, f"at least 0 and at most {_MOST_WORKERS}"
     if name in _AT_LEAST_1:
         return value >= 1, "at least 1"
     return (value > 0, "above 0") if name in _ABOVE_0 else (value >= 0, "at least 0")
@@ -134,10 +143,16 @@ def _within(name: str, value: float) -> tuple[bool, str]:
 def with_recipe(options_class: type[OptionsT], argv: Sequence[str]) -> type[OptionsT]:
     """The options with the defaults of the recipe that argv names (--config).
 
-    Raises MilcoError naming the recipe and the key if one is unknown or of the wrong kind.
+    A model in argv replaces the recipe's encoder and English head, and the other way round. Raises MilcoError naming
+    the recipe and the key if one is unknown or of the wrong kind.
     """
     name = _config_name(argv)
-    return options_class if name is None else _with_defaults(options_class, read_recipe(options_class, name))
+    if name is None:
+        return options_class
+    values = read_recipe(options_class, name)
+    given = {argument.partition("=")[0] for argument in argv}
+    replaced = _PARTS if "--model" in given else ("model",) if given & {f"--{part}" for part in _PARTS} else ()
+    return _with_defaults(options_class, {key: values[key] for key in values if key not in replaced})
 
 
 def from_recipe(options_class: type[OptionsT], name: str, **values: Any) -> OptionsT:
@@ -204,12 +219,11 @@ def _pair(text: str, what: str) -> tuple[str, float | None]:
 
 
 def _config_name(argv: Sequence[str]) -> str | None:
-    for place, argument in enumerate(argv):
-        if argument == "--config" and place + 1 < len(argv):
-            return argv[place + 1]
-        if argument.startswith("--config="):
-            return argument.partition("=")[2]
-    return None
+    names = [after for argument, after in zip(argv, [*argv[1:], ""], strict=True) if argument == "--config"]
+    names += [argument.partition("=")[2] for argument in argv if argument.startswith("--config=")]
+    if len(names) > 1:
+        raise MilcoError(f"--config {' --config '.join(names)}: a run has one recipe. Leave the others out.")
+    return names[0] if names and names[0] else None
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:

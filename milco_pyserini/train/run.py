@@ -30,11 +30,19 @@ from milco_pyserini.train.recipe import SapOptions, SctOptions, TrainingOptions,
 from milco_pyserini.train.retrieval import RetrievalStream, open_retrieval
 from milco_pyserini.train.start import starting_encoder
 from milco_pyserini.train.teachers import Teacher, check_vocabulary, open_teacher
-from milco_pyserini.train.trainer import ObjectiveTrainer, newest_checkpoint, training_arguments, writing
+from milco_pyserini.train.trainer import (
+    ObjectiveTrainer,
+    damage,
+    newest_checkpoint,
+    set_aside_damaged,
+    training_arguments,
+    writing,
+)
 
 RECIPE = "recipe.yaml"
 MANIFEST = "manifest.json"
 MODEL = "model"
+MODEL_FILES = ("config.json", "tokenizer.json", "english/tokenizer.json")
 CHECKPOINTS = Path("checkpoints")
 
 
@@ -155,7 +163,8 @@ def train_objective(
     if trainer.is_world_process_zero():
         goes_on = f", on from {newest.name}" if newest else ""
         batch = options.batch_size * options.accumulation
-        say(f"{arguments.max_steps:,} steps of {batch} examples on each of {arguments.world_size} devices{goes_on}")
+        devices = f"each of {arguments.world_size} devices" if arguments.world_size > 1 else "1 device"
+        say(f"{arguments.max_steps:,} steps of {batch} examples on {devices}{goes_on}")
     trainer.train_on()
     if trainer.is_world_process_zero():
         model = run / MODEL
@@ -197,7 +206,7 @@ def run_directory(options: TrainingOptions) -> Path:
 
 def _finished(options: TrainingOptions, run: Path) -> bool:
     """Whether there is nothing to do, which is said."""
-    if options.overwrite or not (run / MODEL).exists():
+    if options.overwrite or not (run / MODEL).exists() or damage(run / MODEL, MODEL_FILES):
         return False
     if int(os.environ.get("RANK", 0)) == 0:
         say(f"{run / MODEL} is finished: nothing to do (--overwrite trains anew)")
@@ -211,6 +220,7 @@ def _write_run(options: TrainingOptions, run: Path, command: str | None, devices
     """
     if options.overwrite and (run / RECIPE).is_file():
         remove_directory(run)
+    set_aside_damaged(run, run / MODEL, MODEL_FILES)
     newest = newest_checkpoint(run)
     before = read_json(run / MANIFEST)["devices"] if newest else devices
     if before != devices:

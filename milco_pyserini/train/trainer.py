@@ -4,7 +4,7 @@ import math
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from transformers.integrations import TensorBoardCallback
 from milco_pyserini.console import Progress, say
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import read_json, whole_file
+from milco_pyserini.files import checksum, read_json, sync_directory, sync_tree, whole_file, write_json
 from milco_pyserini.model.checkpoint import own_layout, read_tensors
+from milco_pyserini.model.loading import loading
 from milco_pyserini.train.alarms import CollapseMonitor
 from milco_pyserini.train.batches import Examples
 from milco_pyserini.train.probe import Probe
@@ -34,6 +35,10 @@ _TENSORBOARD = "tensorboard"
 _PARTIAL = ".saving"
 _STATE = "trainer_state.json"
 _ALARMS = "alarms.pt"
+_CHECKSUMS = "checksums.json"
+_FILES = (_STATE, _ALARMS, "optimizer.pt", "scheduler.pt", "config.json")
+_DAMAGED = ".damaged"
+_FIX = "Remove the checkpoint to resume from the one before it"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 # How the system, safetensors and torch.save say that a disk is full.
 _FULL = ("No space left", "quota exceeded", "unexpected pos", "file write failed")
@@ -124,7 +129,9 @@ class ObjectiveTrainer(Trainer):
         self.remove_callback(ProgressCallback)
         self.add_callback(_Log(self._run, batch * arguments.gradient_accumulation_steps, monitor))
         if self.is_world_process_zero():
-            self.add_callback(TensorBoardCallback(SummaryWriter(str(self._run / _TENSORBOARD))))
+            _quiet_writer()
+            with writing(str(self._run / _TENSORBOARD), self._run):
+                self.add_callback(TensorBoardCallback(SummaryWriter(str(self._run / _TENSORBOARD))))
 
     def train_on(self) -> None:
         """Train to the end, from the newest checkpoint if there is one. Raises MilcoError for weights not finite."""
@@ -133,10 +140,10 @@ class ObjectiveTrainer(Trainer):
             self._load_from_checkpoint(str(self._resumed))
         else:
             if self._resumed:
-                state = torch.load(self._resumed / _ALARMS, map_location=self.args.device, weights_only=True)
-                self._monitor.load_state(state)
-            with _quiet_writer():
-                self.train(resume_from_checkpoint=str(self._resumed) if self._resumed else None)
+                with loading(self._resumed / _ALARMS, "the state of this run's alarms", _FIX):
+                    state = torch.load(self._resumed / _ALARMS, map_location=self.args.device, weights_only=True)
+                    self._monitor.load_state(state)
+            self.train(resume_from_checkpoint=str(self._resumed) if self._resumed else None)
         self._check_weights()
 
     def create_optimizer(self, *arguments: Any) -> torch.optim.Optimizer:
@@ -233,19 +240,36 @@ class ObjectiveTrainer(Trainer):
         try:
             with writing(f"the checkpoint of step {step}", self._run):
                 super()._save_checkpoint(model, trial)
-                if self.is_world_process_zero():
-                    torch.save(self._monitor.state(), partial / f"checkpoint-{step}" / _ALARMS)
+            self.accelerator.wait_for_everyone()
+            if self.is_world_process_zero():
+                with writing(f"the checkpoint of step {step}", self._run):
+                    self._complete(partial / f"checkpoint-{step}")
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
         finally:
             self._saving_to = None
-        self.accelerator.wait_for_everyone()
         if self.is_world_process_zero():
-            (partial / f"checkpoint-{step}").replace(self._run / f"checkpoint-{step}")
             partial.rmdir()
             for old in checkpoints(self._run)[: -self._options.keep]:
                 shutil.rmtree(old)
+
+    def _complete(self, written: Path) -> None:
+        """Give a checkpoint its name when it is on disk, so that a power cut leaves it or the one before it."""
+        torch.save(self._monitor.state(), written / _ALARMS)
+        files = sorted(path for path in written.rglob("*") if path.is_file())
+        write_json(written / _CHECKSUMS, {path.relative_to(written).as_posix(): checksum(path) for path in files})
+        sync_tree(written)
+        written.replace(self._run / written.name)
+        sync_directory(self._run)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with loading(Path(checkpoint or self._run), "the state of this run's optimizer and schedule", _FIX):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with loading(Path(checkpoint or self._run), "the state of this run's random numbers", _FIX):
+            super()._load_rng_state(checkpoint)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         self._encoder.save_pretrained(output_dir or self._run)
@@ -287,6 +311,52 @@ def newest_checkpoint(run: Path) -> Path | None:
     return found[-1] if found else None
 
 
+def damage(directory: Path, files: Collection[str] = _FILES) -> str | None:
+    """Return which file of a checkpoint is not as it was written, and how; None if all are.
+
+    files: what it contains at least. Without checksums, as in release 0.1, files are only known not to be
+    empty.
+    """
+    try:
+        path = directory / _CHECKSUMS
+        checksums = read_json(path) if path.exists() else dict.fromkeys(_written(directory))
+        for name, expected in {**dict.fromkeys(files), **checksums}.items():
+            file = directory / name
+            if not file.is_file() or not file.stat().st_size:
+                return f"{name} is {'empty' if file.is_file() else 'missing'}"
+            if expected and checksum(file) != expected:
+                return f"{name} has changed"
+    except MilcoError as error:
+        return str(error)
+    return None if any(directory.glob("*.safetensors")) else "its weights are missing"
+
+
+def set_aside_damaged(run: Path, model: Path, files: Collection[str]) -> None:
+    """Rename a damaged model, and damaged checkpoints from the newest to the first good one; each is reported.
+
+    model: the directory that a finished run ends with. files: what it contains.
+    """
+    reasons = {}
+    for path in [model, *reversed(checkpoints(run))]:
+        reason = damage(path, files if path == model else _FILES) if path.exists() else None
+        if reason is not None:
+            aside = path.with_name(path.name + _DAMAGED)
+            shutil.rmtree(aside, ignore_errors=True)
+            path.replace(aside)
+            reasons[path] = f"{reason}; it is {aside.name} now"
+        elif path != model:
+            break
+    newest = newest_checkpoint(run)
+    for path, reason in reasons.items():
+        say(f"{path} is damaged: {reason}. Training resumes from {newest.name if newest else 'the start'}.")
+
+
+def _written(directory: Path) -> list[str]:
+    """The files below a checkpoint that a training run writes; others may be anyone's."""
+    found = [path for path in directory.rglob("*") if path.suffix in (".json", ".safetensors", ".pt", ".pth")]
+    return sorted(path.relative_to(directory).as_posix() for path in found)
+
+
 def step_of(checkpoint: Path | None) -> int:
     """Optimiser steps that a checkpoint has behind it; 0 without one."""
     return int(read_json(checkpoint / _STATE)["global_step"]) if checkpoint else 0
@@ -307,15 +377,15 @@ def writing(what: str, run: Path) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def _quiet_writer() -> Iterator[None]:
-    """TensorBoard's thread dies with a traceback of the error that it raises once more where one waits for it."""
+def _quiet_writer() -> None:
+    """Print no traceback when TensorBoard's thread dies, at whatever moment, of an error that it also raises here."""
     before = threading.excepthook
-    threading.excepthook = lambda died: None if isinstance(died.exc_value, OSError) else before(died)
-    try:
-        yield
-    finally:
-        threading.excepthook = before
+
+    def hook(died: threading.ExceptHookArgs) -> None:
+        if not (isinstance(died.exc_value, OSError) and "tensorboard" in type(died.thread).__module__):
+            before(died)
+
+    threading.excepthook = hook
 
 
 class _Log(TrainerCallback):

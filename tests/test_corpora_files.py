@@ -11,6 +11,7 @@ import pytest
 from milco_pyserini.corpora import Corpus, Document, Query, open_corpus, open_topics
 from milco_pyserini.errors import MilcoError
 
+SHARED = Path(__file__).parents[2] / "shared" / "data" / "eval"
 TWO = [Document("a", "Nile", "a river"), Document("b", "", "陌生 text")]
 TWO_JSONL = '{"id": "a", "title": "Nile", "text": "a river"}\n{"id": "b", "text": "陌生 text"}\n'
 
@@ -125,6 +126,18 @@ def test_a_corpus_and_its_topics_in_one_directory_are_told_apart(
     assert f"reading 1 file: {min(LAYOUTS[layout], key=lambda name: not name.startswith(('corpus', 'docs/')))}" in line
     assert "not read as corpus: " in line
     assert list(open_topics(str(tmp_path))) == [Query("q", "a query")]
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not there (../shared/data/eval)")
+@pytest.mark.parametrize(
+    ("name", "documents", "topics"),
+    [("cacm", 3204, 52), ("cmrc2018", 256, 1001), ("limit-small", 46, 1000), ("vaswani", 11429, 93)],
+)
+def test_public_test_collections_are_told_apart(name: str, documents: int, topics: int) -> None:
+    """Each is a directory of corpus.LANG.jsonl.gz, queries.LANG.tsv and qrels.LANG.txt."""
+    directory = str(SHARED / name)
+    assert open_corpus(directory).check().documents == documents
+    assert open_topics(directory).check().topics == topics
 
 
 def test_a_directory_without_a_file_of_the_kind_is_refused(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def _check_ids(ids: list[str], name: str) -> None:
     if times > 1:
         raise MilcoError(f"{name}: topic id {shown(topic)} stands there {times} times; a run can hold it once")
     for topic in ids:
-        if not topic or topic.split() != [topic]:
-            raise MilcoError(
-                f"{name}: topic id {shown(topic)} is empty or holds white space, which ends a run's column"
-            )
+        try:
+            record_id(topic)
+        except BadLineError as error:
+            raise MilcoError(f"{name}: {error}") from None

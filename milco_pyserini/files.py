@@ -243,8 +243,13 @@ def write_json(path: Path, value: object) -> None:
 
 
 def json_bytes(value: object) -> bytes:
-    """Return value as indented JSON."""
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
+    """Return value as indented JSON. Raises MilcoError for text with a lone surrogate, which UTF-8 cannot hold."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
+    except TypeError as error:
+        if "surrogates" not in str(error):
+            raise
+        raise MilcoError("a text has a lone surrogate, half a character: JSON is UTF-8. Remove or replace it") from None
 
 
 def read_json(path: Path) -> dict:

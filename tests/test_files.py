@@ -605,6 +605,13 @@ def test_json_that_is_none_is_named(tmp_path: Path, content: bytes | None, reaso
         read_json(path)
 
 
+def test_a_lone_surrogate_is_no_json(tmp_path: Path) -> None:
+    """It is refused by name, and no file is left."""
+    with pytest.raises(MilcoError, match="a text has a lone surrogate"):
+        write_json(tmp_path / "vocabulary.json", {"english": ["a\ud800"]})
+    assert not list(tmp_path.iterdir())
+
+
 def test_checksum_depends_on_every_byte(tmp_path: Path) -> None:
     """It is BLAKE2b with 16 bytes, as in the manifests of stores that exist, and reports how far it has read."""
     content = bytes(range(256)) * 8192

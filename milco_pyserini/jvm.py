@@ -9,7 +9,9 @@ import contextlib
 import importlib.util
 import os
 import re
+import resource
 import shlex
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,17 @@ OPTIONS_VARIABLE = "MILCO_JAVA_OPTIONS"
 # Of our own classes; index/lucene_java.py says what they are.
 CLASSES = Path(__file__).parent / "index" / "java"
 
+# What Java itself reads options from, too.
+_OPTIONS_VARIABLES = (OPTIONS_VARIABLE, "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+# Lines around the reason, where Java does not start.
+_FRAME = (
+    "Picked up ",
+    "Error: Could not create",
+    "Error: A fatal exception",
+    "Error occurred during initialization",
+    "An error report file",
+    "/dev/null",
+)
 _VECTOR_MODULE = "jdk.incubator.vector"
 _VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 # java.util.logging forgets the level of a logger that nobody holds.
@@ -41,13 +54,16 @@ def start() -> None:
         import jnius_config
     except ImportError:
         raise MilcoError("pyjnius, the bridge to Java, is missing: pip install pyjnius") from None
+    jar = None
     if not jnius_config.vm_running:
         home, jar = java_home(), anserini_jar()
+        options = _options(home)
+        _try(home, options)
         os.environ["JAVA_HOME"] = str(home)
         jnius_config.add_classpath(str(jar), str(CLASSES))
-        jnius_config.add_options(*_options(home))
+        jnius_config.add_options(*options)
         _load(home)
-    _check_class_path()
+    _check_class_path(jar)
     _quieten()
     _load_formats()
 
@@ -100,19 +116,52 @@ def _release(home: Path) -> str:
 
 
 def _options(home: Path) -> list[str]:
-    # -Xrs: Ctrl-C stays Python's, so that a command that is stopped can clean up.
-    options = ["-Xrs", "--enable-native-access=ALL-UNNAMED"]
+    # -Xrs: Ctrl-C stays Python's, so that a command that is stopped can clean up. What Java writes when it crashes does
+    # not belong into the working directory.
+    report = f"-XX:ErrorFile={tempfile.gettempdir()}/hs_err_pid%p.log"
+    options = ["-Xrs", "--enable-native-access=ALL-UNNAMED", report]
     if java_version(home) >= 24:
         # Lucene 9 unmaps its files by a method that Java warns of from here on.
         options.append("--sun-misc-unsafe-memory-access=allow")
     if _VECTOR_MODULE in _release(home):
         options.append(f"--add-modules={_VECTOR_MODULE}")
-    return options + shlex.split(os.environ.get(OPTIONS_VARIABLE, ""))
+    given = os.environ.get(OPTIONS_VARIABLE, "")
+    try:
+        return options + shlex.split(given)
+    except ValueError as error:
+        raise MilcoError(f"{OPTIONS_VARIABLE}={given!r} cannot be split into options: {error}") from None
 
 
 def _satisfy_openai() -> None:
     """Pyserini 1.6 builds an OpenAI client when it is imported; some versions refuse to be built without a key."""
     os.environ.setdefault("OPENAI_API_KEY", "unused")
+
+
+def _try(home: Path, options: list[str]) -> None:
+    """Start a Java of its own first, where options or a limit may keep it from starting.
+
+    A Java that cannot have its memory ends the process that it is in, so there is no error to be caught.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    limited = limit != resource.RLIM_INFINITY
+    if not limited and not any(os.environ.get(name) for name in _OPTIONS_VARIABLES):
+        return
+    # There, what this process takes already is not taken.
+    own = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if limited else 0
+    ulimit = ["/bin/sh", "-c", f'ulimit -v {(limit - own) // 1024} && exec "$@"', "sh"] if limited else []
+    command = [*ulimit, str(home / "bin" / "java"), *options, "-XX:ErrorFile=/dev/null", "-version"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if done.returncode:
+        fix = f". The limit of address space is {limit // 1024:,} kB: raise it (ulimit -v)" if limited else ""
+        raise _did_not_start(home, done.stdout.decode("utf-8", "replace"), fix)
+
+
+def _did_not_start(home: Path, said: str, fix: str = "") -> MilcoError:
+    """The error of a Java that wrote this instead of starting."""
+    lines = [line.strip("# ") for line in said.splitlines()]
+    reason = " ".join(line for line in lines if line and not line.startswith(_FRAME))
+    given = "".join(f" with {name}={os.environ[name]!r}" for name in _OPTIONS_VARIABLES if os.environ.get(name))
+    return MilcoError(f"Java in {home} did not start{given}: {reason}{fix}")
 
 
 def _load(home: Path) -> None:
@@ -121,7 +170,7 @@ def _load(home: Path) -> None:
             import jnius  # noqa: F401  (the import starts Java)
         except Exception as error:
             # Whatever pyjnius raises here, Java did not start: what Java said is the reason.
-            raise MilcoError(f"Java in {home} did not start: {said() or error}") from error
+            raise _did_not_start(home, said() or str(error)) from error
 
 
 def _load_formats() -> None:
@@ -151,12 +200,18 @@ def _captured_stderr() -> Iterator[Any]:
             os.close(kept)
 
 
-def _check_class_path() -> None:
+def _check_class_path(jar: Path | None) -> None:
+    """Raise MilcoError if Anserini's classes cannot be loaded. jar: their place, if Java was started here."""
     from jnius import JavaException, autoclass
 
     try:
         autoclass("io.anserini.search.similarity.ImpactSimilarity")
-    except JavaException:
+    except JavaException as error:
+        if "OutOfMemory" in str(error):
+            less = f"{OPTIONS_VARIABLE}={os.environ.get(OPTIONS_VARIABLE, '')!r}"
+            raise MilcoError(f"Java has too little memory to load Anserini: {less}. Give it more, -Xmx8g") from None
+        if jar is not None:
+            raise MilcoError(f"{jar} is no jar of Anserini: pip install --force-reinstall pyserini") from None
         raise MilcoError(
             "Java runs already in this process without Anserini's classes, or it is older than "
             f"{JAVA_VERSION}: call milco_pyserini.jvm.start() before anything imports jnius"

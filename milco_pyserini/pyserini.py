@@ -21,12 +21,15 @@ from milco_pyserini.console import say
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.files import read_json
+from milco_pyserini.index.errors import reason_of
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.contract import MilcoQueryEncoder
 
 PROG = "milco_pyserini.pyserini"
 ALIAS = "milco"
+# Texts of a thousand words have each two or three times; impacts are up to hundreds.
+_REPEATED = 4
 COMMANDS = {
     "encode": "documents to vectors (JSONL)",
     "encode.query": "topics to topics of repeated terms",
@@ -76,15 +79,29 @@ def run(command: str, arguments: Sequence[str]) -> None:
     os.environ["PATH"] = f"{jvm.java_home() / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
     prepare = _PREPARE.get(command, list)
     sys.argv = [command, *prepare(list(arguments))]
-    runpy.run_module(f"pyserini.{command}", run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(f"pyserini.{command}", run_name="__main__", alter_sys=True)
+    except (MilcoError, BrokenPipeError):
+        raise
+    except Exception as error:
+        # One line for whatever Pyserini, or Java below it, does not catch itself.
+        raise MilcoError(f"pyserini.{command}: {type(error).__name__}: {reason_of(error)}") from error
 
 
 def _prepare_search(arguments: list[str]) -> list[str]:
-    asked = _read(arguments, ("--index", "--encoder", "--onnx-encoder", "--min-idf"), ("--impact", "--pretokenized"))
+    options = ("--index", "--encoder", "--onnx-encoder", "--min-idf", "--topics", "--topics-format")
+    asked = _read(arguments, options, ("--impact", "--pretokenized"))
+    topics = [] if asked.topics is None else _read_topics(asked)
     if not asked.impact:
         return arguments
     vectors = _vectors_of(asked.index or "")
     name = _topics_encoder(asked, vectors)
+    terms = asked.encoder or asked.onnx_encoder or asked.pretokenized
+    if name is None and not terms and _look_like_texts(topics):
+        raise MilcoError(
+            f"--topics {asked.topics} are texts, and {asked.index} names no encoder: their words would be taken for "
+            "terms. Give --encoder NAME, the checkpoint that encoded the documents, or --pretokenized if they are terms"
+        )
     if name is not None:
         _find(name)
         say(f"{PROG}: topics are encoded by {name}")
@@ -94,6 +111,26 @@ def _prepare_search(arguments: list[str]) -> list[str]:
         say(f"{PROG}: --min-idf -1, so that terms which are in every document count")
         arguments = ["--min-idf", "-1", *arguments]
     return arguments
+
+
+def _read_topics(asked: argparse.Namespace) -> list[str]:
+    """Return the topics as Pyserini reads them. Raises MilcoError if it cannot."""
+    from pyserini.query_iterator import TopicsFormat, get_query_iterator
+
+    try:
+        topics = get_query_iterator(asked.topics, TopicsFormat(asked.topics_format or "default"))
+        return [str(text) for _, text in topics]
+    except Exception as error:
+        raise MilcoError(
+            f"--topics {asked.topics}: Pyserini cannot read them ({reason_of(error)}). Give an existing file (TSV, "
+            "JSONL, TREC), or a name that Pyserini knows, such as msmarco-passage-dev-subset"
+        ) from error
+
+
+def _look_like_texts(topics: Sequence[str]) -> bool:
+    """Whether topics repeat their words as texts do; encoded ones repeat each term as often as its impact says."""
+    words = [topic.split() for topic in topics]
+    return sum(map(len, words)) < _REPEATED * sum(len(set(one)) for one in words)
 
 
 def _topics_encoder(asked: argparse.Namespace, vectors: dict) -> str | None:

@@ -134,6 +134,9 @@ def test_an_index_that_is_not_whole_or_not_ours_is_refused_by_name(store: Path, 
         open_index(tmp_path / "a.exact")
     with pytest.raises(MilcoError, match=r"has no manifest\.json"):
         open_index(tmp_path)
+    (tmp_path / "segments_1").touch()
+    with pytest.raises(MilcoError, match="Anserini or Pyserini built: search it with milco pyserini"):
+        open_index(tmp_path)
     with pytest.raises(MilcoError, match="is no index: build one"):
         open_index(store)
     assert main(["--engine", "exact", "--vectors", str(store), "--output", str(tmp_path / "index")]) == 0

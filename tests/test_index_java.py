@@ -85,7 +85,43 @@ def test_a_java_that_runs_without_anserini_is_an_error() -> None:
 def test_a_java_that_does_not_start_says_why() -> None:
     """What Java itself writes about a wrong option is the error's text."""
     done = python("from milco_pyserini import jvm; jvm.start()", MILCO_JAVA_OPTIONS="-Xnonsense")
-    assert done.stderr.splitlines()[-1].endswith("did not start: Unrecognized option: -Xnonsense")
+    assert done.stderr.splitlines()[-1].endswith(": Unrecognized option: -Xnonsense")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("'-Xmx", 'MILCO_JAVA_OPTIONS="\'-Xmx" cannot be split into options: No closing quotation'),
+        ("-Xms900000g", "did not start with MILCO_JAVA_OPTIONS='-Xms900000g': "),
+        ("-agentlib:nope", "Could not find agent library nope"),
+        ("-Xmx2m", "too little memory to load Anserini: MILCO_JAVA_OPTIONS='-Xmx2m'"),
+    ],
+)
+def test_options_that_java_cannot_have_are_one_line(tmp_path: Path, options: str, told: str) -> None:
+    """Also where Java would end the process that it is in; nothing is left in the working directory."""
+    code = f"import os; os.chdir({str(tmp_path)!r}); from milco_pyserini import jvm; jvm.start()"
+    done = python(code, MILCO_JAVA_OPTIONS=options)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert told in done.stderr.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.integration
+def test_a_limit_of_address_space_is_named() -> None:
+    """Java reserves more than it uses; where that is refused, the error names the limit."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (10**9, 10**9)); "
+    done = python(limit + "from milco_pyserini import jvm; jvm.start()")
+    assert "The limit of address space is 976,562 kB: raise it (ulimit -v)" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.integration
+def test_a_damaged_jar_is_named(tmp_path: Path) -> None:
+    """Java starts without looking into it."""
+    jar = tmp_path / "anserini-9.9-fatjar.jar"
+    jar.write_bytes(b"no jar")
+    done = python("from milco_pyserini import jvm; jvm.start()", ANSERINI_CLASSPATH=str(tmp_path))
+    assert f"{jar} is no jar of Anserini: pip install" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.integration
@@ -106,7 +142,7 @@ def test_index_and_search_print_nothing_of_javas(tmp_path: Path) -> None:
     variables = os.environ | {"MILCO_JAVA_OPTIONS": "-Xmx128m"}
     search = "--index i --topics topics.jsonl --output r.txt --threads 2"
     for verb, arguments, said in (
-        ("index", "--vectors v --output i --threads 2", ("indexed into i: 150/150 documents", "left out ")),
+        ("index", "--vectors v --output i --threads 2", ("indexed into i: 150/150 documents", "i takes ", "left out ")),
         ("search", search, ("loaded i in ", "searched i (exact integer) into r.txt")),
     ):
         command = [sys.executable, "-m", f"milco_pyserini.{verb}", *arguments.split()]

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +16,8 @@ from synthetic_stores import NASTY_IDS, synthetic_batch, synthetic_queries, voca
 from milco_pyserini import jvm
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, census, find_engine, lucene, open_index
+from milco_pyserini.index.errors import engine_errors
+from milco_pyserini.index.lucene_java import written_by
 from milco_pyserini.sparse import escape, open_store
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -233,7 +237,7 @@ def test_what_java_says_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
         ("long", {"x" * 40_000: {"a": 1}}, "bytes can be at most 32766 in length"),
     ):
         store = open_store(write_plain(tmp_path / f"{name}.jsonl", {"good": {"a": 1}, **vectors}), plain=True)
-        with pytest.raises(MilcoError, match="Lucene cannot write the index: ") as refused:
+        with pytest.raises(MilcoError, match="engine lucene cannot build ") as refused:
             build_index(store, find_engine("lucene"), tmp_path / "index", threads)
         assert said in str(refused.value)
         assert "\n" not in str(refused.value)
@@ -265,12 +269,63 @@ def test_lucene_finds_nothing_wrong_with_our_index(
         assert one.scores.tolist() == other.scores.tolist()
 
 
-def test_the_way_out_of_a_full_memory_can_be_typed() -> None:
-    """The hint names the variable with a value, and where it goes; an exception without words has its name."""
-    full = SimpleNamespace(classname="java.lang.OutOfMemoryError", innermessage="Java heap space")
-    assert lucene._reason(full) == 'Java heap space; give Java more: put MILCO_JAVA_OPTIONS="-Xmx8g" before the command'
-    assert lucene._reason(SimpleNamespace(classname="java.lang.Error", innermessage=None)) == "java.lang.Error"
-    assert lucene._reason(SimpleNamespace(classname="E", innermessage="In a.b.C. Or not.\n\tat d.e")) == "In a.b.C."
+def java_error(name: str, message: str | None) -> Exception:
+    """What pyjnius raises for an exception of Java."""
+    error = Exception(name)
+    error.classname, error.innermessage = name, message  # type: ignore[attr-defined]
+    return error
+
+
+class PanicException(BaseException):
+    """What Rust's panics are in Python: no Exception."""
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "told"),
+    [
+        ("build", java_error("java.lang.OutOfMemoryError", "Java heap space"), 'MILCO_JAVA_OPTIONS="-Xmx8g" before'),
+        ("build", java_error("java.lang.Error", None), "engine e cannot build x: java.lang.Error$"),
+        ("search", java_error("E", "In a.b.C. Or not.\n\tat d.e"), r"engine e cannot search x: In a\.b\.C\.$"),
+        ("search", PanicException("range end"), "engine e cannot search x: range end"),
+        ("build", MemoryError("Unable to allocate 9 TiB"), "too little memory to build x: Unable to allocate 9 TiB"),
+        (
+            "build",
+            RuntimeError("Error in void f() at /project/io.cpp:9: Error: 'ret == 1' failed: short write"),
+            "engine e cannot build x: short write$",
+        ),
+        ("open", ValueError("no header"), r"x is damaged \(files of e: no header\)"),
+        ("open", FileNotFoundError(2, "No such file", "x/ids"), r"x is damaged \(ids: it is missing\)"),
+        ("open", java_error("java.nio.file.NoSuchFileException", "x/_0.si"), r"x is damaged \(_0.si: it is missing\)"),
+        ("open", PermissionError(13, "Permission denied", "x/ids"), "^x/ids may not be read: permission denied"),
+        ("open", java_error("java.nio.file.AccessDeniedException", "x/_0.si"), "^x/_0.si may not be read"),
+        (
+            "open",
+            java_error("java.nio.file.FileSystemException", "x: Too many open files"),
+            "cannot open x: x: Too many",
+        ),
+    ],
+)
+def test_errors_of_libraries_are_one_line(action: str, error: BaseException, told: str) -> None:
+    """Java's, Rust's, C++'s: the engine, the index, the reason without stacks and places, the way out."""
+    with pytest.raises(MilcoError, match=told) as raised, engine_errors("e", action, Path("x")):
+        raise error
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [
+        ("build", KeyError("ours")),
+        ("build", OSError(28, "No space left on device", "x/ids")),
+        ("open", OSError(24, "Too many open files", "x/ids")),
+        ("open", KeyboardInterrupt()),
+    ],
+)
+def test_errors_that_are_no_librarys_are_left_alone(action: str, error: BaseException) -> None:
+    """Mistakes in our own code keep their traceback; an OSError names its file; Ctrl-C stays what it is."""
+    with pytest.raises(type(error)) as raised, engine_errors("e", action, Path("x")):
+        raise error
+    assert raised.value is error
 
 
 def test_a_damaged_index_is_refused(built: SimpleNamespace, tmp_path: Path) -> None:
@@ -279,6 +334,31 @@ def test_a_damaged_index_is_refused(built: SimpleNamespace, tmp_path: Path) -> N
     with pytest.raises(MilcoError, match=r"is damaged .*: it is missing.: run milco verify") as refused:
         open_index(tmp_path).searcher()
     assert "\n" not in str(refused.value)
+
+
+def test_an_index_of_a_newer_lucene_is_called_newer(built: SimpleNamespace, tmp_path: Path) -> None:
+    """With both versions; it is not damaged, so nothing asks to build it again before it was tried elsewhere."""
+    newer = shutil.copytree(built.ours.path, tmp_path / "newer")
+    (commit,) = newer.glob("segments_*")
+    content = bytearray(commit.read_bytes())
+    # The versions of Lucene that wrote it last and that made it, and the checksum of everything before it.
+    version = bytes(written_by(newer))
+    start = content.index(version)
+    assert content[start + 3] == version[0]
+    content[start : start + 4] = bytes([10, 5, 0, 10])
+    content[-8:] = zlib.crc32(content[:-8]).to_bytes(8)
+    commit.write_bytes(content)
+    here = ".".join(map(str, version))
+    with pytest.raises(MilcoError, match=rf"was written by Lucene 10\.5\.0, and Pyserini .* has {here}, which cannot"):
+        find_engine("lucene").open(newer, built.ours.manifest)
+
+
+@pytest.mark.parametrize("k", [DOCUMENTS, 2**31, 10**25])
+def test_more_hits_than_documents_are_all_documents(built: SimpleNamespace, k: int) -> None:
+    """However many are asked for: no engine makes room for more than there are."""
+    query = dict.fromkeys(vocabulary().terms.tolist(), 1.0)
+    (hits,) = built.ours.searcher().search([query], k, threads=2)
+    assert len(hits) == built.ours.manifest["documents"]
 
 
 def test_a_java_that_others_started_will_do(built: SimpleNamespace, tmp_path: Path) -> None:

@@ -1,7 +1,12 @@
 """Promises of the Seismic engine, held against the exact one."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -212,11 +217,48 @@ def test_an_index_of_another_version_or_damaged_is_one_clear_line(copied: Path) 
 
 
 def test_what_seismic_cannot_take_is_refused_by_name(tmp_path: Path) -> None:
-    """A weight beyond 16-bit floats, with its document."""
+    """A weight beyond 16-bit floats, and more terms than 16 bits can count, with the document; before the build."""
     path = write_plain(tmp_path / "v.jsonl", {"d": {"a": 1}, "heavy": {"a": 70_000}})
     with pytest.raises(MilcoError, match="document 'heavy': weight 70,000, Seismic takes up to 65,504"):
         build_index(open_store(path, plain=True), find_engine("seismic"), tmp_path / "index")
+    path = write_plain(tmp_path / "v.jsonl", {"d": {"a": 1}, "long": {f"t{number}": 1 for number in range(2**16)}})
+    with pytest.raises(MilcoError, match="document 'long' has 65,536 terms: Seismic takes up to 65,535"):
+        build_index(open_store(path, plain=True), find_engine("seismic"), tmp_path / "index")
     assert not (tmp_path / "index").exists()
+
+
+SLOW_SEISMIC = """
+import os, sys, time
+
+class SeismicIndexRaw:
+    def build(*_, **__):
+        print(os.getpid(), file=open(os.environ["SEISMIC_BUILDER"], "w"), flush=True)
+        time.sleep(300)
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_a_builder_ends_with_its_parent(built: SimpleNamespace, tmp_path: Path) -> None:
+    """Also where the parent is killed and cannot end it."""
+    (tmp_path / "seismic.py").write_text(SLOW_SEISMIC)
+    builder = tmp_path / "builder"
+    os.mkfifo(builder)
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "milco_pyserini", "index", "--vectors", str(built.store.path)]
+    with subprocess.Popen(
+        [*command, "--engine", "seismic", "--output", str(tmp_path / "index")],
+        env=os.environ | {"PYTHONPATH": paths, "SEISMIC_BUILDER": str(builder)},
+        stderr=subprocess.DEVNULL,
+    ) as parent:
+        process = int(builder.read_text())
+        parent.kill()
+    for _ in range(500):
+        if not Path(f"/proc/{process}").exists():
+            return
+        time.sleep(0.02)
+    os.kill(process, signal.SIGKILL)
+    pytest.fail("the builder goes on without its parent")
 
 
 def test_a_builder_that_fails_says_why_and_leaves_nothing(

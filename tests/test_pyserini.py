@@ -266,6 +266,12 @@ def test_what_cannot_be_met_is_one_line_and_exit_code_2(
         ([*source, "--to-faiss", "encoder", "--encoder", TRAP], "leave out --to-faiss"),
         (["search.lucene", "--impact", "--index", "index", "--encoder", "./no/milco"], "no encoder at './no/milco'"),
         (["search.lucene", "--impact", "--index", "moved.lucene"], "no encoder at './moved'"),
+        (
+            ["search.lucene", "--impact", "--index", "index", "--topics", "topics.tsv"],
+            "topics.tsv are texts",
+        ),
+        (["search.lucene", "--impact", "--index", "index", "--topics", "no.tsv"], "--topics no.tsv: Pyserini cannot"),
+        (["fusion", "--runs", "no.run", "--output", "never"], "pyserini.fusion: FileNotFoundError: "),
     ):
         assert main(arguments) == 2
         line = capsys.readouterr().err

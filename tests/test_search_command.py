@@ -257,7 +257,7 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(
     nothing = write_store(tmp_path / "nothing", [], synthetic_batch(5)[1].take([]), kind="topics")
     assert "no index at" in refused(capsys, "--index", tmp_path / "no", "--output", run, "--topics", topics)
     assert "weight_hash is 'w2', the documents' is 'w1'" in refused(capsys, *to, "--topics", foreign)
-    assert "topic id 'q 1'" in refused(capsys, *to, "--topics", spaced)
+    assert "id 'q 1' holds white space" in refused(capsys, *to, "--topics", spaced)
     assert 'expected {"id"' in refused(capsys, *to, "--topics", nameless)
     assert "'q' stands there 2 times" in refused(capsys, *to, "--topics", twice)
     assert "holds no topics" in refused(capsys, *to, "--topics", nothing)
@@ -265,6 +265,7 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(
     assert "no-such-topics" in refused(capsys, *to, "--topics", "no-such-topics")
     assert "nothing is encoded" in refused(capsys, *to, "--topics", topics, "--encoder", "mini")
     assert "at least 1" in refused(capsys, *to, "--topics", topics, "--hits", "0")
+    assert "from 1 to 1,024" in refused(capsys, *to, "--topics", topics, "--threads", str(2**31))
     assert "white space" in refused(capsys, *to, "--topics", topics, "--tag", "my run")
     assert "valid are msmarco, trec" in refused(capsys, *to, "--topics", topics, "--output-format", "xml")
     assert "is a directory" in refused(

@@ -15,8 +15,9 @@ import numpy as np
 from milco_pyserini import jvm
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.files import whole_file
-from milco_pyserini.index.lucene_search import first_sentence
-from milco_pyserini.index.protocol import TEXT, Built, Hits, TextStore
+from milco_pyserini.index.errors import engine_errors, reason_of
+from milco_pyserini.index.lucene_java import refusing_newer
+from milco_pyserini.index.protocol import TEXT, Built, Hits, Searcher, TextStore
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
@@ -49,20 +50,13 @@ class Bm25Engine:
 
         Raises MilcoError for a language that Anserini does not know, or a checkpoint without a tokenizer.
         """
-        from jnius import JavaException
-
         from milco_pyserini.encode.tokenization import open_tokenizer
 
         language, checkpoint = store.manifest["language"], store.manifest["tokenizer"]
         find_analyzer(language)
         words = _Words(open_tokenizer(checkpoint) if checkpoint else None)
-        try:
+        with engine_errors(self.name, "build", directory):
             built = _write(store.documents(), words, _arguments(directory, language, threads))
-        except JavaException as error:
-            raise MilcoError(
-                f"Lucene cannot write the index: {first_sentence(error)}; if it had too little memory, put "
-                f'{jvm.OPTIONS_VARIABLE}="-Xmx8g" before the command'
-            ) from None
         if words.tokenizer is not None:
             with whole_file(directory / _TOKENIZER, "w") as handle:
                 handle.write(words.tokenizer.tokenizer.to_str())
@@ -72,30 +66,27 @@ class Bm25Engine:
         """Open the index with the analyzer or the tokenizer that it was built with."""
         about = manifest["texts"]
         tokenizer = _read_tokenizer(directory / _TOKENIZER) if about["tokenizer"] else None
-        return Bm25Searcher(directory, about["language"], _Words(tokenizer))
+        with refusing_newer(directory):
+            return Bm25Searcher(directory, about["language"], _Words(tokenizer))
 
 
-class Bm25Searcher:
-    """A BM25 index that is open."""
+class Bm25Searcher(Searcher):
+    """A BM25 index that is open. Scores are rounded to four digits, and lowered in ties, as Anserini does."""
 
     def __init__(self, directory: Path, language: str | None, words: "_Words") -> None:
-        from jnius import JavaException, autoclass
+        from jnius import autoclass
 
         self._words = words
-        try:
-            self._searcher = autoclass("io.anserini.search.SimpleSearcher")(str(directory.absolute()))
-        except JavaException as error:
-            raise MilcoError(f"{directory} is damaged, build it again: {first_sentence(error)}") from None
+        self._searcher = autoclass("io.anserini.search.SimpleSearcher")(str(directory.absolute()))
+        super().__init__(Bm25Engine.name, directory, self._searcher.get_total_num_docs())
         self._searcher.set_analyzer(find_analyzer(language))
         self._searcher.set_bm25(K1, B)
         # A query has as many clauses as words; the default limit of 1,024 is against careless wildcards.
         autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(2**31 - 1)
-        self._documents = self._searcher.get_total_num_docs()
 
-    def search(self, queries: Sequence[str], k: int, threads: int = 1) -> list[Hits]:
-        """The k best documents for each text; scores rounded to four digits, and lowered in ties, as Anserini does."""
+    def find(self, queries: Sequence[str], k: int, threads: int) -> list[Hits]:
+        """A query is a text."""
         texts = self._words.of(queries)
-        k = min(k, self._documents)
         if threads == 1:
             return [_hits(self._searcher.search(text, k)) for text in texts]
         numbers = [str(number) for number in range(len(texts))]
@@ -136,7 +127,7 @@ def find_analyzer(language: str | None) -> Any:
         own.getLanguageSpecificAnalyzer(language).tokenStream("contents", "a")
     except JavaException as error:
         raise MilcoError(
-            f"--language {language}: {first_sentence(error).rstrip('.')}: let JAVA_HOME name a full Java "
+            f"--language {language}: {reason_of(error).rstrip('.')}: let JAVA_HOME name a full Java "
             f"{jvm.JAVA_VERSION} or later, or use --tokenizer"
         ) from None
     return own.getLanguageSpecificAnalyzer(language)

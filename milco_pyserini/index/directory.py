@@ -12,6 +12,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import is_json_with, whole_directory
 from milco_pyserini.index.census import count_in
 from milco_pyserini.index.dense_recall import truth_of_dense_documents, truth_of_dense_topics
+from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import DENSE, TERMS, TEXT, Documents, Engine, Searcher
 from milco_pyserini.index.recall import (
     APPROXIMATE,
@@ -33,7 +34,6 @@ from milco_pyserini.manifest import (
     check_fields,
     check_files,
     describe_files,
-    intact,
     list_files,
     read_checked,
     write_checked,
@@ -87,13 +87,9 @@ class Index:
         engine = adjusted(self.engine, settings or {}, SEARCH)
         engine.available()
         try:
-            check_files(self.path, self.manifest.get("files", []))
-            with intact(self.path, f"files of {engine.name}"):
+            with engine_errors(engine.name, "open", self.path):
+                check_files(self.path, self.manifest.get("files", []))
                 return engine.open(self.path, self.manifest)
-        except FileNotFoundError as error:
-            return self._successor(DamagedError(self.path, Path(error.filename).name, "it is missing")).searcher(
-                settings
-            )
         except MilcoError as error:
             return self._successor(error).searcher(settings)
 
@@ -173,6 +169,8 @@ def build_index(
             say(f"more is found with other settings ({tune}), or with a larger --n-postings")
     else:
         progress.close(f"indexed into {output}")
+    size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
+    say(f"{output} takes {size / 1e6:,.1f} MB on disk")
     return Index(output, manifest)
 
 
@@ -199,6 +197,11 @@ def open_index(path: Path, queries: str | None = None) -> Index:
         raise MilcoError(
             f"no index at {path}: build it with python -m milco_pyserini.index --vectors {vectors} --output {path}"
             + ("" if vectors.is_dir() else f", where {vectors} is a store that milco_pyserini.encode wrote")
+        )
+    if not (path / MANIFEST).is_file() and any(path.glob("segments_*")):
+        raise MilcoError(
+            f"{path} is an index that Anserini or Pyserini built: search it with milco pyserini search.lucene --impact "
+            f"--index {path} --encoder NAME"
         )
     if not (path / MANIFEST).is_file():
         raise MilcoError(f"{path} has no {MANIFEST}: it is not an index that milco_pyserini.index finished")

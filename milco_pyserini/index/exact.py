@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from milco_pyserini.files import whole_file
 from milco_pyserini.index.arrays import map_array
-from milco_pyserini.index.protocol import TERMS, Built, Hits, Store
+from milco_pyserini.index.errors import engine_errors
+from milco_pyserini.index.protocol import TERMS, Built, Hits, Searcher, Store
 from milco_pyserini.index.strings import StringTable, write_strings
 from milco_pyserini.manifest import DamagedError, intact
 
@@ -36,7 +37,8 @@ class ExactEngine:
 
     def build(self, store: Store, directory: Path, threads: int) -> Built:
         """Write ids, terms, and indptr int64 [terms + 1], rows int32 [n], weights float32 [n]."""
-        ids, matrix, empty = _invert(store)
+        with engine_errors(self.name, "build", directory):
+            ids, matrix, empty = _invert(store)
         # Terms that no document has would only make the index longer to open.
         used = np.flatnonzero(np.diff(matrix.indptr))
         terms = store.terms
@@ -60,7 +62,7 @@ class ExactEngine:
         return ExactSearcher(directory, ids, terms, indptr, rows, weights)
 
 
-class ExactSearcher:
+class ExactSearcher(Searcher):
     """An exact index that is open; arrays as ExactEngine.build() wrote them."""
 
     def __init__(
@@ -72,13 +74,13 @@ class ExactSearcher:
         rows: NDArray[np.int32],
         weights: NDArray[np.float32],
     ) -> None:
+        super().__init__(ExactEngine.name, directory, len(ids))
         self.ids = ids
-        self._directory = directory
         self.columns = {term: column for column, term in enumerate(terms)}
         self._postings = indptr, rows, weights
 
-    def search(self, queries: Sequence[dict[str, float]], k: int, threads: int = 1) -> list[Hits]:
-        """The k best documents for each query; scores are float64 sums of float32 products' exact values."""
+    def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
+        """Scores are float64 sums of float32 products' exact values."""
         if threads == 1:
             return [self._search(query, k) for query in queries]
         with ThreadPoolExecutor(threads) as pool:
@@ -89,7 +91,7 @@ class ExactSearcher:
         from milco_pyserini.index.exact_kernel import best_rows
 
         columns, weights = self._vector(query)
-        with intact(self._directory, _ROWS):
+        with intact(self.path, _ROWS):
             rows, scores = best_rows(*self._postings, columns, weights, len(self.ids), k)
         return Hits(self.ids.take(rows), scores)
 
@@ -105,7 +107,7 @@ class ExactSearcher:
 
         indptr, rows, weights = self._postings
         matrix = csc_array((weights, rows, indptr), shape=(len(self.ids), len(self.columns)))
-        with intact(self._directory, _ROWS):
+        with intact(self.path, _ROWS):
             # SciPy's products do not compare rows with the shape.
             matrix.check_format()
         return matrix

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.files import whole_file
-from milco_pyserini.index.protocol import DENSE, Built, DenseStore, Hits
+from milco_pyserini.index.errors import engine_errors
+from milco_pyserini.index.protocol import DENSE, Built, DenseStore, Hits, Searcher
 from milco_pyserini.index.settings import BUILD, SEARCH, setting
 from milco_pyserini.index.strings import StringTable, write_strings
 
@@ -27,6 +28,7 @@ _IDS = "ids"
 class _FaissEngine:
     """What both engines have in common: everything but the kind of index."""
 
+    name: str
     queries = DENSE
     _spare = 0
 
@@ -46,13 +48,14 @@ class _FaissEngine:
         for names, vectors in store.batches():
             rows = np.flatnonzero(vectors.any(axis=1))
             empty += len(names) - len(rows)
-            index = self._empty(vectors.shape[1]) if index is None else index
-            index.add(np.ascontiguousarray(vectors[rows]))
+            with engine_errors(self.name, "build", directory):
+                index = self._empty(vectors.shape[1]) if index is None else index
+                index.add(np.ascontiguousarray(vectors[rows]))
             ids += [names[row] for row in rows]
         if ids:
             # Faiss' own files lose their last bytes without an error if the disk is full when they are closed.
-            with whole_file(directory / _INDEX) as handle:
-                faiss.write_index(index, faiss.PyCallbackIOWriter(handle.write))
+            with whole_file(directory / _INDEX) as handle, engine_errors(self.name, "build", directory):
+                faiss.write_index(index, faiss.PyCallbackIOWriter(handle.write))  # type: ignore[attr-defined]
             write_strings(directory, _IDS, ids)
             with whole_file(directory / _DOCIDS, "w") as lines:
                 lines.writelines(f"{name}\n" for name in ids)
@@ -62,12 +65,11 @@ class _FaissEngine:
         """Read the index into memory."""
         import faiss
 
-        try:
-            index, ids = faiss.read_index(str(directory / _INDEX)), StringTable(directory, _IDS)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise MilcoError(f"{directory} is damaged, build it again: {error}") from None
+        # Faiss does not tell a file that may not be read from a damaged one.
+        (directory / _INDEX).open("rb").close()
+        index, ids = faiss.read_index(str(directory / _INDEX)), StringTable(directory, _IDS)
         self._prepare(index)
-        return FaissSearcher(index, ids, self._spare)
+        return FaissSearcher(self.name, directory, index, ids, self._spare)
 
     def _empty(self, dimensions: int) -> Any:
         """A Faiss index without a vector."""
@@ -110,16 +112,17 @@ class HnswEngine(_FaissEngine):
         index.hnsw.efSearch = self.ef_search
 
 
-class FaissSearcher:
+class FaissSearcher(Searcher):
     """A Faiss index that is open. spare: how much more to fetch than is wanted, for ties; 0 where they may be cut."""
 
-    def __init__(self, index: Any, ids: StringTable, spare: int) -> None:
+    def __init__(self, engine: str, path: Path, index: Any, ids: StringTable, spare: int) -> None:
+        super().__init__(engine, path, len(ids))
         self.ids = ids
         self._index = index
         self._spare = spare
 
-    def search(self, queries: Sequence[NDArray[np.float32]], k: int, threads: int = 1) -> list[Hits]:
-        """The k best documents for each query: float32 [d]. Scores are float32; a query of zeros has no hits.
+    def find(self, queries: Sequence[NDArray[np.float32]], k: int, threads: int) -> list[Hits]:
+        """A query is float32 [d]. Scores are float32; a query of zeros has no hits.
 
         Raises MilcoError for queries of another length than the documents' vectors.
         """

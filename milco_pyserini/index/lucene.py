@@ -15,9 +15,9 @@ from threading import Lock
 from typing import Any
 
 from milco_pyserini import jvm
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.lucene_java import REFERENCE, STRING, java_function
-from milco_pyserini.index.lucene_search import LuceneSearcher, first_sentence
+from milco_pyserini.index.errors import engine_errors
+from milco_pyserini.index.lucene_java import REFERENCE, STRING, java_function, refusing_newer
+from milco_pyserini.index.lucene_search import LuceneSearcher
 from milco_pyserini.index.protocol import TERMS, Built, Store
 from milco_pyserini.sparse import DELIMITER
 
@@ -40,19 +40,15 @@ class LuceneEngine:
 
     def build(self, store: Store, directory: Path, threads: int) -> Built:
         """Write one segment for each thread, or more where memory fills up; Lucene merges them as it sees fit."""
-        from jnius import JavaException
-
         documents = _Documents(store)
-        try:
-            with _Writer(directory, threads) as writer:
-                _write_all(writer, documents, threads)
-        except JavaException as error:
-            raise MilcoError(f"Lucene cannot write the index: {_reason(error)}") from None
+        with engine_errors(self.name, "build", directory), _Writer(directory, threads) as writer:
+            _write_all(writer, documents, threads)
         return Built(documents.written, documents.empty)
 
     def open(self, directory: Path, manifest: dict) -> LuceneSearcher:
         """Open the index; queries are quantised at the scale that the manifest states."""
-        return LuceneSearcher(directory, manifest["query_scale"])
+        with refusing_newer(directory):
+            return LuceneSearcher(self.name, directory, manifest["query_scale"], manifest["documents"])
 
 
 class _Documents:
@@ -153,10 +149,3 @@ def _write_in_thread(writer: _Writer, thread: int, documents: _Documents) -> Non
         writer.write(thread, documents)
     finally:
         jnius.detach()
-
-
-def _reason(error: Any) -> str:
-    """What a Java exception says, and the way out where memory is the reason."""
-    if "OutOfMemory" not in str(error.classname):
-        return first_sentence(error)
-    return f'{first_sentence(error)}; give Java more: put {jvm.OPTIONS_VARIABLE}="-Xmx8g" before the command'

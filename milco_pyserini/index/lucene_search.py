@@ -9,17 +9,14 @@ Every posting of a query's terms is read. Lucene passes over postings that canno
 leave few of those, and each posting that Lucene does read takes it longer (benchmarks/README.md).
 """
 
-import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.lucene_java import REFERENCE, STRING, java_function
-from milco_pyserini.index.protocol import Hits
+from milco_pyserini.index.protocol import Hits, Searcher
 from milco_pyserini.sparse import DELIMITER
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -27,29 +24,26 @@ from milco_pyserini.sparse.quantization import quantize_vector
 _END = b"\xff"
 
 
-class LuceneSearcher:
+class LuceneSearcher(Searcher):
     """A Lucene impact index that is open. Scores are sums of products of whole numbers, exact up to 2**24.
 
     scale: impact = round(weight x scale), as in the documents. Ties stand in ascending order of docid, also where
     k cuts through them (Anserini's BREAK_SCORE_TIES_BY_DOCID).
     """
 
-    def __init__(self, directory: Path, scale: float) -> None:
+    def __init__(self, engine: str, directory: Path, scale: float, documents: int) -> None:
+        super().__init__(engine, directory, documents)
         open_index = java_function("ImpactSearcher", "open", f"({STRING}){REFERENCE}")
         self._find = java_function("ImpactSearcher", "search", f"({REFERENCE}{STRING}{STRING})[B")
         self.scale = scale
-        from jnius import JavaException  # which starts Java, if nothing has
-
-        try:
-            self._index = open_index(str(directory.absolute()))
-        except JavaException as error:
-            raise MilcoError(f"{directory} is damaged, build it again: {first_sentence(error)}") from None
+        self._index = open_index(str(directory.absolute()))
         # pyjnius defines the classes of what Java returns at their first use, and not safely in two threads at once.
         self._search({"a": 1 / scale}, 1)
 
-    def search(self, queries: Sequence[dict[str, float]], k: int, threads: int = 1) -> list[Hits]:
-        """The k best documents for each query; scores float32. Java works outside of Python's lock."""
-        if threads == 1:
+    def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
+        """Scores are float32. Java works outside of Python's lock."""
+        threads = min(threads, len(queries))
+        if threads <= 1:
             return [self._search(query, k) for query in queries]
         with ThreadPoolExecutor(threads) as pool:
             shares = list(pool.map(lambda share: self._search_in_thread(share, k), _deal(queries, threads)))
@@ -76,12 +70,6 @@ def _read_hits(written: bytes) -> Hits:
     count = int.from_bytes(written[:4])
     scores = np.frombuffer(written, ">f4", count, 4).astype(np.float32)
     return Hits([docid.decode() for docid in written[4 + 4 * count :].split(_END)[:-1]], scores)
-
-
-def first_sentence(error: Any) -> str:
-    """What a Java exception says, without the advice and the stack behind it; its name where it says nothing."""
-    said = re.split(r"(?<=[.!?])\s|\n", (error.innermessage or "").strip(), maxsplit=1)[0]
-    return said or str(error.classname)
 
 
 def _deal(queries: Sequence[dict[str, float]], threads: int) -> list[Sequence[dict[str, float]]]:

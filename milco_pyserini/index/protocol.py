@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.sparse import SparseBatch
 
 if TYPE_CHECKING:
@@ -85,14 +86,29 @@ class Built:
     empty: int
 
 
-class Searcher(Protocol):
-    """An index that is open."""
+class Searcher:
+    """An open index: what its engine makes of search(), which is for everyone else, is in find().
+
+    engine: its name. documents: how many it holds.
+    """
+
+    def __init__(self, engine: str, path: Path, documents: int) -> None:
+        self.engine = engine
+        self.path = path
+        self.documents = documents
 
     def search(self, queries: Sequence[Any], k: int, threads: int = 1) -> list[Hits]:
         """The k best documents for each query, in the order of the queries. A query is what the engine says of them.
 
-        Terms that the index does not know find nothing; a query without terms has no hits.
+        Terms that the index does not know find nothing; a query without terms has no hits. Where there are fewer than
+        k documents, k is their number, however large it is. Raises MilcoError where the engine's library fails.
         """
+        with engine_errors(self.engine, "search", self.path):
+            return self.find(queries, min(k, self.documents), threads)
+
+    def find(self, queries: Sequence[Any], k: int, threads: int) -> list[Hits]:
+        """What search() promises, for 1 <= k <= documents."""
+        raise NotImplementedError
 
 
 class Engine(Protocol):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from milco_pyserini.console import counted, duration, say
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.files import naming_full_disk, read_json, whole_file, write_json
-from milco_pyserini.index.protocol import TERMS, Built, Hits, Store
+from milco_pyserini.index.protocol import TERMS, Built, Hits, Searcher, Store
 from milco_pyserini.index.settings import BUILD, SEARCH, setting
 from milco_pyserini.index.strings import StringTable, write_strings
 from milco_pyserini.sparse import SparseBatch
@@ -36,13 +36,20 @@ _RANKS = "ranks.npy"
 _THREADS = "RAYON_NUM_THREADS"
 # Columns that fit into 16 bits make a smaller and quicker index.
 _NARROW = 1 << 16
-# Weights are kept as 16-bit floats.
+# Weights are kept as 16-bit floats, and so is the number of a document's terms: as 16-bit integer.
 _MAX_WEIGHT = 65504.0
+_MAX_TERMS = 65535
 _LONG = 300.0
 
+# First the kernel is told to end the builder with its parent, whatever ends that one (PR_SET_PDEATHSIG).
 _BUILD = """
-import sys, seismic
-kind, vectors, index, n_postings = sys.argv[1:]
+import ctypes, os, signal, sys
+parent, kind, vectors, index, n_postings = sys.argv[1:]
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    if os.getppid() != int(parent):
+        sys.exit("its parent has ended")
+import seismic
 getattr(seismic, kind).build(vectors, n_postings=int(n_postings)).save(index)
 """
 
@@ -102,15 +109,12 @@ class SeismicEngine:
                 f"{directory} was built by {PACKAGE} {about['version']}, here is {_version()}: build it again, or "
                 f"pip install {PACKAGE}=={about['version']}"
             )
-        try:
-            size = (directory / _INDEX).stat().st_size
-            if size != about["bytes"]:
-                raise ValueError(f"{_INDEX} has {size:,} bytes, not {about['bytes']:,}")
-            terms, ids = (StringTable(directory, name) for name in ("terms", "ids"))
-            ranks = np.load(directory / _RANKS, mmap_mode="r")
-            return SeismicSearcher(directory / _INDEX, about["kind"], terms, ids, ranks, self)
-        except (OSError, ValueError) as error:
-            raise MilcoError(f"{directory} is damaged, build it again: {error}") from None
+        size = (directory / _INDEX).stat().st_size
+        if size != about["bytes"]:
+            raise ValueError(f"{_INDEX} has {size:,} bytes, not {about['bytes']:,}")
+        terms, ids = (StringTable(directory, name) for name in ("terms", "ids"))
+        ranks = np.load(directory / _RANKS, mmap_mode="r")
+        return SeismicSearcher(directory, about["kind"], terms, ids, ranks, self)
 
     def _announce(self, written: "_VectorFile", threads: int) -> None:
         seconds = build_seconds(len(written.ids), written.postings, len(written.columns), self.n_postings) / threads
@@ -129,7 +133,7 @@ def build_seconds(documents: int, postings: int, columns: int, n_postings: int) 
     return 5e-8 * kept * postings / documents + 1.3e-9 * columns**2
 
 
-class SeismicSearcher:
+class SeismicSearcher(Searcher):
     """A Seismic index that is open. ranks: int32 [documents], the place of each row's id among all ids."""
 
     def __init__(
@@ -137,9 +141,10 @@ class SeismicSearcher:
     ) -> None:
         import seismic
 
+        super().__init__(how.name, path, len(ids))
         self.ids = ids
         self.columns = {term: column for column, term in enumerate(terms)}
-        self._index = getattr(seismic, kind).load(str(path))
+        self._index = getattr(seismic, kind).load(str(path / _INDEX))
         self._ranks = ranks
         self._how = how.query_cut, how.heap_factor, 0, True
 
@@ -149,8 +154,8 @@ class SeismicSearcher:
         other._how = query_cut, heap_factor, 0, True
         return other
 
-    def search(self, queries: Sequence[dict[str, float]], k: int, threads: int = 1) -> list[Hits]:
-        """About the k best documents for each query. Scores are of weights that were rounded to 16-bit floats.
+    def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
+        """Return about the k best. Scores are of weights that were rounded to 16-bit floats.
 
         The package's threads are started once in a process, as many as the first call asks for.
         """
@@ -200,8 +205,14 @@ class _VectorFile:
         handle.write(np.uint32(0).tobytes())
 
     def add(self, names: list[str], batch: SparseBatch) -> None:
-        """Write the documents that have terms. Raises MilcoError for a weight that is too large for Seismic."""
+        """Write the documents that have terms. Raises MilcoError for weights and lengths beyond Seismic's limits."""
         lengths = batch.lengths()
+        if lengths.max(initial=0) > _MAX_TERMS:
+            row = int(lengths.argmax())
+            raise MilcoError(
+                f"document {shown(names[row])} has {lengths[row]:,} terms: Seismic takes up to {_MAX_TERMS:,}. Leave "
+                "the weakest out with --prune, such as --prune top-k:1000"
+            )
         large = np.flatnonzero(batch.weights > _MAX_WEIGHT)
         if len(large):
             name = names[batch.row_numbers()[large[0]]]
@@ -254,7 +265,7 @@ def _ranks(ids: list[str]) -> NDArray[np.int32]:
 def _run_builder(threads: int, *arguments: str) -> None:
     """Build in a process of its own. Raises MilcoError with the last line that it says if it fails."""
     done = subprocess.run(
-        [sys.executable, "-c", _BUILD, *arguments],
+        [sys.executable, "-c", _BUILD, str(os.getpid()), *arguments],
         env={**os.environ, _THREADS: str(threads), "RUST_BACKTRACE": "0"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -132,7 +132,7 @@ def index_passages(
     store = _PassageStore(list(passages), encoder, directory, batch_size)
     engine.build(store, directory, threads)
     store.progress.close("encoded and indexed")
-    return engine.open(directory, {"query_scale": SCALE})
+    return engine.open(directory, {"query_scale": SCALE, "documents": len(passages)})
 
 
 class Miner:

@@ -1,0 +1,65 @@
+"""Errors of Java, Rust and C++ as one MilcoError that names the engine, the file and the fix."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.jvm import OPTIONS_VARIABLE
+from milco_pyserini.manifest import DamagedError
+
+_MEMORY = ("MemoryError", "OutOfMemoryError")
+_MISSING = ("FileNotFoundError", "NoSuchFileException")
+_FORBIDDEN = ("PermissionError", "AccessDeniedException")
+# Of the machine and not of the index: too many open files, no address space.
+_SYSTEM = ("FileSystemException", "Map failed")
+# Where in its source Faiss found out comes before the reason.
+_FAISS_PLACE = re.compile(r"^Error in .* at \S+:\d+: (Error: '.*?' failed: )?")
+
+
+@contextlib.contextmanager
+def engine_errors(engine: str, action: str, path: Path) -> Iterator[None]:
+    """Turn what an engine's library raises within the block into a MilcoError.
+
+    action: what the engine does to the index at path, "build", "open" or "search". Files that are opened and make no
+    sense, to Python either, are damaged. An error of our own code in a build or a search is raised as it is, and so is
+    an OSError, whose filename every command shows.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if (told := _told(error, engine, action, path)) is None:
+            raise
+        raise told from error
+
+
+def reason_of(error: Any) -> str:
+    """Return the first sentence of what an error says, without stacks, places in a source, and advice."""
+    said = getattr(error, "innermessage", str(error)) or ""
+    sentence = re.split(r"(?<=[.!?])\s|\n", _FAISS_PLACE.sub("", said.strip()), maxsplit=1)[0]
+    return sentence or getattr(error, "classname", type(error).__name__)
+
+
+def _told(error: BaseException, engine: str, action: str, path: Path) -> MilcoError | None:
+    """Return what to raise in place of an error; None for one that is none of a library's."""
+    java = getattr(error, "classname", "")
+    name = java.rpartition(".")[2] or type(error).__name__
+    native = java or name == "PanicException" or isinstance(error, RuntimeError | MemoryError)
+    if isinstance(error, MilcoError) or not (native or (action == "open" and isinstance(error, Exception))):
+        return None
+    reason = reason_of(error)
+    if name in _MEMORY:
+        more = f'give Java more: put {OPTIONS_VARIABLE}="-Xmx8g" before the command' if java else "free some memory"
+        return MilcoError(f"engine {engine} has too little memory to {action} {path}: {reason}; {more}")
+    if action != "open" or any(cause in f"{name} {reason}" for cause in _SYSTEM):
+        return MilcoError(f"engine {engine} cannot {action} {path}: {reason}")
+    file = getattr(error, "filename", None) or reason
+    if name in _FORBIDDEN:
+        return MilcoError(f"{file} may not be read: permission denied. Let your user read it (chmod, chown)")
+    if name in _MISSING:
+        return DamagedError(path, Path(file).name, "it is missing")
+    if isinstance(error, OSError) and error.errno is not None:
+        return None
+    return DamagedError(path, f"files of {engine}", reason)

@@ -8,6 +8,7 @@ whose commands are only parsed.
 """
 
 import ast
+import contextlib
 import importlib.util
 import os
 import re
@@ -17,8 +18,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,16 +83,23 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 def steps(page: Path) -> list[Step]:
-    """What a reader of the page does, in order. A Python block is run, or saved if it begins with its file's name."""
+    """What a reader of the page does, in order. A Python block is run, or saved if it begins with its file's name.
+
+    A text block after one that is run is its output.
+    """
     found: list[Step] = []
+    before = ""
     for language, text in blocks(page):
         named = _FILE.match(text)
         if language == "python" and named:
             found.append(Step(file=named[1], content=text))
         elif language == "python":
             found.append(Step(command=f"python -c {shlex.quote(text)}"))
+        elif language == "text" and before == "python":
+            found[-1] = replace(found[-1], shown=tuple(text.splitlines()))
         elif language == "console":
             found += console_steps(text)
+        before = language
     return found
 
 
@@ -254,17 +263,21 @@ def test_the_options_that_a_page_names_exist(
 ) -> None:
     """A command of a sh block is read by its verb's own parser, and not run."""
 
-    def read_only(prog: str, options_class: type, command: object, argv: list[str], interrupted: str) -> int:
-        options.parse(options_class, argv, prog)
-        return 0
+    parse = options.parse
 
-    monkeypatch.setattr(options, "_run", read_only)
+    def read_only(*arguments: Any) -> None:
+        parse(*arguments)
+        raise SystemExit(0)
+
+    monkeypatch.setattr(options, "parse", read_only)
     for language, text in blocks(page):
         for arguments in shell_commands(text) if language == "sh" else ():
             if arguments[0] == "pyserini":
                 assert arguments[1] in COMMANDS, arguments
             else:
-                assert main(arguments) == 0, f"milco {' '.join(arguments)}\n{capsys.readouterr().err}"
+                with contextlib.suppress(SystemExit):
+                    main(arguments)
+                    pytest.fail(f"milco {' '.join(arguments)}\n{capsys.readouterr().err}")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

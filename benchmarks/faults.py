@@ -16,7 +16,8 @@ path and the fix. The exit code is 1 if a fault was not clean.
 
 A suite is a function from a Case and its Reference to trials, in the table SUITES. The suite inputs has no cases: it
 gives each command the inputs of broken_inputs.py, one at a time. Such a trial is clean if the command ends in time with
-exit code 2 and one line that names the input, and leaves nothing.
+exit code 2 and one line that names the input, and leaves nothing. The suite checkpoints loads those of
+broken_checkpoints.py: each must be refused in one line that names it, before it gives a vector.
 """
 
 import errno
@@ -38,6 +39,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
+from broken_checkpoints import CHECKPOINTS, Change, met, tiny_checkpoint
 from broken_inputs import COMMANDS, Broken, broken_inputs
 
 from milco_pyserini.__main__ import main as milco
@@ -53,7 +55,7 @@ _OPERATIONS = (*_GROWS, "os.rename", "os.remove", "os.rmdir", "os.truncate", "os
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _COUNT = b"\0operations "
 _LIMITS = (0.0, 0.1, 0.5, 0.9)
-INPUTS = "inputs"
+INPUTS, LOADED = "inputs", "checkpoints"
 # Seconds and bytes of memory in which a broken input is refused.
 _PATIENCE = 120.0
 _MEMORY = 16 << 30
@@ -106,7 +108,7 @@ CASES = (
 class Options:
     """Count what goes wrong if commands are killed, if their disk is full, and if their inputs are broken."""
 
-    suite: tuple[str, ...] = option((), help="suites, of kills, disk and inputs (default: all)", metavar="NAME")
+    suite: tuple[str, ...] = option((), help="of kills, disk, inputs, checkpoints (default: all)", metavar="NAME")
     case: tuple[str, ...] = option((), help="cases, such as 'index exact' (default: all)", metavar="NAME")
     every: int = option(1, help="only every so many-th of a case's faults")
 
@@ -195,30 +197,47 @@ def refused(broken: Broken, inputs: Path) -> Trial:
     return Trial(f"{broken.kind}: {broken.name}", problem)
 
 
+def refused_checkpoint(name: str, change: Change, inputs: Path) -> Trial:
+    """A broken checkpoint, loaded in this process."""
+    with tempfile.TemporaryDirectory(dir=inputs.parent, prefix="trial-") as place:
+        directory = Path(place) / "tiny"
+        shutil.copytree(inputs / "tiny", directory)
+        change(directory)
+        kind, text = met(directory)
+        problem = "" if kind == "clean" else f"{kind}: {text}"
+        if not problem and str(directory) not in text:
+            problem = f"names no checkpoint: {text}"
+    return Trial(name, problem)
+
+
 def command(options: Options) -> list[Trial]:
     """Run the suites and print their counts. Raises MilcoError if a command fails without a fault, too."""
     for name in options.suite:
-        if name not in (*SUITES, INPUTS):
-            raise unknown_name("suite", name, [*SUITES, INPUTS])
+        if name not in (*SUITES, INPUTS, LOADED):
+            raise unknown_name("suite", name, [*SUITES, INPUTS, LOADED])
     cases = [case for case in CASES if not options.case or case.name in options.case]
     if len(cases) < len(set(options.case)):
         raise unknown_name("case", next(iter({*options.case} - {case.name for case in CASES})), [c.name for c in CASES])
     _preload()
     trials: list[Trial] = []
-    sys.stdout.write(f"{'suite':<8}{'command':<26}{'faults':>7}{'clean':>7}{'not':>5}\n")
+    sys.stdout.write(f"{'suite':<12}{'command':<26}{'faults':>7}{'clean':>7}{'not':>5}\n")
     sys.stdout.flush()
     with tempfile.TemporaryDirectory(prefix="milco-faults-") as directory:
         inputs = Path(directory) / "inputs"
         _make_inputs(inputs)
-        suites = options.suite or (*SUITES, INPUTS)
-        for case in cases if set(suites) - {INPUTS} else ():
+        suites = options.suite or (*SUITES, INPUTS, LOADED)
+        for case in cases if set(suites) - {INPUTS, LOADED} else ():
             reference = _reference(case, inputs)
             for suite in suites:
-                if suite != INPUTS:
+                if suite in SUITES:
                     trials += _reported(suite, case.name, list(SUITES[suite](case, reference, options.every)))
         for kind in COMMANDS if INPUTS in suites else ():
             some = [broken for broken in broken_inputs() if broken.kind == kind]
             trials += _reported(INPUTS, kind, [refused(broken, inputs) for broken in some[:: options.every]])
+        if LOADED in suites:
+            tiny_checkpoint(inputs / "tiny")
+            changes = list(CHECKPOINTS.items())[:: options.every]
+            trials += _reported(LOADED, "load", [refused_checkpoint(*change, inputs) for change in changes])
     bad = [trial for trial in trials if trial.problem]
     sys.stdout.write(f"{counted(len(trials), 'fault')}, {len(bad)} not clean\n")
     return trials
@@ -226,7 +245,7 @@ def command(options: Options) -> list[Trial]:
 
 def _reported(suite: str, name: str, found: list[Trial]) -> list[Trial]:
     bad = [trial for trial in found if trial.problem]
-    row = f"{suite:<8}{name:<26}{len(found):>7}{len(found) - len(bad):>7}{len(bad):>5}\n"
+    row = f"{suite:<12}{name:<26}{len(found):>7}{len(found) - len(bad):>7}{len(bad):>5}\n"
     sys.stdout.write(row + "".join(f"    {trial.fault}: {trial.problem}\n" for trial in bad))
     sys.stdout.flush()
     return found

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from faults_checkpoints import CASES, met, tiny_checkpoint
+from broken_checkpoints import CHECKPOINTS, met, tiny_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +20,10 @@ def test_the_checkpoint_is_good_before_it_is_broken(checkpoint: Path) -> None:
     assert met(checkpoint) == ("silent", "")
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CHECKPOINTS)
 def test_a_broken_checkpoint_is_refused_in_one_line(case: str, checkpoint: Path, tmp_path: Path) -> None:
     """It names the checkpoint; no value, tensor or file of the table passes, and none ends in a traceback."""
     broken = shutil.copytree(checkpoint, tmp_path / "tiny")
-    CASES[case](broken)
+    CHECKPOINTS[case](broken)
     kind, text = met(broken)
     assert (kind, str(broken) in text) == ("clean", True), text

@@ -1,17 +1,10 @@
-"""How does loading meet a broken checkpoint? One line, a traceback, or vectors without a word.
+"""Broken checkpoints for faults.py: each must be refused in one line that names it, before it gives a vector.
 
-python benchmarks/faults_checkpoints.py --show
-
-A tiny checkpoint of random weights is written, broken in one place, loaded, and encodes a text. CASES is the table; the
-tests load every one of them too (tests/test_model_faults.py).
+A tiny checkpoint of random weights is written, broken in one place, loaded, and encodes a text.
 """
 
 import json
-import sys
-import tempfile
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +20,6 @@ from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.tokenization import TextTokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import MilcoConfig, MilcoModel
-from milco_pyserini.options import option, run_command
 
 ROWS, PIECES = 400, 60
 ENCODER = {
@@ -45,13 +37,6 @@ WEIGHTS = "model.safetensors"
 WORDS = "encoder.embeddings.word_embeddings.weight"
 NORM = "encoder.encoder.layer.1.output.LayerNorm.weight"
 Change = Callable[[Path], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """Count how loading meets broken checkpoints."""
-
-    show: bool = option(False, help="print every case with what it met")
 
 
 class _Code:
@@ -336,28 +321,9 @@ _CHANGES: dict[str, Change] = {
         )
     },
 }
-CASES: dict[str, Change] = {
+# What is broken, and how; the values of _VALUES first.
+CHECKPOINTS: dict[str, Change] = {
     f"{field.replace('__', '.')} {'absent' if value is ... else json.dumps(value)}": _config(**{field: value})
     for field, values in _VALUES.items()
     for value in values
 } | _CHANGES
-
-
-def command(options: Options) -> None:
-    """Print the counts, and with --show every case."""
-    counts: Counter[str] = Counter()
-    for name, change in CASES.items():
-        with tempfile.TemporaryDirectory() as place:
-            directory = Path(place) / "tiny"
-            tiny_checkpoint(directory)
-            change(directory)
-            kind, text = met(directory)
-        counts[kind] += 1
-        if options.show:
-            sys.stdout.write(f"{kind}\t{name}\t{text.replace(place, '')[:300]}\n")
-    found = ", ".join(f"{counts[kind]} {kind}" for kind in ("clean", "traceback", "silent"))
-    sys.stdout.write(f"{len(CASES)} broken checkpoints: {found}\n")
-
-
-if __name__ == "__main__":
-    sys.exit(run_command("faults_checkpoints.py", Options, command, None))

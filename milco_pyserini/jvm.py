@@ -29,6 +29,7 @@ _OPTIONS_VARIABLES = (OPTIONS_VARIABLE, "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 # Lines around the reason, where Java does not start.
 _FRAME = (
     "Picked up ",
+    "OpenJDK 64-Bit Server VM warning",
     "Error: Could not create",
     "Error: A fatal exception",
     "Error occurred during initialization",

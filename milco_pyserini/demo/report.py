@@ -67,11 +67,11 @@ def summary_table(summaries: Mapping[str, Mapping[str, float]], passages: int) -
     lines = [
         f"Ranking all {passages} passages at once, with relevant ones in every language, and the means of such tables",
         "",
-        " " * 35 + "all at once            nDCG@10, one language at a time",
-        " " * 35 + "nDCG@10     R@100       within    across",
+        " " * 36 + "all at once            nDCG@10, one language at a time",
+        " " * 36 + "nDCG@10     R@100       within    across",
     ]
     for name, figures in summaries.items():
-        lines.append(f"  {name:<31}" + "{nDCG@10:>9.3f}{R@100:>10.3f}{within:>13.3f}{across:>10.3f}".format(**figures))
+        lines.append(f"  {name:<32}" + "{nDCG@10:>9.3f}{R@100:>10.3f}{within:>13.3f}{across:>10.3f}".format(**figures))
     return "\n".join(lines)
 
 

@@ -236,7 +236,6 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "encoder__return_dict": (False,),
     "encoder__position_embedding_type": ("rotary",),
     "encoder__num_labels": ("x",),
-    "encoder__problem_type": ("x",),
 }
 _CHANGES: dict[str, Change] = {
     "NaN in the decoder's bias": _with("decoder.bias", _one(torch.nan)),

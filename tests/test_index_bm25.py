@@ -1,5 +1,6 @@
 """Promises of --engine bm25: Pyserini's figures, one analyzer on both sides, and no vectors anywhere."""
 
+import resource
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -69,6 +70,20 @@ def test_docids_and_scores_are_pyserinis(language: str, tmp_path: Path) -> None:
         ]
         assert [row[:2] for row in ours] == [row[:2] for row in theirs]
         assert [row[2] for row in ours] == pytest.approx([row[2] for row in theirs], abs=1e-5)
+
+
+def test_an_index_that_cannot_be_written_to_its_end_is_an_error(tmp_path: Path, capsys: Capture) -> None:
+    """Anserini only logs that the last of it could not be written: a full disk, or a limit of file sizes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    arguments = ["--engine", "bm25", "--corpus", "sample-en", "--output", str(tmp_path / "index")]
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+        code = index_command.main(arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert code == 2
+    assert f"error: {tmp_path / 'index'}: File too large. Free some space" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_threads_and_passages_change_no_hit(english: Path) -> None:

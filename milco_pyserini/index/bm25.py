@@ -146,7 +146,7 @@ def _write(documents: "Iterator[Document]", words: _Words, arguments: list[str])
     from jnius import autoclass
 
     make = autoclass("io.anserini.collection.JsonCollection$Document").fromFields
-    indexer = autoclass("io.anserini.index.SimpleIndexer")(arguments)
+    indexer = autoclass("io.anserini.index.SimpleIndexer", include_private=True)(arguments)
     read = written = 0
     try:
         while chunk := list(islice(documents, _CHUNK)):
@@ -157,8 +157,12 @@ def _write(documents: "Iterator[Document]", words: _Words, arguments: list[str])
                 span = f"{shown(kept[0][0])} to {shown(kept[-1][0])}"
                 raise MilcoError(f"Lucene refuses {len(kept) - added} of the documents from {span}")
             read, written = read + len(chunk), written + added
-    finally:
-        indexer.close()
+        # What cannot be written, close() only logs.
+        indexer.writer.commit()
+    except BaseException:
+        indexer.writer.rollback()
+        raise
+    indexer.close()
     return Built(written, read - written)
 
 

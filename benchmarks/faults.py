@@ -14,12 +14,17 @@ these two differ, a file of the same name) and nothing else: no hidden file, no 
 so, if what had the output's name in between was complete, and if a full disk was reported in one line that names the
 path and the fix. The exit code is 1 if a fault was not clean.
 
+Two suites damage what a command wrote, one file at a time. flips: single bits, cuts, emptied, longer and removed files;
+milco verify must name each, and what is read from it must be the same as before or an error of one line. manifests:
+fields that are absent or of another type, as if version 0.1 had written them, without checksums.
+
 A suite is a function from a Case and its Reference to trials, in the table SUITES. The suite inputs has no cases: it
 gives each command the inputs of broken_inputs.py, one at a time. Such a trial is clean if the command ends in time with
 exit code 2 and one line that names the input, and leaves nothing. The suite checkpoints loads those of
 broken_checkpoints.py: each must be refused in one line that names it, before it gives a vector.
 """
 
+import contextlib
 import errno
 import io
 import os
@@ -59,6 +64,7 @@ INPUTS, LOADED = "inputs", "checkpoints"
 # Seconds and bytes of memory in which a broken input is refused.
 _PATIENCE = 120.0
 _MEMORY = 16 << 30
+_OTHER_VALUES = (None, "x", 1.5, -1, [], {}, True, [1], 10**15)
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class Case:
 
     resumes: what it leaves after a fault is unfinished on purpose. replaces: an input that is copied to out before.
     every: a fault at every so many-th file operation. moments: kills that are spread over the time of a run.
-    varies: directories of out whose content is another one in each run.
+    varies: directories of out whose content is another one in each run. reads: a command that reads out, into again.
     """
 
     name: str
@@ -77,21 +83,47 @@ class Case:
     every: int = 1
     moments: int = 0
     varies: tuple[str, ...] = ()
+    reads: str = ""
 
 
+_TERMS, _TEXTS, _DENSE = (
+    f"search --index out --topics {{inputs}}/{name} --output again" for name in ("topics", "topics.tsv", "dense")
+)
 CASES = (
-    Case("encode", "encode --corpus {inputs}/corpus.jsonl --encoder mini --part-size 10 --output out", resumes=True),
-    Case("index exact", "index --vectors {inputs}/vectors --engine exact --output out"),
+    Case(
+        "encode",
+        "encode --corpus {inputs}/corpus.jsonl --encoder mini --part-size 10 --output out",
+        resumes=True,
+        reads="index --vectors out --engine exact --output again",
+    ),
+    Case("index exact", "index --vectors {inputs}/vectors --engine exact --output out", reads=_TERMS),
     Case(
         "index exact --overwrite",
         "index --vectors {inputs}/vectors --engine exact --output out --overwrite",
         replaces="other.exact",
     ),
-    Case("index lucene", "index --vectors {inputs}/vectors --engine lucene --output out", every=4, moments=8),
-    Case("index seismic", "index --vectors {inputs}/vectors --engine seismic --output out", every=4, moments=8),
-    Case("index flat", "index --vectors {inputs}/dense --engine flat --output out", every=2),
-    Case("index hnsw", "index --vectors {inputs}/dense --engine hnsw --output out", every=4),
-    Case("index bm25", "index --corpus {inputs}/corpus.jsonl --language en --engine bm25 --output out", every=4),
+    Case(
+        "index lucene",
+        "index --vectors {inputs}/vectors --engine lucene --output out",
+        every=4,
+        moments=8,
+        reads=_TERMS,
+    ),
+    Case(
+        "index seismic",
+        "index --vectors {inputs}/vectors --engine seismic --output out",
+        every=4,
+        moments=8,
+        reads=_TERMS,
+    ),
+    Case("index flat", "index --vectors {inputs}/dense --engine flat --output out", every=2, reads=_DENSE),
+    Case("index hnsw", "index --vectors {inputs}/dense --engine hnsw --output out", every=4, reads=_DENSE),
+    Case(
+        "index bm25",
+        "index --corpus {inputs}/corpus.jsonl --language en --engine bm25 --output out",
+        every=4,
+        reads=_TEXTS,
+    ),
     Case("search", "search --index {inputs}/index --topics {inputs}/topics --output out"),
     Case(
         "train sap",
@@ -108,7 +140,9 @@ CASES = (
 class Options:
     """Count what goes wrong if commands are killed, if their disk is full, and if their inputs are broken."""
 
-    suite: tuple[str, ...] = option((), help="of kills, disk, inputs, checkpoints (default: all)", metavar="NAME")
+    suite: tuple[str, ...] = option(
+        (), help="of kills, disk, flips, manifests, inputs, checkpoints (default: all)", metavar="NAME"
+    )
     case: tuple[str, ...] = option((), help="cases, such as 'index exact' (default: all)", metavar="NAME")
     every: int = option(1, help="only every so many-th of a case's faults")
 
@@ -172,7 +206,49 @@ def disk(case: Case, reference: Reference, every: int) -> Iterator[Trial]:
         yield _tried(case, reference, f"files of at most {limit:,} bytes", _after_full, limit=limit)
 
 
-SUITES = {"kills": kills, "disk": disk}
+def flips(case: Case, reference: Reference, every: int) -> Iterator[Trial]:
+    """Damage each file of what the case wrote: 10 single bits, and in 4 other ways."""
+    with _written(case, reference) as (place, expected):
+        for path in sorted(path for path in (place / "out").rglob("*") if path.is_file() and path.name != "write.lock"):
+            content, draw = path.read_bytes(), random.Random(SEED)
+            damages: dict[str, bytes | None] = {}
+            for _ in range(10 if content else 0):
+                bit, changed = draw.randrange(8 * len(content)), bytearray(content)
+                changed[bit // 8] ^= 1 << bit % 8
+                damages[f"bit {bit:,} flipped"] = bytes(changed)
+            damages |= {"cut": content[: len(content) // 2], "longer": content + b"\0", "removed": None}
+            damages |= {"emptied": b""} if content else {}
+            for what, damaged in list(damages.items())[::every]:
+                path.unlink()
+                if damaged is not None:
+                    path.write_bytes(damaged)
+                fault, ended = f"{path.relative_to(place)}, {what}", _run(["verify", "out"], place)
+                found = ended.code == 2 and path.name in ended.printed
+                yield Trial(f"{fault}, verified", "" if found else f"not found: {_last_line(ended)}")
+                yield Trial(f"{fault}, read", _misread(case, reference, place, expected))
+            path.write_bytes(content)
+
+
+def manifests(case: Case, reference: Reference, every: int) -> Iterator[Trial]:
+    """Leave out each field of a manifest without checksums, and give it values of other types."""
+    with _written(case, reference) as (place, _):
+        manifest = orjson.loads((place / "out" / "manifest.json").read_bytes())
+        for name in ("checksum", "files"):
+            manifest.pop(name)
+        changes = []
+        for about in ("", "vectors", "texts"):
+            fields = manifest if not about else manifest.get(about)
+            for key in fields if isinstance(fields, dict) else ():
+                others: list[dict] = [{name: value for name, value in fields.items() if name != key}]
+                others += [fields | {key: value} for value in _OTHER_VALUES]
+                where = f"{about}.{key}".removeprefix(".")
+                changes += [(where, manifest | {about: other} if about else other) for other in others]
+        for where, changed in changes[::every]:
+            write_json(place / "out" / "manifest.json", changed)
+            yield Trial(f"{where} changed", _misread(case, reference, place, None))
+
+
+SUITES = {"kills": kills, "disk": disk, "flips": flips, "manifests": manifests}
 
 
 def refused(broken: Broken, inputs: Path) -> Trial:
@@ -229,7 +305,7 @@ def command(options: Options) -> list[Trial]:
         for case in cases if set(suites) - {INPUTS, LOADED} else ():
             reference = _reference(case, inputs)
             for suite in suites:
-                if suite in SUITES:
+                if suite in SUITES and (case.reads or suite not in ("flips", "manifests")):
                     trials += _reported(suite, case.name, list(SUITES[suite](case, reference, options.every)))
         for kind in COMMANDS if INPUTS in suites else ():
             some = [broken for broken in broken_inputs() if broken.kind == kind]
@@ -349,6 +425,36 @@ def _tried(case: Case, reference: Reference, what: str, check: Callable[..., str
             problem = problem or f"the same command then ended with {again.code}: {_last_line(again)}"
         problem = problem or _difference(_tree(place, case), reference)
     return Trial(what, problem)
+
+
+@contextlib.contextmanager
+def _written(case: Case, reference: Reference) -> Iterator[tuple[Path, dict[str, bytes]]]:
+    """A directory in which the case has run, and what is read from its output."""
+    with _place(case, reference.inputs) as name:
+        place = Path(name)
+        _expect_success(_run(_arguments(case, reference.inputs), place), case.arguments)
+        _expect_success(_read(case, reference, place), case.reads)
+        yield place, _results(place)
+
+
+def _read(case: Case, reference: Reference, place: Path) -> Ended:
+    for path in place.glob("again*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return _run(case.reads.format(inputs=reference.inputs).split(), place)
+
+
+def _results(place: Path) -> dict[str, bytes]:
+    """What was read: a run, or the files of an index without its manifest."""
+    paths = [path for path in place.glob("again/*") if path.name != "manifest.json"]
+    return {path.name: path.read_bytes() for path in [*paths, place / "again"] if path.is_file()}
+
+
+def _misread(case: Case, reference: Reference, place: Path, expected: dict[str, bytes] | None) -> str:
+    """What is wrong with reading a damaged output: a traceback, or other results without an error."""
+    ended = _read(case, reference, place)
+    if ended.code not in (0, 2) or "Traceback" in ended.printed:
+        return f"ended with {ended.code}: {_last_line(ended)}"
+    return "other results and no error" if ended.code == 0 and expected not in (None, _results(place)) else ""
 
 
 def _after_kill(case: Case, reference: Reference, ended: Ended, before: dict, after: dict) -> str:

@@ -56,7 +56,8 @@ def _refuse_others(path: Path) -> None:
         is_owned = (path / MANIFEST).is_file()
     if not is_owned:
         raise MilcoError(
-            f"{path} is neither a vector store nor an index: milco verify expects what milco encode or index completed"
+            f"{path} is neither a vector store nor an index (by its {MANIFEST}): milco verify expects what milco "
+            "encode or milco index completed"
         )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from milco_pyserini.console import say
 from milco_pyserini.errors import DISK_FULL, MilcoError
 
 INTERRUPTED = 130
@@ -75,7 +76,7 @@ def fail(prog: str, message: str) -> int:
     """Report on stderr, in one line, why a command ends; returns its exit code, 2."""
     _drop_unwritten()
     line = " ".join(message.split())
-    sys.stderr.write(f"{prog}: error: {line}\n")
+    say(f"{prog}: error: {line}")
     return BAD_INPUT
 
 
@@ -107,7 +108,7 @@ class _Interrupts:
 
     def write(self, line: str) -> None:
         """The one line."""
-        sys.stderr.write(f"\n{line}\n")
+        say(f"\n{line}")
         self._written = True
 
     def raise_again(self, unraisable: "sys.UnraisableHookArgs") -> None:

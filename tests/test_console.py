@@ -1,5 +1,7 @@
 """Progress goes to stderr: a line a minute in a log, a line redrawn on a terminal, a closing line always."""
 
+import io
+
 import pytest
 
 from milco_pyserini import console
@@ -56,19 +58,65 @@ def test_a_log_has_one_line_a_minute_and_a_closing_line(clock: Clock, capsys: py
     ]
 
 
-def test_a_terminal_has_one_line_that_is_redrawn(
-    clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a terminal the line is drawn over, twice a second at most, and the closing line stays."""
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    progress = Progress("queries")
+class Terminal(io.StringIO):
+    """80 columns, and the lines that a person sees on it in the end."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+    def lines(self) -> list[str]:
+        """Every line as it was drawn over last."""
+        shown = []
+        for line in self.getvalue().split("\n"):
+            cells = ""
+            for drawn in line.split("\r"):
+                assert len(drawn) <= 80 or line == self.getvalue().split("\n")[-2]
+                cells = drawn + cells[len(drawn) :]
+            shown.append(cells.rstrip())
+        return shown
+
+
+def test_a_terminal_has_a_bar_from_the_beginning(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never wider than the terminal; what is said meanwhile stays above it, and the closing line in its place."""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr("tqdm.std._screen_shape_wrapper", lambda: lambda stream: (80, 24))
+    progress = Progress("documents", total=4)
+    assert terminal.lines() == ["  0%|          | 0/4 documents, 0 documents/s"]
     for _ in range(4):
-        clock.now += 0.25
-        progress.add(1)
-    progress.close("searched")
-    printed = capsys.readouterr().err
-    assert printed.count("\r\x1b[2K") == 3
-    assert printed.endswith("\r\x1b[2Ksearched: 4 queries, 4 queries/s, 1 s in all\n")
+        clock.now += 0.5
+        progress.add(1, tokens=12345, **{"pivot terms": 10.0, "terms": 20.0})
+    assert terminal.lines() == ["100%|██████████| 4/4 documents, 2 documents/s, 24,690 tokens/s, 10.0 pivot terms"]
+    say("a word")
+    progress.close("store")
+    assert terminal.lines() == [
+        "a word",
+        "store: 4/4 documents, 2 documents/s, 24,690 tokens/s, 10.0 pivot terms each, 20.0 terms each, 2 s in all",
+        "",
+    ]
+
+
+def test_without_a_total_there_is_no_bar(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts alone."""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    progress = Progress("queries")
+    clock.now += 1
+    progress.add(3)
+    assert terminal.lines() == [" 3 queries, 3 queries/s"]
+    progress.close()
+    assert terminal.lines() == ["done: 3 queries, 3 queries/s, 1 s in all", ""]
+
+
+def test_averages_are_of_what_they_were_added_for(clock: Clock) -> None:
+    """Documents are counted batch by batch, their terms part by part."""
+    progress = Progress("documents", total=100)
+    clock.now += 1
+    progress.add(60, tokens=600)
+    progress.average(50, terms=500)
+    assert progress.line() == "60/100 documents, 60 documents/s, 600 tokens/s, 10.0 terms each, 1 s left"
 
 
 def test_resumed_work_is_no_speed(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:

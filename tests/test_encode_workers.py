@@ -28,6 +28,10 @@ def work() -> TermWork:
     return TermWork(encoder, 64, False, False, 32, False, views=("pivot",), pruning=(), scale=100.0, format="jsonl")
 
 
+def unheard(number: int, texts: int, tokens: int) -> None:
+    """Counts that nobody wants."""
+
+
 def jobs(count: int) -> Iterator[tuple[int, list[Document]]]:
     for number in range(count):
         yield number, [Document(f"d{number}", "", "old harbour " * (number + 1))]
@@ -70,8 +74,8 @@ def deadly(tmp_path: Path, lives: int) -> Deadly:
 @pytest.mark.integration
 def test_a_worker_that_dies_is_replaced_by_the_others(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """Killed in the middle of a part, its parts are done by the other process: each once, and the same bytes."""
-    parts: list[PartFile] = list(encode_in_processes(jobs(6), deadly(tmp_path, 1), ["cpu", "cpu"]))
-    assert sorted(parts, key=lambda part: part.number) == list(encode_parts(jobs(6), work()))
+    parts: list[PartFile] = list(encode_in_processes(jobs(6), unheard, deadly(tmp_path, 1), ["cpu", "cpu"]))
+    assert sorted(parts, key=lambda part: part.number) == list(encode_parts(jobs(6), work(), unheard))
     said = capsys.readouterr().err
     assert said == "the process that encoded on cpu has died (exit code -9): the others go on with its work\n"
 
@@ -80,7 +84,7 @@ def test_a_worker_that_dies_is_replaced_by_the_others(tmp_path: Path, capsys: py
 def test_a_part_that_kills_its_workers_is_named(tmp_path: Path) -> None:
     """The second death at one part ends the run with the part's number, and with how to go on."""
     with pytest.raises(MilcoError, match=r"has died \(exit code -9\), as another did .* part 0: .* the same command"):
-        list(encode_in_processes(jobs(3), deadly(tmp_path, 9), ["cpu", "cpu", "cpu"]))
+        list(encode_in_processes(jobs(3), unheard, deadly(tmp_path, 9), ["cpu", "cpu", "cpu"]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +107,7 @@ def test_a_worker_that_fails_ends_the_run(tmp_path: Path) -> None:
     """An error that is nobody's MilcoError ends its process and is told, while that process waits for its next part."""
     broken = Broken(**vars(Recipe.of(work())))
     with pytest.raises(MilcoError, match=r"has died .*, and no other is left: .* the same command"):
-        list(encode_in_processes(jobs(1), broken, ["cpu"]))
+        list(encode_in_processes(jobs(1), unheard, broken, ["cpu"]))
 
 
 @pytest.mark.integration

@@ -148,6 +148,7 @@ def _encode_collection(options: Options) -> None:
     check_output(output, plan, options.overwrite)
     plan |= _read_through(opened)
     check_output(output, plan, options.overwrite)
+    say(f"loading encoder {options.encoder}")
     devices = engine_devices(options.engine, options.device)
     work = open_work(options, devices)
     parts = range(options.shard_id, -(-plan["texts"] // options.part_size), options.shard_num)

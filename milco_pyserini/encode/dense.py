@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from milco_pyserini.console import Report
 from milco_pyserini.encode.batches import TOKEN_BUDGET, halved_budget
 from milco_pyserini.encode.contract import check_fit
 from milco_pyserini.encode.dense_checkpoint import CLS, LAST, POOLINGS, load_checkpoint, network_weights
@@ -92,18 +93,25 @@ class DenseEncoder:
         return self.prompts[kind] + text if text.strip() else text
 
     def encode_rows(
-        self, rows: Sequence[Sequence[int]], batch_size: int = BATCH_SIZE, names: Sequence[str] = ()
+        self,
+        rows: Sequence[Sequence[int]],
+        batch_size: int = BATCH_SIZE,
+        names: Sequence[str] = (),
+        report: Report | None = None,
     ) -> NDArray[np.float32]:
         """Float32 [B, d] of tokenised texts in their order, batched by length; zeros for a row without tokens.
 
         Where the device has no memory for a batch, half the tokens go into one from then on. names: the texts' ids, for
-        an error. Raises MilcoError if it has none for a single text, and for a number that is not finite.
+        an error. report: called for each batch. Raises MilcoError if the device has no memory for a single text, and
+        for a number that is not finite.
         """
         vectors = np.zeros((len(rows), self.dimensions), np.float32)
         lengths = np.array([len(row) for row in rows], np.int64)
         order = np.argsort(lengths, kind="stable")
         order = order[lengths[order] > 0]
         done = 0
+        if report and len(order) < len(rows):
+            report(len(rows) - len(order), 0)
         while done < len(order):
             numbers = order[done : self._batch_end(lengths[order], done, batch_size)]
             try:
@@ -114,6 +122,8 @@ class DenseEncoder:
                 continue
             vectors[numbers] = found.cpu().numpy()
             done += len(numbers)
+            if report:
+                report(len(numbers), int(lengths[numbers].sum()))
         indptr = np.arange(len(rows) + 1) * self.dimensions
         refuse_not_finite(vectors.ravel(), indptr, f"encoder {self.name}", self.tokenizer.namer(rows, names))
         return vectors

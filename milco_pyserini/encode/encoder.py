@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from milco_pyserini.console import Report
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.batches import BatchRunner, empty_batch
 from milco_pyserini.encode.card import model_card
@@ -156,15 +157,24 @@ class MilcoEncoder:
         views: Sequence[str],
         batch_size: int = BATCH_SIZE,
         names: Sequence[str] = (),
+        report: Report | None = None,
     ) -> SparseBatch:
         """Vectors of tokenised texts in their order, batched by length. A row without tokens has an empty vector.
 
-        names: the texts' ids, for an error. Raises MilcoError for a weight that is not finite.
+        names: the texts' ids, for an error. report: called for each batch. Raises MilcoError for a weight that is not
+        finite.
         """
         order = np.argsort([len(row) for row in rows], kind="stable")
         filled = [rows[number] for number in order if rows[number]]
         parts = [empty_batch(len(rows) - len(filled), self.vocabulary.english_size)]
-        parts.extend(self._runner.run(filled, views, batch_size))
+        if report and len(parts[0]):
+            report(len(parts[0]), 0)
+        done = 0
+        for batch in self._runner.run(filled, views, batch_size):
+            parts.append(batch)
+            if report:
+                report(len(batch), sum(map(len, filled[done : done + len(batch)])))
+            done += len(batch)
         found = SparseBatch.concatenate(parts, self.vocabulary.english_size).take(np.argsort(order))
         refuse_not_finite(found.weights, found.indptr, f"encoder {self.name}", self.tokenizer.namer(rows, names))
         return self._strongest(found)

@@ -6,6 +6,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.console import Report
 from milco_pyserini.encode.dense_store import write_dense
 from milco_pyserini.encode.parts import Tokenised, Work
 from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
@@ -60,9 +61,9 @@ class TermWork(Work):
 
         return open_encoder(name, device, dtype, **loading)
 
-    def vectors(self, part: Tokenised) -> SparseBatch:
+    def vectors(self, part: Tokenised, report: Report) -> SparseBatch:
         """Not pruned yet."""
-        return self.encoder.encode_rows(part.rows, self.views, self.batch_size, part.ids)
+        return self.encoder.encode_rows(part.rows, self.views, self.batch_size, part.ids, report)
 
     def write(self, handle: IO[bytes], part: Tokenised, vectors: SparseBatch) -> dict[str, Any]:
         """Prune and write."""
@@ -132,9 +133,9 @@ class DenseWork(Work):
         """Behind the prompt of its kind."""
         return self.encoder.spelled(text, self.kind, self.lowercase)
 
-    def vectors(self, part: Tokenised) -> NDArray[np.float32]:
+    def vectors(self, part: Tokenised, report: Report) -> NDArray[np.float32]:
         """Float32 [rows, d]."""
-        return self.encoder.encode_rows(part.rows, self.batch_size, part.ids)
+        return self.encoder.encode_rows(part.rows, self.batch_size, part.ids, report)
 
     def write(self, handle: IO[bytes], part: Tokenised, vectors: NDArray[np.float32]) -> dict[str, Any]:
         """Write ids and vectors."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+from milco_pyserini.console import Report
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.corpora.records import encoded_text
 from milco_pyserini.encode.threads import ahead, behind, pool
@@ -67,8 +68,8 @@ class Work:
         """A text as it is tokenised."""
         return text.lower() if self.lowercase else text
 
-    def vectors(self, part: "Tokenised") -> Any:
-        """The vectors of tokenised texts."""
+    def vectors(self, part: "Tokenised", report: Report) -> Any:
+        """The vectors of tokenised texts. report: called for each batch."""
         raise NotImplementedError
 
     def write(self, handle: IO[bytes], part: "Tokenised", vectors: Any) -> dict[str, Any]:
@@ -91,8 +92,10 @@ class PartFile:
 
 
 Parts = Generator[PartFile, None, None]
+# Takes a part's number, how many more of its texts are encoded, and their tokens, batch by batch.
+PartReport = Callable[[int, int, int], None]
 # What encodes parts: this process, others, or other machines. The order of what it yields is its own.
-Engine = Callable[[Iterable[Job]], Parts]
+Engine = Callable[[Iterable[Job], PartReport], Parts]
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,9 @@ class Tokenised:
     truncated: int
 
 
-def encode_parts(jobs: Iterable[Job], work: Work, deliver: Callable[[PartFile], None] | None = None) -> Parts:
+def encode_parts(
+    jobs: Iterable[Job], work: Work, report: PartReport, deliver: Callable[[PartFile], None] | None = None
+) -> Parts:
     """The jobs' parts in their order. Reading and tokenising go one part ahead of the network, writing one behind.
 
     deliver: called with each part as soon as there is one, in another thread; what is yielded comes a part later.
@@ -121,7 +126,7 @@ def encode_parts(jobs: Iterable[Job], work: Work, deliver: Callable[[PartFile], 
 
     with pool(patient=False) as threads:
         tokenised = ahead((tokenise(number, records, work) for number, records in jobs), threads)
-        encoded = ((part, work.vectors(part)) for part in tokenised)
+        encoded = ((part, encode_part(part, work, report)) for part in tokenised)
         yield from behind(encoded, made, threads)
 
 
@@ -143,6 +148,19 @@ def tokenise(number: int, records: Sequence[Document | Query], work: Work) -> To
         ids, rows = [record.id for record in records], [row.ids for row in tokens]
         truncated = sum(row.truncated for row in tokens)
     return Tokenised(number, len(texts), ids, rows, texts if work.topics else None, truncated)
+
+
+def encode_part(part: Tokenised, work: Work, report: PartReport) -> Any:
+    """The vectors of a part's rows. Of texts that are several rows each, report gets a share."""
+    rows = texts = 0
+
+    def count(more: int, tokens: int) -> None:
+        nonlocal rows, texts
+        rows += more
+        before, texts = texts, part.texts * rows // len(part.rows)
+        report(part.number, texts - before, tokens)
+
+    return work.vectors(part, count)
 
 
 def part_file(part: Tokenised, vectors: Any, work: Work) -> PartFile:

@@ -16,7 +16,7 @@ from typing import Any
 
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.encode.devices import device_names
-from milco_pyserini.encode.parts import Job, PartFile, Parts, Work, part_file, tokenise
+from milco_pyserini.encode.parts import Job, PartFile, PartReport, Parts, Work, encode_part, part_file, tokenise
 from milco_pyserini.encode.workers import Recipe
 from milco_pyserini.errors import MilcoError
 
@@ -24,6 +24,8 @@ from milco_pyserini.errors import MilcoError
 _IN_HAND = 2
 # How often a part is begun again, and a worker started again, when a process or a machine fails.
 _RETRIES = 3
+# Seconds after which the workers are asked how far they are.
+_ASKED = 1.0
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 # At least what struct sigaction takes on any Linux.
 _SIGACTION_BYTES = 256
@@ -53,7 +55,9 @@ def cluster_devices(names: str) -> list[str]:
     return [kind] * (len(chosen) if len(chosen) > 1 else alone)
 
 
-def encode_with_ray(jobs: Iterable[Job], recipe: Recipe, devices: Sequence[str], weight_hash: str) -> Parts:
+def encode_with_ray(
+    jobs: Iterable[Job], report: PartReport, recipe: Recipe, devices: Sequence[str], weight_hash: str
+) -> Parts:
     """The jobs' parts, as they are done, by one worker for each of the devices.
 
     weight_hash: of the encoder that the workers must have. Raises a worker's MilcoError; MilcoError if a part's worker
@@ -74,7 +78,13 @@ def encode_with_ray(jobs: Iterable[Job], recipe: Recipe, devices: Sequence[str],
                 pending[free.encode.remote(*job)] = free, job[0]
             if not pending:
                 return
-            for done in ray.wait(list(pending))[0]:
+            finished = ray.wait(list(pending), timeout=_ASKED)[0]
+            # Of one that has died, its part's result will tell.
+            with contextlib.suppress(ray.exceptions.RayError):
+                for counts in ray.get([each.counts.remote() for each in crew], timeout=_ASKED):
+                    for count in counts:
+                        report(*count)
+            for done in finished:
                 free, number = pending.pop(done)
                 idle.append(free)
                 yield _result(ray, done, number)
@@ -92,14 +102,20 @@ class _Worker:
         self._weight_hash = weight_hash
         self._opened: Work | None = None
         self._lock = threading.Lock()
+        self._counts: list[tuple[int, int, int]] = []
 
     def encode(self, number: int, records: Sequence[Document | Query]) -> PartFile:
         """One part's file."""
         work = self._work()
         part = tokenise(number, records, work)
         with self._lock:
-            vectors = work.vectors(part)
+            vectors = encode_part(part, work, lambda *count: self._counts.append(count))
         return part_file(part, vectors, work)
+
+    def counts(self) -> list[tuple[int, int, int]]:
+        """What has been encoded since the last call."""
+        counts, self._counts = self._counts, []
+        return counts
 
     def _work(self) -> Work:
         with self._lock:

@@ -42,16 +42,26 @@ def encode_corpus(
         say(f"{writer.path}: {len(before):,} of {counted(len(mine), 'part')} whole, going on from there")
     digest, written = TextDigest(), []
     jobs = _jobs(_parts(_counted(records, digest), part_size), mine, writer)
-    encoded = engine(jobs) if engine else encode_parts(jobs, work)
+    reported: dict[int, tuple[int, int]] = {}
 
-    def write(part: PartFile) -> tuple[PartRecord, int]:
+    def count(number: int, texts: int, tokens: int) -> None:
+        before = reported.get(number, (0, 0))
+        reported[number] = before[0] + texts, before[1] + tokens
+        progress.add(texts, tokens)
+
+    encoded = engine(jobs, count) if engine else encode_parts(jobs, work, count)
+
+    def write(part: PartFile) -> tuple[PartRecord, int, int]:
         written.append(part.number)
-        return _write(writer, part, work.ending), part.tokens
+        return _write(writer, part, work.ending), part.number, part.tokens
 
     with contextlib.closing(encoded), pool(patient=True) as threads:
-        for record, tokens in behind(encoded, write, threads):
+        for record, number, tokens in behind(encoded, write, threads):
             terms = {f"{view} terms": float(record.terms[view]) for view in work.counted}
-            progress.add(record.texts, tokens=tokens, **terms)
+            progress.average(record.texts, **terms)
+            # A part that was begun twice, after a worker's death, counts once.
+            texts_before, tokens_before = reported.pop(number, (0, 0))
+            progress.add(record.texts - texts_before, tokens - tokens_before)
     if digest.hexdigest() != writer.plan["corpus_hash"]:
         writer.forget(written)
         raise MilcoError(

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini.console import say
-from milco_pyserini.encode.parts import Job, PartFile, Parts, Work, encode_parts
+from milco_pyserini.encode.parts import Job, PartFile, PartReport, Parts, Work, encode_parts
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.program import interrupts_held
 
@@ -53,7 +54,7 @@ class Recipe:
         return self.kind(encoder=self.kind.load(self.encoder, device, self.dtype, **self.loading), **self.rest)
 
 
-def encode_in_processes(jobs: Iterable[Job], recipe: Recipe, devices: Sequence[str]) -> Parts:
+def encode_in_processes(jobs: Iterable[Job], report: PartReport, recipe: Recipe, devices: Sequence[str]) -> Parts:
     """The jobs' parts, as they are done. Raises a worker's MilcoError; MilcoError if no worker is left."""
     crew = [_Worker(recipe, device, devices) for device in devices]
     waiting: deque[Job] = deque()
@@ -77,8 +78,10 @@ def encode_in_processes(jobs: Iterable[Job], recipe: Recipe, devices: Sequence[s
                     crew.remove(worker)
                     waiting.extend(_given_up(worker, crew, deaths))
                 else:
-                    if part is not None:
+                    if isinstance(part, PartFile):
                         yield part
+                    elif part is not None:
+                        report(*part)
     finally:
         for worker in crew:
             worker.stop()
@@ -107,8 +110,8 @@ class _Worker:
             with contextlib.suppress(OSError):
                 self.connection.send(job)
 
-    def receive(self) -> PartFile | None:
-        """What it has done; None when it is ready to begin. Raises its error, and EOFError if it has died."""
+    def receive(self) -> PartFile | tuple[int, int, int] | None:
+        """A part, or what it reports of one; None when it is ready. Raises its error, and EOFError if it has died."""
         try:
             message = self.connection.recv()
         except OSError:
@@ -116,7 +119,7 @@ class _Worker:
         if isinstance(message, Exception):
             raise message
         self.ready = True
-        if message is not None:
+        if isinstance(message, PartFile):
             del self.jobs[message.number]
         return message
 
@@ -133,12 +136,19 @@ def _serve(connection: Connection, recipe: Recipe, device: str, workers: int) ->
     """What a worker does: load the encoder, say so, then take jobs and give back parts until the other side is gone."""
     # Ctrl-C reaches every process of the terminal; the one that gives out the work decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    lock = threading.Lock()
+
+    def send(message: object) -> None:
+        # Of counts, and in another thread of parts.
+        with lock:
+            connection.send(message)
+
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
             _share(device, workers)
             work = recipe.open(device)
             connection.send(None)
-            for _ in encode_parts(_received(connection), work, connection.send):
+            for _ in encode_parts(_received(connection), work, lambda *count: send(count), send):
                 pass
         except (MilcoError, OSError) as error:
             connection.send(error)

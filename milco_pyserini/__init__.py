@@ -6,8 +6,19 @@ it sets how torch's threads wait, which torch reads when it is imported.
 """
 
 import os
+from typing import TYPE_CHECKING
 
-from milco_pyserini.lazy import loader
+from milco_pyserini.lazy import lazy
+
+if TYPE_CHECKING:
+    from milco_pyserini.encode import MilcoDocumentEncoder as MilcoDocumentEncoder
+    from milco_pyserini.encode import MilcoEncoder as MilcoEncoder
+    from milco_pyserini.encode import MilcoQueryEncoder as MilcoQueryEncoder
+    from milco_pyserini.model import MilcoConfig as MilcoConfig
+    from milco_pyserini.model import MilcoModel as MilcoModel
+    from milco_pyserini.sparse import SparseBatch as SparseBatch
+    from milco_pyserini.sparse import VectorStore as VectorStore
+    from milco_pyserini.sparse import Vocabulary as Vocabulary
 
 __version__ = "0.1.0"
 
@@ -34,4 +45,4 @@ _LAZY = {
 }
 
 __all__ = ["__version__", *sorted(_LAZY)]
-__getattr__ = loader(__name__, _LAZY)
+__getattr__, __dir__ = lazy(__name__, _LAZY)

@@ -5,12 +5,18 @@ from importlib import import_module
 from typing import Any
 
 
-def loader(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """The __getattr__ of a package (PEP 562). names: public name -> module that defines it."""
+def lazy(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The __getattr__ and __dir__ of a package (PEP 562). names: public name -> module that defines it.
+
+    Type checkers and editors do not run it: a package imports the names for them, under TYPE_CHECKING.
+    """
 
     def load(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(names[name]), name)
 
-    return load
+    def listed() -> list[str]:
+        return sorted({*vars(import_module(package)), *names})
+
+    return load, listed

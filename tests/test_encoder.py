@@ -3,6 +3,7 @@
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -238,6 +239,45 @@ def test_lengths_come_from_the_checkpoint(milco: MilcoEncoder) -> None:
         (variant(query_max_length=7).encode_query(long), 7),
     ):
         np.testing.assert_allclose(dense(ours), dense(milco.encode(long, length).batch), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (None, "texts must be a str or several, got NoneType 'None'"),
+        (5, "texts must be a str or several, got int '5'"),
+        (b"x", "texts must be a str or several, got bytes"),
+        (["x", None], r"texts\[1\] must be a str, got NoneType 'None'"),
+        ([1.5], r"texts\[0\] must be a str, got float '1.5'"),
+    ],
+)
+def test_what_is_no_text_is_named(milco: MilcoEncoder, texts: Any, message: str) -> None:
+    """The place and the value, before anything is encoded."""
+    for encode in (milco.encode, milco.encode_query, milco.encode_document):
+        with pytest.raises(TypeError, match=message):
+            encode(texts)
+
+
+def test_arguments_have_defaults_and_plain_values(milco: MilcoEncoder) -> None:
+    """A length by default, one view as a str, torch's own devices and dtypes; a batch of no texts is refused."""
+    text = FILLED[0]
+    same = (dense(milco.encode(text).batch) == dense(milco.encode_document([text]))).all()
+    assert (
+        same and (dense(milco.encode(text, views=PIVOT).batch) == dense(milco.encode(text, views=[PIVOT]).batch)).all()
+    )
+    with pytest.raises(MilcoError, match="batch_size 0: must be at least 1"):
+        milco.encode(text, batch_size=0)
+    device = torch.device("cpu")
+    assert choose_device(device) == device
+    assert choose_dtype(torch.float32, device) == torch.float32
+
+
+def test_pyserinis_encoder_takes_one_text(milco: MilcoEncoder) -> None:
+    """A str is one text, not its letters; None is an empty field."""
+    encoder = MilcoDocumentEncoder(milco)
+    assert encoder.encode("hello world") == encoder.encode(["hello world"])
+    assert encoder.encode("world", titles="hello") == encoder.encode(["hello world"])
+    assert encoder.encode([None]) == [{}]
 
 
 @pytest.mark.parametrize("length", [-1, 0, 2, 513])

@@ -1,7 +1,11 @@
 """The package's front door: importing it loads nothing, its names are there when they are used."""
 
+import ast
+import inspect
+import os
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -37,3 +41,29 @@ def test_every_public_name_is_there(package: object) -> None:
         assert getattr(package, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         package.nothing  # noqa: B018
+    assert {*package.__all__, "__name__"} <= {*dir(package)}
+
+
+def test_type_checkers_see_every_public_name() -> None:
+    """What is loaded on first use is imported for them: the same names from the same modules."""
+    for name in ("", ".encode", ".eval", ".explain", ".index"):
+        package = import_module(f"milco_pyserini{name}")
+        tree = ast.parse(inspect.getsource(package))
+        imported = {
+            (alias.name, node.module)
+            for block in tree.body
+            if isinstance(block, ast.If)
+            for node in block.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        assert imported == set(package._LAZY.items())
+
+
+def test_torchs_threads_sleep_while_they_wait() -> None:
+    """Python gets the thread settings of the command, and a user's own settings stay."""
+    code = "import milco_pyserini, os; print(os.environ['OMP_WAIT_POLICY'], os.environ['GOMP_SPINCOUNT'])"
+    environment = {**os.environ, "GOMP_SPINCOUNT": "7"}
+    environment.pop("OMP_WAIT_POLICY", None)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "passive 7\n"

@@ -81,6 +81,15 @@ def test_a_run_holds_what_the_searcher_finds(
     assert "2 queries without hits, 1 of them without terms (empty)" in err
 
 
+def test_a_run_may_go_to_stdout(index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--output -: the lines of the file, and nothing else there."""
+    run = tmp_path / "run.txt"
+    assert main(["--index", str(index), "--topics", str(topics), "--output", str(run)]) == 0
+    capsys.readouterr()
+    assert main(["--index", str(index), "--topics", str(topics), "--output", "-"]) == 0
+    assert capsys.readouterr().out == run.read_text("utf-8")
+
+
 def test_loading_is_reported_apart_from_the_search(
     index: Path, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,18 @@
 """Text to term vectors, or to dense ones: encoders, Pyserini's encoder contract, parts and resuming."""
 
-from milco_pyserini.lazy import loader
+from typing import TYPE_CHECKING
+
+from milco_pyserini.lazy import lazy
+
+if TYPE_CHECKING:
+    from milco_pyserini.encode.contract import MilcoDocumentEncoder as MilcoDocumentEncoder
+    from milco_pyserini.encode.contract import MilcoQueryEncoder as MilcoQueryEncoder
+    from milco_pyserini.encode.contract import open_query_encoder as open_query_encoder
+    from milco_pyserini.encode.dense import DenseEncoder as DenseEncoder
+    from milco_pyserini.encode.dense import open_dense_query_encoder as open_dense_query_encoder
+    from milco_pyserini.encode.dense_store import open_dense_store as open_dense_store
+    from milco_pyserini.encode.encoder import MilcoEncoder as MilcoEncoder
+    from milco_pyserini.encode.encoder import open_encoder as open_encoder
 
 _LAZY = {
     "DenseEncoder": "milco_pyserini.encode.dense",
@@ -14,4 +26,4 @@ _LAZY = {
 }
 
 __all__ = sorted(_LAZY)
-__getattr__ = loader(__name__, _LAZY)
+__getattr__, __dir__ = lazy(__name__, _LAZY)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from milco_pyserini import program
 from milco_pyserini.console import counted, say
-from milco_pyserini.defaults import DEFAULT_ENCODER, vectors_directory
+from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, check_local_name, vectors_directory
 from milco_pyserini.encode.engines import ENGINES, LOCAL, RAY, check_engine, engine_devices, open_engine
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.options import option, run_command
@@ -127,6 +127,8 @@ def _check_names(options: Options) -> None:
     for name in device_names(options.device):
         check_device_name(name)
     check_engine(options.engine)
+    if options.encoder != MINI:
+        check_local_name(options.encoder)
     for rule in map(Pruning.parse, options.prune):
         if rule.view and options.views and rule.view not in options.views:
             raise MilcoError(f"--prune {rule}: no {rule.view} view is encoded, --views is {' '.join(options.views)}")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.encode.encoder import MilcoEncoder, open_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder, as_texts, open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse.quantization import SCALE, check_scale, quantize, quantize_vector
 
@@ -48,18 +48,20 @@ class MilcoDocumentEncoder(_Contract):
 
     def encode(
         self,
-        texts: Sequence[str | None],
-        titles: Sequence[str | None] | None = None,
+        texts: str | Sequence[str | None],
+        titles: str | Sequence[str | None] | None = None,
         max_length: int | None = None,
         **_: Any,
     ) -> list[dict[str, int]]:
         """Vectors of texts, each behind its title where it has one.
 
-        Pyserini passes None for an empty field, and further arguments (fp16, add_sep) that mean nothing to this
-        model. max_length: None or 0 for the one that the encoder was made with.
+        A str is one text, as for Pyserini's encoders. Pyserini passes None for an empty field, and further arguments
+        (fp16, add_sep) that mean nothing to this model. max_length: None or 0 for the one that the encoder was made
+        with.
         """
-        contents = [text or "" for text in texts]
+        contents = as_texts(texts if isinstance(texts, str) else ["" if text is None else text for text in texts])
         if titles is not None:
+            titles = [titles] if isinstance(titles, str) else titles
             contents = [f"{title} {text}" if title else text for title, text in zip(titles, contents, strict=True)]
         kept, impacts = quantize(self._vectors(contents, max_length), self.scale)
         terms = self.encoder.vocabulary.terms

@@ -17,10 +17,11 @@ def check_device_name(name: str) -> None:
         raise unknown_name("device", name, ("auto", "cpu", "cuda"), "A GPU may be numbered, as in cuda:1.")
 
 
-def choose_device(name: str) -> "torch.device":
+def choose_device(name: "str | torch.device") -> "torch.device":
     """The device of that name; "auto" is the GPU where there is one. Raises MilcoError if it is not here."""
     import torch
 
+    name = str(name)
     check_device_name(name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -53,10 +54,11 @@ def choose_devices(names: str) -> list[str]:
     return devices
 
 
-def choose_dtype(name: str, device: "torch.device") -> "torch.dtype":
+def choose_dtype(name: "str | torch.dtype", device: "torch.device") -> "torch.dtype":
     """The dtype of matrix products; "auto" is bfloat16 where the machine multiplies it natively."""
     import torch
 
+    name = str(name).removeprefix("torch.")
     if name not in DTYPES:
         raise unknown_name("dtype", name, DTYPES)
     if name != "auto":

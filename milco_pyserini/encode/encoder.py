@@ -3,13 +3,14 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
@@ -23,7 +24,7 @@ from milco_pyserini.encode.lengths import token_limit
 from milco_pyserini.encode.m3 import HEAD, find_head, load_m3, no_english
 from milco_pyserini.encode.splade import SpladeModel, is_masked_language_model, load_splade
 from milco_pyserini.encode.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.files import read_json, write_json
 from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
 from milco_pyserini.model.checkpoint import ENGLISH, weight_hash
@@ -56,6 +57,14 @@ class MilcoEncoder:
     A vector depends on its text alone: not on the other texts of the call, their number or their order (float32:
     within 1e-5; bfloat16: within 1e-2). views: which views a vector holds. The weights are taken as they are when the
     first text is encoded.
+
+        encoder = MilcoEncoder.from_pretrained("mini")
+        queries = encoder.encode_query("Wer erfand das Telefon?")
+        documents = encoder.encode_document(["Bell patented the telephone in 1876.", "The Nile is a river."])
+        encoder.similarity(queries, documents)
+        encoder.decode(queries, top_k=5)
+
+    On cores that other work shares, import milco_pyserini before torch: it keeps torch's threads from spinning.
     """
 
     def __init__(
@@ -64,8 +73,8 @@ class MilcoEncoder:
         tokenizer: TextTokenizer,
         english_tokenizer: Tokenizer,
         name: str,
-        device: str = "auto",
-        dtype: str = "auto",
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
         english_prefix: str = "",
     ) -> None:
         self.name = name
@@ -83,8 +92,8 @@ class MilcoEncoder:
     def from_pretrained(
         cls,
         name_or_path: str | os.PathLike = DEFAULT_ENCODER,
-        device: str = "auto",
-        dtype: str = "auto",
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
         english_prefix: str = "",
         **variants: Any,
     ) -> "MilcoEncoder":
@@ -117,35 +126,61 @@ class MilcoEncoder:
         text = self.tokenizer.tokenizer.to_str() + self.english_tokenizer.to_str()
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
-    def encode_query(self, texts: str | Sequence[str], alpha: float | None = None, **options: Any) -> SparseBatch:
-        """Vectors of queries, cut at the checkpoint's query length.
+    def encode_query(
+        self,
+        texts: str | Iterable[str],
+        alpha: float | None = None,
+        max_length: int | None = None,
+        views: str | Sequence[str] | None = None,
+        lowercase: bool = False,
+        batch_size: int = BATCH_SIZE,
+    ) -> SparseBatch:
+        """Vectors of queries, truncated to the checkpoint's query length. Arguments as for encode().
 
         alpha: weight of the pivot view in [0, 1], with 1 - alpha for the source view (paper: ablation of the
-        views); on the query side alone it is an interpolation of the two scores. options: as for encode().
+        views); on the query side alone it is an interpolation of the two scores.
         """
-        options.setdefault("max_length", self.model.config.query_max_length)
-        batch = self.encode(texts, **options).batch
+        length = self.model.config.query_max_length if max_length is None else max_length
+        batch = self.encode(texts, length, views, lowercase, batch_size).batch
         return batch if alpha is None else batch.weighted(alpha)
 
-    def encode_document(self, texts: str | Sequence[str], **options: Any) -> SparseBatch:
-        """Vectors of documents, cut at the checkpoint's passage length. options: as for encode()."""
-        options.setdefault("max_length", self.model.config.passage_max_length)
-        return self.encode(texts, **options).batch
+    def encode_document(
+        self,
+        texts: str | Iterable[str],
+        max_length: int | None = None,
+        views: str | Sequence[str] | None = None,
+        lowercase: bool = False,
+        batch_size: int = BATCH_SIZE,
+    ) -> SparseBatch:
+        """Vectors of documents, truncated to the checkpoint's passage length. Arguments as for encode()."""
+        return self.encode(texts, max_length, views, lowercase, batch_size).batch
 
     def encode(
         self,
-        texts: str | Sequence[str],
-        max_length: int,
-        views: Sequence[str] | None = None,
+        texts: str | Iterable[str],
+        max_length: int | None = None,
+        views: str | Sequence[str] | None = None,
         lowercase: bool = False,
         batch_size: int = BATCH_SIZE,
     ) -> Encoded:
-        """Vectors of texts in their order, and counts. max_length: in tokens, <s> and </s> included.
+        """Vectors of texts in their order, and counts.
 
-        An empty text has an empty vector. Raises MilcoError for a view that the checkpoint lacks, or a length that
-        it has no positions for.
+        Args:
+            texts: one text or several; an empty one has an empty vector.
+            max_length: in tokens, <s> and </s> included (default: the checkpoint's passage length).
+            views: "pivot", "source", or both (default: all that the checkpoint has).
+            lowercase: lower-case the texts first, as the paper's evaluation does.
+            batch_size: most texts in one forward pass; how many tokens, the device decides.
+
+        Raises:
+            TypeError: texts are no str or hold something else.
+            MilcoError: the checkpoint lacks a view, has no positions for the length, or batch_size is below 1.
         """
-        texts = [texts] if isinstance(texts, str) else list(texts)
+        texts = as_texts(texts)
+        if batch_size < 1:
+            raise MilcoError(f"batch_size {batch_size}: must be at least 1")
+        if max_length is None:
+            max_length = self.model.config.passage_max_length
         views = self.check(max_length, views)
         rows = self.tokenizer.tokenize([text.lower() for text in texts] if lowercase else texts, max_length)
         batch = self.encode_rows([row.ids for row in rows], views, batch_size)
@@ -230,8 +265,9 @@ class MilcoEncoder:
             api.upload_folder(repo_id=repository, folder_path=directory)
         return str(url)
 
-    def check(self, max_length: int, views: Sequence[str] | None) -> tuple[str, ...]:
+    def check(self, max_length: int, views: str | Sequence[str] | None) -> tuple[str, ...]:
         """The views to encode. Raises MilcoError for a view or a length that this checkpoint cannot give."""
+        views = (views,) if isinstance(views, str) else views
         for view in views or ():
             if view not in VIEWS:
                 raise unknown_name("view", view, VIEWS)
@@ -265,10 +301,23 @@ class MilcoEncoder:
         return BatchRunner(forward, self.device, *columns, config.source_pool, dropped)
 
 
+def as_texts(texts: str | Iterable[str]) -> list[str]:
+    """Texts as a list; a str is one text. Raises TypeError, with the place, for what is no text."""
+    if isinstance(texts, str):
+        return [texts]
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise TypeError(f"texts must be a str or several, got {type(texts).__name__} {shown(str(texts))}")
+    listed = list(texts)
+    for place, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise TypeError(f"texts[{place}] must be a str, got {type(text).__name__} {shown(str(text))}")
+    return listed
+
+
 def open_encoder(
     name_or_path: str | os.PathLike = DEFAULT_ENCODER,
-    device: str = "auto",
-    dtype: str = "auto",
+    device: str | torch.device = "auto",
+    dtype: str | torch.dtype = "auto",
     english_prefix: str = "",
 ) -> MilcoEncoder:
     """The encoder of a checkpoint, whichever gives term vectors: MILCO, a masked language model (SPLADE), or BGE-M3.

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from milco_pyserini.console import say
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.encode.devices import device_names
 from milco_pyserini.encode.parts import Job, PartFile, PartReport, Parts, Work, encode_part, part_file, tokenise
@@ -150,6 +151,7 @@ def _connected() -> Any:
     if not ray.is_initialized():
         with fault_handlers_kept():
             ray.init(include_dashboard=False, logging_level=logging.ERROR)
+        say(f"Ray listens at {ray.util.get_node_ip_address()}: keep its ports from networks that you do not trust")
     return ray
 
 

@@ -6,7 +6,20 @@ evaluation = evaluate(read_run(Path("runs/ar.txt")), open_qrels("miracl-ar-dev")
 print(render(table(compare({"milco": {"miracl-ar-dev": evaluation}})), "markdown"))
 """
 
-from milco_pyserini.lazy import loader
+from typing import TYPE_CHECKING
+
+from milco_pyserini.lazy import lazy
+
+if TYPE_CHECKING:
+    from milco_pyserini.eval.comparison import Comparison as Comparison
+    from milco_pyserini.eval.comparison import compare as compare
+    from milco_pyserini.eval.evaluation import Evaluation as Evaluation
+    from milco_pyserini.eval.evaluation import evaluate as evaluate
+    from milco_pyserini.eval.formats import render as render
+    from milco_pyserini.eval.json_report import report as report
+    from milco_pyserini.eval.tables import Table as Table
+    from milco_pyserini.eval.tables import table as table
+    from milco_pyserini.search.runs import read_run as read_run
 
 # No function has its module's name: a module, once loaded, would stand in its place.
 _LAZY = {
@@ -22,4 +35,4 @@ _LAZY = {
 }
 
 __all__ = sorted(_LAZY)
-__getattr__ = loader(__name__, _LAZY)
+__getattr__, __dir__ = lazy(__name__, _LAZY)

@@ -1,6 +1,15 @@
 """Why did this document match: the terms that a query and a document share, and where in the texts they came from."""
 
-from milco_pyserini.lazy import loader
+from typing import TYPE_CHECKING
+
+from milco_pyserini.lazy import lazy
+
+if TYPE_CHECKING:
+    from milco_pyserini.explain.explainer import IndexExplainer as IndexExplainer
+    from milco_pyserini.explain.explainer import explain_texts as explain_texts
+    from milco_pyserini.explain.parts import Comparison as Comparison
+    from milco_pyserini.explain.parts import Explanation as Explanation
+    from milco_pyserini.explain.parts import compare as compare
 
 _LAZY = {
     "Comparison": "milco_pyserini.explain.parts",
@@ -11,4 +20,4 @@ _LAZY = {
 }
 
 __all__ = sorted(_LAZY)
-__getattr__ = loader(__name__, _LAZY)
+__getattr__, __dir__ = lazy(__name__, _LAZY)

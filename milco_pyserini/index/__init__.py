@@ -1,6 +1,15 @@
 """Term vectors to an index: one file per engine behind one small protocol."""
 
-from milco_pyserini.lazy import loader
+from typing import TYPE_CHECKING
+
+from milco_pyserini.lazy import lazy
+
+if TYPE_CHECKING:
+    from milco_pyserini.index.directory import Index as Index
+    from milco_pyserini.index.directory import build_index as build_index
+    from milco_pyserini.index.directory import open_index as open_index
+    from milco_pyserini.index.protocol import Hits as Hits
+    from milco_pyserini.index.registry import find_engine as find_engine
 
 _LAZY = {
     "Hits": "milco_pyserini.index.protocol",
@@ -11,4 +20,4 @@ _LAZY = {
 }
 
 __all__ = sorted(_LAZY)
-__getattr__ = loader(__name__, _LAZY)
+__getattr__, __dir__ = lazy(__name__, _LAZY)

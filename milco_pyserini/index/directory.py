@@ -187,11 +187,12 @@ def is_index(path: Path) -> bool:
     return is_json_with(path / MANIFEST, "format_version", "engine")
 
 
-def open_index(path: Path, queries: str | None = None) -> Index:
+def open_index(path: str | Path, queries: str | None = None) -> Index:
     """The index at path. Raises MilcoError if it is not there, not finished or of another version.
 
     queries: TERMS, DENSE or TEXT for whoever can use an index with such queries alone; others are refused.
     """
+    path = Path(path)
     if not path.is_dir():
         vectors = VECTORS / path.stem
         raise MilcoError(

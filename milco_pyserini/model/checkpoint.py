@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from milco_pyserini.console import say
-from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
+from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, check_local_name
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.files import read_json
 from milco_pyserini.model.configuration import VARIANTS, MilcoConfig
@@ -76,19 +76,13 @@ def find_checkpoint(name: str, weights: bool = True) -> Path:
     return _EMBEDDED[name] if name in _EMBEDDED else find_model(name, "encoder", DEFAULT_ENCODER, MINI, weights)
 
 
-def check_name(name: str) -> None:
-    """Raises MilcoError for what is no checkpoint at hand, nor a name that the hub could have. Fetches nothing."""
-    if name not in _EMBEDDED:
-        _check_name(name, "encoder", DEFAULT_ENCODER, MINI)
-
-
 def find_model(name: str, kind: str, example: str, embedded: str, weights: bool = True) -> Path:
     """The directory of a model of any kind: a local path, or by name the hub's cache or, if it is not there, the hub.
 
     Errors call it kind, and name another on the hub (example) and one that needs no hub (embedded). weights: whether
     they are needed; if not, tokenizer and configuration alone are fetched. Raises MilcoError if it cannot be had.
     """
-    _check_name(name, kind, example, embedded)
+    check_local_name(name, kind, example, embedded)
     if Path(name).is_dir():
         return Path(name)
     from huggingface_hub import snapshot_download
@@ -118,14 +112,6 @@ def find_model(name: str, kind: str, example: str, embedded: str, weights: bool 
         f"{kind} {name!r} is not in the local cache and {reason}: give the path of a downloaded checkpoint, or "
         f"{embedded!r}, which needs no download"
     )
-
-
-def _check_name(name: str, kind: str, example: str, embedded: str) -> None:
-    # An empty name would be the working directory.
-    if not name or (not Path(name).is_dir() and (name.startswith((".", "/", "~")) or name.count("/") != 1)):
-        raise MilcoError(
-            f"no {kind} at {name!r}: give a checkpoint directory, a hub name such as {example}, or {embedded!r}"
-        )
 
 
 def load_model(directory: Path, variants: dict[str, Any] | None = None) -> MilcoModel:

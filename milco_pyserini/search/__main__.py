@@ -3,6 +3,7 @@
 python -m milco_pyserini.search fuse --runs runs/bm25.txt runs/milco.txt: several runs to one.
 """
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from milco_pyserini.index.protocol import Searcher
     from milco_pyserini.search.topics import Topics
 
+STDOUT = Path("-")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -37,7 +40,7 @@ class Options:
         "(whole numbers: impacts; others: weights)"
     )
     index: Path | None = option(None, help="directory of the index (default: the only one in indexes/)")
-    output: Path | None = option(None, help="the run's file (default: runs/INDEX.TOPICS.txt)")
+    output: Path | None = option(None, help="the run's file (default: runs/INDEX.TOPICS.txt); - is stdout")
     hits: int = option(1000, minimum=1, help="documents for each topic; with --max-passage, passages to start from")
     threads: int = option(1, minimum=1, maximum=MOST_THREADS, help="threads that search")
     batch_size: int = option(64, minimum=1, help="topics that are encoded and searched at a time")
@@ -81,7 +84,8 @@ def command(options: Options) -> None:
     if options.max_passage:
         _check_passages(index)
     output = options.output or RUNS / f"{index.path.resolve().name}.{directory_name(options.topics)}.txt"
-    refuse_output(output, options.overwrite)
+    if output != STDOUT:
+        refuse_output(output, options.overwrite)
     topics = read_topics(options.topics, index, index.engine.queries)
     _write_run(options, index, topics, output)
 
@@ -136,7 +140,7 @@ def _write_run(options: Options, index: "Index", topics: "Topics", output: Path)
     progress = Progress("queries", len(topics.ids))
     tag = options.tag or f"milco-{index.engine.name}"
     empty = without_hits = 0
-    with whole_file(output, "w") as run:
+    with contextlib.nullcontext(sys.stdout) if output == STDOUT else whole_file(output, "w") as run:
         for names, queries in batches:
             results = _search(options, searcher, names, queries)
             for name, hits in zip(names, results, strict=True):
@@ -144,7 +148,7 @@ def _write_run(options: Options, index: "Index", topics: "Topics", output: Path)
             empty += sum(not len(query) for query in queries)
             without_hits += sum(not len(hits) for hits in results)
             progress.add(len(names), hits=sum(map(len, results)))
-    progress.close(f"searched {index.path} ({index.engine.exactness}) into {output}")
+    progress.close(f"searched {index.path} ({index.engine.exactness}) into {'stdout' if output == STDOUT else output}")
     if without_hits:
         why = f", {empty:,} of them without terms (empty)" if empty else ""
         say(f"{counted(without_hits, 'query', 'queries')} without hits{why}")

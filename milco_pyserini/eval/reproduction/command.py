@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milco_pyserini.console import counted, say
-from milco_pyserini.defaults import DEFAULT_ENCODER
+from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, check_local_name
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import MOST_THREADS, option, run_command
 
@@ -131,7 +131,6 @@ def _roads(options: ReproduceOptions) -> "Roads":
     from milco_pyserini.encode.devices import check_device_name, device_names
     from milco_pyserini.eval.reproduction.roads import Roads
     from milco_pyserini.eval.reproduction.systems import read_checkpoints
-    from milco_pyserini.model.checkpoint import check_name
 
     if options.all == bool(options.tables):
         raise MilcoError("give tables, such as reproduce miracl, or --all" + (", not both" if options.all else ""))
@@ -139,7 +138,8 @@ def _roads(options: ReproduceOptions) -> "Roads":
         check_device_name(name)
     checkpoints = read_checkpoints(options.encoder, options.checkpoints)
     for name in checkpoints.values():
-        check_name(name)
+        if name != MINI:
+            check_local_name(name)
     return Roads(options.output, checkpoints, _copies(options.local), options.device, options.threads)
 
 

@@ -198,8 +198,8 @@ def _refuse_given(options: Options, names: Sequence[str], why: str) -> None:
 
 def _weighted(encoder: "MilcoQueryEncoder", texts: Sequence[str], alpha: float) -> list[dict[str, float]]:
     """Queries as encode_batch() gives them, with alpha x the pivot view and (1 - alpha) x the source view."""
-    how = {"max_length": encoder.max_length, "views": encoder.views, "lowercase": encoder.lowercase}
-    return encoder.encoder.encode_query(texts, alpha, **how).to_dicts(encoder.encoder.vocabulary)
+    batch = encoder.encoder.encode_query(texts, alpha, encoder.max_length, encoder.views, encoder.lowercase)
+    return batch.to_dicts(encoder.encoder.vocabulary)
 
 
 def _search(options: Options, searcher: "Searcher", names: Sequence[str], queries: Sequence[Any]) -> "list[Hits]":

@@ -39,8 +39,22 @@ class Broken:
         return path
 
 
-_IDS = (b"null", b"true", b"1.5", b"[1]", b"{}", b'""', b'" "', b'"a b"', b'"a\\n"', b'"a\\u2003b"', b"1e400", b"NaN")
-_IDS += (b'"' + b"x" * 40_000 + b'"', b'"\\ud800"')
+_IDS: tuple[bytes, ...] = (
+    b"null",
+    b"true",
+    b"1.5",
+    b"[1]",
+    b"{}",
+    b'""',
+    b'" "',
+    b'"a b"',
+    b'"a\\n"',
+    b'"a\\u2003b"',
+    b"1e400",
+    b"NaN",
+    b'"' + b"x" * 40_000 + b'"',
+    b'"\\ud800"',
+)
 _GOOD = {
     "corpus": b'{"id": "good", "text": "a river"}',
     "topics": b'{"id": "good", "text": "a river"}',

@@ -64,7 +64,7 @@ INPUTS, LOADED = "inputs", "checkpoints"
 # Seconds and bytes of memory in which a broken input is refused.
 _PATIENCE = 120.0
 _MEMORY = 16 << 30
-_OTHER_VALUES = (None, "x", 1.5, -1, [], {}, True, [1], 10**15)
+_OTHER_VALUES: tuple[Any, ...] = (None, "x", 1.5, -1, [], {}, True, [1], 10**15)
 
 
 @dataclass(frozen=True)
@@ -586,7 +586,7 @@ def _watch(place: str, fault: Fault | None) -> Callable[[], int]:
         fsync(descriptor)
 
     sys.addaudithook(hook)
-    os.fsync = counted_fsync
+    os.fsync = counted_fsync  # type: ignore[assignment]
     return lambda: number
 
 

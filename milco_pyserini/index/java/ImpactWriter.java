@@ -33,7 +33,13 @@ public final class ImpactWriter {
   private final int limit;
 
   private ImpactWriter(String path, int threads, double megabytes) throws IOException {
-    ConcurrentMergeScheduler scheduler = new ConcurrentMergeScheduler();
+    ConcurrentMergeScheduler scheduler =
+        new ConcurrentMergeScheduler() {
+          @Override
+          protected void handleMergeException(Throwable exception) {
+            // addIndexes and close throw it again; by default its stack is printed as well.
+          }
+        };
     // What is added to an index is written by the threads that merge it.
     scheduler.setMaxMergesAndThreads(threads + 5, threads);
     writer = new IndexWriter(FSDirectory.open(Paths.get(path)), configuration().setMergeScheduler(scheduler));

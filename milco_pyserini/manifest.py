@@ -25,7 +25,7 @@ RECALL = "recall.json"
 _LOCK = "write.lock"
 # What opening a directory reads of its smallest files, in bytes altogether: less than a millisecond.
 _SMALL = 2**18
-OTHER_CONTENT = "its checksum is another: its content was changed after it was written"
+OTHER_CONTENT = "checksum mismatch: the content changed after it was written"
 _UNKNOWN = "0" * 32
 _MEGABYTE = 10**6
 # What numpy, the engines and our own code raise for content that is not what was written.

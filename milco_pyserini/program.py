@@ -1,6 +1,5 @@
 """This process as a command: its streams, its signals, and the exit code that it ends with."""
 
-import _thread
 import contextlib
 import io
 import os
@@ -117,7 +116,8 @@ class _Interrupts:
             sys.__unraisablehook__(unraisable)
             return
         self.first = None
-        again = threading.Timer(_RETURNING, _thread.interrupt_main)
+        # A real signal, which ends a system call that the main thread may wait in.
+        again = threading.Timer(_RETURNING, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
         again.daemon = True
         again.start()
 

@@ -256,7 +256,7 @@ def test_parts_are_whole_or_absent(tmp_path: Path) -> None:
         (["--teacher", "some/model"], "not in the local cache"),
         (["--teacher", "lexical", "--encoder", "/nowhere"], "no encoder at '/nowhere'"),
         (["--teacher", "lexical", "--bm25-weight", "0", "--encoder-weight", "0"], "every score would be 0"),
-        (["--teacher", "lexical", "--encoder-weight", "-1"], "--encoder-weight -1.0: must not be negative"),
+        (["--teacher", "lexical", "--encoder-weight", "-1"], "--encoder-weight -1: must be at least 0"),
         (["--teacher", "lexical", "--batch-size", "0"], "--batch-size 0"),
         (["--teacher", "lexical", "--max-length", "2"], "--max-length 2"),
     ],

@@ -31,6 +31,8 @@ def nearest(value: str, names: Iterable[str], cutoff: float = 0.6) -> str | None
     # The letters of a short name, such as a language's code, are in many a long word, which has to begin with them.
     alike = [name for name in lowered if 2 * len(name) > len(given) or given.startswith(name)]
     near = get_close_matches(given, alike, n=1, cutoff=cutoff)
+    # arabic is near to ar.
+    near = near or sorted(filter(given.startswith, alike), key=len)[-1:]
     return lowered[near[0]] if near else None
 
 

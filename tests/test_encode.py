@@ -22,6 +22,7 @@ from milco_pyserini.encode import plan
 from milco_pyserini.encode.__main__ import main
 from milco_pyserini.encode.devices import DTYPES
 from milco_pyserini.encode.writer import StoreWriter
+from milco_pyserini.files import PARTIAL
 from milco_pyserini.sparse import VIEWS, open_store
 
 CHECKPOINT = Path(__file__).parent / "data" / "golden" / "ckpt_distillation"
@@ -649,11 +650,14 @@ def test_no_permission_is_one_clear_line(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A directory that may not be written is named (denied by hand: the tests may run as root, who may)."""
+    create = os.open
 
-    def deny(*_: object, dir: Path, **__: object) -> None:
-        raise PermissionError(13, "Permission denied", str(dir))
+    def deny(path: str | Path, flags: int, *rest: int) -> int:
+        if flags & os.O_CREAT and PARTIAL in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return create(path, flags, *rest)
 
-    monkeypatch.setattr("tempfile.mkstemp", deny)
+    monkeypatch.setattr("os.open", deny)
     refused(arguments(corpus, tmp_path / "locked"), capsys, str(tmp_path / "locked"), "Permission denied")
 
 

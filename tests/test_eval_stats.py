@@ -18,6 +18,7 @@ from milco_pyserini.encode.tokenization import open_tokenizer
 from milco_pyserini.eval.__main__ import main
 from milco_pyserini.eval.stats_counts import corpus_language
 from milco_pyserini.eval.stats_report import piece_kind
+from milco_pyserini.manifest import read_checked, write_checked
 from milco_pyserini.sparse import SparseBatch, open_store
 
 Stats = Callable[..., tuple[int, str, str]]
@@ -258,8 +259,8 @@ def test_lengths_of_others_vectors_need_an_encoder(stats: Stats, report: Callabl
 def test_without_texts_the_rest_is_told(stats: Stats, encoded: Path, tmp_path: Path) -> None:
     """On stderr what is left out and why; the picture too says so."""
     shutil.copytree(encoded / "vectors", tmp_path / "v")
-    manifest = json.loads((tmp_path / "v" / "manifest.json").read_text())
-    (tmp_path / "v" / "manifest.json").write_text(json.dumps(manifest | {"corpus": "miracl-ar"}))
+    manifest = read_checked(tmp_path / "v" / "manifest.json")
+    write_checked(tmp_path / "v" / "manifest.json", manifest | {"corpus": "miracl-ar"})
     code, out, err = stats("v", "--figure", "v.png")
     assert code == 0
     assert "left out: the texts are not at hand; --corpus says where miracl-ar can be read" in err

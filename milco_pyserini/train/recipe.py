@@ -25,8 +25,8 @@ _ABOVE_0 = ("epochs", "learning_rate", "score_temperature")
 _MOST_WORKERS = 256
 # What a run starts from: a checkpoint, or an encoder and an English head.
 _PARTS = ("encoder", "english")
-# numpy takes no larger one.
-_LARGEST_SEED = 2**32 - 1
+# As of every integer option.
+_LARGEST_SEED = 2**31 - 1
 
 OptionsT = TypeVar("OptionsT", bound="TrainingOptions")
 
@@ -130,9 +130,9 @@ def check(options: TrainingOptions) -> None:
 def _within(name: str, value: float) -> tuple[bool, str]:
     """Whether a number is one that its option takes, and in words which it takes."""
     if not abs(value) < math.inf:
-        return False, "finite"
+        return False, "a finite number"
     if name == "seed":
-        return 0 <= value <= _LARGEST_SEED, f"0 to {_LARGEST_SEED:,}"
+        return 0 <= value <= _LARGEST_SEED, f"at least 0 and at most {_LARGEST_SEED:,}"
     if name == "workers":
         return 0 <= value <= _MOST_WORKERS, f"at least 0 and at most {_MOST_WORKERS}"
     if name in _AT_LEAST_1:

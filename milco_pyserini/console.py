@@ -94,10 +94,12 @@ class Progress:
             parts.append(f"{duration((self.total - self.done) / rate)} left")
         return ", ".join(parts)
 
-    def close(self, outcome: str = "done") -> None:
-        """End the work with one line that stays: the counts, the rates and the time it took."""
+    def close(self, outcome: str | None = "done") -> None:
+        """Remove the bar and report the counts, the rates and the time it took; outcome None reports nothing."""
         if self._bar is not None:
             self._bar.close()
+        if outcome is None:
+            return
         say(f"{outcome}: {self.line()}, {duration(time.monotonic() - self._started)} in all")
 
 

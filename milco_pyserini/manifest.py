@@ -153,7 +153,7 @@ def describe_files(directory: Path, paths: Iterable[Path]) -> list[dict[str, Any
     """Return path, size and checksum of files of a directory. Progress is shown, for they may be large."""
     sizes = {path: (directory / path).stat().st_size for path in paths}
     progress = Progress("MB", sum(size // _MEGABYTE for size in sizes.values()))
-    return [
+    files = [
         {
             "file": path.as_posix(),
             "bytes": size,
@@ -161,6 +161,8 @@ def describe_files(directory: Path, paths: Iterable[Path]) -> list[dict[str, Any
         }
         for path, size in sizes.items()
     ]
+    progress.close(None)
+    return files
 
 
 def check_files(directory: Path, files: Iterable[dict], content: int = _SMALL) -> None:

@@ -17,9 +17,9 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
 from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.encode.tokenization import TextTokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import MilcoConfig, MilcoModel
+from milco_pyserini.model.tokenization import TextTokenizer
 
 ROWS, PIECES = 400, 60
 ENCODER = {

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import orjson
 
+from milco_pyserini.cli.options import option, run_command
 from milco_pyserini.console import say
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.options import option, run_command
 
 SEED = 20260
 WORDS = (8, 12)
@@ -31,7 +31,7 @@ _SPACELESS = 20
 _CHILD = """
 import sys
 from pathlib import Path
-from milco_pyserini.encode.__main__ import main
+from milco_pyserini.cli.encode import main
 code = main(sys.argv[1:])
 print(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line))
 sys.exit(code)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from milco_pyserini.cli.options import option, run_command
 from milco_pyserini.corpora import open_topics
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.options import option, run_command
 
 if TYPE_CHECKING:
     from milco_pyserini.index import Index
@@ -40,8 +40,8 @@ class Options:
 
 def command(options: Options) -> None:
     """Encode, index, explain, compare, print."""
-    from milco_pyserini.encode.__main__ import Options as EncodeOptions
-    from milco_pyserini.encode.__main__ import command as encode
+    from milco_pyserini.cli.encode import Options as EncodeOptions
+    from milco_pyserini.cli.encode import command as encode
     from milco_pyserini.index import build_index, find_engine
     from milco_pyserini.sparse import open_store
 

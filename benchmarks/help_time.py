@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from milco_pyserini.__main__ import VERBS
+from milco_pyserini.cli.main import COMMANDS
+from milco_pyserini.cli.options import option, run_command
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.options import option, run_command
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ def command(options: Options) -> None:
     if options.repeats < 1:
         raise MilcoError(f"--repeats {options.repeats}: must be at least 1")
     for verb in options.verbs:
-        if verb not in VERBS:
-            raise unknown_name("verb", verb, VERBS)
+        if verb not in COMMANDS:
+            raise unknown_name("command", verb, COMMANDS)
     slowest = 0.0
-    for verb in options.verbs or VERBS:
-        module = VERBS[verb][0].removesuffix(".__main__")
+    for verb in options.verbs or COMMANDS:
+        module = COMMANDS[verb][0]
         ask_for_help(module)
         seconds = median(ask_for_help(module) for _ in range(options.repeats))
         slowest = max(slowest, seconds)

@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.cli.options import option, run_command
 from milco_pyserini.console import say
-from milco_pyserini.files import write_json
-from milco_pyserini.options import option, run_command
+from milco_pyserini.io.files import write_json
 from milco_pyserini.sparse import SparseBatch, Vocabulary, open_store
 from milco_pyserini.sparse.store import FORMAT_VERSION, write_jsonl
 
@@ -156,7 +156,7 @@ def index_ours(root: Path, output: Path, threads: int, name: str = "lucene") -> 
 
 def index_pyserini(root: Path, output: Path, threads: int) -> float:
     """Seconds of python -m pyserini.index.lucene, without its imports."""
-    from milco_pyserini import jvm
+    from milco_pyserini.index import jvm
 
     jvm.start()
     import pyserini.index.lucene

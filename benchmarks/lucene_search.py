@@ -35,9 +35,9 @@ from lucene_indexing import (
 )
 from numpy.typing import NDArray
 
+from milco_pyserini.cli.options import option, run_command
 from milco_pyserini.console import say
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.options import option, run_command
 from milco_pyserini.sparse import open_store
 
 Query = dict[str, float]
@@ -91,7 +91,7 @@ def build(root: Path) -> int:
 
 def measure(root: Path, options: Options) -> list[Timed]:
     """One round: opening, then searching at each k. Raises MilcoError if an answer differs."""
-    from milco_pyserini import jvm
+    from milco_pyserini.index import jvm
 
     jvm.start()
     from pyserini.search.lucene import LuceneImpactSearcher

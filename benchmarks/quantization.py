@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
+from milco_pyserini.cli.options import option, run_command
 from milco_pyserini.corpora import open_topics
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.formats import render
 from milco_pyserini.eval.tables import Figure, Row, Table
-from milco_pyserini.options import option, run_command
 from milco_pyserini.sparse import VectorStore, open_store
 from milco_pyserini.sparse.quantization import quantize
 
@@ -44,9 +44,9 @@ class Options:
 
 def command(options: Options) -> None:
     """Encode, index, search, print. Raises MilcoError if the data or the encoder cannot be read."""
+    from milco_pyserini.cli.encode import Options as EncodeOptions
+    from milco_pyserini.cli.encode import command as encode
     from milco_pyserini.encode import open_query_encoder
-    from milco_pyserini.encode.__main__ import Options as EncodeOptions
-    from milco_pyserini.encode.__main__ import command as encode
 
     if options.hits < 1 or min(options.scales) <= 0:
         raise MilcoError("--hits must be at least 1, and --scales above 0")

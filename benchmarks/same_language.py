@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from milco_pyserini.cli.options import option, run_command
 from milco_pyserini.corpora import open_corpus, open_qrels, open_topics
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import Evaluation, compare, evaluate, render, report, table
-from milco_pyserini.options import option, run_command
-from milco_pyserini.search.runs import Run
+from milco_pyserini.io.runs import Run
 from milco_pyserini.sparse import PIVOT, SOURCE, open_store
 
 VIEWS = {"pivot": (PIVOT,), "source": (SOURCE,), "both": (PIVOT, SOURCE)}
@@ -98,9 +98,9 @@ def find_collection(directory: Path) -> Collection:
 
 def view_runs(collection: Collection, options: Options) -> dict[str, Run]:
     """A run for each view that is asked for, over one exact index of the vectors."""
+    from milco_pyserini.cli.encode import Options as EncodeOptions
+    from milco_pyserini.cli.encode import command as encode
     from milco_pyserini.encode import open_query_encoder
-    from milco_pyserini.encode.__main__ import Options as EncodeOptions
-    from milco_pyserini.encode.__main__ import command as encode
     from milco_pyserini.index import build_index, find_engine
 
     topics = list(open_topics(collection.topics))

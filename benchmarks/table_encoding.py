@@ -147,7 +147,7 @@ def pyserini_splade(layers: int, directory: Path) -> Encode:
     """Pyserini's loop from texts to dictionaries, BATCH texts at a time."""
     import torch
 
-    from milco_pyserini import jvm
+    from milco_pyserini.index import jvm
 
     # Pyserini looks for Java when its encoders are imported.
     jvm.start()

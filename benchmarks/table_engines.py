@@ -38,7 +38,7 @@ from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
 if TYPE_CHECKING:
-    from milco_pyserini.eval.timing import Ask
+    from milco_pyserini.analysis.timing import Ask
     from milco_pyserini.index.protocol import Hits, Searcher
 
 OURS = "milco_pyserini"
@@ -221,7 +221,7 @@ def tune(root: Path) -> float:
 
 def ask_engines(root: Path, engines: Sequence[str], sizes: Sizes) -> list[Row]:
     """Latency and recall of the engines and of their peers, on one core. For a process of its own, with one Java."""
-    from milco_pyserini.eval.timing import ask_in_turn
+    from milco_pyserini.analysis.timing import ask_in_turn
 
     queries = topical_queries(sizes.queries)
     searchers: dict[str, Any] = {}

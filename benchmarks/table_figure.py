@@ -7,8 +7,8 @@ from typing import Any
 
 from table_rows import Row
 
-from milco_pyserini.eval.sweep_figure import COLOURS, DASHES, MARKERS
-from milco_pyserini.files import whole_file
+from milco_pyserini.analysis.sweep_figure import COLOURS, DASHES, MARKERS
+from milco_pyserini.io.files import whole_file
 
 _WIDTH = 10.5
 _CURVE_HEIGHT = 3.4

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.files import write_json
+from milco_pyserini.io.files import write_json
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.store import FORMAT_VERSION, write_parquet
 

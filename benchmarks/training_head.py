@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from milco_pyserini.cli.options import option, run_command
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.options import option, run_command
 
 if TYPE_CHECKING:
     from torch import Tensor

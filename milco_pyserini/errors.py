@@ -9,7 +9,26 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class MilcoError(Exception):
-    """Bad input or a missing part. Every command prints it as one line and ends with exit code 2."""
+    """Bad input or a missing part. Every command prints it as one line and ends with exit code 2.
+
+    Args:
+        message: what is wrong, with the value, and the rule: "--hits expects an integer, got 'x'".
+        hint: the fix, as a sentence of its own: "Pass --encoder x or rebuild the index.". str() appends it.
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        if not self.hint:
+            return self.message
+        return f"{self.message}{'' if self.message.endswith(('.', '?', '!')) else '.'} {self.hint}"
+
+
+class Unreachable(MilcoError):
+    """A server that does not answer: a model or data hub, a download site, a search service."""
 
 
 def unknown_name(kind: str, value: str, valid: Iterable[str], hint: str = "") -> MilcoError:

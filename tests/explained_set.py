@@ -6,9 +6,9 @@ from pathlib import Path
 
 from golden_set import GOLDEN
 
+from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.corpora import open_topics
 from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
-from milco_pyserini.encode.__main__ import main as encode
 from milco_pyserini.explain import IndexExplainer
 from milco_pyserini.explain.sources import Texts
 from milco_pyserini.index import Index, build_index, find_engine

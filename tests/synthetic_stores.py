@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from milco_pyserini.files import write_json
-from milco_pyserini.manifest import MANIFEST, RECALL, describe_files, list_files, write_checked
+from milco_pyserini.io.files import write_json
+from milco_pyserini.io.manifest import MANIFEST, RECALL, describe_files, list_files, write_checked
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 

@@ -214,7 +214,7 @@ def test_short_texts_are_short_and_the_same_every_time(benchmark_named: Load) ->
 
 @pytest.mark.integration
 def test_help_is_timed_for_the_verbs_that_are_asked_for(benchmark_named: Load, capsys: Capture) -> None:
-    """help_time prints a line for each verb, then the slowest; an unknown verb is refused."""
+    """help_time prints a line for each verb, then the slowest; an unknown command is refused."""
     module = benchmark_named("help_time")
     assert module.main(["--repeats", "1", "--verbs", "encode", "index"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["encode", "index", "slowest"]

@@ -24,9 +24,9 @@ from typing import Any
 
 import pytest
 
-from milco_pyserini import options
-from milco_pyserini.__main__ import main
-from milco_pyserini.pyserini import COMMANDS
+from milco_pyserini.cli import options
+from milco_pyserini.cli.main import main
+from milco_pyserini.integrations.pyserini import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

@@ -14,8 +14,8 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
+from milco_pyserini.cli.train import main
 from milco_pyserini.train import losses
-from milco_pyserini.train.__main__ import main
 from milco_pyserini.train.batches import Texts
 
 BROKEN_STEP = 5

@@ -8,8 +8,8 @@ M3-Embedding does for MKQA, typographic dashes, quotes and slashes count as the 
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from milco_pyserini.corpora.qrels import Qrels
 from milco_pyserini.corpora.records import Document
+from milco_pyserini.io.qrels import Qrels
 
 _WORD = r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]"
 # No word holds a space, so that words between spaces match whole words only.

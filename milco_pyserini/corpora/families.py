@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from milco_pyserini.corpora import (
+from milco_pyserini.corpora import names
+from milco_pyserini.corpora.benchmarks import (
     afriqa,
     beir,
     belebele,
@@ -14,7 +15,6 @@ from milco_pyserini.corpora import (
     mlqa,
     mrtydi,
     mteb,
-    names,
     neuclir,
     sample,
     xquad,

@@ -12,9 +12,9 @@ from typing import Any
 
 from milco_pyserini.corpora import names
 from milco_pyserini.corpora.collection import OnBad
-from milco_pyserini.corpora.qrels import Qrels
 from milco_pyserini.corpora.records import BadLineError, Document, Query, record_id
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.qrels import Qrels
 
 # What ir_datasets lets through when a file cannot be fetched (requests raises OSErrors), is not what its
 # checksum says (OSError), is cut off, or does not hold what it should.

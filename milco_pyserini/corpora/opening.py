@@ -15,12 +15,12 @@ from typing import Any, cast
 
 from milco_pyserini.corpora import families
 from milco_pyserini.corpora import ir_datasets_source as datasets
+from milco_pyserini.corpora.benchmarks.sample import ALL
 from milco_pyserini.corpora.collection import Corpus, Topics
 from milco_pyserini.corpora.origin import CorpusOrigin, TopicsOrigin
-from milco_pyserini.corpora.qrels import Qrels, read_qrels
-from milco_pyserini.corpora.sample import ALL
 from milco_pyserini.corpora.source_files import document_files, query_files
 from milco_pyserini.errors import MilcoError, nearest
+from milco_pyserini.io.qrels import Qrels, read_qrels
 
 _PREFIX = "ir_datasets:"
 # Languages that an error shows.

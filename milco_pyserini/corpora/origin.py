@@ -6,14 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from milco_pyserini.corpora.archives import is_archive
 from milco_pyserini.corpora.collection import OnBad, RecordT, Source
 from milco_pyserini.corpora.jsonl import json_records
-from milco_pyserini.corpora.qrels import Qrels, qrels_of_lines
 from milco_pyserini.corpora.records import Document, Query
-from milco_pyserini.corpora.remote import RemoteFile, lines
 from milco_pyserini.corpora.source_files import Reader
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.archives import is_archive
+from milco_pyserini.io.hub import RemoteFile, lines
+from milco_pyserini.io.qrels import Qrels, qrels_of_lines
 
 T = TypeVar("T")
 # Numbered lines, and what is told of a broken one -> numbered records.
@@ -171,7 +171,7 @@ def answered(topics: str, corpus: str) -> Callable[[Path | None], Qrels]:
     def refuse(_: Path | None) -> Qrels:
         raise MilcoError(
             f"{topics} is judged by the answers in the passages that were found, not by document ids: write judgements "
-            f"of a run with python -m milco_pyserini.corpora judge --topics {topics} --corpus {corpus} --run RUN "
+            f"of a run with milco corpora judge --topics {topics} --corpus {corpus} --run RUN "
             "--output QRELS, then measure Success@100"
         )
 

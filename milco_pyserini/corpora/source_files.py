@@ -9,11 +9,11 @@ from typing import Generic, Literal
 from milco_pyserini.console import counted, say
 from milco_pyserini.corpora.collection import OnBad, RecordT
 from milco_pyserini.corpora.jsonl import jsonl_documents, jsonl_queries
-from milco_pyserini.corpora.lines import first_line, numbered_lines
 from milco_pyserini.corpora.records import Document, Query
 from milco_pyserini.corpora.trec_topics import trec_queries
 from milco_pyserini.corpora.tsv import tsv_documents, tsv_queries
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.lines import first_line, numbered_lines
 
 Reader = Callable[[Iterator[tuple[int, bytes]], Callable[[int, str], None]], Iterator[tuple[int, RecordT]]]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.index import find_engine
 from milco_pyserini.index.texts import Texts
-from milco_pyserini.search.runs import Run
+from milco_pyserini.io.runs import Run
 
 
 def load() -> None:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from milco_pyserini.console import say
 from milco_pyserini.encode.compression import Rows, Side, SourceTerms, beside, no_rows, pivot_entries
-from milco_pyserini.encode.forward import Forward, PaddedForward
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.model.forward import Forward, PaddedForward
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
 
 # Tokens that one forward pass takes, padding included where there is padding: so many that launching a GPU's work

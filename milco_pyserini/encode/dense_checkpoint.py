@@ -11,13 +11,13 @@ from typing import Any
 import orjson
 from torch import nn
 
-from milco_pyserini.encode.lengths import text_length, token_limit
 from milco_pyserini.encode.prompts import read_prompts
-from milco_pyserini.encode.tokenization import TextTokenizer, load_tokenizer
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import read_json
+from milco_pyserini.io.files import read_json
 from milco_pyserini.model.checkpoint import check_values
+from milco_pyserini.model.lengths import text_length, token_limit
 from milco_pyserini.model.loading import loading
+from milco_pyserini.model.tokenization import TextTokenizer, load_tokenizer
 
 CLS, MEAN, LAST = "cls", "mean", "last"
 POOLINGS = (CLS, MEAN, LAST)

@@ -17,17 +17,17 @@ from tokenizers import Tokenizer
 from milco_pyserini.console import Report
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.batches import BatchRunner, empty_batch
-from milco_pyserini.encode.card import model_card
 from milco_pyserini.encode.devices import choose_device, choose_dtype
-from milco_pyserini.encode.forward import Forward, PaddedForward, choose_forward
-from milco_pyserini.encode.lengths import token_limit
 from milco_pyserini.encode.m3 import HEAD, find_head, load_m3, no_english
 from milco_pyserini.encode.splade import SpladeModel, is_masked_language_model, load_splade
-from milco_pyserini.encode.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.errors import MilcoError, shown, unknown_name
-from milco_pyserini.files import read_json, write_json
+from milco_pyserini.io.files import read_json, write_json
 from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
+from milco_pyserini.model.card import model_card
 from milco_pyserini.model.checkpoint import ENGLISH, weight_hash
+from milco_pyserini.model.forward import Forward, PaddedForward, choose_forward
+from milco_pyserini.model.lengths import token_limit
+from milco_pyserini.model.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
 from milco_pyserini.sparse.batch import refuse_not_finite
 from milco_pyserini.sparse.pruning import Pruning

@@ -14,11 +14,11 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor
 
-from milco_pyserini.encode.lengths import text_length, token_limit
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import read_json
+from milco_pyserini.io.files import read_json
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.model.checkpoint import build_model, check_values, make_config, own_layout, read_tensors
+from milco_pyserini.model.lengths import text_length, token_limit
 from milco_pyserini.model.loading import loading
 
 HEAD = "sparse_linear.pt"

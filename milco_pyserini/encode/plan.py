@@ -12,8 +12,8 @@ from milco_pyserini.sparse.pruning import Pruning
 from milco_pyserini.sparse.store import FORMAT_VERSION
 
 if TYPE_CHECKING:
+    from milco_pyserini.cli.encode import Options
     from milco_pyserini.corpora import Corpus, Topics
-    from milco_pyserini.encode.__main__ import Options
     from milco_pyserini.encode.encoder import MilcoEncoder
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from milco_pyserini.files import read_json
+from milco_pyserini.io.files import read_json
 
 DOCUMENTS = "documents"
 QUERIES = "queries"

@@ -16,13 +16,13 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from milco_pyserini.encode.lengths import text_length, token_limit
-from milco_pyserini.encode.tokenization import TextTokenizer
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import read_json
+from milco_pyserini.io.files import read_json
 from milco_pyserini.model import MilcoConfig, MilcoModel
 from milco_pyserini.model.checkpoint import check_values
+from milco_pyserini.model.lengths import text_length, token_limit
 from milco_pyserini.model.loading import loading
+from milco_pyserini.model.tokenization import TextTokenizer
 
 _HEAD = "ForMaskedLM"
 # Where sentence-transformers keep how they pool, and that queries are encoded by something else.

@@ -17,10 +17,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from milco_pyserini.cli.program import interrupts_held
 from milco_pyserini.console import say
 from milco_pyserini.encode.parts import Job, PartFile, PartReport, Parts, Work, encode_parts
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.program import interrupts_held
 
 # Parts that a worker has at a time: one that is encoded and one that is tokenised.
 _IN_HAND = 2

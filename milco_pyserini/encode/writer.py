@@ -12,10 +12,10 @@ from typing import IO, Any, Self
 
 import orjson
 
-from milco_pyserini import locks
 from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import (
+from milco_pyserini.io import locks
+from milco_pyserini.io.files import (
     PARTIAL,
     checksum,
     is_json_with,
@@ -27,7 +27,7 @@ from milco_pyserini.files import (
     whole_file,
     write_json,
 )
-from milco_pyserini.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
+from milco_pyserini.io.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
 from milco_pyserini.sparse import Vocabulary
 from milco_pyserini.sparse.store import PART_FORMATS, PARTS, VOCABULARY
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from milco_pyserini.eval.json_report import report as report
     from milco_pyserini.eval.tables import Table as Table
     from milco_pyserini.eval.tables import table as table
-    from milco_pyserini.search.runs import read_run as read_run
+    from milco_pyserini.io.runs import read_run as read_run
 
 # No function has its module's name: a module, once loaded, would stand in its place.
 _LAZY = {
@@ -28,7 +28,7 @@ _LAZY = {
     "Table": "milco_pyserini.eval.tables",
     "compare": "milco_pyserini.eval.comparison",
     "evaluate": "milco_pyserini.eval.evaluation",
-    "read_run": "milco_pyserini.search.runs",
+    "read_run": "milco_pyserini.io.runs",
     "render": "milco_pyserini.eval.formats",
     "report": "milco_pyserini.eval.json_report",
     "table": "milco_pyserini.eval.tables",

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.console import counted
-from milco_pyserini.corpora.qrels import MAX_GRADE
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.eval.measures import KINDS, Cutoff, Measure, parse_measures
+from milco_pyserini.io.qrels import MAX_GRADE
 
 if TYPE_CHECKING:
     import ir_measures

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from milco_pyserini.encode.tokenization import whole_characters
 from milco_pyserini.explain.parts import Origin
+from milco_pyserini.model.tokenization import whole_characters
 from milco_pyserini.sparse import SparseBatch
 
 if TYPE_CHECKING:

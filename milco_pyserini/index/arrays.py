@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from milco_pyserini.manifest import intact
+from milco_pyserini.io.manifest import intact
 
 
 def map_array(directory: Path, file: str, dtype: DTypeLike, length: int | None = None) -> NDArray[Any]:

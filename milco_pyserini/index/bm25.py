@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from milco_pyserini import jvm
 from milco_pyserini.errors import MilcoError, shown, unknown_name
-from milco_pyserini.files import whole_file
+from milco_pyserini.index import jvm
 from milco_pyserini.index.errors import engine_errors, reason_of
 from milco_pyserini.index.lucene_java import refusing_newer
 from milco_pyserini.index.protocol import TEXT, Built, Hits, Searcher, TextStore
+from milco_pyserini.io.files import whole_file
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
-    from milco_pyserini.encode.tokenization import TextTokenizer
+    from milco_pyserini.model.tokenization import TextTokenizer
 
 # Pyserini's defaults.
 K1, B = 0.9, 0.4
@@ -50,7 +50,7 @@ class Bm25Engine:
 
         Raises MilcoError for a language that Anserini does not know, or a checkpoint without a tokenizer.
         """
-        from milco_pyserini.encode.tokenization import open_tokenizer
+        from milco_pyserini.model.tokenization import open_tokenizer
 
         language, checkpoint = store.manifest["language"], store.manifest["tokenizer"]
         find_analyzer(language)
@@ -187,7 +187,7 @@ def _java_list(values: Sequence[str]) -> Any:
 def _read_tokenizer(path: Path) -> "TextTokenizer":
     from tokenizers import Tokenizer
 
-    from milco_pyserini.encode.tokenization import TextTokenizer
+    from milco_pyserini.model.tokenization import TextTokenizer
 
     try:
         return TextTokenizer(Tokenizer.from_str(path.read_text(encoding="utf-8")))

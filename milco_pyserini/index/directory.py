@@ -9,7 +9,6 @@ from milco_pyserini import __version__
 from milco_pyserini.console import Progress, say
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import is_json_with, whole_directory
 from milco_pyserini.index.census import count_in
 from milco_pyserini.index.dense_recall import truth_of_dense_documents, truth_of_dense_topics
 from milco_pyserini.index.errors import engine_errors
@@ -24,7 +23,8 @@ from milco_pyserini.index.recall import (
 )
 from milco_pyserini.index.registry import ENGINES, find_engine
 from milco_pyserini.index.settings import BUILD, SEARCH, adjusted, values
-from milco_pyserini.manifest import (
+from milco_pyserini.io.files import is_json_with, whole_directory
+from milco_pyserini.io.manifest import (
     DENSE_INDEX,
     INDEX,
     MANIFEST,
@@ -165,7 +165,7 @@ def build_index(
     if measured:
         say(f"indexed into {output}")
         if manifest["recall"]["recall@10"] < _LOW_RECALL and engine.queries == TERMS:
-            tune = f"python -m milco_pyserini.index tune --index {output} --recall {_LOW_RECALL:g}"
+            tune = f"milco index tune --index {output} --recall {_LOW_RECALL:g}"
             say(f"more is found with other settings ({tune}), or with a larger --n-postings")
     else:
         progress.close(f"indexed into {output}")
@@ -196,8 +196,8 @@ def open_index(path: str | Path, queries: str | None = None) -> Index:
     if not path.is_dir():
         vectors = VECTORS / path.stem
         raise MilcoError(
-            f"no index at {path}: build it with python -m milco_pyserini.index --vectors {vectors} --output {path}"
-            + ("" if vectors.is_dir() else f", where {vectors} is a store that milco_pyserini.encode wrote")
+            f"no index at {path}: build it with milco index --vectors {vectors} --output {path}"
+            + ("" if vectors.is_dir() else f", where {vectors} is a store that milco encode wrote")
         )
     if not (path / MANIFEST).is_file() and any(path.glob("segments_*")):
         raise MilcoError(
@@ -205,11 +205,11 @@ def open_index(path: str | Path, queries: str | None = None) -> Index:
             f"--index {path} --encoder NAME"
         )
     if not (path / MANIFEST).is_file():
-        raise MilcoError(f"{path} has no {MANIFEST}: it is not an index that milco_pyserini.index finished")
+        raise MilcoError(f"{path} has no {MANIFEST}: it is not an index that milco index finished")
     manifest = read_checked(path / MANIFEST)
     version = manifest.get("format_version")
     if "engine" not in manifest:
-        raise MilcoError(f"{path} is no index: build one from it with python -m milco_pyserini.index --vectors {path}")
+        raise MilcoError(f"{path} is no index: build one from it with milco index --vectors {path}")
     if version != FORMAT_VERSION:
         raise MilcoError(f"{path} has index version {version}, this is version {FORMAT_VERSION}: build it again")
     check_fields(manifest, INDEX, path, MANIFEST)

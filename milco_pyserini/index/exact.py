@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.files import whole_file
 from milco_pyserini.index.arrays import map_array
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import TERMS, Built, Hits, Searcher, Store
 from milco_pyserini.index.strings import StringTable, write_strings
-from milco_pyserini.manifest import DamagedError, intact
+from milco_pyserini.io.files import whole_file
+from milco_pyserini.io.manifest import DamagedError, intact
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import whole_file
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import DENSE, Built, DenseStore, Hits, Searcher
 from milco_pyserini.index.settings import BUILD, SEARCH, setting
 from milco_pyserini.index.strings import StringTable, write_strings
+from milco_pyserini.io.files import whole_file
 
 _INDEX = "index"
 _DOCIDS = "docid"

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from milco_pyserini import jvm
+from milco_pyserini.index import jvm
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import REFERENCE, STRING, java_function, refusing_newer
 from milco_pyserini.index.lucene_search import LuceneSearcher

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from milco_pyserini import jvm
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import jvm
 
 # In descriptors. An object of our classes comes to Python in a wrapping: pyjnius would want to know its class.
 STRING = "Ljava/lang/String;"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from milco_pyserini.console import Progress, counted, say
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.protocol import Hits, Searcher, Store
-from milco_pyserini.manifest import RECALL, intact, read_checked, write_checked
+from milco_pyserini.io.manifest import RECALL, intact, read_checked, write_checked
 from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.sparse.pruning import Pruning
 

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from milco_pyserini.console import counted, duration, say
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.files import naming_full_disk, read_json, whole_file, write_json
 from milco_pyserini.index.protocol import TERMS, Built, Hits, Searcher, Store
 from milco_pyserini.index.settings import BUILD, SEARCH, setting
 from milco_pyserini.index.strings import StringTable, write_strings
+from milco_pyserini.io.files import naming_full_disk, read_json, whole_file, write_json
 from milco_pyserini.sparse import SparseBatch
 
 PACKAGE = "pyseismic-lsr"

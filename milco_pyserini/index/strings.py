@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.files import whole_file
 from milco_pyserini.index.arrays import map_array
-from milco_pyserini.manifest import DamagedError, intact
+from milco_pyserini.io.files import whole_file
+from milco_pyserini.io.manifest import DamagedError, intact
 
 
 class StringTable:

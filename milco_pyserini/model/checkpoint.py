@@ -16,7 +16,7 @@ from torch import Tensor
 from milco_pyserini.console import say
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, check_local_name
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.files import read_json
+from milco_pyserini.io.files import read_json
 from milco_pyserini.model.configuration import VARIANTS, MilcoConfig
 from milco_pyserini.model.loading import loading, one_line
 from milco_pyserini.model.modeling import MilcoModel

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import orjson
 
-from milco_pyserini.corpora.lines import first_line, numbered_lines
 from milco_pyserini.corpora.records import BadLineError, record_id
 from milco_pyserini.corpora.source_files import files_of
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.files import read_json
 from milco_pyserini.index.directory import MANIFEST, Index
 from milco_pyserini.index.protocol import DENSE, TERMS, TEXT
+from milco_pyserini.io.files import read_json
+from milco_pyserini.io.lines import first_line, numbered_lines
 from milco_pyserini.sparse import VectorStore, open_store
 from milco_pyserini.sparse.store import read_jsonl
 from milco_pyserini.sparse.terms import keep_whole
@@ -70,7 +70,7 @@ def _from_store(path: Path, index: Index, queries: str) -> Topics:
     if (path / MANIFEST).is_file() and "engine" in read_json(path / MANIFEST):
         raise MilcoError(
             f"--topics {path} is an index, which holds documents: give a name, a file of texts, or vectors of topics, "
-            "as milco_pyserini.encode --topics writes them"
+            "as milco encode --topics writes them"
         )
     if queries == TEXT:
         raise _other_kind(path, index, queries)
@@ -99,7 +99,7 @@ def _from_dense_store(path: Path, index: Index) -> Topics:
 
 def _other_kind(path: Path, index: Index, queries: str) -> MilcoError:
     """That topics are vectors, of a kind that the index does not take."""
-    also = ", or dense vectors that milco_pyserini.encode --topics --dense wrote" if queries == DENSE else ""
+    also = ", or dense vectors that milco encode --topics --dense wrote" if queries == DENSE else ""
     name = index.manifest["engine"]
     return MilcoError(f"--topics {path} holds vectors, and {index.path} is of engine {name}: give it texts{also}")
 
@@ -121,7 +121,7 @@ def _encode_command(path: Path, theirs: dict, wanted: dict) -> str:
     flags = " --lowercase" if wanted.get("lowercase") else ""
     flags += " --dense" if "dimensions" in wanted else ""
     return (
-        f"python -m milco_pyserini.encode --topics {theirs.get('corpus')} --encoder {wanted.get('encoder')}"
+        f"milco encode --topics {theirs.get('corpus')} --encoder {wanted.get('encoder')}"
         f"{prefix}{flags} --output {path} --overwrite"
     )
 

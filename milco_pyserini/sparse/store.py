@@ -17,10 +17,10 @@ from typing import IO, Any
 import numpy as np
 import orjson
 
-from milco_pyserini.corpora.lines import lines_of, numbered_lines
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.files import checksum_of, is_json_with, read_json
-from milco_pyserini.manifest import (
+from milco_pyserini.io.files import checksum_of, is_json_with, read_json
+from milco_pyserini.io.lines import lines_of, numbered_lines
+from milco_pyserini.io.manifest import (
     DENSE_VECTORS,
     MANIFEST,
     SPARSE_VECTORS,
@@ -215,9 +215,7 @@ def open_manifest(path: Path) -> dict:
     Raises MilcoError if it is not there, not finished or of another version.
     """
     if not path.exists():
-        raise MilcoError(
-            f"no vectors at {path}: make them with python -m milco_pyserini.encode --corpus CORPUS --output {path}"
-        )
+        raise MilcoError(f"no vectors at {path}: make them with milco encode --corpus CORPUS --output {path}")
     manifest_path = path / MANIFEST
     if not manifest_path.is_file():
         raise MilcoError(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
-from milco_pyserini.encode.tokenization import TextTokenizer
+from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.train.bitext import BitextPair
 from milco_pyserini.train.retrieval import Group
 from milco_pyserini.train.teachers import Teacher

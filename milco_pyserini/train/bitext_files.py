@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol
 
 import orjson
 
-from milco_pyserini.corpora.lines import first_line, numbered_lines
 from milco_pyserini.corpora.records import BadLineError
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.lines import first_line, numbered_lines
 
 _FORMAT = re.compile(r"\.(tsv|jsonl)(\.gz)?$")
 # A code of ISO 639, and a script or region after it: de, zh-tw, sr-latn.

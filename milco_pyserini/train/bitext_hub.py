@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from milco_pyserini.corpora.lines import numbered_lines
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.train.bitext_files import BitextPair, BitextSource
 
 _ROWS_AT_A_TIME = 1024

@@ -11,9 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from milco_pyserini.cli.options import MOST_THREADS, option
 from milco_pyserini.console import Progress, counted, say
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.options import MOST_THREADS, option
 
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoEncoder

@@ -13,9 +13,9 @@ from typing import NamedTuple, Protocol
 
 from torch.utils.data import IterableDataset
 
-from milco_pyserini.corpora.lines import numbered_lines
 from milco_pyserini.corpora.records import BadLineError
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.train.retrieval_records import UNDETERMINED, RetrievalExample, parse_line
 
 _ENDINGS = (".jsonl", ".jsonl.gz")

@@ -9,13 +9,7 @@ from pathlib import Path
 
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import (
-    read_json,
-    refuse_existing_directory,
-    remove_directory,
-    whole_file,
-    write_json,
-)
+from milco_pyserini.io.files import read_json, refuse_existing_directory, remove_directory, whole_file, write_json
 from milco_pyserini.train.retrieval import RetrievalSource
 from milco_pyserini.train.retrieval_records import UNDETERMINED, RetrievalExample, write_example
 

@@ -18,7 +18,7 @@ from milco_pyserini.console import say
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.encoder import choose_dtype
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import read_json, remove_directory, whole_directory, whole_file, write_json
+from milco_pyserini.io.files import read_json, remove_directory, whole_directory, whole_file, write_json
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.alarms import CollapseMonitor
 from milco_pyserini.train.batches import Texts, alignment_collator, contrast_collator, pair_length

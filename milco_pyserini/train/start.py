@@ -7,12 +7,12 @@ from torch import Tensor, nn
 from transformers import AutoModel
 
 from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.encode.tokenization import load_tokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
 from milco_pyserini.model.checkpoint import check_values
 from milco_pyserini.model.loading import loading
 from milco_pyserini.model.modeling import LexEcho
+from milco_pyserini.model.tokenization import load_tokenizer
 from milco_pyserini.train.mlm_teacher import open_masked_language_model
 from milco_pyserini.train.recipe import TrainingOptions
 from milco_pyserini.train.trainer import freeze_parts

@@ -21,7 +21,7 @@ from transformers.integrations import TensorBoardCallback
 from milco_pyserini.console import Progress, say
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import checksum, read_json, sync_directory, sync_tree, whole_file, write_json
+from milco_pyserini.io.files import checksum, read_json, sync_directory, sync_tree, whole_file, write_json
 from milco_pyserini.model.checkpoint import own_layout, read_tensors
 from milco_pyserini.model.loading import loading
 from milco_pyserini.train.alarms import CollapseMonitor

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from milco_pyserini.cli.options import option, run_command
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.options import option, run_command
 
 from .catalogue import CONFIGURATIONS, DENSE, NUMBERS, Configuration
 
@@ -62,7 +62,7 @@ def command(options: Options) -> None:
     import torch
 
     from milco_pyserini.eval import render
-    from milco_pyserini.files import whole_file, write_json
+    from milco_pyserini.io.files import whole_file, write_json
 
     from .data import read_collections
     from .evaluation import read_probe
@@ -124,7 +124,7 @@ def _prepare(options: Options) -> "Plan":
 
 def _take(options: Options) -> None:
     """Say in WORK what it is for. Raises MilcoError if it is for something else."""
-    from milco_pyserini.files import read_json, write_json
+    from milco_pyserini.io.files import read_json, write_json
 
     values = {name: str(value) for name, value in asdict(options).items() if name not in _FREE}
     manifest = options.work / "manifest.json"
@@ -147,7 +147,7 @@ def _outcome(
     """Train and measure a configuration; figures of the same weights that stand in WORK/figures are taken."""
     from milco_pyserini.console import say
     from milco_pyserini.encode import MilcoEncoder
-    from milco_pyserini.files import read_json, write_json
+    from milco_pyserini.io.files import read_json, write_json
 
     from .evaluation import collapse_figures, retrieval_figures
     from .stages import train

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.files import read_json, whole_directory, whole_file, write_json
+from milco_pyserini.io.files import read_json, whole_directory, whole_file, write_json
 from milco_pyserini.train.retrieval import language_of, open_retrieval
 from milco_pyserini.train.retrieval_records import RetrievalExample, write_example
 

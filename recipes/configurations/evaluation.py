@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from milco_pyserini.corpora.lines import numbered_lines
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import evaluate
+from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.sparse import PIVOT
 from milco_pyserini.train.alarms import CollapseMonitor
 from milco_pyserini.train.bitext import BitextPair

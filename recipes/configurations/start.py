@@ -15,9 +15,9 @@ from tokenizers import Tokenizer, models
 from torch import nn
 
 from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.encode.tokenization import TextTokenizer
-from milco_pyserini.files import whole_directory
+from milco_pyserini.io.files import whole_directory
 from milco_pyserini.model import MilcoConfig, MilcoModel
+from milco_pyserini.model.tokenization import TextTokenizer
 
 # GELU(x + 4) is nearly x + 4, so a lifted layer passes its input through; LayerNorm takes the 4 away.
 _LIFT, _SHRINK = 4.0, 0.5

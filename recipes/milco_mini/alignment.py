@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.files import whole_file
+from milco_pyserini.io.files import whole_file
 
 from . import corpus
 

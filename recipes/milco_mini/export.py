@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from milco_pyserini.files import is_json_with, whole_directory
+from milco_pyserini.io.files import is_json_with, whole_directory
 from milco_pyserini.model import MilcoModel
 
 from .network import ECHO_ENLARGED, echo_dimensions

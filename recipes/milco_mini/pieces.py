@@ -14,7 +14,7 @@ import sentencepiece
 from tokenizers import BertWordPieceTokenizer, Regex, Tokenizer, normalizers, pre_tokenizers
 
 from milco_pyserini.console import say
-from milco_pyserini.files import whole_file
+from milco_pyserini.io.files import whole_file
 
 from . import corpus
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save
 from tokenizers import Tokenizer
 
 from milco_pyserini.console import say
-from milco_pyserini.files import whole_file
+from milco_pyserini.io.files import whole_file
 from milco_pyserini.model import MilcoModel
 
 from . import alignment, codes, corpus, echo, english, export, network, pieces, table

@@ -17,7 +17,7 @@ from typing import cast
 import torch
 
 from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.files import whole_directory, whole_file
+from milco_pyserini.io.files import whole_directory, whole_file
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.model.modeling import LexEcho
 from milco_pyserini.train.recipe import SapOptions, SctOptions, from_recipe

@@ -1,0 +1,1 @@
+"""Measurements over stores, indexes and runs: statistics, pruning sweeps, latency."""

@@ -1,0 +1,72 @@
+"""What was measured, as a table on stdout and as files for programs."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from math import nan
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from milco_pyserini import __version__
+from milco_pyserini.analysis.task import Task, TaskOptions
+from milco_pyserini.eval.formats import render
+from milco_pyserini.eval.tables import Figure, Row, Table
+from milco_pyserini.io.files import whole_file, write_json
+
+if TYPE_CHECKING:
+    from milco_pyserini.analysis.workbench import Point
+
+Rows = Sequence[tuple["Point", Mapping[str, float]]]
+
+_CPU = Path("/proc/cpuinfo")
+
+
+def write_report(options: TaskOptions, task: Task, rows: Rows, name: str) -> None:
+    """Write NAME.csv and NAME.json into the directory of the options, and the table to stdout."""
+    table = points_table(rows, task.measures)
+    with whole_file(options.directory / f"{name}.csv", "w") as file:
+        file.write(render(table, "csv"))
+    points = [{**vars(point), "figures": dict(figures)} for point, figures in rows]
+    about = {
+        "vectors": str(task.store.path),
+        "topics": options.topics,
+        "qrels": options.qrels,
+        "documents": len(task.store),
+        "queries": len(task.ids),
+        "hits": task.hits,
+        "rounds": options.rounds,
+        "processor": processor(),
+        "milco_pyserini": __version__,
+    }
+    write_json(options.directory / f"{name}.json", {**about, "points": points})
+    sys.stdout.write(render(table, options.format))
+
+
+def points_table(rows: Rows, measures: Sequence[str]) -> Table:
+    """A row for each point: the columns of the paper's latency table, and the terms of a document."""
+    heads = ("ms", "ms p95", "queries/s", *measures, "MB", "terms")
+    return Table(
+        ("vectors", "index"),
+        heads,
+        tuple(
+            Row(
+                (point.vectors, point.index),
+                (
+                    Figure(point.mean_ms, digits=3),
+                    Figure(point.p95_ms, digits=3),
+                    Figure(point.queries_per_second, digits=0),
+                    *(Figure(figures[measure]) for measure in measures),
+                    Figure(point.size / 1e6, digits=2),
+                    Figure(nan if point.terms is None else point.terms, digits=1),
+                ),
+            )
+            for point, figures in rows
+        ),
+    )
+
+
+def processor() -> str:
+    """The processor's name and the number of cores, as far as the machine says."""
+    lines = _CPU.read_text(encoding="utf-8").splitlines() if _CPU.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else 'unknown'}, {os.cpu_count()} cores"

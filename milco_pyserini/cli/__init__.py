@@ -1,0 +1,1 @@
+"""The milco command: one file per subcommand, with its options and the call."""

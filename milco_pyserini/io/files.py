@@ -1,0 +1,390 @@
+"""Files and directories that appear whole or not at all."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import platform
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import orjson
+
+from milco_pyserini.errors import DISK_FULL, MilcoError
+from milco_pyserini.io import locks
+
+PARTIAL = ".partial-"
+# NumPy's error for a file that could not be written to its end has no errno.
+_SHORT_WRITE = re.compile(r"\d+ requested and \d+ written")
+# Locks of other machines may be invisible here (Lustre, some NFS): what they write has their mark in its name, and is
+# taken for left behind only after a day.
+_MACHINE = hashlib.blake2b(platform.node().encode(), digest_size=4).hexdigest()
+_DAY = 86_400
+# Hidden names are longer than the name they are made from, and stay below the limits of file systems (143 to 255).
+_LONGEST = 100
+# Not a partial name: what stands under it is whole, and comes back if a run is killed before the new one is there.
+_REPLACED = ".before-overwrite"
+_CHECKSUM_BYTES = 16
+_BLOCK = 2**20
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, mode: str = "wb") -> Iterator[IO]:
+    """Open a file for writing that takes its name only when the block ends without an error.
+
+    The bytes are on disk (fsync) before the name is; text modes are UTF-8 with "\\n" line ends. What killed runs left
+    of the same name is removed. A full disk raises OSError with path as its filename.
+    """
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    with naming_full_disk(path):
+        _make_directory(path.parent)
+        remove_partial(path)
+        descriptor, temporary = _partial_file(path)
+        try:
+            # Locked until it has its name, so that no other run takes it for what a dead one left.
+            with os.fdopen(descriptor, mode, **text) as handle:  # type: ignore[call-overload]
+                yield handle
+                handle.flush()
+                os.fsync(handle.fileno())
+                temporary.replace(path)
+            sync_directory(path.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def whole_directory(path: Path, overwrite: bool, ours: Callable[[Path], bool]) -> Iterator[Path]:
+    """Yield an empty directory beside path; it becomes path when the block ends without an error.
+
+    Its whole tree is on disk (fsync) before it has the name. A full disk, whatever error a library makes of it,
+    raises OSError with path as its filename. Raises MilcoError before the block if path is a mount point, which no
+    other directory can replace.
+
+    ours: as for refuse_existing_directory, which is asked before the block and after it.
+    """
+    place = path.resolve()
+    _refuse_mount_point(place)
+    with naming_full_disk(path):
+        _make_directory(place.parent)
+        with locks.alone_in(place.parent):
+            _restore(place)
+            refuse_existing_directory(path, overwrite, ours)
+            remove_partial(place)
+        descriptor, temporary = _partial_directory(place)
+        try:
+            yield temporary
+            sync_tree(temporary)
+            # No limit: what was built is not given up because another program holds a lock.
+            with locks.alone_in(place.parent, limit=None):
+                refuse_existing_directory(path, overwrite, ours)
+                _replace_directory(place, temporary)
+        except BaseException as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            if isinstance(error, OSError) and Path(str(error.filename)).is_relative_to(temporary):
+                # The hidden name is gone by now, and means nothing to a user.
+                error.filename = str(path / Path(error.filename).relative_to(temporary))
+            raise
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def naming_full_disk(path: Path) -> Iterator[None]:
+    """Turn every error that reports a full disk, a library's of any type too, into an OSError that names path.
+
+    An OSError that names a file already keeps its name.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        for code in DISK_FULL:
+            if os.strerror(code) in str(error):
+                raise OSError(code, os.strerror(code), str(path)) from error
+        if _SHORT_WRITE.search(str(error)):
+            raise OSError(errno.ENOSPC, f"disk full, or above a limit of file sizes ({error})", str(path)) from error
+        raise
+
+
+def refuse_output(path: Path, overwrite: bool, option: str = "--output") -> None:
+    """Raise MilcoError, before any work, if option can name no file at path, or if one is there that must stay."""
+    if path.is_dir():
+        raise MilcoError(f"{path} is a directory: {option} names a file here")
+    if path.exists() and not overwrite:
+        raise MilcoError(f"{path} exists: choose another {option}, or replace it with --overwrite")
+    if path.exists() and not path.is_file():
+        raise MilcoError(f"{path} is no regular file: choose another {option}")
+    above = next(parent for parent in path.absolute().parents if parent.exists())
+    if not above.is_dir():
+        raise MilcoError(f"{option} {path}: {above} is a file, nothing can be written below it")
+    try:
+        # Permissions do not tell it all: /proc, or a file system that is full of names or read-only.
+        tempfile.TemporaryFile(dir=above).close()
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise MilcoError(f"{option} {path} cannot be written: no new file in {above} ({error.strerror})") from None
+
+
+def refuse_existing_directory(path: Path, overwrite: bool, ours: Callable[[Path], bool]) -> None:
+    """Raise MilcoError if path holds something that may not be replaced; an empty directory is nothing.
+
+    ours: whether a directory is one that this command has written. What is not is never replaced, whatever the
+    caller says: it may be somebody's home.
+    """
+    if not _taken(path):
+        return
+    if not (path.is_dir() and ours(path)):
+        raise MilcoError(f"{path} was not written by this command, so it is never replaced: choose another --output")
+    if not overwrite:
+        raise MilcoError(f"{path} exists: choose another --output, or replace it with --overwrite")
+
+
+def remove_directory(path: Path) -> None:
+    """Remove a directory so that a run that is killed meanwhile leaves all of it or nothing under its name.
+
+    Raises MilcoError if it is a mount point, which cannot be renamed.
+    """
+    place = path.resolve()
+    _refuse_mount_point(place)
+    descriptor, temporary = _partial_directory(place)
+    try:
+        place.replace(temporary)
+        shutil.rmtree(temporary)
+    finally:
+        os.close(descriptor)
+
+
+def remove_partial(path: Path) -> None:
+    """Remove what earlier runs that were killed left of path: it never had its name. What lives is left alone."""
+    _sweep(path.parent, f".{_short(path.name)}{PARTIAL}")
+
+
+def remove_partial_in(directory: Path) -> None:
+    """The same for every name in a directory."""
+    _sweep(directory, ".")
+
+
+def _sweep(directory: Path, start: str) -> None:
+    try:
+        with os.scandir(directory) as entries:
+            found = [entry.path for entry in entries if entry.name.startswith(start) and PARTIAL in entry.name]
+    except OSError:
+        return
+    for path in found:
+        with contextlib.suppress(OSError):
+            _remove_dead(Path(path))
+
+
+def _remove_dead(left: Path) -> None:
+    if f"{PARTIAL}{_MACHINE}-" not in left.name and time.time() - left.stat().st_mtime < _DAY:
+        return
+    descriptor = os.open(left, os.O_RDONLY if left.is_dir() else os.O_RDWR)
+    try:
+        if not locks.take(descriptor):
+            return
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Give a complete file or directory its name: flush it to disk, rename it, and flush the new name."""
+    sync_tree(temporary)
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_tree(path: Path) -> None:
+    """Flush a file, or every file and directory of a tree, to disk: what is to be done before a rename names it."""
+    if not path.is_dir():
+        _sync_file(path)
+    for parent, _, names in os.walk(path, topdown=False):
+        for name in names:
+            _sync_file(Path(parent, name))
+        sync_directory(Path(parent))
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(directory: Path) -> None:
+    """Flush the names in a directory to disk, where its file system can (some FUSE and SMB mounts cannot)."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write value as indented JSON, whole or not at all."""
+    with whole_file(path) as handle:
+        handle.write(json_bytes(value))
+
+
+def json_bytes(value: object) -> bytes:
+    """Return value as indented JSON. Raises MilcoError for text with a lone surrogate, which UTF-8 cannot hold."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
+    except TypeError as error:
+        if "surrogates" not in str(error):
+            raise
+        raise MilcoError("a text has a lone surrogate, half a character: JSON is UTF-8. Remove or replace it") from None
+
+
+def read_json(path: Path) -> dict:
+    """Read a JSON object. Raises MilcoError if the file is not there or holds something else."""
+    try:
+        value = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise MilcoError(f"{path} is not there") from None
+    except orjson.JSONDecodeError as error:
+        raise MilcoError(f"{path} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise MilcoError(f"{path} holds {type(value).__name__}, not a JSON object")
+    return value
+
+
+def checksum(path: Path, add: Callable[[int], None] = lambda size: None) -> str:
+    """Return the BLAKE2b checksum of a file, 32 hexadecimal digits, reading it in blocks.
+
+    add: called with the size of each block in bytes, to show progress.
+    """
+    digest = hashlib.blake2b(digest_size=_CHECKSUM_BYTES)
+    with path.open("rb") as handle:
+        while block := handle.read(_BLOCK):
+            digest.update(block)
+            add(len(block))
+    return digest.hexdigest()
+
+
+def checksum_of(content: bytes) -> str:
+    """Return what checksum() returns of a file with this content."""
+    return hashlib.blake2b(content, digest_size=_CHECKSUM_BYTES).hexdigest()
+
+
+def is_json_with(path: Path, *keys: str) -> bool:
+    """Whether path is a file with a JSON object that has these keys: how a directory of ours is known as ours."""
+    try:
+        return set(keys) <= read_json(path).keys()
+    except (MilcoError, OSError):
+        return False
+
+
+def _short(name: str) -> str:
+    """Return a name, or the start and a hash of one that is too long to be made longer."""
+    encoded = os.fsencode(name)
+    if len(encoded) <= _LONGEST:
+        return name
+    return f"{encoded[: _LONGEST // 2].decode(errors='ignore')}~{hashlib.blake2b(encoded, digest_size=8).hexdigest()}"
+
+
+def _partial_name(path: Path) -> Path:
+    return path.with_name(f".{_short(path.name)}{PARTIAL}{_MACHINE}-{secrets.token_hex(4)}")
+
+
+def _partial_file(path: Path) -> tuple[int, Path]:
+    """A new file beside path, open and locked."""
+    while True:
+        temporary = _partial_name(path)
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        locks.hold(descriptor)
+        if locks.is_at(descriptor, temporary):
+            return descriptor, temporary
+        # Another run swept it away between its making and its locking.
+        os.close(descriptor)
+
+
+def _partial_directory(path: Path) -> tuple[int, Path]:
+    """A new directory beside path, open and locked."""
+    while True:
+        temporary = _partial_name(path)
+        temporary.mkdir()
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(temporary, os.O_RDONLY)
+            locks.hold(descriptor)
+            if locks.is_at(descriptor, temporary):
+                return descriptor, temporary
+            os.close(descriptor)
+
+
+def _make_directory(path: Path) -> None:
+    """Make a directory and those above it, and flush their names to disk."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync_directory(each.parent)
+
+
+def _refuse_mount_point(path: Path) -> None:
+    if _is_mount_point(path):
+        raise MilcoError(
+            f"{path} is a mount point, and no new directory can replace it: the new one has its name only when it is "
+            f"complete. Choose a directory in it, such as {path / 'NAME'}"
+        )
+
+
+def _is_mount_point(path: Path) -> bool:
+    """Whether something is mounted at path; os.path.ismount() does not see a directory bound within its own disk."""
+    if path.is_mount():
+        return True
+    mounts = Path("/proc/self/mountinfo")
+    escaped = str(path).replace("\\", r"\134").replace(" ", r"\040")
+    return mounts.exists() and any(line.split()[4] == escaped for line in mounts.read_text("utf-8").splitlines())
+
+
+def _taken(path: Path) -> bool:
+    """Whether path holds something; an empty directory, which somebody made beforehand, does not."""
+    return any(path.iterdir()) if path.is_dir() else path.exists()
+
+
+def _replaced(path: Path) -> Path:
+    return path.with_name(f".{_short(path.name)}{_REPLACED}")
+
+
+def _replace_directory(path: Path, new: Path) -> None:
+    """Give new the name path; what has it now is moved away first, and is removed only when new stands there.
+
+    Interrupted or failed between the two renames, what was there has its name again.
+    """
+    old = _replaced(path)
+    try:
+        if path.exists():
+            path.replace(old)
+        new.replace(path)
+    except BaseException:
+        _restore(path)
+        raise
+    sync_directory(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _restore(path: Path) -> None:
+    """Mend what a run left that was killed while it replaced path: the old directory comes back, or goes for good."""
+    old = _replaced(path)
+    if not old.exists():
+        return
+    if _taken(path):
+        shutil.rmtree(old)
+    else:
+        old.replace(path)

@@ -1,0 +1,231 @@
+"""Manifests of vector stores and indexes: their fields, and the checksums of every file of the directory.
+
+A manifest ends with the checksum of its own text and lists the other files with sizes and checksums. Opening a
+directory compares all sizes and reads the smallest files; milco verify reads every file. Manifests of version 0.1 have
+no checksums: they are read as they are.
+"""
+
+import contextlib
+import math
+import types
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import orjson
+
+from milco_pyserini.console import Progress
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import checksum, checksum_of, json_bytes, whole_file
+
+MANIFEST = "manifest.json"
+# What recall was measured on; it has a checksum of its own, for tuning replaces it.
+RECALL = "recall.json"
+# Lucene leaves it behind; it has no content.
+_LOCK = "write.lock"
+# What opening a directory reads of its smallest files, in bytes altogether: less than a millisecond.
+_SMALL = 2**18
+OTHER_CONTENT = "checksum mismatch: the content changed after it was written"
+_UNKNOWN = "0" * 32
+_MEGABYTE = 10**6
+# What numpy, the engines and our own code raise for content that is not what was written.
+_OF_DAMAGE = (EOFError, LookupError, TypeError, ValueError, OverflowError, RuntimeError)
+
+
+# Fields and their types; "?" marks those that may be absent, "*" the values of every other key. Numbers are counts,
+# lengths (whole: int) and factors (float): never below 0, and factors not 0.
+FILES = [{"file": str, "bytes": int, "checksum?": str}]
+_VECTORS = {
+    "files?": FILES,
+    "parts?": FILES,
+    "documents?": int,
+    "empty_documents?": int,
+    "truncated_documents?": int,
+    "texts?": int,
+    "kind?": str,
+    "corpus?": str,
+    "corpus_hash?": str,
+    "weight_hash?": str,
+    "tokenizer_hash?": str,
+    "max_length?": int,
+    "lowercase?": bool,
+    "split_passages?": bool,
+    "plain?": bool,
+}
+SPARSE_VECTORS = _VECTORS | {
+    "encoder?": str | None,
+    "scale": float,
+    "views?": [str],
+    "pruning?": str | None,
+    "english_prefix?": str,
+}
+DENSE_VECTORS = _VECTORS | {
+    "dense": bool,
+    "dimensions": int,
+    "encoder?": str,
+    "pooling?": str,
+    "query_prompt?": str,
+    "document_prompt?": str,
+}
+STORE = {"documents": int, "parts": FILES}
+VOCABULARY_FIELDS = {"english_prefix": str, "source_prefix": str, "english": [str], "source": [str]}
+INDEX = {
+    "engine": str,
+    "exactness": str,
+    "documents": int,
+    "empty_documents": int,
+    "id_with_space": str | None,
+    "build_settings?": {"*": float},
+    "search_settings?": {"*": float},
+    "recall?": dict,
+    "files?": FILES,
+}
+SPARSE_INDEX = INDEX | {"postings": int, "query_scale": float, "vectors": SPARSE_VECTORS}
+DENSE_INDEX = INDEX | {"vectors": DENSE_VECTORS}
+TEXT_INDEX = INDEX | {"texts": {"corpus?": str, "language": str | None, "tokenizer": str | None}}
+_NAMES = {
+    int: "a whole number of at least 0",
+    float: "a number above 0",
+    str: "a string",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+}
+
+
+class DamagedError(MilcoError):
+    """A file is not what was written: it is missing, or has another size or content."""
+
+    def __init__(self, directory: Path, file: str, reason: object) -> None:
+        super().__init__(
+            f"{directory} is damaged ({file}: {reason}): run milco verify {directory} to list every damaged file, then "
+            "build or encode it again"
+        )
+        self.file = file
+        self.reason = str(reason)
+
+
+def write_checked(path: Path, value: dict, indent: bool = True) -> None:
+    """Write value as JSON with a checksum of its own text as the last field."""
+    complete = value | {"checksum": _UNKNOWN}
+    content = json_bytes(complete) if indent else orjson.dumps(complete)
+    before, _, after = content.rpartition(_UNKNOWN.encode())
+    with whole_file(path) as handle:
+        handle.write(before + checksum_of(content).encode() + after)
+
+
+def read_checked(path: Path, required: bool = False) -> dict:
+    """Return what write_checked() wrote, or an object without a checksum, as version 0.1 wrote it.
+
+    required: whether a checksum must be there; it must be wherever a manifest lists files. Raises DamagedError if path
+    is missing, or if its content is not what was written.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise DamagedError(path.parent, path.name, "it is missing") from None
+    try:
+        value = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise DamagedError(path.parent, path.name, f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise DamagedError(path.parent, path.name, f"holds {type(value).__name__}, not a JSON object")
+    stated = value.pop("checksum", None)
+    before, _, after = content.rpartition(str(stated).encode())
+    if stated is None and (required or "files" in value):
+        raise DamagedError(path.parent, path.name, "its checksum is missing")
+    if stated is not None and stated != checksum_of(before + _UNKNOWN.encode() + after):
+        raise DamagedError(path.parent, path.name, OTHER_CONTENT)
+    return value
+
+
+def list_files(directory: Path, without: Iterable[str] = ()) -> list[Path]:
+    """Return the paths of all files in a directory, relative to it and sorted, but for hidden ones and its manifest.
+
+    without: further paths to leave out.
+    """
+    left_out = {MANIFEST, _LOCK, *without}
+    paths = (path.relative_to(directory) for path in directory.rglob("*") if not path.is_dir())
+    return sorted(path for path in paths if str(path) not in left_out and not path.name.startswith("."))
+
+
+def describe_files(directory: Path, paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """Return path, size and checksum of files of a directory. Progress is shown, for they may be large."""
+    sizes = {path: (directory / path).stat().st_size for path in paths}
+    progress = Progress("MB", sum(size // _MEGABYTE for size in sizes.values()))
+    files = [
+        {
+            "file": path.as_posix(),
+            "bytes": size,
+            "checksum": checksum(directory / path, lambda size: progress.add(size // _MEGABYTE)),
+        }
+        for path, size in sizes.items()
+    ]
+    progress.close(None)
+    return files
+
+
+def check_files(directory: Path, files: Iterable[dict], content: int = _SMALL) -> None:
+    """Compare the sizes of a directory's files, and the content of the smallest, with what its manifest lists.
+
+    content: how much is read, in bytes of all files; milco verify reads the others. Raises DamagedError for the first
+    file that differs.
+    """
+    left = content
+    for listed in sorted(files, key=lambda one: one["bytes"]):
+        check_size(directory, listed)
+        left -= listed["bytes"]
+        if left >= 0 and "checksum" in listed and checksum(directory / listed["file"]) != listed["checksum"]:
+            raise DamagedError(directory, listed["file"], OTHER_CONTENT)
+
+
+def check_size(directory: Path, listed: dict) -> None:
+    """Raise DamagedError if a file that a manifest lists is missing or has another size."""
+    try:
+        size = (directory / listed["file"]).stat().st_size
+    except FileNotFoundError:
+        raise DamagedError(directory, listed["file"], "it is missing") from None
+    if size != listed["bytes"]:
+        raise DamagedError(directory, listed["file"], f"{size:,} bytes, not {listed['bytes']:,}")
+
+
+@contextlib.contextmanager
+def intact(directory: Path, file: str) -> Iterator[None]:
+    """Turn the errors that libraries raise for a damaged file into DamagedError, which names file and fix."""
+    try:
+        yield
+    except _OF_DAMAGE as error:
+        raise DamagedError(directory, file, f"{type(error).__name__}: {error}") from error
+
+
+def check_fields(value: Any, fields: dict, directory: Path, file: str) -> None:
+    """Raise DamagedError if the JSON value of a file has not these fields: a table of this module."""
+    try:
+        _check(value, fields, "")
+    except TypeError as error:
+        raise DamagedError(directory, file, error) from None
+
+
+def _check(value: Any, kind: Any, name: str) -> None:
+    """Raise TypeError if a JSON value is not of a type or table of types. name: of the field, for the message."""
+    if isinstance(kind, types.UnionType):
+        if value is not None:
+            _check(value, get_args(kind)[0], name)
+    elif isinstance(kind, list):
+        _check(value, list, name)
+        for number, one in enumerate(value):
+            _check(one, kind[0], f"{name}[{number}]")
+    elif isinstance(kind, dict):
+        _check(value, dict, name)
+        for key, of in kind.items():
+            field = key.removesuffix("?")
+            for each in value if key == "*" else [field]:
+                if each in value:
+                    _check(value[each], of, f"{name}.{each}".removeprefix("."))
+                elif field == key:
+                    raise TypeError(f"{name}.{each} is missing".removeprefix("."))
+    else:
+        # By type(): True is an int to isinstance().
+        fits = type(value) in (int, kind) if kind is float else type(value) is kind
+        if not fits or (kind is int and value < 0) or (kind is float and not 0 < value < math.inf):
+            raise TypeError(f"{name or 'the content'} is {str(value)[:60]!r}, not {_NAMES[kind]}")

@@ -1,0 +1,215 @@
+"""milco eval latency: timing, the table, and dense vectors in Faiss's HNSW."""
+
+import csv
+import importlib.util
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from golden_set import GOLDEN
+from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
+
+from milco_pyserini.analysis import timing
+from milco_pyserini.analysis.dense import DenseVectors, encode_all, load, save
+from milco_pyserini.analysis.timing import Timed, ask_in_turn, one_core
+from milco_pyserini.cli.encode import main as encode
+from milco_pyserini.cli.eval import main
+from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import Hits
+
+TEXTS = ["music", "", "the river Nile is the longest of Africa", "music", "two words"]
+needs_faiss = pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")
+
+
+def answer(number: int) -> Hits:
+    return Hits([f"d{number}"], np.ones(1, np.float32))
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warm-up of one pass."""
+    monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0.0)
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None) -> Path:
+    """Vectors of 120 documents, 20 topics, judgements and dense vectors, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    ids = [f"d{number}" for number in range(120)]
+    write_store(tmp_path / "vectors", ids, synthetic_batch(120)[1])
+    write_plain(tmp_path / "topics.jsonl", {f"q{number}": query for number, query in enumerate(synthetic_queries(20))})
+    (tmp_path / "qrels").write_text("".join(f"q{number} 0 d{number} 1\n" for number in range(20)))
+    random = np.random.default_rng(0)
+    matrix = random.normal(size=(120, 8)).astype(np.float32)
+    for kind, names, rows in ((DOCUMENTS, ids, matrix), (QUERIES, [f"q{n}" for n in range(20)], 3 * matrix[:20])):
+        (tmp_path / "brought").mkdir(exist_ok=True)
+        np.save(tmp_path / "brought" / f"{kind}.npy", rows)
+        (tmp_path / "brought" / f"{kind}.txt").write_text("\n".join(names) + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def latency(files: Path, capsys: pytest.CaptureFixture) -> Callable[..., tuple[int, str, str]]:
+    """Run the command with one engine and two rounds: exit code, stdout, stderr."""
+
+    def run(*more: str) -> tuple[int, str, str]:
+        task = ["--vectors", "vectors", "--topics", "topics.jsonl", "--qrels", "qrels", "--rounds", "2"]
+        code = main(["latency", *task, "--engines", "exact", *more])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def test_systems_are_asked_in_turn_and_another_begins_each_round(quick: None) -> None:
+    """A warm-up of each, then rounds; each answers all queries before the next one does."""
+    asked: list[str] = []
+
+    def system(name: str) -> timing.Ask:
+        return lambda number: asked.append(f"{name}{number}") or answer(number)  # type: ignore[func-returns-value]
+
+    timed = ask_in_turn({"a": system("a"), "b": system("b")}, queries=2, rounds=2)
+    assert asked == [*("a0", "a1", "b0", "b1"), *("a0", "a1", "b0", "b1"), *("b0", "b1", "a0", "a1")]
+    assert timed["a"].seconds.shape == (2, 2)
+    assert [hits.docids for hits in timed["b"].hits] == [["d0"], ["d1"]]
+
+
+def test_a_slow_round_does_not_count() -> None:
+    """The median of each query over the rounds, then mean, 95th percentile and queries a second over the queries."""
+    seconds = np.tile(np.arange(1, 102) / 1000, (5, 1))
+    seconds[2] += 9
+    timed = Timed([], seconds)
+    assert timed.mean_ms == pytest.approx(51)
+    assert timed.p95_ms == pytest.approx(96)
+    assert timed.queries_per_second == pytest.approx(1000 / 51)
+    assert timed.rounds_ms == pytest.approx([51, 51, 9051, 51, 51])
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no way to choose cores here")
+def test_all_threads_share_one_core_and_are_let_go() -> None:
+    """Those that were there before too: Java's and OpenMP's."""
+    torch.zeros(2000, 50).sum(dim=1)
+    threads = [int(thread.name) for thread in Path("/proc/self/task").iterdir()]
+    before = {thread: os.sched_getaffinity(thread) for thread in threads}
+    with one_core():
+        assert len({frozenset(os.sched_getaffinity(thread)) for thread in threads}) == 1
+        assert len(os.sched_getaffinity(0)) == 1
+    assert {thread: os.sched_getaffinity(thread) for thread in threads} == before
+
+
+def test_the_table_has_the_papers_columns(latency: Callable[..., tuple[int, str, str]]) -> None:
+    """Times, effectiveness and size, a row for each rule and engine; CSV and JSON beside the runs."""
+    code, out, _ = latency("--prune", "none", "top-k:3", "-m", "nDCG@10", "R@20")
+    assert code == 0
+    head, *rows = out.splitlines()
+    assert head.split() == [*("vectors", "index", "ms", "ms", "p95", "queries/s", "nDCG@10", "R@20", "MB", "terms")]
+    assert [row.split()[:2] for row in rows] == [["none", "exact"], ["top-k:3", "exact"]]
+    written = json.loads(Path("figures/vectors/latency.json").read_text())
+    assert (written["hits"], written["queries"], written["documents"]) == (20, 20, 120)
+    assert [len(point["rounds_ms"]) for point in written["points"]] == [2, 2]
+    assert all(Path("figures/vectors", point["run"]).is_file() for point in written["points"])
+    with Path("figures/vectors/latency.csv").open() as lines:
+        assert [float(row["ms"]) for row in csv.DictReader(lines)] == [point["mean_ms"] for point in written["points"]]
+
+
+@needs_faiss
+def test_dense_vectors_stand_beside_the_engines(latency: Callable[..., tuple[int, str, str]]) -> None:
+    """A query that is its document's vector, three times as long, finds it first; the index is not built again."""
+    code, out, _ = latency("--dense", "brought", "-m", "RR@10")
+    assert code == 0
+    row = next(line for line in out.splitlines() if line.startswith("brought")).split()
+    assert row[1:4] == ["hnsw", "M=32", "ef=64"]
+    assert row[7] == "1.0000"
+    assert row[-1] == "-"
+    assert "building" in latency("--dense", "brought", "--prune", "top-k:2")[2]
+    assert "building" not in latency("--dense", "brought", "--prune", "none", "top-k:2")[2]
+
+
+@needs_faiss
+def test_dense_vectors_that_do_not_fit_are_refused(latency: Callable[..., tuple[int, str, str]]) -> None:
+    """A row without an id, and a topic without a vector."""
+    Path("brought/queries.txt").write_text("q0\n")
+    code, _, err = latency("--dense", "brought")
+    assert code == 2
+    assert "brought/queries.npy is of shape (20, 8), brought/queries.txt has 1 ids" in err
+    Path("brought/queries.txt").write_text("".join(f"x{number}\n" for number in range(20)))
+    code, _, err = latency("--dense", "brought")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "there is no vector of topic 'q0'" in err
+
+
+def test_faiss_is_asked_for_by_its_extra(
+    latency: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line, before anything is read or written."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "faiss" else find(name))
+    code, _, err = latency("--dense", "brought")
+    assert code == 2
+    assert err.endswith("error: dense vectors need Faiss: pip install 'milco-pyserini[dense]'\n")
+    assert not Path("figures").exists()
+
+
+def test_dense_vectors_are_read_as_they_were_written(tmp_path: Path) -> None:
+    """Ids with odd line ends inside, rows of length 1."""
+    vectors = DenseVectors(["a", "b\u2028c"], np.float32([[1, 0], [0.6, 0.8]]))
+    save(tmp_path, DOCUMENTS, vectors, {"encoder": "tiny"})
+    read = load(tmp_path, DOCUMENTS)
+    assert read.ids == vectors.ids
+    assert read.matrix == pytest.approx(vectors.matrix)
+
+
+def test_texts_of_another_collection_are_refused() -> None:
+    """As many texts as sparse vectors, or an error."""
+    with pytest.raises(MilcoError, match="1 documents were read, the sparse vectors are of 7"):
+        encode_all(lambda texts: np.ones((len(texts), 2), np.float32), [("a", "music")], DOCUMENTS, 7)
+
+
+@needs_faiss
+def test_texts_of_documents_and_topics_are_found_and_encoded_once(files: Path, capsys: pytest.CaptureFixture) -> None:
+    """The store says which corpus it is of, the topics' store which topics."""
+    (files / "docs.jsonl").write_text("".join(f'{{"id": "d{n}", "contents": "music {n}"}}\n' for n in range(120)))
+    (files / "topics.tsv").write_text("".join(f"q{number}\tmusic {number}\n" for number in range(20)))
+    for name, corpus, letter, count in (("documents", "docs.jsonl", "d", 120), ("topics", "topics.tsv", "q", 20)):
+        batch = synthetic_batch(count)[1]
+        write_store(files / name, [f"{letter}{n}" for n in range(count)], batch, corpus=corpus, corpus_hash="x")
+    task = ["--vectors", "documents", "--topics", "topics", "--qrels", "qrels", "--rounds", "1", "--engines", "exact"]
+    encoder = ["--dense", str(GOLDEN / "m_encoder")]
+    assert main(["latency", *task, *encoder, "-m", "R@10"]) == 0
+    shown = capsys.readouterr()
+    assert "dense vectors: 120/120 documents" in shown.err
+    assert main(["latency", *task, *encoder, "-m", "R@10"]) == 0
+    assert "dense vectors" not in capsys.readouterr().err
+    assert main(["latency", *task, *encoder, "--dense-pooling", "cls"]) == 0
+    assert "dense vectors: 20/20 queries" in capsys.readouterr().err
+
+
+@needs_faiss
+def test_a_store_of_dense_vectors_is_taken_as_it_is(files: Path, capsys: pytest.CaptureFixture) -> None:
+    """Its documents are not encoded again; its encoder encodes the topics."""
+    (files / "docs.jsonl").write_text("".join(f'{{"id": "d{n}", "contents": "music {n}"}}\n' for n in range(120)))
+    (files / "topics.tsv").write_text("".join(f"q{number}\tmusic {number}\n" for number in range(20)))
+    write_store(files / "topics", [f"q{n}" for n in range(20)], synthetic_batch(20)[1], corpus="topics.tsv")
+    assert encode(["--corpus", "docs.jsonl", "--dense", "--encoder", str(GOLDEN / "m_encoder")]) == 0
+    task = ["--vectors", "vectors", "--topics", "topics", "--qrels", "qrels", "--rounds", "1", "--engines", "exact"]
+    capsys.readouterr()
+    assert main(["latency", *task, "--dense", "vectors/docs.dense", "-m", "R@10"]) == 0
+    shown = capsys.readouterr()
+    assert "dense vectors: 20/20 queries" in shown.err and "documents" not in shown.err.split("dense vectors:")[0]
+    row = next(line for line in shown.out.splitlines() if line.startswith("vectors/docs.dense")).split()
+    assert row[1:4] == ["hnsw", "M=32", "ef=64"]
+    assert main(["latency", *task, "--dense", "vectors/docs.dense", "-m", "R@10"]) == 0
+    assert "building" not in capsys.readouterr().err
+
+
+@needs_faiss
+def test_topics_that_are_vectors_alone_cannot_be_encoded(files: Path, capsys: pytest.CaptureFixture) -> None:
+    """Dense encoders take texts: one line says that there are none."""
+    task = ["--vectors", "vectors", "--topics", "topics.jsonl", "--qrels", "qrels", "--engines", "exact"]
+    assert main(["latency", *task, "--dense", str(GOLDEN / "m_encoder")]) == 2
+    assert "--topics topics.jsonl does not say of which it is" in capsys.readouterr().err

@@ -1,0 +1,344 @@
+"""milco eval stats: what is counted, of which vectors, and what is said where something lacks."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from golden_set import GOLDEN
+from synthetic_stores import NASTY, synthetic_batch, vocabulary, write_plain, write_store
+
+from milco_pyserini.analysis.stats_counts import corpus_language
+from milco_pyserini.analysis.stats_report import piece_kind
+from milco_pyserini.cli.encode import main as encode
+from milco_pyserini.cli.eval import main
+from milco_pyserini.corpora.benchmarks.sample import ROOT
+from milco_pyserini.encode.m3 import HEAD
+from milco_pyserini.io.manifest import read_checked, write_checked
+from milco_pyserini.model.tokenization import open_tokenizer
+from milco_pyserini.sparse import SparseBatch, open_store
+
+Stats = Callable[..., tuple[int, str, str]]
+TINY = str(GOLDEN / "ckpt_distillation")
+LANGUAGES = ("ar", "en", "zh")
+# Whose tokens are not those of this kind of encoder.
+OTHER = {"splade": "m_encoder", "m3": "en_lsr"}
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with corpus/ (three of the sample's languages, 8 documents each) and vectors/ of it."""
+    directory = tmp_path_factory.mktemp("encoded")
+    (directory / "corpus").mkdir()
+    for code in LANGUAGES:
+        lines = (ROOT / "corpus" / f"{code}.jsonl").read_text(encoding="utf-8").splitlines()[:8]
+        (directory / "corpus" / f"{code}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    corpus, output = str(directory / "corpus"), str(directory / "vectors")
+    assert encode(["--corpus", corpus, "--encoder", TINY, "--output", output, "--device", "cpu"]) == 0
+    return directory
+
+
+@pytest.fixture
+def stats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Stats:
+    """Run the command in an empty directory: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(vectors: Path | str, *more: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["stats", "--vectors", str(vectors), *more])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def report(stats: Stats) -> Callable[..., dict]:
+    """The figures as JSON."""
+
+    def run(vectors: Path | str, *more: str) -> dict:
+        code, out, err = stats(vectors, "--format", "json", *more)
+        assert code == 0, err
+        return json.loads(out)
+
+    return run
+
+
+@pytest.mark.parametrize("parquet", [False, True])
+def test_figures_are_those_of_a_dense_matrix(report: Callable[..., dict], tmp_path: Path, parquet: bool) -> None:
+    """Terms per document, lengths of lists and what is never active, counted again in the plainest way."""
+    ids, batch = synthetic_batch(250)
+    value = report(write_store(tmp_path / "v", ids, batch, parquet=parquet))
+    matrix = np.zeros((250, len(vocabulary())), bool)
+    matrix[batch.row_numbers(), batch.columns] = True
+    for view, part in (("pivot", matrix[:, :200]), ("source", matrix[:, 200:]), ("both", matrix)):
+        terms, postings = part.sum(1), part.sum(0)
+        found, lists = value["terms_per_document"][view], value["posting_lists"][view]
+        assert found["mean"] == pytest.approx(terms.mean())
+        assert (found["min"], found["median"], found["max"]) == (terms.min(), np.median(terms), terms.max())
+        assert found["without"] == np.count_nonzero(terms == 0) > 0
+        assert (lists["columns"], lists["active"]) == (part.shape[1], np.count_nonzero(postings))
+        assert lists["never_active"] == np.count_nonzero(postings == 0)
+        assert lists["postings"] == part.sum()
+        assert lists["length"]["mean"] == pytest.approx(postings[postings > 0].mean())
+    assert value["postings"] == matrix.sum()
+    assert value["languages"] is value["length"] is None
+
+
+def test_the_most_frequent_terms_come_first(report: Callable[..., dict], tmp_path: Path) -> None:
+    """With the documents that have them, and their mean weight there; of equals the lower column."""
+    columns, weights = [3, 7, 7, 201, 3, 5, 7], [1, 2, 4, 1, 2, 1, 3]
+    batch = SparseBatch(np.asarray([0, 2, 4, 7]), np.asarray(columns, np.int32), np.float32(weights), 200)
+    value = report(write_store(tmp_path / "v", ["a", "b", "c"], batch))
+    found = [tuple(each[key] for key in ("term", "documents", "mean_weight")) for each in value["frequent"]["pivot"]]
+    assert found == [("w7", 3, 3.0), ("w3", 2, 1.5), ("w5", 1, 1.0)]
+    assert [each["documents"] for each in value["frequent"]["source"]] == [1]
+    assert value["never_active"]["pivot"]["words"]["never_active"] == 197
+    assert value["never_active"]["pivot"]["words"]["examples"][:4] == ["w0", "w1", "w2", "w4"]
+
+
+def test_terms_are_shown_as_pieces_of_text(stats: Stats, report: Callable[..., dict], tmp_path: Path) -> None:
+    """Without an index's prefix for source terms, and with the mark that tells how words begin from what is inside."""
+    columns = [1, 200 + NASTY.index("a b"), 200 + NASTY.index("▁陌")]
+    batch = SparseBatch(np.asarray([0, 3]), np.asarray(columns, np.int32), np.ones(3, np.float32), 200)
+    value = report(write_store(tmp_path / "v", ["ja-1"], batch))
+    assert [each["term"] for each in value["frequent"]["source"]] == ["a b", "▁陌"]
+    assert value["languages"][0]["frequent"] == {"pivot": ["w1"], "source": ["a b", "▁陌"]}
+    assert r"'\x1c'" in value["never_active"]["source"]["signs"]["examples"]
+    assert "m_" not in stats("v")[1]
+
+
+def test_the_first_word_may_be_the_vectors(stats: Stats, encoded: Path, capsys: pytest.CaptureFixture) -> None:
+    """eval stats VECTORS is eval stats --vectors VECTORS; a second word is refused."""
+    _, named, _ = stats(encoded / "vectors")
+    assert main(["stats", str(encoded / "vectors")]) == 0
+    assert capsys.readouterr().out == named
+    assert main(["stats", "v", "w"]) == 2
+    assert "unexpected argument 'w'" in capsys.readouterr().err
+
+
+def test_ids_of_the_sample_tell_the_language(report: Callable[..., dict], encoded: Path) -> None:
+    """Means by language, and together those of all."""
+    value = report(encoded / "vectors")
+    assert [each["language"] for each in value["languages"]] == list(LANGUAGES)
+    assert [each["documents"] for each in value["languages"]] == [8, 8, 8]
+    mean = np.mean([each["terms"]["both"] for each in value["languages"]])
+    assert value["terms_per_document"]["both"]["mean"] == pytest.approx(mean)
+    assert all(each["tokens"] > 5 and len(each["frequent"]["source"]) == 5 for each in value["languages"])
+
+
+def test_one_id_that_begins_otherwise_and_no_language_is_told(report: Callable[..., dict], tmp_path: Path) -> None:
+    """Ids that begin with ar- by chance are not taken for Arabic; the counts are of all documents."""
+    _, batch = synthetic_batch(20)
+    ids = [f"ar-{number}" for number in range(20)]
+    assert [each["language"] for each in report(write_store(tmp_path / "all", ids, batch))["languages"]] == ["ar"]
+    value = report(write_store(tmp_path / "but-one", [*ids[:19], "x-1"], batch))
+    assert value["languages"] is None
+    assert value["postings"] == len(batch.columns)
+
+
+@pytest.mark.parametrize(
+    ("corpus", "language"),
+    [
+        ("miracl-ar", "ar"),
+        ("sample-zh", "zh"),
+        ("beir-nq", "en"),
+        ("belebele-acm_Arab", "acm_Arab"),
+        ("mlqa-de-de-dev", "de"),
+        ("mlqa-ar-de-dev", None),
+        ("mkqa", None),
+        ("neuclir-multi", None),
+        ("sample", None),
+        ("files/ar", None),
+    ],
+)
+def test_a_corpus_name_tells_one_language_or_none(corpus: str, language: str | None) -> None:
+    """Names alone do, not paths."""
+    assert corpus_language(corpus) == language
+
+
+def test_lengths_are_the_encoders_tokens(report: Callable[..., dict], encoded: Path) -> None:
+    """Of every text, found at the path that the vectors name; ten bins or fewer hold all documents."""
+    length = report(encoded / "vectors")["length"]
+    assert (length["documents"], length["without_text"], length["same_texts"]) == (24, 0, True)
+    assert sum(each["documents"] for each in length["bins"]) == 24
+    assert all(before["to"] < after["from"] for before, after in zip(length["bins"], length["bins"][1:], strict=False))
+    assert -1 <= length["correlation"]["both"]["spearman"] <= 1
+
+
+def test_texts_in_another_order_are_found_by_id(report: Callable[..., dict], encoded: Path, tmp_path: Path) -> None:
+    """The same lengths; a text that is not there is counted, and that the corpus is another one is said."""
+    lines = [line for code in LANGUAGES for line in (encoded / "corpus" / f"{code}.jsonl").open(encoding="utf-8")]
+    (tmp_path / "turned.jsonl").write_text("".join(lines[::-1]), encoding="utf-8")
+    whole, turned = report(encoded / "vectors"), report(encoded / "vectors", "--corpus", "turned.jsonl")
+    assert turned["length"]["bins"] == whole["length"]["bins"]
+    (tmp_path / "fewer.jsonl").write_text("".join(lines[3:]), encoding="utf-8")
+    fewer = report(encoded / "vectors", "--corpus", "fewer.jsonl")["length"]
+    assert (fewer["documents"], fewer["without_text"], fewer["same_texts"]) == (21, 3, False)
+
+
+def test_lengths_end_where_the_encoder_stopped_reading(report: Callable[..., dict], encoded: Path) -> None:
+    """Cut texts are as long as the maximum; passages have the lengths of passages."""
+    corpus = str(encoded / "corpus")
+    made = ["--corpus", corpus, "--encoder", TINY, "--device", "cpu", "--max-length", "12"]
+    assert encode([*made, "--output", "cut"]) == encode([*made, "--output", "split", "--split-passages"]) == 0
+    cut, split = report("cut"), report("split")
+    assert cut["length"]["truncated"] > 0
+    assert cut["length"]["tokens"]["max"] == split["length"]["tokens"]["max"] == 12
+    assert (split["unit"], split["length"]["without_text"], split["length"]["truncated"]) == ("passages", 0, 0)
+    assert split["documents"] > cut["documents"] == 24
+
+
+@pytest.mark.parametrize("kind", ["splade", "m3"])
+def test_vectors_of_encoders_of_every_kind_have_lengths(
+    report: Callable[..., dict], encoded: Path, tmp_path: Path, kind: str
+) -> None:
+    """In their own tokenizer's tokens, with --corpus too; the tokenizer of another one is refused."""
+    directory, view = GOLDEN / "en_lsr", "pivot"
+    if kind == "m3":
+        directory, view = shutil.copytree(GOLDEN / "m_encoder", tmp_path / "m3"), "source"
+        size = json.loads((directory / "config.json").read_text())["hidden_size"]
+        torch.save(torch.nn.Linear(size, 1).state_dict(), directory / HEAD)
+    corpus = str(encoded / "corpus")
+    assert encode(["--corpus", corpus, "--encoder", str(directory), "--output", "v", "--device", "cpu"]) == 0
+    value = report("v", "--corpus", corpus)
+    assert (value["length"]["documents"], value["length"]["same_texts"]) == (24, True)
+    assert list(value["length"]["correlation"]) == [view]
+    tokenizer = open_tokenizer(str(directory))
+    texts = [json.loads(line) for code in LANGUAGES for line in (encoded / "corpus" / f"{code}.jsonl").open()]
+    longest = max(map(len, tokenizer.ids([f"{text.get('title', '')} {text['text']}".strip() for text in texts])))
+    assert value["length"]["tokens"]["max"] == min(longest, open_store(Path("v")).manifest["max_length"])
+    assert main(["stats", "--vectors", "v", "--corpus", corpus, "--encoder", str(GOLDEN / OTHER[kind])]) == 2
+
+
+def test_topics_have_lengths_too(report: Callable[..., dict], tmp_path: Path) -> None:
+    """A store of topics finds its topics, not documents."""
+    (tmp_path / "topics.tsv").write_text("ar-q1\tالنيل\nen-q1\tlongest river in Africa\n", encoding="utf-8")
+    assert encode(["--topics", "topics.tsv", "--encoder", TINY, "--output", "t", "--device", "cpu"]) == 0
+    value = report("t")
+    assert (value["unit"], value["documents"], value["length"]["documents"]) == ("topics", 2, 2)
+
+
+def test_pruned_vectors_and_one_view_alone_are_told_as_such(
+    stats: Stats, report: Callable[..., dict], encoded: Path
+) -> None:
+    """No column of a view that was not encoded is called never active."""
+    made = ["--corpus", str(encoded / "corpus"), "--encoder", TINY, "--device", "cpu"]
+    assert encode([*made, "--output", "p", "--prune", "top-k:5", "--views", "pivot"]) == 0
+    value = report("p")
+    assert list(value["posting_lists"]) == list(value["never_active"]) == value["views"] == ["pivot"]
+    assert value["terms_per_document"]["pivot"]["max"] <= 5
+    assert ", pruned: top-k:5; " in stats("p")[1]
+
+
+def test_vectors_of_others_have_terms_alone(stats: Stats, report: Callable[..., dict], tmp_path: Path) -> None:
+    """Views and columns that nothing is known of are null, and a dash in the text."""
+    write_plain(tmp_path / "plain.jsonl", {"a": {"x": 3, "y": 1}, "b": {"x": 2}, "c": {}})
+    value = report("plain.jsonl", "--plain")
+    assert value["terms_per_document"]["terms"]["without"] == 1
+    assert value["posting_lists"]["terms"]["columns"] is value["never_active"] is value["views"] is None
+    assert [(each["term"], each["documents"]) for each in value["frequent"]["terms"]] == [("x", 2), ("y", 1)]
+    text = " ".join(stats("plain.jsonl", "--plain")[1].split())
+    assert "longest 1 % (%) terms - 2 - - 1.5 1 1 2 2 2 66.7" in text
+
+
+def test_lengths_of_others_vectors_need_an_encoder(stats: Stats, report: Callable[..., dict], tmp_path: Path) -> None:
+    """Whose tokens are to be counted is not known."""
+    write_plain(tmp_path / "plain.jsonl", {"a": {"x": 3, "y": 1}, "b": {"x": 2}})
+    (tmp_path / "corpus.tsv").write_text("a\tone two three\nb\tone\n")
+    code, _, err = stats("plain.jsonl", "--plain", "--corpus", "corpus.tsv")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "say with --encoder whose tokens" in err
+    length = report("plain.jsonl", "--plain", "--corpus", "corpus.tsv", "--encoder", TINY)["length"]
+    assert (length["documents"], length["same_texts"]) == (2, None)
+
+
+def test_without_texts_the_rest_is_told(stats: Stats, encoded: Path, tmp_path: Path) -> None:
+    """On stderr what is left out and why; the picture too says so."""
+    shutil.copytree(encoded / "vectors", tmp_path / "v")
+    manifest = read_checked(tmp_path / "v" / "manifest.json")
+    write_checked(tmp_path / "v" / "manifest.json", manifest | {"corpus": "miracl-ar"})
+    code, out, err = stats("v", "--figure", "v.png")
+    assert code == 0
+    assert "left out: the texts are not at hand; --corpus says where miracl-ar can be read" in err
+    assert "length in tokens" not in out
+    assert (tmp_path / "v.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_text_has_every_part(stats: Stats, encoded: Path) -> None:
+    """A table for each question, and nothing on stdout that is not one."""
+    code, out, _ = stats(encoded / "vectors", "--figure", "sample.png")
+    assert code == 0
+    for head in (
+        *("terms per document", "posting lists", "most frequent: pivot", "most frequent: source"),
+        *("never active", "length in tokens", "language"),
+    ):
+        assert f"\n{head}  " in out
+    assert "Spearman's" in out
+    assert Path("sample.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_vectors_without_any_term_are_told_too(stats: Stats, tmp_path: Path) -> None:
+    """No division by nothing, in text or picture."""
+    empty = SparseBatch(np.zeros(4, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), 200)
+    write_store(tmp_path / "v", ["en-1", "en-2", "fr-1"], empty)
+    code, out, err = stats("v", "--figure", "v.png")
+    assert code == 0, err
+    assert "v: 3 documents, encoded by tiny; 0 postings" in out
+
+
+@pytest.mark.parametrize(
+    ("piece", "word_begins", "kind"),
+    [
+        ("river", False, "words"),
+        ("##ing", False, "insides"),
+        ("[PAD]", False, "special"),
+        ("▁river", True, "words"),
+        ("ing", True, "insides"),
+        ("ে", True, "insides"),
+        ("▁…", True, "signs"),
+        ("<s>", True, "special"),
+        ("[", False, "signs"),
+    ],
+)
+def test_a_piece_is_of_one_kind(piece: str, word_begins: bool, kind: str) -> None:
+    """Of either vocabulary."""
+    assert piece_kind(piece, word_begins) == kind
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--vectors", "nothing"], "no vectors at nothing"),
+        (["--vectors", "v", "--scale", "2"], "--scale is for --plain"),
+        (["--vectors", "v", "--figure", "v.svg"], "--figure v.svg: the picture is PNG, give a name that ends in .png"),
+        (["--vectors", "v", "--figure", "there.png"], "there.png exists: choose another --figure"),
+        (["--vectors", "v", "--corpus", "nowhere.jsonl"], "nowhere.jsonl: no such file or directory"),
+        (["--vectors", "v", "--corpus", "sample", "--encoder", "nobody"], "no encoder at 'nobody'"),
+        (["--vectors", "v", "--corpus", "sample", "--encoder", TINY], "does not fit: its "),
+        (["--vectors", "v", "--format", "csv"], "unknown value for --format 'csv'"),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, arguments: list[str], message: str
+) -> None:
+    """Exit code 2, nothing on stdout, no picture."""
+    monkeypatch.chdir(tmp_path)
+    write_store(tmp_path / "v", *synthetic_batch(20))
+    (tmp_path / "there.png").write_bytes(b"mine")
+    assert main(["stats", *arguments]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert message in shown.err
+    assert (tmp_path / "there.png").read_bytes() == b"mine"
+
+
+def test_a_corpus_of_other_documents_is_refused(stats: Stats, encoded: Path, tmp_path: Path) -> None:
+    """Where somebody named it: a length of nothing would be no answer."""
+    (tmp_path / "other.tsv").write_text("x\ttext\n")
+    code, out, err = stats(encoded / "vectors", "--corpus", "other.tsv")
+    assert (code, out) == (2, "")
+    assert "--corpus no vector is of a text of other.tsv: give the corpus that was encoded" in err

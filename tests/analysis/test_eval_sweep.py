@@ -1,0 +1,248 @@
+"""milco eval sweep: rules and engines, measured once each."""
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
+
+from milco_pyserini.analysis import sweep, timing
+from milco_pyserini.analysis.sweep_figure import curves
+from milco_pyserini.analysis.systems import Cut, EngineChoice, read_systems
+from milco_pyserini.analysis.workbench import Point
+from milco_pyserini.cli.eval import main
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.eval.evaluation import evaluate
+from milco_pyserini.index import build_index, find_engine
+from milco_pyserini.io.runs import read_run
+from milco_pyserini.sparse import open_store
+from milco_pyserini.sparse.pruning import PrunedStore, Pruning
+
+Sweep = Callable[..., tuple[int, str, str]]
+OUTPUT = Path("figures/vectors")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Vectors of 150 documents, 20 topics and judgements in the working directory; a warm-up of one pass."""
+    monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0.0)
+    monkeypatch.chdir(tmp_path)
+    write_store(tmp_path / "vectors", [f"d{number}" for number in range(150)], synthetic_batch(150)[1])
+    write_plain(tmp_path / "topics.jsonl", {f"q{number}": query for number, query in enumerate(synthetic_queries(20))})
+    judged = [(query, document) for query in range(20) for document in range(query, 150, 9)]
+    (tmp_path / "qrels").write_text("".join(f"q{query} 0 d{document} 1\n" for query, document in judged))
+    return tmp_path
+
+
+@pytest.fixture
+def command(files: Path, capsys: pytest.CaptureFixture) -> Sweep:
+    """Run the command with the exact engine and one round: exit code, stdout, stderr."""
+
+    def run(*more: str) -> tuple[int, str, str]:
+        task = ["--vectors", "vectors", "--topics", "topics.jsonl", "--qrels", "qrels", "--rounds", "1"]
+        code = main(["sweep", *task, "--engines", "exact", *more])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def points() -> list[dict]:
+    """What the last sweep wrote."""
+    return json.loads((OUTPUT / "sweep.json").read_text())["points"]
+
+
+def test_a_sweep_writes_numbers_and_a_picture(command: Sweep) -> None:
+    """A row for each rule on stdout, the same in CSV and JSON, and a PNG."""
+    code, out, _ = command("--prune", "none", "top-k:10", "top-k:3", "-m", "nDCG@10", "R@50")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["vectors", "none", "top-k:10", "top-k:3"]
+    found = points()
+    assert found[0]["terms"] > found[1]["terms"] > found[2]["terms"] > 2
+    assert found[0]["size"] > found[1]["size"] > found[2]["size"]
+    with (OUTPUT / "sweep.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert [float(row["R@50"]) for row in rows] == [point["figures"]["R@50"] for point in found]
+    assert (OUTPUT / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_point_is_what_index_search_and_eval_find(command: Sweep) -> None:
+    """Effectiveness and terms per document under a rule, by hand."""
+    command("--prune", "pivot:top-k:8+source:top-k:2", "-m", "nDCG@10")
+    rules = [Pruning.parse("pivot:top-k:8"), Pruning.parse("source:top-k:2")]
+    index = build_index(PrunedStore(open_store(Path("vectors")), rules), find_engine("exact"), Path("by-hand"))
+    searcher = index.searcher()
+    queries = dict(zip((f"q{number}" for number in range(20)), synthetic_queries(20), strict=True))
+    run = {}
+    for name, query in queries.items():
+        hits = searcher.search([query], 10)[0]
+        run[name] = {docid: -rank for rank, docid in enumerate(hits.docids)}
+    assert points()[0]["figures"]["nDCG@10"] == pytest.approx(evaluate(run, _qrels(), ["nDCG@10"]).mean["nDCG@10"])
+    assert points()[0]["terms"] == pytest.approx(index.manifest["postings"] / 150)
+
+
+def test_what_is_measured_is_not_measured_again(command: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor built, even if the indexes are gone; other measures of the same runs cost nothing."""
+    command("--prune", "none", "top-k:3", "-m", "P@10")
+    before = points()
+    shutil.rmtree(OUTPUT / "indexes")
+    monkeypatch.setattr(timing, "ask_in_turn", lambda *_: pytest.fail("timed again"))
+    assert command("--prune", "none", "top-k:3", "-m", "nDCG@10")[0] == 0
+    assert not (OUTPUT / "indexes").exists()
+    assert [point["mean_ms"] for point in points()] == [point["mean_ms"] for point in before]
+
+
+def test_a_further_rule_is_measured_alone(command: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a sweep that was interrupted goes on."""
+    command("--prune", "none")
+    asked: list[list[str]] = []
+    measure = timing.ask_in_turn
+    monkeypatch.setattr(
+        timing, "ask_in_turn", lambda systems, *rest: asked.append([*systems]) or measure(systems, *rest)
+    )
+    assert command("--prune", "none", "mass:40")[0] == 0
+    assert asked == [["exact.mass-40"]]
+    assert [point["vectors"] for point in points()] == ["none", "mass:40"]
+
+
+def test_other_vectors_and_topics_are_measured_anew(command: Sweep, files: Path) -> None:
+    """Whatever stands in the directory: an index of old vectors, a run of old topics."""
+    command("--prune", "none")
+    old = points()[0]
+    queries = synthetic_queries(20, seed=2)
+    write_plain(files / "topics.jsonl", {f"q{number}": query for number, query in enumerate(queries)})
+    assert "building" not in command("--prune", "none")[2]
+    assert points()[0]["figures"] != old["figures"]
+    shutil.rmtree(files / "vectors")
+    write_store(files / "vectors", [f"d{number}" for number in range(150)], synthetic_batch(150, seed=5)[1])
+    assert "building" in command("--prune", "none")[2]
+    assert points()[0]["terms"] != old["terms"]
+
+
+def test_a_view_alone_has_an_index_of_its_own(command: Sweep) -> None:
+    """Beside the one of both views."""
+    command("--prune", "none")
+    both = points()[0]["terms"]
+    assert "building" in command("--prune", "none", "--views", "pivot")[2]
+    assert points()[0]["terms"] < both
+    assert "building" not in command("--prune", "none")[2]
+
+
+def test_the_papers_rules_are_the_default_as_far_as_they_change_anything(
+    command: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents of at most 40 terms need no index of their thousand strongest."""
+    monkeypatch.setattr(sweep, "PAPER", ("none", "top-k:20", "top-k:1000", "percentile:97"))
+    _, _, err = command()
+    assert "left out, as no document has so many terms: top-k:1000\n" in err
+    assert [point["vectors"] for point in points()] == ["none", "top-k:20", "percentile:97"]
+
+
+def test_systems_are_timed_together_as_far_as_they_fit_into_memory(
+    command: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All in turn, or one by one where each fills the room."""
+    assert "3 systems in turn" in command("--prune", "none", "top-k:10", "top-k:3")[2]
+    monkeypatch.setattr(sweep, "TOGETHER", 1)
+    alone = command("--prune", "none", "top-k:10", "top-k:3", "--hits", "20")[2]
+    assert alone.count("1 system in turn") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--prune", "top-k:0"], "top-k takes a whole number of terms, at least 1"),
+        (["--prune", "topk:5"], "did you mean 'top-k'?"),
+        (["--prune", "mass:10", "mass:10.0"], "--prune: mass:10 is given twice"),
+        (["--engines", "exact", "exact"], "--engines: exact is given twice"),
+        (["--engines", "exakt"], "unknown engine 'exakt': did you mean 'exact'?"),
+        (["--engines", "exact:query_cut=3"], "exact has no settings"),
+        (["--engines", "exact:3"], "'3' is no setting"),
+        (["--hits", "5"], "--hits 5: nDCG@10 looks at 10 documents"),
+        (["--rounds", "0"], "--rounds 0: must be at least 1"),
+        (["-m", "nDGC@10"], "unknown measure"),
+        (["--qrels", "others"], "no topic of topics.jsonl is judged in others: the first topic is 'q0'"),
+        (["--encoder", "mini"], "topics.jsonl holds vectors, nothing is encoded"),
+        (["--output", "vectors"], "vectors was not written by this command"),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_is_written(
+    command: Sweep, files: Path, arguments: list[str], message: str
+) -> None:
+    """Exit code 2, and no directory of figures."""
+    (files / "others").write_text("x 0 d1 1\n")
+    code, out, err = command(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert not Path("figures").exists()
+
+
+def test_a_view_that_the_vectors_lack_is_refused(command: Sweep, files: Path) -> None:
+    """Before the directory is made, whichever option names it."""
+    manifest = json.loads((files / "vectors" / "manifest.json").read_text())
+    (files / "vectors" / "manifest.json").write_text(json.dumps(manifest | {"views": ["pivot"]}))
+    for arguments in (["--views", "source"], ["--prune", "none", "source:top-k:3"]):
+        code, _, err = command(*arguments)
+        assert (code, err.count("\n")) == (2, 1)
+        assert "vectors has the pivot view alone" in err
+    assert not Path("figures").exists()
+
+
+def test_documents_that_a_rule_empties_are_counted(command: Sweep) -> None:
+    """On stderr and in the numbers; terms per document are over all documents."""
+    _, _, err = command("--prune", "threshold:2")
+    assert "exact, threshold:2: " in err
+    assert "without a term, which no query can find" in err
+    assert points()[0]["empty"] > 2
+
+
+def test_passages_cannot_be_judged(command: Sweep, files: Path) -> None:
+    """A sweep ranks what the vectors are of."""
+    manifest = json.loads((files / "vectors" / "manifest.json").read_text())
+    (files / "vectors" / "manifest.json").write_text(json.dumps(manifest | {"split_passages": True}))
+    code, _, err = command("--prune", "none")
+    assert code == 2
+    assert "vectors holds passages of documents" in err
+
+
+def test_a_curve_is_one_kind_of_rule_with_one_engine() -> None:
+    """The unpruned vectors begin every curve of their engine."""
+    systems = read_systems(["none", "top-k:5", "top-k:9", "pivot:mass:10"], ["exact", "lucene"])
+    rows = [(_point(system.cut, str(system.choice)), {"P@1": 0.5}) for system in systems]
+    found = curves(systems, rows)
+    assert {(curve.method, curve.engine) for curve in found} == {
+        (method, engine) for method in ("top-k", "pivot:mass") for engine in ("exact", "lucene")
+    }
+    top = next(curve for curve in found if curve.method == "top-k")
+    assert [point.vectors for point, _ in top.points] == ["none", "top-k:9", "top-k:5"]
+
+
+def test_settings_of_an_engine_are_part_of_its_name() -> None:
+    """Those of a search share an index, those of a build have their own; dashes are as good as underscores."""
+    choice = EngineChoice.parse("seismic:query-cut=20,n_postings=100")
+    assert str(choice) == "seismic n_postings=100 query_cut=20"
+    assert choice.settings() == {"n_postings": 100, "query_cut": 20, "heap_factor": 0.9}
+    first, second, third = read_systems(["none"], ["seismic", "seismic:query_cut=20", "seismic:n_postings=9"])
+    assert first.index_name == second.index_name != third.index_name
+    assert len({first.name, second.name, third.name}) == 3
+    with pytest.raises(MilcoError, match="did you mean 'query_cut'"):
+        EngineChoice.parse("seismic:query_cat=20")
+
+
+def _point(cut: Cut, engine: str) -> Point:
+    terms = {"none": 20.0, "top-k:5": 5.0, "top-k:9": 9.0, "pivot:mass:10": 8.0}[str(cut)]
+    return Point(str(cut), engine, {}, terms, 0, 1, 1.0, 1.0, 1.0, [1.0], "run")
+
+
+def _qrels() -> dict[str, dict[str, int]]:
+    return {f"q{query}": {f"d{document}": 1 for document in range(query, 150, 9)} for query in range(20)}
+
+
+def test_runs_are_those_that_were_evaluated(command: Sweep) -> None:
+    """Every judged topic has a ranking in runs/, for milco_pyserini.eval --run."""
+    command("--prune", "none", "-m", "AP")
+    run = read_run(OUTPUT / points()[0]["run"])
+    assert evaluate(run, _qrels(), ["AP"]).mean == points()[0]["figures"]

@@ -1,0 +1,199 @@
+"""Command lines from dataclasses: how values are read, and how every error ends."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from milco_pyserini.cli import options as options_module
+from milco_pyserini.cli.options import first_words, option, parse, run_command
+from milco_pyserini.errors import MilcoError, unknown_name
+
+
+@dataclass(frozen=True)
+class Options:
+    """Search something."""
+
+    corpus: str = option(help="what to search", names=("-c",))
+    output: Path | None = option(None, help="where to")
+    hits: int = option(1000, minimum=1, help="how many", metavar="N")
+    alpha: float | None = option(None, minimum=0, maximum=1, help="a share of 100%")
+    shift: float = option(0.0, help="a number that may be zero")
+    share: float = option(0.5, above=0, maximum=1, help="another share")
+    engine: str = option("exact", help="which engine", choices=("exact", "lucene"))
+    measures: tuple[str, ...] = option(("nDCG@10", "R@100"), help="which measures", names=("-m",))
+    sizes: tuple[int, ...] | None = option(None, help="some sizes")
+    dry_run: bool = option(False, help="only say what would be done")
+
+
+def read(*argv: str) -> Options:
+    """The options of a command line."""
+    return parse(Options, argv, "milco test")
+
+
+def test_defaults_are_the_dataclass() -> None:
+    """What is not given is the field's default."""
+    assert read("--corpus", "x") == Options("x")
+
+
+def test_types_decide_how_values_are_read() -> None:
+    """Words, paths, numbers, flags, several values, short names, --name=value."""
+    ours = read(
+        *"-c x --output a/b --hits 5 --alpha=.5 --shift -1.5 --engine lucene -m RR --sizes 1 2 --dry-run".split()
+    )
+    assert ours == Options("x", Path("a/b"), 5, 0.5, -1.5, 0.5, "lucene", ("RR",), (1, 2), True)
+
+
+def test_a_value_may_look_like_an_option() -> None:
+    """A query that starts with two dashes is a value where it holds a space."""
+    assert read("--corpus", "--what is this").corpus == "--what is this"
+
+
+def test_first_words_are_an_options_values() -> None:
+    """As in reproduce miracl mldr --lang ar; without one, the line stays as it is."""
+    assert first_words("--tables", ["miracl", "mldr", "--lang", "ar"]) == "--tables miracl mldr --lang ar".split()
+    assert first_words("--tables", ["--all"]) == ["--all"]
+    assert first_words("--tables", []) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        (["--corpus", "x", "--hit", "5"], "unknown option '--hit': did you mean '--hits'?"),
+        (["--corpsu", "x"], "unknown option '--corpsu': did you mean '--corpus'?"),
+        (["--corpsu=x"], "unknown option '--corpsu': did you mean '--corpus'?"),
+        ([], "the following arguments are required: -c/--corpus"),
+        (["--corpus", "caf\udce9.tsv"], "--corpus 'caf\\udce9.tsv' is not UTF-8: names are written to manifests"),
+        (["--corpus", "x", "--hits", "many"], "--hits takes a whole number, not 'many'"),
+        (["--corpus", "x", "--alpha", "half"], "--alpha takes a number, not 'half'"),
+        (["--corpus", "x", "--sizes", "1", "b"], "--sizes takes a whole number, not 'b'"),
+        (["--corpus", "x", "--hits"], "expected one argument"),
+        (["--corpus", "x", "--engine", "lucine"], "unknown value for --engine 'lucine': did you mean 'lucene'?"),
+        (["--corpus", "x", "y"], "unexpected argument 'y'"),
+        (["--corpus", "x", "--hits", "0"], "--hits 0: must be at least 1"),
+        (["--corpus", "x", "--hits", "9" * 20], f"--hits {'9' * 20}: must be from 1 to 2,147,483,647"),
+        (["--corpus", "x", "--sizes", "3", "2147483648"], "--sizes 2147483648: must be at most 2,147,483,647"),
+        (["--corpus", "x", "--alpha", "1.5"], "--alpha 1.5: must be from 0 to 1"),
+        (["--corpus", "x", "--alpha", "nan"], "--alpha nan: must be from 0 to 1"),
+        (["--corpus", "x", "--shift", "inf"], "--shift inf: must be a finite number"),
+        (["--corpus", "x", "--share", "0"], "--share 0: must be above 0 and at most 1"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    argv: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every mistake on a command line: the value, what is valid, nothing on stdout."""
+    assert run_command("milco test", Options, lambda options: pytest.fail("must not run"), argv) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("milco test: error: ")
+    assert reason in printed.err
+    assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (MilcoError("two\nlines"), "two lines"),
+        (PermissionError(13, "Permission denied", "/x/y"), "/x/y: Permission denied"),
+        (
+            OSError(28, "No space left on device", "/x/y"),
+            "/x/y: No space left on device. Free some space, then run the same command again (half is kept)",
+        ),
+        (OSError("odd"), "odd"),
+    ],
+)
+def test_errors_of_a_command_are_one_line(error: Exception, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a user can mend is a line, not a traceback."""
+
+    def command(options: Options) -> None:
+        raise error
+
+    assert run_command("milco test", Options, command, ["--corpus", "x"], interrupted="half is kept") == 2
+    assert capsys.readouterr().err == f"milco test: error: {line}\n"
+
+
+def test_a_bug_stays_a_traceback() -> None:
+    """What is our mistake is not dressed up as the user's."""
+
+    def command(options: Options) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_command("milco test", Options, command, ["--corpus", "x"])
+
+
+def test_interruption_is_130(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C says what the command leaves, each its own, and ends as shells expect."""
+
+    def command(options: Options) -> None:
+        raise KeyboardInterrupt
+
+    assert run_command("milco test", Options, command, ["--corpus", "x"]) == 130
+    assert capsys.readouterr().err == "\nmilco test: interrupted\n"
+    assert run_command("milco test", Options, command, ["--corpus", "x"], interrupted="no run was written") == 130
+    assert capsys.readouterr().err == "\nmilco test: interrupted; no run was written\n"
+
+
+def test_success_is_0_and_gets_the_options() -> None:
+    """The command sees the options that were read."""
+    seen: list[Options] = []
+    assert run_command("milco test", Options, seen.append, ["--corpus", "x"]) == 0
+    assert seen == [Options("x")]
+
+
+def test_help_names_defaults_and_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    """--help: the docstring, every option, its default (zero too), its choices; exit code 0."""
+    with pytest.raises(SystemExit) as ended:
+        read("--help")
+    assert ended.value.code == 0
+    page = " ".join(capsys.readouterr().out.split())
+    for part in (
+        "Search something.",
+        "--hits N how many (default: 1000)",
+        "--shift FLOAT a number that may be zero (default: 0.0)",
+        "a share of 100%",
+        "--engine exact|lucene which engine (default: exact)",
+        "which measures (default: nDCG@10 R@100)",
+        "--dry-run only say what would be done",
+    ):
+        assert part in page
+    assert "default: None" not in page
+    assert "default: False" not in page
+
+
+PIPE = """
+import sys
+from dataclasses import dataclass
+from milco_pyserini.cli.options import run_command
+@dataclass(frozen=True)
+class Nothing:
+    "Nothing."
+sys.exit(run_command("test", Nothing, lambda options: sys.stdout.write("line\\n" * {lines}), []))
+"""
+
+
+@pytest.mark.parametrize("lines", [1, 100_000], ids=["in the buffer", "beyond the buffer"])
+def test_a_reader_who_leaves_is_no_error(lines: int) -> None:
+    """`milco ... | head -1` ends quietly with exit code 0, however much was left to say."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-c", PIPE.format(lines=lines)],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        # Without a buffer nothing would be left to say at the end.
+        env={**os.environ, "PYTHONPATH": str(Path(options_module.__file__).parents[1]), "PYTHONUNBUFFERED": ""},
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_unknown_name_is_answered_with_the_valid_ones() -> None:
+    """The nearest match where there is one, all valid names always, and a hint."""
+    error = unknown_name("engine", "lucine", {"lucene", "exact"}, "Or a path.")
+    assert str(error) == "unknown engine 'lucine': did you mean 'lucene'? valid are exact, lucene. Or a path."
+    assert str(unknown_name("engine", "qqq", ("b", "a"))) == "unknown engine 'qqq': valid are a, b."

@@ -1,0 +1,146 @@
+"""A command's process: streams that close or break, Ctrl-C at odd moments, environments that libraries refuse."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from milco_pyserini.cli import program
+
+ROOT = Path(program.__file__).parents[1]
+# The command writes "done" as its last word; what it writes to a file is the work that must not be lost.
+PROGRAM = """
+import os, signal, sys, time
+from pathlib import Path
+from milco_pyserini.cli import program
+from milco_pyserini.console import Progress, say
+def main():
+{body}
+sys.exit(program.start(main))
+"""
+WORK = """
+    for number in range(3):
+        say("x" * 70_000)
+    Progress("documents", 1).close()
+    Path(sys.argv[1]).write_text("done")
+"""
+
+
+def run(body: str, *arguments: object, before: str = "", **options: object) -> subprocess.CompletedProcess:
+    """A process of this body; before: what a shell does with its descriptors, such as 2>&-."""
+    given = [sys.executable, "-c", PROGRAM.format(body=body.strip("\n")), *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **options.pop("env", {})}  # type: ignore[dict-item]
+    shell = ["sh", "-c", f'exec "$@" {before}', "sh", *given]
+    return subprocess.run(shell, env=environment, timeout=60, check=False, **options)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("before", ["2>&-", "2>/dev/full", "<&- >&- 2>&-"])
+def test_work_does_not_need_stderr(tmp_path: Path, before: str) -> None:
+    """Closed, or on a full disk: the work is done, and the exit code tells so."""
+    assert run(WORK, tmp_path / "work", before=before).returncode == 0
+    assert (tmp_path / "work").read_text() == "done"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"), [(WORK, 0), ("    raise program.MilcoError('bad')", 2)], ids=["work", "error"]
+)
+def test_a_reader_of_stderr_may_leave(tmp_path: Path, body: str, code: int) -> None:
+    """`milco ... 2>&1 | true` does all of its work, and its exit code stays what it is."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    assert run(body, tmp_path / "work", stderr=writing).returncode == code
+    os.close(writing)
+    assert (tmp_path / "work").exists() == (code == 0)
+
+
+def test_a_file_never_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
+    """What a library writes to descriptor 2 does not end up in a file of ours."""
+    body = "    with open(sys.argv[1], 'w') as file:\n        os.write(2, b'noise')\n        file.write('done')"
+    assert run(body, tmp_path / "work", before="2>&-").returncode == 0
+    assert (tmp_path / "work").read_text() == "done"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_term_that_stdout_cannot_write_has_its_number(encoding: str) -> None:
+    """An encoding of another age is no reason to lose what was computed."""
+    done = run("    sys.stdout.write('█ ナ')", env={"PYTHONIOENCODING": encoding}, capture_output=True)
+    assert (done.returncode, done.stdout) == (0, rb"\u2588 \u30ca")
+
+
+def test_help_may_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`milco --help | true` ends quietly."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    for command in (["--help"], ["encode", "--help"]):
+        given = [sys.executable, "-m", "milco_pyserini", *command]
+        done = subprocess.run(given, stdout=writing, stderr=subprocess.PIPE, cwd=ROOT, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+    os.close(writing)
+
+
+def test_only_a_broken_stdout_ends_a_command_quietly(capsys: pytest.CaptureFixture[str]) -> None:
+    """A broken pipe to a process of ours is an error."""
+
+    def command() -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    assert program.run("milco test", command) == 2
+    assert capsys.readouterr().err == "milco test: error: Broken pipe\n"
+
+
+INTERRUPT = "os.kill(os.getpid(), signal.SIGINT)"
+SWALLOWED = f"""
+    class Finalized:
+        def __del__(self):
+            {INTERRUPT}
+            time.sleep(0.01)
+    Finalized()
+    time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"    {INTERRUPT}; time.sleep(30)",
+        f"    try:\n        {INTERRUPT}; time.sleep(30)\n    except BaseException:\n        raise ImportError",
+        SWALLOWED,
+        f"    {INTERRUPT} if False else None\n    import atexit; atexit.register(lambda: {INTERRUPT})\n    {INTERRUPT}",
+    ],
+    ids=["at work", "as another error", "in a finalizer", "twice"],
+)
+def test_ctrl_c_is_one_line(body: str) -> None:
+    """Wherever it strikes: at work, in an import that makes another error of it, where Python drops it."""
+    done = run(body, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "\nmilco: interrupted\n")
+
+
+def test_processes_are_started_without_ctrl_c() -> None:
+    """A process that starts inherits a blocked Ctrl-C; this one gets it afterwards."""
+    with pytest.raises(KeyboardInterrupt), program.interrupts_held():
+        os.kill(os.getpid(), signal.SIGINT)
+        child = [sys.executable, "-c", "import signal; print(signal.SIGINT in signal.pthread_sigmask(0, []))"]
+        assert subprocess.run(child, capture_output=True, check=True).stdout == b"True\n"
+
+
+@pytest.mark.parametrize("threads", ["0", "-1", " 0 "])
+def test_an_environment_that_numba_refuses_is_one_line(
+    threads: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the command begins."""
+    monkeypatch.setenv("NUMBA_NUM_THREADS", threads)
+    command: Callable[[], None] = lambda: pytest.fail("must not run")  # noqa: E731
+    assert program.run("milco test", command) == 2
+    assert f"NUMBA_NUM_THREADS is {threads!r} in the environment: must be at least 1" in capsys.readouterr().err
+
+
+def test_a_python_without_docstrings_is_refused() -> None:
+    """transformers reads them."""
+    given = [sys.executable, "-OO", "-m", "milco_pyserini", "encode", "--text", "x"]
+    done = subprocess.run(given, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("milco: error: python -OO: ") and done.stderr.count("\n") == 1

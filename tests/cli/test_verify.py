@@ -1,0 +1,316 @@
+"""What is damaged is found: every bit by milco verify, what is cheap to compare when an index or a store is opened."""
+
+import importlib.util
+import io
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary
+
+from milco_pyserini.cli.verify import main
+from milco_pyserini.corpora import open_corpus
+from milco_pyserini.encode.dense_store import open_dense_store, write_dense
+from milco_pyserini.encode.writer import StoreWriter
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import build_index, find_engine, open_index
+from milco_pyserini.index.texts import corpus_texts
+from milco_pyserini.io.manifest import DamagedError, read_checked, write_checked
+from milco_pyserini.sparse import open_store
+from milco_pyserini.sparse.pruning import PrunedStore, Pruning
+from milco_pyserini.sparse.store import write_jsonl, write_parquet
+
+DOCUMENTS = 60
+DIMENSIONS = 8
+STORES = ("jsonl", "parquet", "dense")
+NEEDS = {"seismic": "seismic", "flat": "faiss", "hnsw": "faiss"}
+INDEXES = tuple(
+    pytest.param(
+        name, marks=pytest.mark.skipif(importlib.util.find_spec(module) is None, reason=f"{module} is missing")
+    )
+    for name in ("exact", "lucene", "seismic", "flat", "hnsw", "bm25")
+    for module in (NEEDS.get(name, "numpy"),)
+)
+EVERY = (*STORES, *INDEXES)
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A store or an index of each kind, built once."""
+    root = tmp_path_factory.mktemp("made")
+
+    @cache
+    def made(kind: str) -> Path:
+        path = root / kind
+        if kind in STORES:
+            encode(path, kind)
+        else:
+            build_index(documents(kind), find_engine(kind), path)
+        return path
+
+    def documents(kind: str) -> Any:
+        if kind in ("flat", "hnsw"):
+            return open_dense_store(made("dense"))
+        if kind == "bm25":
+            corpus = root / "corpus.jsonl"
+            corpus.write_text(
+                "".join(f'{{"id": "d{row}", "contents": "w{row % 7} w{row}"}}\n' for row in range(DOCUMENTS))
+            )
+            return corpus_texts(open_corpus(str(corpus)), "en", None)
+        return open_store(made("parquet"))
+
+    return made
+
+
+def encode(path: Path, kind: str) -> None:
+    """A store of made-up vectors in two parts, through the writer that milco encode uses."""
+    ids, batch = synthetic_batch(DOCUMENTS)
+    vectors = np.random.default_rng(0).normal(size=(DOCUMENTS, DIMENSIONS)).astype(np.float32)
+    plan: dict[str, Any] = {"format_version": 1, "kind": "documents", "encoder": "tiny", "texts": DOCUMENTS}
+    if kind == "dense":
+        plan |= {"dense": True, "dimensions": DIMENSIONS, "pooling": "cls", "query_prompt": "", "document_prompt": ""}
+    else:
+        plan |= {"scale": 100.0, "views": ["pivot", "source"]}
+    half = DOCUMENTS // 2
+    with StoreWriter(path, plan) as writer:
+        for number in (0, 1):
+            rows = range(number * half, (number + 1) * half)
+            names, part, content = [ids[row] for row in rows], batch.take(rows), io.BytesIO()
+            if kind == "dense":
+                write_dense(content, names, vectors[rows.start : rows.stop])
+            elif kind == "parquet":
+                write_parquet(content, names, part)
+            else:
+                write_jsonl(content, names, part, vocabulary(), 100.0)
+            counts = {"documents": half, "texts": half, "terms": {"pivot": 1, "source": 1}, "empty": 0, "truncated": 0}
+            ending = "jsonl" if kind == "jsonl" else "parquet"
+            writer.write(number, ending, lambda handle, content=content: handle.write(content.getvalue()), **counts)
+        views = () if kind == "dense" else ("pivot", "source")
+        assert writer.finish(2, views, None if kind == "dense" else vocabulary())
+
+
+def answers(kind: str, path: Path) -> list[Any]:
+    """What an index finds, or a store holds."""
+    if kind == "dense":
+        return [(ids, rows.tolist()) for ids, rows in open_dense_store(path).batches()]
+    if kind in STORES:
+        return [open_store(path).terms, *open_store(path).vectors()]
+    queries: list[Any] = synthetic_queries(5)
+    if kind in ("flat", "hnsw"):
+        queries = list(np.random.default_rng(1).normal(size=(5, DIMENSIONS)).astype(np.float32))
+    elif kind == "bm25":
+        queries = ["w1", "w2 w5"]
+    return [(hits.docids, hits.scores.tolist()) for hits in open_index(path).searcher().search(queries, 10)]
+
+
+def files(path: Path) -> list[Path]:
+    return sorted(file for file in path.rglob("*") if file.is_file() and file.name != "write.lock")
+
+
+def flipped(file: Path, bits: int) -> Iterator[int]:
+    """Flip one bit of a file at a time, at random places that are always the same; it is intact at the end."""
+    content = file.read_bytes()
+    for _ in range(bits):
+        bit = random.Random(f"{file.name} {_}").randrange(8 * len(content))
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(changed)
+        yield bit
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_verify_finds_every_flipped_bit(
+    make: Callable[[str], Path], kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In every file, its own manifest included; what is intact has one line, with its files and bytes."""
+    path = make(kind)
+    for file in files(path):
+        for bit in flipped(file, 4):
+            assert main([str(path)]) == 2, (file, bit)
+            assert f"{file}: " in capsys.readouterr().out, (file, bit)
+    assert main([str(path)]) == 0
+    size = sum(file.stat().st_size for file in files(path))
+    expected = f"Verified {path}: {len(files(path))} files, {size:,} bytes, all checksums match\n"
+    assert capsys.readouterr().out == expected
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_opening_finds_missing_files_and_other_sizes(make: Callable[[str], Path], kind: str, tmp_path: Path) -> None:
+    """And every flipped bit of an index as small as this one, whose files are all read."""
+    path = shutil.copytree(make(kind), tmp_path / kind)
+    for file in files(path):
+        content = file.read_bytes()
+        if file.name == "recall.json":
+            continue
+        for damage in (content[:-1], b"", content + b"12345678", None):
+            file.unlink() if damage is None else file.write_bytes(damage)
+            with pytest.raises(MilcoError):
+                answers(kind, path)
+        file.write_bytes(content)
+        for bit in flipped(file, 2):
+            with pytest.raises(MilcoError):
+                pytest.fail(f"{file} {bit} {answers(kind, path)}")
+
+
+@pytest.mark.parametrize("kind", ["exact", "jsonl"])
+def test_verify_reports_every_file(
+    make: Callable[[str], Path], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A missing, a cut and an unexpected one, each on a line; other paths are verified all the same."""
+    path = shutil.copytree(make(kind), tmp_path / kind)
+    missing, cut = [file for file in files(path) if file.name != "manifest.json"][:2]
+    missing.unlink()
+    cut.write_bytes(cut.read_bytes()[:-1])
+    (path / "more").write_bytes(b"")
+    assert main([str(path), str(make(kind))]) == 2
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0] == f"{missing}: it is missing"
+    assert out.splitlines()[1].startswith(f"{cut}: {cut.stat().st_size:,} bytes, not ")
+    assert out.splitlines()[2] == f"{path / 'more'}: unexpected: the manifest does not list it"
+    assert out.splitlines()[3].startswith(f"Verified {make(kind)}: ")
+    assert f"error: {path}: damaged. " in err
+
+
+def test_verify_refuses_what_it_cannot_check(
+    make: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before it reads anything: no directory, a training run, a store that is not finished."""
+    write_checked(tmp_path / "run" / "manifest.json", {"command": "train"})
+    write_checked(tmp_path / "begun" / "plan.json", {"texts": 3})
+    for name, message in (
+        ("nothing", "is neither a vector store nor an index"),
+        ("run", "is neither a vector store nor an index"),
+        ("begun", "is not finished: run the same milco encode command again"),
+    ):
+        assert main([str(make("exact")), str(tmp_path / name)]) == 2
+        out, err = capsys.readouterr()
+        assert not out
+        assert f"error: {tmp_path / name} {message}" in err
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_an_index_of_version_0_1_opens_and_is_not_called_verified(
+    make: Callable[[str], Path], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no checksums: the same hits, and a line that counts what could not be compared."""
+    path = old(shutil.copytree(make(kind), tmp_path / kind))
+    assert answers(kind, path) == answers(kind, make(kind))
+    assert main([str(path)]) == 0
+    assert f"; {len(files(path))} files without a checksum" in capsys.readouterr().out
+
+
+def old(path: Path) -> Path:
+    """Make a store or an index what version 0.1 wrote."""
+    for name in ("manifest.json", "recall.json"):
+        if (path / name).exists():
+            value = read_checked(path / name)
+            value.pop("files", None)
+            (path / name).write_text(json.dumps(value))
+    return path
+
+
+def test_settings_that_are_written_down_leave_an_index_verified(make: Callable[[str], Path], tmp_path: Path) -> None:
+    """As milco index tune does, also where the queries of recall are others."""
+    pytest.importorskip("faiss")
+    index = open_index(shutil.copytree(make("hnsw"), tmp_path / "hnsw"))
+    index.write_down({"ef_search": 32}, {"recall@10": 0.5})
+    assert main([str(index.path)]) == 0
+    assert open_index(index.path).manifest["search_settings"] == {"ef_search": 32}
+
+
+VALUES = (None, "x", 1.5, -1, [], {}, True, [1], {"a": 1}, 10**15)
+
+
+# One for each table of fields.
+@pytest.mark.parametrize(
+    "kind", [*STORES, *(kind for kind in INDEXES if kind.values[0] in ("seismic", "flat", "bm25"))]
+)
+def test_a_mistyped_manifest_is_one_line(make: Callable[[str], Path], kind: str, tmp_path: Path) -> None:
+    """Whatever a field holds, and where it is absent: what is read from it is a result or a MilcoError of one line."""
+    path = old(shutil.copytree(make(kind), tmp_path / kind))
+    manifest = json.loads((path / "manifest.json").read_text())
+    changed = [{**manifest, key: value} for key in manifest for value in VALUES]
+    changed += [{name: value for name, value in manifest.items() if name != key} for key in manifest]
+    for about in ("vectors", "texts"):
+        nested = manifest[about] if isinstance(manifest.get(about), dict) else {}
+        changed += [{**manifest, about: {**nested, key: value}} for key in nested for value in VALUES]
+    # Java takes its time to open an index.
+    for one in changed[:: 5 if kind == "bm25" else 1]:
+        (path / "manifest.json").write_text(json.dumps(one))
+        try:
+            answers(kind, path)
+        except MilcoError as error:
+            assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("row", [DOCUMENTS, -1, 2**31 - 1, -(2**31)])
+def test_an_exact_index_with_other_rows_never_leaves_its_memory(
+    make: Callable[[str], Path], row: int, tmp_path: Path
+) -> None:
+    """Of version 0.1, where no checksum reports it first: in a search, and in the matrix that SciPy multiplies."""
+    path = old(shutil.copytree(make("exact"), tmp_path / "exact"))
+    rows = np.load(path / "rows.npy")
+    np.save(path / "rows.npy", np.full_like(rows, row))
+    searcher = open_index(path).searcher()
+    for use in (lambda: searcher.search(synthetic_queries(1), 10), lambda: searcher.matrix()):
+        with pytest.raises(DamagedError, match=r"is damaged \(rows.npy: "):
+            use()
+
+
+def shortened(array: np.ndarray) -> np.ndarray:
+    return array[:-1]
+
+
+def falling(array: np.ndarray) -> np.ndarray:
+    return array[::-1].copy()
+
+
+@pytest.mark.parametrize("file", ["indptr.npy", "ids.ends.npy", "terms.ends.npy"])
+@pytest.mark.parametrize("change", [shortened, falling, np.float64])
+def test_an_exact_index_whose_files_do_not_fit_together_is_damaged(
+    make: Callable[[str], Path], file: str, change: Callable[[np.ndarray], np.ndarray], tmp_path: Path
+) -> None:
+    """Arrays of another length, in another order, of another type; and docids that are no UTF-8."""
+    path = old(shutil.copytree(make("exact"), tmp_path / "exact"))
+    np.save(path / file, change(np.load(path / file)))
+    with pytest.raises(DamagedError, match=rf"is damaged \({file.split('.')[0]}\.[^\n]*run milco verify"):
+        answers("exact", path)
+
+
+def test_ids_that_are_no_text_are_damage(make: Callable[[str], Path], tmp_path: Path) -> None:
+    """Found when the id is read."""
+    path = old(shutil.copytree(make("exact"), tmp_path / "exact"))
+    (path / "ids.utf8").write_bytes(b"\xff" * (path / "ids.utf8").stat().st_size)
+    with pytest.raises(DamagedError, match=r"is damaged \(ids.utf8: UnicodeDecodeError"):
+        answers("exact", path)
+
+
+def test_columns_beyond_the_vocabulary_are_refused(make: Callable[[str], Path], tmp_path: Path) -> None:
+    """Of version 0.1: with a checksum, the vocabulary itself is found to be another."""
+    path = shutil.copytree(make("parquet"), tmp_path / "parquet")
+    short = vocabulary().to_json() | {"english": ["only"], "source": []}
+    (path / "vocabulary.json").write_text(json.dumps(short))
+    with pytest.raises(DamagedError, match=r"is damaged \(vocabulary.json: "):
+        answers("parquet", path)
+    with pytest.raises(MilcoError, match=r"has columns beyond the 1 terms of vocabulary\.json"):
+        answers("parquet", old(path))
+
+
+def test_an_index_that_is_replaced_while_it_is_opened(make: Callable[[str], Path], tmp_path: Path) -> None:
+    """By one of the same vectors: that one is searched. By another: an error, which does not call it damaged."""
+    store = open_store(make("jsonl"))
+    before = build_index(store, find_engine("exact"), tmp_path / "index")
+    pruned = PrunedStore(store, [Pruning.parse("top-k:3")])
+    build_index(pruned, find_engine("exact"), tmp_path / "index", overwrite=True)
+    with pytest.raises(MilcoError, match="index was replaced by another index while it was opened: run the command"):
+        before.searcher()
+    after = read_checked(tmp_path / "index" / "manifest.json")
+    write_checked(tmp_path / "index" / "manifest.json", before.manifest | {"files": after["files"]})
+    assert len(before.searcher().search(synthetic_queries(1), 5)[0]) == 5

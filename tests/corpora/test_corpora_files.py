@@ -1,0 +1,362 @@
+"""Documents from files: every format, every error, and memory that does not grow."""
+
+import gzip
+import os
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from milco_pyserini.corpora import Corpus, Document, Query, open_corpus, open_topics
+from milco_pyserini.errors import MilcoError
+
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval"
+TWO = [Document("a", "Nile", "a river"), Document("b", "", "陌生 text")]
+TWO_JSONL = '{"id": "a", "title": "Nile", "text": "a river"}\n{"id": "b", "text": "陌生 text"}\n'
+
+
+def corpus_of(path: Path, content: str | bytes, **options: bool) -> Corpus:
+    """Write content to path and open it as a corpus."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return open_corpus(str(path), **options)
+
+
+@pytest.mark.parametrize("name", ["id", "_id", "docid"])
+def test_jsonl_ids_stand_under_any_of_their_three_names(tmp_path: Path, name: str) -> None:
+    """Anserini, BEIR and MIRACL name the id differently."""
+    corpus = corpus_of(tmp_path / "c.jsonl", f'{{"{name}": "7#0", "title": "T", "text": "x"}}')
+    assert list(corpus) == [Document("7#0", "T", "x")]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"id": 12, "contents": "x"}', Document("12", "", "x")),
+        ('{"id": "1", "contents": "x", "title": "T", "text": "y"}', Document("1", "", "x")),
+        ('{"id": "1", "title": null, "text": "y", "url": 3}', Document("1", "", "y")),
+        ('{"id": "1", "title": "T", "text": ""}', Document("1", "T", "")),
+        ('{"id": "1", "contents": ""}', Document("1", "", "")),
+        ('{"id": "1", "contents": "a\\u2028b\\nc"}', Document("1", "", "a\u2028b\nc")),
+    ],
+)
+def test_jsonl_fields_are_read_as_documented(tmp_path: Path, line: str, expected: Document) -> None:
+    """Numbers are ids, contents wins, a null title is none, empty text is kept, a text keeps its line ends."""
+    assert list(corpus_of(tmp_path / "c.jsonl", line)) == [expected]
+
+
+def test_contents_is_title_and_text_or_text_alone() -> None:
+    """There is no leading space where there is no title."""
+    assert [document.contents for document in TWO] == ["Nile a river", "陌生 text"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("c.jsonl", TWO_JSONL),
+        ("c.json", TWO_JSONL),
+        ("c.ndjson", TWO_JSONL),
+        ("c.txt", TWO_JSONL),
+        ("c", TWO_JSONL),
+        ("c.jsonl", TWO_JSONL.replace("\n", "\r\n")),
+        ("c.jsonl", "\ufeff" + TWO_JSONL.rstrip("\n")),
+        ("c.tsv", "\ufeffa\tNile\ta river\n\ufeffb\t\t陌生 text\n"),
+        ("c.jsonl", "\n" + TWO_JSONL.replace("\n", "\n \n")),
+        ("c.tsv", "a\tNile\ta river\nb\t\t陌生 text\n"),
+        ("c.txt", "a\tNile\ta river\r\nb\t\t陌生 text\r\n"),
+        ("c.tsv", "\ufeffid\ttext\ttitle\na\ta river\tNile\nb\t陌生 text\t\n"),
+    ],
+)
+def test_every_format_gives_the_same_documents(tmp_path: Path, name: str, content: str) -> None:
+    """JSONL and TSV, BOM, CRLF, blank lines, headers; plain and gzip."""
+    assert list(corpus_of(tmp_path / name, content)) == TWO
+    assert list(corpus_of(tmp_path / f"{name}.gz", gzip.compress(content.encode()))) == TWO
+    assert list(corpus_of(tmp_path / "unsaid" / name, gzip.compress(content.encode()))) == TWO
+
+
+def test_a_tsv_of_two_columns_has_no_titles(tmp_path: Path) -> None:
+    """MS MARCO's passages: id TAB text; quotes are text like any other."""
+    corpus = corpus_of(tmp_path / "c.tsv", '0\t"quoted" text\n1\t\n')
+    assert list(corpus) == [Document("0", "", '"quoted" text'), Document("1", "", "")]
+    assert corpus.field_rule == "title + ' ' + text"
+
+
+def test_a_directory_is_its_files_in_sorted_order(tmp_path: Path) -> None:
+    """Hidden files and files of other endings are no part of it."""
+    (tmp_path / "README.md").write_text("not a document")
+    (tmp_path / ".hidden.jsonl").write_text("not a document")
+    corpus_of(tmp_path / "docs-1.jsonl", '{"id": "b", "text": "陌生 text"}')
+    (tmp_path / "docs-0.jsonl.gz").write_bytes(gzip.compress(TWO_JSONL.splitlines()[0].encode()))
+    corpus_of(tmp_path / "inner" / "docs-2.json", '{"id": "c", "text": "last"}')
+    assert list(open_corpus(str(tmp_path))) == [*TWO, Document("c", "", "last")]
+
+
+QUERY_JSONL = '{"_id": "q", "text": "a query"}'
+LAYOUTS = {
+    "BEIR": {
+        "corpus.jsonl": TWO_JSONL,
+        "queries.jsonl": QUERY_JSONL,
+        "qrels/test.tsv": "query-id\tcorpus-id\tscore\nq\ta\t1\n",
+        "docs.jsonl": '{"id": "c", "text": "not in the layout"}',
+    },
+    "formats tell them apart": {
+        "corpus.zh.jsonl": TWO_JSONL,
+        "queries.zh.tsv": "q\ta query",
+        "qrels.zh.txt": "q 0 a 1",
+    },
+    "one format": {
+        "docs/1.jsonl": TWO_JSONL,
+        "Topics.dev.jsonl": QUERY_JSONL,
+        "answers.jsonl": '{"id": "x", "text": ""}',
+    },
+    "directories": {"corpus/ar.tsv": "a\tNile\ta river\nb\t\t陌生 text", "topics/ar.tsv": "q\ta query"},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_corpus_and_its_topics_in_one_directory_are_told_apart(
+    tmp_path: Path, layout: str, capsys: pytest.CaptureFixture
+) -> None:
+    """Queries among the documents would falsify every score; what is read, and what is not, is reported."""
+    for name, content in LAYOUTS[layout].items():
+        corpus_of(tmp_path / name, content)
+    assert list(open_corpus(str(tmp_path))) == TWO
+    line = capsys.readouterr().err
+    assert f"reading 1 file: {min(LAYOUTS[layout], key=lambda name: not name.startswith(('corpus', 'docs/')))}" in line
+    assert "not read as corpus: " in line
+    assert list(open_topics(str(tmp_path))) == [Query("q", "a query")]
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not there (../shared/data/eval)")
+@pytest.mark.parametrize(
+    ("name", "documents", "topics"),
+    [("cacm", 3204, 52), ("cmrc2018", 256, 1001), ("limit-small", 46, 1000), ("vaswani", 11429, 93)],
+)
+def test_public_test_collections_are_told_apart(name: str, documents: int, topics: int) -> None:
+    """Each is a directory of corpus.LANG.jsonl.gz, queries.LANG.tsv and qrels.LANG.txt."""
+    directory = str(SHARED / name)
+    assert open_corpus(directory).check().documents == documents
+    assert open_topics(directory).check().topics == topics
+
+
+def test_a_directory_without_a_file_of_the_kind_is_refused(tmp_path: Path) -> None:
+    """The error names what is there; a file that is given itself is read whatever its name."""
+    corpus_of(tmp_path / "queries.tsv", "q\ta query")
+    with pytest.raises(MilcoError, match=r"holds no corpus, judging by the names of its files: queries\.tsv"):
+        open_corpus(str(tmp_path))
+    assert len(list(open_corpus(str(tmp_path / "queries.tsv")))) == 1
+
+
+def test_a_directory_of_several_formats_is_refused(tmp_path: Path) -> None:
+    """One file of each is named."""
+    corpus_of(tmp_path / "docs-1.jsonl", TWO_JSONL)
+    corpus_of(tmp_path / "docs-2.jsonl", TWO_JSONL)
+    corpus_of(tmp_path / "inner" / "dev.tsv", "q\ta query")
+    with pytest.raises(MilcoError, match=r"mixes formats, such as inner/dev\.tsv \(TSV\) and docs-1\.jsonl \(JSONL\)"):
+        open_corpus(str(tmp_path))
+
+
+def test_iterating_twice_gives_the_same_documents(tmp_path: Path) -> None:
+    """A corpus is no iterator that is used up; a pass that is left half way harms no other."""
+    corpus = corpus_of(tmp_path / "c.jsonl", TWO_JSONL)
+    next(iter(corpus))
+    assert corpus.check().documents == 2
+    assert list(corpus) == list(corpus) == TWO
+
+
+BROKEN_JSONL = [
+    ("garbage", "not JSON: unexpected character"),
+    ('{"id": "x", "text": ', "not JSON: unexpected end of data"),
+    ("[1, 2]", "not a JSON object"),
+    ('{"text": "no id"}', "none of 'id', '_id', 'docid' is there"),
+    ('{"id": null, "text": "y"}', "the id is null"),
+    ('{"id": "", "text": "y"}', "the id '' is empty"),
+    ('{"id": 1.5, "text": "y"}', "the id is a number"),
+    ('{"id": true, "text": "y"}', "the id is a truth value"),
+    ('{"id": "a b", "text": "y"}', "the id 'a b' holds white space"),
+    ('{"id": "a\\n", "text": "y"}', "holds white space"),
+    ('{"id": "' + "long " * 99 + '", "text": "y"}', "long long…' holds white space"),
+    ('{"id": "' + "x" * 40_000 + '", "text": "y"}', "xxx…' is 40,000 bytes long, an index takes up to 32,700"),
+    ('{"id": "x"}', "neither 'contents' nor 'text' is there"),
+    ('{"id": "x", "text": 3}', "'text' is a number"),
+    ('{"id": "x", "text": null}', "'text' is null"),
+    ('{"id": "x", "title": ["t"], "text": "y"}', "'title' is a list"),
+    ('{"id": "x", "contents": {"a": 1}}', "'contents' is an object"),
+    (b'{"id": "x", "text": "\xff\xfe"}', "not UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("line", "why"), BROKEN_JSONL)
+def test_a_broken_json_line_is_told_with_file_line_and_reason(tmp_path: Path, line: str | bytes, why: str) -> None:
+    """It is an error for check() and for iterating alike, and lines count from 1 with blank ones."""
+    encoded = line.encode() if isinstance(line, str) else line
+    corpus = corpus_of(tmp_path / "c.jsonl", b'\n{"id": "a", "text": "x"}\n' + encoded + b"\n")
+    for read in (corpus.check, lambda: list(corpus)):
+        with pytest.raises(MilcoError) as caught:
+            read()
+        assert str(caught.value).startswith(f"{tmp_path / 'c.jsonl'}:3: ")
+        assert why in str(caught.value)
+        assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("b\ttext\twith a tab", "3 columns between tabs, where the lines before have 2"),
+        ("alone", "1 column between tabs"),
+        ("\tno id", "the id '' is empty"),
+        ("b c\ttext", "holds white space"),
+        (b"b\t\xff", "not UTF-8 (byte 3 of the line)"),
+        ("b\tx\rc\ty\r", "carriage returns between columns"),
+    ],
+)
+def test_a_broken_tsv_line_is_told_with_file_line_and_reason(tmp_path: Path, line: str | bytes, why: str) -> None:
+    """The first line decides what a line must look like."""
+    encoded = line.encode() if isinstance(line, str) else line
+    with pytest.raises(MilcoError) as caught:
+        corpus_of(tmp_path / "c.tsv", b"a\ttext\n" + encoded).check()
+    assert str(caught.value).startswith(f"{tmp_path / 'c.tsv'}:2: ")
+    assert why in str(caught.value)
+
+
+def test_a_tsv_of_four_columns_says_which_columns_are_needed(tmp_path: Path) -> None:
+    """MS MARCO's documents (id, url, title, body) are not read by guessing."""
+    with pytest.raises(MilcoError, match=r"c.tsv:1: 4 columns .* 2 \(id, text\) or 3 \(id, title, text\)"):
+        corpus_of(tmp_path / "c.tsv", "d1\thttp://x\ttitle\tbody\n").check()
+
+
+def test_skipped_lines_are_counted_and_listed(tmp_path: Path) -> None:
+    """Nothing is lost silently: check() says which lines iterating leaves out."""
+    content = TWO_JSONL.replace("\n", '\n{"id": 3}\n', 1).encode() + b"\xff\n"
+    corpus = corpus_of(tmp_path / "c.jsonl", content, skip_bad_lines=True)
+    report = corpus.check()
+    where = tmp_path / "c.jsonl"
+    assert report.documents == 2
+    assert [line.split(": ")[0] for line in report.skipped] == [f"{where}:2", f"{where}:4"]
+    assert list(corpus) == TWO
+
+
+@pytest.mark.parametrize("skip_bad_lines", [False, True])
+def test_a_duplicate_id_is_told_with_both_places(tmp_path: Path, skip_bad_lines: bool) -> None:
+    """Also across files, also for a number beside a string, also where broken lines are skipped."""
+    corpus_of(tmp_path / "1.jsonl", TWO_JSONL + '{"id": 7, "text": "x"}')
+    corpus_of(tmp_path / "2.jsonl", '{"id": "c", "text": "x"}\n{"id": "7", "text": "y"}')
+    with pytest.raises(MilcoError) as caught:
+        open_corpus(str(tmp_path), skip_bad_lines=skip_bad_lines).check()
+    assert str(caught.value) == f"duplicate id '7': {tmp_path / '1.jsonl'}:3 and {tmp_path / '2.jsonl'}:2"
+
+
+def test_ids_that_share_a_hash_by_chance_are_no_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hash that stands twice is confirmed by reading again."""
+    monkeypatch.setattr("milco_pyserini.corpora.collection.hash", lambda value: 1, raising=False)
+    assert corpus_of(tmp_path / "c.jsonl", TWO_JSONL).check().documents == 2
+    with pytest.raises(MilcoError, match=r"duplicate id 'a': .*:1 and .*:3"):
+        corpus_of(tmp_path / "c.jsonl", TWO_JSONL + TWO_JSONL).check()
+
+
+def test_many_duplicates_are_counted(tmp_path: Path) -> None:
+    """The same file twice is one error, not a thousand."""
+    for name in ("1.tsv", "2.tsv"):
+        corpus_of(tmp_path / name, "".join(f"{number}\tx\n" for number in range(1500)))
+    with pytest.raises(MilcoError, match=r"duplicate id .* \(1,500 ids are duplicates\)"):
+        open_corpus(str(tmp_path)).check()
+
+
+def test_a_corpus_without_a_document_is_an_error(tmp_path: Path) -> None:
+    """An empty file, or one whose every line is broken."""
+    with pytest.raises(MilcoError, match="is empty"):
+        corpus_of(tmp_path / "c.jsonl", "").check()
+    with pytest.raises(MilcoError, match=r"left out: 2 lines, the first .*c\.jsonl:1: not JSON"):
+        corpus_of(tmp_path / "c.jsonl", "x\ny\n", skip_bad_lines=True).check()
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"plain", lambda data: data + b"x"])
+def test_a_damaged_gzip_file_is_an_error(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    """Cut off, not gzip at all, or with something behind it; skipping broken lines does not hide it."""
+    content = gzip.compress(os.urandom(5000).hex().encode().join([b'{"id": "a", "text": "', b'"}\n']))
+    corpus = corpus_of(tmp_path / "c.jsonl.gz", damage(content), skip_bad_lines=True)
+    with pytest.raises(MilcoError, match=r"c\.jsonl\.gz is no whole gzip file"):
+        corpus.check()
+
+
+@pytest.mark.parametrize("name", ["c.jsonl", "c.tsv", "c.jsonl.gz"])
+def test_a_line_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A longer line is an error with file and line, or is skipped; no more than the limit of it is held."""
+    monkeypatch.setattr("milco_pyserini.io.lines.MAX_LINE_BYTES", 100_000)
+    long = "x" * 20_000_000
+    lines = [
+        f"a\tx\nb\t{long}\nc\ty\n",
+        f'{{"id":"a","text":"x"}}\n{{"id":"b","text":"{long}"}}\n{{"id":"c","text":"y"}}',
+    ]
+    content = lines["json" in name].encode()
+    corpus = corpus_of(tmp_path / name, gzip.compress(content, 1) if name.endswith(".gz") else content)
+    with pytest.raises(MilcoError, match=r":2: the line is longer than 100,000 bytes, the limit of a line"):
+        corpus.check()
+    skipping = open_corpus(str(tmp_path / name), skip_bad_lines=True)
+    tracemalloc.start()
+    try:
+        report = skipping.check()
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
+    assert (report.documents, len(report.skipped)) == (2, 1)
+    assert [document.id for document in skipping] == ["a", "c"]
+
+
+def test_the_digest_is_that_of_ids_and_contents(tmp_path: Path) -> None:
+    """Other texts, ids or another order give another digest; another format or another name the same."""
+    report = corpus_of(tmp_path / "c.jsonl", TWO_JSONL).check()
+    assert report.first == TWO[0]
+    assert len(report.digest) == 32
+    same = "a\tNile\ta river\r\nb\t\t陌生 text\r\n"
+    assert corpus_of(tmp_path / "same.tsv", same).check().digest == report.digest
+    lines = TWO_JSONL.splitlines()
+    changed = [
+        "\n".join(reversed(lines)),
+        lines[0],
+        TWO_JSONL.replace("a river", "a rivers"),
+        TWO_JSONL.replace('"b"', '"c"'),
+        '{"id": "a", "text": "Nile a riverb"}\n{"id": "b", "text": "陌生 text"}',
+    ]
+    digests = {corpus_of(tmp_path / f"{n}.jsonl", content).check().digest for n, content in enumerate(changed)}
+    assert len(digests | {report.digest}) == len(changed) + 1
+
+
+def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
+    """A pipe would be empty when the documents are encoded."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(MilcoError, match="no regular file"):
+        open_corpus(str(tmp_path / "pipe"))
+
+
+def test_a_directory_without_documents_names_the_endings(tmp_path: Path) -> None:
+    """So does one that holds only what is not read."""
+    (tmp_path / "README.md").write_text("x")
+    with pytest.raises(MilcoError, match=r"no file in .* ends in \.jsonl"):
+        open_corpus(str(tmp_path))
+
+
+def test_topics_are_no_corpus(tmp_path: Path) -> None:
+    """A TREC topic file given as a corpus is named as what it is."""
+    with pytest.raises(MilcoError, match=r"holds TREC topics; what is read here is JSONL or TSV"):
+        corpus_of(tmp_path / "topics.txt", "<top>\n<num> Number: 1\n")
+
+
+def test_memory_is_flat_in_the_number_of_documents(tmp_path: Path) -> None:
+    """Checking and iterating 40,000 documents takes the memory of 8 bytes each and of some lines."""
+    text = "x" * 400
+    with gzip.open(tmp_path / "c.jsonl.gz", "wt", compresslevel=1) as handle:
+        handle.writelines(f'{{"id": "{number}", "text": "{text}"}}\n' for number in range(40_000))
+    corpus = open_corpus(str(tmp_path / "c.jsonl.gz"))
+    next(iter(corpus))
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in corpus) == 40_000
+        iterating = tracemalloc.get_traced_memory()[1]
+        assert corpus.check().documents == 40_000
+        checking = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert iterating < 1_500_000
+    assert checking < 3_000_000

@@ -1,0 +1,380 @@
+"""Names: the embedded sample, public collections through ir_datasets without a network, and unknown names."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from milco_pyserini.corpora import names, open_corpus, open_qrels, open_topics
+from milco_pyserini.corpora.benchmarks.sample import ROOT
+from milco_pyserini.corpora.families import FAMILIES
+from milco_pyserini.errors import MilcoError
+
+Opener = Callable[[str], object]
+OPENERS: list[Opener] = [open_corpus, open_topics, open_qrels]
+
+
+def gzip_lines(path: Path, *objects: dict) -> None:
+    """Write JSON lines as the public collections come: gzip, one object a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress("".join(json.dumps(value) + "\n" for value in objects).encode()))
+
+
+def text_file(path: Path, content: str) -> None:
+    """Write content, and the directories above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, encoding="utf-8")
+
+
+def lay_out_miracl(home: Path) -> None:
+    """Arabic in its five files of documents, Yoruba in one (whose copy ir_datasets calls docs-1)."""
+    arabic, yoruba = home / "miracl/v1.0/ar", home / "miracl/v1.0/yo"
+    for number in range(5):
+        document = {"docid": f"{number}#0", "title": "ماء" if number else "", "text": f"نص {number}"}
+        gzip_lines(arabic / f"docs/docs-{number}.jsonl.gz", document)
+    text_file(arabic / "dev/topics.tsv", "29\tما هي المسألة؟\n31\tأين النيل\n")
+    text_file(arabic / "dev/qrels.tsv", "29\tQ0\t1#0\t1\n29\tQ0\t2#0\t0\n31\tQ0\t4#0\t1\n")
+    text_file(arabic / "test-b/topics.tsv", "7\tسؤال\n")
+    gzip_lines(yoruba / "docs/docs-1.jsonl.gz", *[{"docid": "7#0", "title": "Odò", "text": "omi"}] * 2)
+
+
+def lay_out_others(home: Path) -> None:
+    """One tiny member of each other family, as ir_datasets keeps it."""
+    swahili = home / "mr-tydi/sw.data/mrtydi-v1.0-swahili"
+    text_file(home / "mr-tydi/irds_version.txt", "v2")
+    gzip_lines(swahili / "collection/docs.jsonl.gz", {"id": "26#0", "contents": "Akiolojia\n\nni elimu"})
+    text_file(swahili / "topic.test.tsv", "3\tJe, akiolojia ni nini?\n")
+    text_file(swahili / "qrels.test.txt", "3 Q0 26#0 1\n")
+
+    scifact = home / "beir/scifact"
+    scifact.mkdir(parents=True)
+    with zipfile.ZipFile(scifact / "source.zip", "w") as archive:
+        archive.writestr("scifact/corpus.jsonl", '{"_id": "4", "title": "T", "text": "x", "metadata": {}}\n')
+        archive.writestr("scifact/queries.jsonl", '{"_id": "0", "text": "q"}\n{"_id": "1", "text": "other split"}\n')
+        archive.writestr("scifact/qrels/test.tsv", "query-id\tcorpus-id\tscore\n0\t4\t1\n")
+
+    news = {"id": "n1", "title": "标题", "text": "正文", "url": "u", "time": "t", "cc_file": "f"}
+    gzip_lines(home / "neuclir/1/zho/docs.jsonl.gz", news)
+    topic = {"topic_title": "Floods", "topic_description": "d", "topic_narrative": "n"}
+    translations = [
+        {"lang": "eng", "source": "original", **topic},
+        {"lang": "zho", "source": "human translation", **topic},
+        {"lang": "zho", "source": "google translation", **topic},
+    ]
+    text_file(home / "neuclir/trec-2022/topics.jsonl", json.dumps({"topic_id": "1", "topics": translations}) + "\n")
+    text_file(home / "neuclir/trec-2022/qrels", "1 zho n1 3\n1 rus r1 3\n")
+
+
+READ = """
+import json, sys
+from milco_pyserini.corpora import open_corpus, open_qrels, open_topics
+from milco_pyserini.corpora.families import FAMILIES
+from milco_pyserini.corpora.benchmarks.sample import ROOT
+from milco_pyserini.errors import MilcoError
+
+def documents(name):
+    corpus = open_corpus(name)
+    first = list(corpus)
+    assert list(corpus) == first and corpus.check().documents == len(first)
+    return [corpus.field_rule, [[document.id, document.title, document.text] for document in first]]
+
+def queries(name):
+    topics = open_topics(name)
+    assert topics.check().topics == len(list(topics))
+    return [[query.id, query.text] for query in topics]
+
+answers = []
+for kind, name in json.loads(sys.argv[1]):
+    try:
+        answers.append({"corpus": documents, "topics": queries, "qrels": open_qrels}[kind](name))
+    except MilcoError as error:
+        answers.append(str(error))
+print(json.dumps(answers))
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """ir_datasets makes directories when it is imported: not in the home of who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IR_DATASETS_HOME", str(tmp_path_factory.mktemp("empty")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An IR_DATASETS_HOME with tiny collections in it."""
+    path = tmp_path_factory.mktemp("ir_datasets")
+    lay_out_miracl(path)
+    lay_out_others(path)
+    return path
+
+
+def read(home: Path, *asked: tuple[str, str]) -> list:
+    """Open (kind, name) pairs in a fresh process without a network; its stdout must hold the answers alone."""
+    nowhere = "http://127.0.0.1:9"
+    environment = {
+        **os.environ,
+        **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), nowhere),
+        "IR_DATASETS_HOME": str(home),
+        "IR_DATASETS_DL_TRIES": "1",
+        "NO_PROXY": "",
+        "no_proxy": "",
+    }
+    command = [sys.executable, "-c", READ, json.dumps(asked)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    sys.stderr.write(done.stderr)
+    return json.loads(done.stdout)
+
+
+def test_miracl_is_read_from_its_own_files(home: Path) -> None:
+    """Documents of all files in order, a title only where there is one; queries; judgements."""
+    corpus, topics, qrels, test_b, pyserini = read(
+        home,
+        ("corpus", "miracl-ar"),
+        ("topics", "miracl-ar-dev"),
+        ("qrels", "miracl-ar-dev"),
+        ("topics", "miracl-ar-testB"),
+        ("topics", "miracl-v1.0-ar-dev"),
+    )
+    documents = [[f"{number}#0", "ماء" if number else "", f"نص {number}"] for number in range(5)]
+    assert corpus == ["title + ' ' + text", documents]
+    assert topics == pyserini == [["29", "ما هي المسألة؟"], ["31", "أين النيل"]]
+    assert qrels == {"29": {"1#0": 1, "2#0": 0}, "31": {"4#0": 1}}
+    assert test_b == [["7", "سؤال"]]
+
+
+def test_other_families_are_read_from_their_own_files(home: Path) -> None:
+    """Mr. TyDi, BEIR (whose splits share one file of queries) and NeuCLIR (English queries), by name and by id."""
+    answers = read(
+        home,
+        ("corpus", "mrtydi-sw"),
+        ("topics", "mrtydi-sw-test"),
+        ("qrels", "mrtydi-sw-test"),
+        ("corpus", "beir-scifact"),
+        ("topics", "beir-scifact-test"),
+        ("qrels", "beir/scifact/test"),
+        ("corpus", "neuclir-zho"),
+        ("topics", "ir_datasets:neuclir/1/zh/trec-2022"),
+        ("qrels", "neuclir-zh-2022"),
+    )
+    assert answers == [
+        ["default_text of ir_datasets", [["26#0", "", "Akiolojia\n\nni elimu"]]],
+        [["3", "Je, akiolojia ni nini?"]],
+        {"3": {"26#0": 1}},
+        ["title + ' ' + text", [["4", "T", "x"]]],
+        [["0", "q"]],
+        {"0": {"4": 1}},
+        ["title + ' ' + text", [["n1", "标题", "正文"]]],
+        [["1", "Floods"]],
+        {"1": {"n1": 3}},
+    ]
+
+
+def test_a_copy_of_ir_datasets_home_can_be_given_with_the_name(home: Path) -> None:
+    """What we read of it is what ir_datasets reads; an id does as its name does, if it has one."""
+    asked = [
+        ("corpus", "miracl-ar"),
+        ("topics", "miracl-ar-dev"),
+        ("qrels", "miracl-ar-dev"),
+        ("corpus", "mrtydi-sw"),
+        ("topics", "mrtydi-sw-test"),
+        ("qrels", "ir_datasets:mr-tydi/sw/test"),
+        ("corpus", "beir-scifact"),
+        ("topics", "beir-scifact-test"),
+        ("qrels", "beir-scifact-test"),
+        ("corpus", "neuclir-zho"),
+        ("topics", "neuclir-zho-2022"),
+        ("qrels", "neuclir-zh-2022"),
+    ]
+    theirs, ours = read(home, *asked), read(home, *((kind, f"{name}@{home}") for kind, name in asked))
+    for (kind, name), before, after in zip(asked, theirs, ours, strict=True):
+        assert (before[1] if kind == "corpus" else before) == (after[1] if kind == "corpus" else after), name
+    with pytest.raises(MilcoError, match=f"other ids of ir_datasets set IR_DATASETS_HOME={home}$"):
+        open_topics(f"ir_datasets:vaswani@{home}")
+
+
+def test_what_cannot_be_fetched_is_told_in_one_sentence(home: Path, capsys: pytest.CaptureFixture) -> None:
+    """It names what, from where, and the directory where a copy would be found. Nobody else says anything."""
+    missing, duplicate, no_topics, no_qrels, unknown = read(
+        home,
+        ("corpus", "miracl-sw"),
+        ("corpus", "miracl-yo"),
+        ("topics", "miracl/ar"),
+        ("qrels", "miracl-ar-testA"),
+        ("corpus", "ir_datasets:miracl/xx"),
+    )
+    assert missing.startswith("miracl/sw cannot be fetched: https://huggingface.co/")
+    assert "could not be reached. With a network the same command fetches it; without, give a copy of the " in missing
+    assert f"as NAME@PATH, or copy {home}/miracl from a machine that has it (set IR_DATASETS_HOME to use " in missing
+    assert duplicate == "duplicate id '7#0': miracl/yo:1 and miracl/yo:2"
+    assert no_topics.startswith("miracl/ar of ir_datasets has no topics; these have: miracl/ar/dev, ")
+    assert no_qrels == "miracl/ar/test-a of ir_datasets has no judgements"
+    assert unknown.startswith("ir_datasets has no 'miracl/xx': did you mean 'miracl")
+    read(home, ("corpus", "beir-nfcorpus"), ("topics", "beir-nfcorpus-test"), ("corpus", "mrtydi-fi"))
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_damaged_or_not_free_is_told_with_its_place(home: Path) -> None:
+    """A file that was cut off, and a collection under licence."""
+    damaged = home / "miracl/v1.0/te/docs/docs-0.jsonl.gz"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(gzip.compress(b"x" * 1000)[:-9])
+    cut, licensed = read(home, ("corpus", "miracl-te"), ("corpus", "aquaint"))
+    assert cut.startswith("miracl/te cannot be read: Compressed file ended")
+    assert f"Remove the damaged file in {home}/miracl" in cut
+    assert licensed.startswith("aquaint is not free to fetch: ")
+    assert "https://ir-datasets.com/aquaint.html#DataAccess" in licensed
+
+
+def test_every_name_in_the_tables_is_one_that_ir_datasets_knows() -> None:
+    """Documents for each corpus, queries for each set of topics, judgements but for the hidden tests."""
+    import ir_datasets
+
+    for name, identity in names.CORPORA.items():
+        assert ir_datasets.load(identity).has_docs(), name
+    for name, identity in names.TOPICS.items():
+        dataset = ir_datasets.load(identity)
+        assert dataset.has_queries(), name
+        assert dataset.has_qrels() or "/test-" in identity, name
+
+
+def test_every_member_of_the_families_has_a_name() -> None:
+    """A language or a split that ir_datasets gains is noticed here."""
+    import ir_datasets
+
+    named = {*names.CORPORA.values(), *names.TOPICS.values()}
+    unnamed = {
+        identity
+        for identity in ir_datasets.registry
+        if identity.split("/")[0] in ("miracl", "mr-tydi", "neuclir", "beir") and ir_datasets.load(identity).has_docs()
+    }
+    variants = {"beir/webis-touche2020/v2", *(f"neuclir/1/{code}/hc4-filtered" for code in ("zh", "fa", "ru"))}
+    # corpora/neuclir.py reads these itself.
+    ours = {f"neuclir/1/{code}/trec-2023" for code in ("zh", "fa", "ru", "multi")}
+    assert unnamed - named == variants | ours
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("mircl-ar{}", "miracl-ar{}"),
+        ("miracl-jp{}", "miracl-ja{}"),
+        ("mrtidy-sw{}", "mrtydi-sw{}"),
+        ("smaple", "sample"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(opener: Opener, name: str, near: str) -> None:
+    """And with the command that shows the valid ones, not with all of the hundreds."""
+    split = "" if opener is open_corpus else "-dev"
+    with pytest.raises(MilcoError) as caught:
+        opener(name.format(split))
+    assert f"did you mean {near.format(split)!r}?" in str(caught.value)
+    assert str(caught.value).endswith("? 'milco corpora list' shows what has a name")
+
+
+@pytest.mark.parametrize(
+    ("opener", "name", "pattern"),
+    [
+        (open_corpus, "miracl", "miracl-LANG (ar bn de en es fa ...)"),
+        (open_topics, "Miracl", "miracl-LANG-SPLIT (ar bn de en es fa ...)"),
+        (open_topics, "limit", "limit-test, limit-small-test"),
+    ],
+)
+def test_the_name_of_a_benchmark_is_answered_with_those_of_its_parts(opener: Opener, name: str, pattern: str) -> None:
+    """A benchmark has a corpus for each language, or topics for each split."""
+    with pytest.raises(MilcoError) as caught:
+        opener(name)
+    assert f"did you mean {pattern}? 'milco corpora show {name.lower()}' shows its names" in str(caught.value)
+
+
+def test_a_name_of_the_other_kind_is_named_as_such() -> None:
+    """A split has topics, a language has documents."""
+    with pytest.raises(
+        MilcoError, match=r"unknown corpus 'miracl-ar-dev': it names topics\. 'milco corpora show miracl'"
+    ):
+        open_corpus("miracl-ar-dev")
+    with pytest.raises(MilcoError, match=r"unknown topics 'miracl-ar': it names a corpus\."):
+        open_topics("miracl-ar")
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_path_that_is_not_there_is_no_such_file(
+    opener: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the file beside it that is nearest, if one is near."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "passages.jsonl").touch()
+    with pytest.raises(MilcoError) as caught:
+        opener("data/pasages.jsonl")
+    assert str(caught.value) == ("data/pasages.jsonl: no such file or directory; did you mean 'data/passages.jsonl'?")
+    with pytest.raises(MilcoError, match=r"^elsewhere/q\.tsv: no such file or directory$"):
+        opener("elsewhere/q.tsv")
+
+
+def test_a_path_that_exists_wins_over_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies in the working directory is meant, also for judgements of the sample."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sample").write_text("1\tmine\n")
+    (tmp_path / "miracl-ar-dev").write_text("1 0 d 1\n")
+    assert [document.text for document in open_corpus("sample")] == ["mine"]
+    assert [query.text for query in open_topics("sample")] == ["mine"]
+    assert open_qrels("miracl-ar-dev") == {"1": {"d": 1}}
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_an_empty_name_is_no_path(opener: Opener) -> None:
+    """An unset shell variable must not stand for the working directory."""
+    with pytest.raises(MilcoError, match=r"unknown .* ''"):
+        opener("")
+
+
+def test_the_sample_is_whole() -> None:
+    """Every language has the same number of documents and queries, and every judgement finds both."""
+    languages = [f"sample-{code}" for code in FAMILIES["sample"].languages]
+    assert {file.stem for file in ROOT.glob("*/*")} == set(FAMILIES["sample"].languages)
+    assert len({open_corpus(name).check().documents for name in languages}) == 1
+    assert len({open_topics(name).check().topics for name in languages}) == 1
+    documents = {document.id for document in open_corpus("sample")}
+    queries = {query.id for query in open_topics("sample")}
+    qrels = open_qrels("sample")
+    assert qrels.keys() == queries
+    assert {document for grades in qrels.values() for document in grades} <= documents
+
+
+def test_the_sample_of_all_languages_is_those_of_each_in_sorted_order() -> None:
+    """sample is the sum of its sample-LANG, for documents and queries."""
+    for opener in (open_corpus, open_topics):
+        each = [record for code in sorted(FAMILIES["sample"].languages) for record in opener(f"sample-{code}")]
+        assert list(opener("sample")) == each
+
+
+def test_judgements_of_one_sample_language_are_of_its_queries_and_documents() -> None:
+    """The judgements across languages are in sample only."""
+    one, every = open_qrels("sample-ar"), open_qrels("sample")
+    documents = {document.id for document in open_corpus("sample-ar")}
+    assert one.keys() == {query.id for query in open_topics("sample-ar")}
+    for query, grades in one.items():
+        assert grades == {document: every[query][document] for document in every[query] if document in documents}
+        assert grades
+
+
+def test_opening_files_loads_neither_ir_datasets_nor_torch(tmp_path: Path) -> None:
+    """A command's --help must not wait for them."""
+    (tmp_path / "c.tsv").write_text("1\tx\n")
+    code = (
+        "import sys; from milco_pyserini.corpora import open_corpus;"
+        "assert [d.text for d in open_corpus(sys.argv[1])] == ['x'];"
+        "print(*sorted({'torch', 'ir_datasets', 'numpy', 'transformers'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "c.tsv")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == ""

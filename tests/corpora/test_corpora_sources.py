@@ -1,0 +1,363 @@
+"""Benchmarks by name, each read from a tiny copy of its publisher's files in their true format and layout."""
+
+import gzip
+import json
+import zipfile
+from math import nan
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import yaml
+from pyarrow import parquet
+
+from milco_pyserini.corpora import Document, Query, open_corpus, open_qrels, open_topics
+from milco_pyserini.errors import MilcoError
+
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval" / "limit-small"
+
+
+def written(path: Path, text: str) -> Path:
+    """The file, with the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def json_lines(path: Path, *rows: dict) -> Path:
+    """A file of JSON lines; gzip if its name says so."""
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    if path.suffix != ".gz":
+        return written(path, text)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()))
+    return path
+
+
+def table(path: Path, *rows: dict) -> None:
+    """A Parquet file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pa.Table.from_pylist(list(rows)), path)
+
+
+def card(directory: Path, tables: dict[str, dict[str, str]]) -> None:
+    """A repository's README.md that says which files its tables have."""
+    configs = [
+        {"config_name": name, "data_files": [{"split": split, "path": path} for split, path in splits.items()]}
+        for name, splits in tables.items()
+    ]
+    written(directory / "README.md", f"---\n{yaml.safe_dump({'configs': configs})}---\n# A data set\n")
+
+
+def read(corpus: str, topics: str, copy: Path, topics_copy: Path | None = None) -> tuple:
+    """Documents, queries and judgements of two names, from a copy."""
+    topics = f"{topics}@{topics_copy or copy}"
+    return list(open_corpus(f"{corpus}@{copy}")), list(open_topics(topics)), open_qrels(topics)
+
+
+def hard_negatives(copy: Path) -> None:
+    """MTEB's layout: a table of each kind for each language, in numbered parts."""
+    kinds = ("corpus", "queries", "qrels")
+    card(copy, {f"{code}-{kind}": {"dev": f"{code}-{kind}/dev-*"} for code in ("sw", "yo") for kind in kinds})
+    table(copy / "sw-corpus/dev-00000-of-00002.parquet", {"_id": "1#0", "title": "Mto", "text": "maji"})
+    table(copy / "sw-corpus/dev-00001-of-00002.parquet", {"_id": "2#0", "title": None, "text": "jua"})
+    queries = [{"_id": "7", "text": "Mto ni nini?"}, {"_id": "8", "text": "?"}]
+    table(copy / "sw-queries/dev-00000-of-00001.parquet", *queries)
+    table(copy / "sw-qrels/dev-00000-of-00001.parquet", {"query-id": "7", "corpus-id": "1#0", "score": 1})
+
+
+def test_tables_of_mteb_are_found_by_their_card(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Documents of all parts in order; a title that is missing is none; queries without judgements are left out."""
+    hard_negatives(tmp_path)
+    documents, queries, qrels = read("miracl-hn-sw", "miracl-hn-sw-dev", tmp_path)
+    assert documents == [Document("1#0", "Mto", "maji"), Document("2#0", "", "jua")]
+    assert queries == [Query("7", "Mto ni nini?")]
+    assert qrels == {"7": {"1#0": 1}}
+    corpus = open_corpus(f"miracl-hn-sw@{tmp_path}")
+    assert corpus.field_rule == "title + ' ' + text"
+    assert corpus.check().documents == 2
+    assert "2 are read, 131,924 were published: is the copy whole?" in capsys.readouterr().err
+
+
+def test_tables_that_are_not_whole_are_refused(tmp_path: Path) -> None:
+    """A part that is missing, a table that the card lacks, a card without tables, a broken file, a file."""
+    hard_negatives(tmp_path)
+    (tmp_path / "sw-corpus/dev-00000-of-00002.parquet").unlink()
+    with pytest.raises(MilcoError, match="holds 1 of 2 files of sw-corpus/dev-"):
+        list(open_corpus(f"miracl-hn-sw@{tmp_path}"))
+    with pytest.raises(MilcoError, match="holds no yo-corpus/dev-"):
+        list(open_corpus(f"miracl-hn-yo@{tmp_path}"))
+    with pytest.raises(MilcoError, match=r"README\.md names no table te-corpus"):
+        list(open_corpus(f"miracl-hn-te@{tmp_path}"))
+    written(tmp_path / "sw-qrels/dev-00000-of-00001.parquet", "PAR1 and no more")
+    with pytest.raises(MilcoError, match="is no whole Parquet file"):
+        open_qrels(f"miracl-hn-sw-dev@{tmp_path}")
+    written(tmp_path / "README.md", "# Nothing\n")
+    with pytest.raises(MilcoError, match="names no table"):
+        open_qrels(f"miracl-hn-sw-dev@{tmp_path}")
+    with pytest.raises(MilcoError, match="is a file: a copy of mteb/MIRACLRetrievalHardNegatives is a folder"):
+        open_qrels(f"miracl-hn-sw-dev@{written(tmp_path / 'file', '')}")
+
+
+def test_a_copy_without_a_card_is_read_by_the_names_of_its_files(tmp_path: Path) -> None:
+    """Parts in folders, JSON lines, gzip; where nothing has such a name, the names that were looked for are told."""
+    hard_negatives(tmp_path)
+    expected = read("miracl-hn-sw", "miracl-hn-sw-dev", tmp_path)
+    (tmp_path / "README.md").unlink()
+    assert read("miracl-hn-sw", "miracl-hn-sw-dev", tmp_path) == expected
+    limit = tmp_path / "LIMIT"
+    json_lines(limit / "corpus.jsonl.gz", {"_id": "Ada", "title": "", "text": "Ada likes tea."})
+    with pytest.raises(MilcoError) as caught:
+        open_qrels(f"limit-test@{limit}")
+    assert str(caught.value) == (
+        f"{limit} holds neither README.md, which names the files, nor qrels.jsonl or qrels/test-*: a copy must have "
+        "the layout of orionweller/LIMIT on the Hugging Face hub"
+    )
+    json_lines(limit / "queries.jsonl", {"_id": "q", "text": "Who likes tea?"}, {"_id": "r", "text": "Who?"})
+    json_lines(limit / "qrels.jsonl", {"query-id": "q", "corpus-id": "Ada", "score": 1})
+    documents, queries, qrels = read("limit", "limit-test", limit)
+    assert documents == [Document("Ada", "", "Ada likes tea.")]
+    assert (queries, qrels) == ([Query("q", "Who likes tea?")], {"q": {"Ada": 1}})
+
+
+def test_a_conversation_is_one_query(tmp_path: Path) -> None:
+    """StatCan's queries are turns with roles; a table with one split only is read whatever that is called."""
+    kinds = {"corpus": "test", "queries": "test", "qrels": "test"}
+    card(tmp_path, {f"french-{kind}": {split: f"french-{kind}/{split}-*"} for kind, split in kinds.items()})
+    table(tmp_path / "french-corpus/test-0.parquet", {"_id": "10-1", "title": "Prix", "text": "tableau"})
+    turns = [{"content": "Bonjour", "role": "user"}, {"content": "Oui ?", "role": "assistant"}]
+    table(tmp_path / "french-queries/test-0.parquet", {"_id": "q", "text": turns})
+    table(tmp_path / "french-qrels/test-0.parquet", {"query-id": "q", "corpus-id": "10-1", "score": 1})
+    documents, queries, qrels = read("mteb-statcan-fr", "mteb-statcan-fr-dev", tmp_path)
+    assert documents == [Document("10-1", "Prix", "tableau")]
+    assert queries == [Query("q", "user: Bonjour; assistant: Oui ?")]
+    assert qrels == {"q": {"10-1": 1}}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not there (../shared/data/eval/limit-small)")
+def test_limit_small_is_read_whole(tmp_path: Path) -> None:
+    """The real collection in the layout of its repository: JSON lines, judgements in the table named default."""
+    tables = {
+        "default": ("test", "qrels.jsonl"),
+        "corpus": ("corpus", "corpus.jsonl"),
+        "queries": ("queries", "q.jsonl"),
+    }
+    card(tmp_path, {name: {split: path} for name, (split, path) in tables.items()})
+    documents = list(open_corpus(str(SHARED / "corpus.en.jsonl.gz")))
+    queries = list(open_topics(str(SHARED / "queries.en.tsv")))
+    qrels = open_qrels(str(SHARED / "qrels.en.txt"))
+    json_lines(tmp_path / "corpus.jsonl", *({"_id": d.id, "title": "", "text": d.text} for d in documents))
+    json_lines(tmp_path / "q.jsonl", *({"_id": query.id, "text": query.text} for query in queries))
+    judged = [(query, document, grade) for query, grades in qrels.items() for document, grade in grades.items()]
+    rows = [{"query-id": query, "corpus-id": document, "score": grade} for query, document, grade in judged]
+    json_lines(tmp_path / "qrels.jsonl", *rows)
+    assert read("limit-small", "limit-small-test", tmp_path) == (documents, queries, qrels)
+    assert (len(documents), len(queries), len(judged)) == (46, 1000, 2000)
+
+
+def test_mldr_is_read_from_its_own_files(tmp_path: Path) -> None:
+    """Judgements are the passages of a query's line; the repository's folder of one language will do as a copy."""
+    folder = tmp_path / "mldr-v1.0-ar"
+    json_lines(folder / "corpus.jsonl.gz", {"docid": "doc-ar-1", "text": "نص طويل"}, {"docid": "doc-ar-2", "text": "ب"})
+    passages = {"positive_passages": [{"docid": "doc-ar-1", "text": "نص طويل"}], "negative_passages": []}
+    json_lines(folder / "test.jsonl.gz", {"query_id": "q-ar-1", "query": "ما هذا؟", **passages})
+    negative = {"positive_passages": [{"docid": "doc-ar-2"}], "negative_passages": [{"docid": "doc-ar-1"}]}
+    json_lines(folder / "train.jsonl.gz", {"query_id": "q-ar-9", "query": "؟", **negative})
+    expected = (
+        [Document("doc-ar-1", "", "نص طويل"), Document("doc-ar-2", "", "ب")],
+        [Query("q-ar-1", "ما هذا؟")],
+        {"q-ar-1": {"doc-ar-1": 1}},
+    )
+    assert read("mldr-ar", "mldr-ar-test", tmp_path) == expected
+    assert read("mldr-ar", "mldr-ar-test", folder) == expected
+    assert open_qrels(f"mldr-ar-train@{tmp_path}") == {"q-ar-9": {"doc-ar-2": 1, "doc-ar-1": 0}}
+    with pytest.raises(MilcoError, match=r"holds no mldr-v1\.0-de/corpus\.jsonl\.gz: a copy must have the layout of"):
+        list(open_corpus(f"mldr-de@{folder}"))
+    json_lines(folder / "dev.jsonl.gz", {"query_id": "q", "query": "؟"})
+    with pytest.raises(MilcoError, match=r"mldr-v1\.0-ar/dev\.jsonl\.gz:1: no field 'negative_passages'"):
+        open_qrels(f"mldr-ar-dev@{tmp_path}")
+
+
+def test_ciral_is_read_from_its_two_repositories(tmp_path: Path) -> None:
+    """Passages from one copy, questions and judgements from another."""
+    passages, topics = tmp_path / "ciral-corpus", tmp_path / "ciral"
+    passage = {"docid": "1#0", "title": "Labari", "text": "ruwa", "url": "https://x"}
+    json_lines(passages / "passages-v1.0/hausa_passages.jsonl", passage)
+    written(topics / "ciral-hausa/topics/topics.ciral-v1.0-ha-test-a.tsv", "3\tWhere is the river?\n")
+    written(topics / "ciral-hausa/qrels/qrels.ciral-v1.0-ha-test-a.tsv", "3 Q0 1#0 1\n")
+    assert read("ciral-ha", "ciral-ha-test-a", passages, topics) == (
+        [Document("1#0", "Labari", "ruwa")],
+        [Query("3", "Where is the river?")],
+        {"3": {"1#0": 1}},
+    )
+    written(topics / "ciral-hausa/qrels/qrels.ciral-v1.0-ha-test-a-pools.tsv", "3 Q0 1#0 1\n3 Q0 9#0 0\n")
+    assert list(open_topics(f"ciral-ha-test-a-pools@{topics}")) == [Query("3", "Where is the river?")]
+    assert open_qrels(f"ciral-ha-test-a-pools@{topics}") == {"3": {"1#0": 1, "9#0": 0}}
+
+
+def test_belebele_has_the_same_ids_in_every_language(tmp_path: Path) -> None:
+    """Two questions on one passage: the passage once; topics of one language fit documents of another."""
+    for language, word in (("swh_Latn", "maji"), ("eng_Latn", "water")):
+        rows = [
+            {"link": "https://a/b", "question_number": number, "flores_passage": word, "question": f"{word} {number}?"}
+            for number in (1, 2)
+        ]
+        json_lines(tmp_path / f"data/{language}.jsonl", *rows)
+    documents, queries, qrels = read("belebele-swh_Latn", "belebele-eng_Latn-test", tmp_path)
+    assert documents == [Document("https://a/b", "", "maji")]
+    assert queries == [Query("https://a/b#1", "water 1?"), Query("https://a/b#2", "water 2?")]
+    assert qrels == {"https://a/b#1": {"https://a/b": 1}, "https://a/b#2": {"https://a/b": 1}}
+
+
+def squad(*paragraphs: tuple[str, list[tuple[str, str]]]) -> str:
+    """A file in SQuAD's format: texts, each with its questions (id, text)."""
+    answers = [{"answer_start": 0, "text": "x"}]
+    entries = [
+        {
+            "context": text,
+            "qas": [{"id": identity, "question": asked, "answers": answers} for identity, asked in asking],
+        }
+        for text, asking in paragraphs
+    ]
+    return json.dumps({"version": "1.1", "data": [{"title": "T", "paragraphs": entries}]}, ensure_ascii=False, indent=1)
+
+
+def test_xquad_has_the_same_ids_in_every_language(tmp_path: Path) -> None:
+    """A passage has the first of its questions' ids; a file alone will do as a copy."""
+    written(tmp_path / "xquad.de.json", squad(("Wasser", [("b", "Was?"), ("a", "Wo?")]), ("Sonne", [("c", "Wie?")])))
+    written(tmp_path / "xquad.vi.json", squad(("nước", [("b", "gì?"), ("a", "đâu?")]), ("mặt trời", [("c", "sao?")])))
+    documents, queries, qrels = read("xquad-de", "xquad-vi-validation", tmp_path, tmp_path / "xquad.vi.json")
+    assert documents == [Document("a", "", "Wasser"), Document("c", "", "Sonne")]
+    assert queries == [Query("b", "gì?"), Query("a", "đâu?"), Query("c", "sao?")]
+    assert qrels == {"b": {"a": 1}, "a": {"a": 1}, "c": {"c": 1}}
+    with pytest.raises(MilcoError, match=r"xquad\.ar\.json:1: not in SQuAD's format"):
+        list(open_corpus(f"xquad-ar@{written(tmp_path / 'xquad.ar.json', '{}')}"))
+
+
+@pytest.mark.parametrize("layout", ["archive", "folder of the archive", "unpacked", "unpacked, inside"])
+def test_mlqa_is_read_from_its_archive_or_unpacked(tmp_path: Path, layout: str) -> None:
+    """A text that stands twice is one passage; its id is the same in every file of its language."""
+    member = "MLQA_V1/test/test-context-zh-question-{}.json"
+    arabic = squad(("水", [("1", "ما؟")]), ("日", [("2", "أين؟")]), ("水", [("3", "من؟")]))
+    chinese = squad(("日", [("2", "哪里?")]), ("水", [("1", "什么?"), ("3", "谁?"), ("0", "几?")]))
+    copy = tmp_path
+    if layout.startswith("unpacked"):
+        written(tmp_path / member.format("ar"), arabic)
+        written(tmp_path / member.format("zh"), chinese)
+        copy = tmp_path if layout == "unpacked" else tmp_path / "MLQA_V1"
+    else:
+        with zipfile.ZipFile(tmp_path / "MLQA_V1.zip", "w") as archive:
+            archive.writestr(member.format("ar"), arabic)
+            archive.writestr(member.format("zh"), chinese)
+        copy = tmp_path / "MLQA_V1.zip" if layout == "archive" else tmp_path
+    documents, queries, qrels = read("mlqa-zh-ar-test", "mlqa-zh-ar-test", copy)
+    assert [document.text for document in documents] == ["水", "日"]
+    assert queries == [Query("1", "ما؟"), Query("3", "من؟"), Query("2", "أين؟")]
+    water, sun = (document.id for document in documents)
+    assert qrels == {"1": {water: 1}, "3": {water: 1}, "2": {sun: 1}}
+    assert {document.id for document in open_corpus(f"mlqa-zh-zh-test@{copy}")} == {water, sun}
+
+
+def test_an_archive_that_lacks_a_file_is_named(tmp_path: Path) -> None:
+    """An archive of something else, and one that was cut off."""
+    archive = tmp_path / "MLQA_V1.zip"
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.writestr("README", "other")
+    with pytest.raises(MilcoError, match=r"MLQA_V1\.zip holds no MLQA_V1/dev/dev-context-de-question-de\.json"):
+        list(open_corpus(f"mlqa-de-de-dev@{tmp_path}"))
+    archive.write_bytes(archive.read_bytes()[:30])
+    with pytest.raises(MilcoError, match=r"MLQA_V1\.zip is no whole zip file"):
+        list(open_corpus(f"mlqa-de-de-dev@{tmp_path}"))
+
+
+def test_an_archive_that_cannot_be_unpacked_is_named(tmp_path: Path) -> None:
+    """Encrypted (a bit of the flags says it), or compressed by a method that Python does not know."""
+    with zipfile.ZipFile(tmp_path / "MLQA_V1.zip", "w") as archive:
+        archive.writestr("MLQA_V1/dev/dev-context-de-question-de.json", "{}")
+    plain = (tmp_path / "MLQA_V1.zip").read_bytes()
+    directory = plain.rindex(b"PK\x01\x02")
+    for place, value in ((8, 1), (10, 77)):
+        damaged = bytearray(plain)
+        damaged[directory + place] = damaged[place - 2] = value
+        (tmp_path / "MLQA_V1.zip").write_bytes(damaged)
+        with pytest.raises(MilcoError, match=r"MLQA_V1\.zip cannot be unpacked \(.*\): give the directory"):
+            list(open_corpus(f"mlqa-de-de-dev@{tmp_path}"))
+
+
+def test_afriqa_documents_are_the_gold_passages_of_all_its_languages(tmp_path: Path) -> None:
+    """A passage that was asked about in two languages is there once, and relevant to both questions."""
+    splits = ("train", "dev", "test")
+    row = {"id": "0", "context": "The Nile. ", "title": "Nile", "question_lang": "?", "question_translated": "?"}
+    for split in splits:
+        path = tmp_path / f"data/gold_passages/fon/gold_span_passages.afriqa.fon.fr.{split}.json"
+        own = (
+            [] if split != "test" else [{**row, "id": "1", "context": "La mer", "title": "Mer", "question_lang": "Mɛ?"}]
+        )
+        json_lines(path, row, *own)
+    documents, queries, qrels = read("afriqa-fr", "afriqa-fon-test", tmp_path)
+    assert [(document.title, document.text) for document in documents] == [("Nile", "The Nile."), ("Mer", "La mer")]
+    assert queries == [Query("0", "?"), Query("1", "Mɛ?")]
+    nile, sea = (document.id for document in documents)
+    assert qrels == {"0": {nile: 1}, "1": {sea: 1}}
+    assert open_qrels(f"afriqa-fon-dev@{tmp_path}") == {"0": {nile: 1}}
+
+
+def test_afriqa_leaves_out_questions_without_a_passage(tmp_path: Path) -> None:
+    """The publisher's files have null there, null for the title of some passages, and NaN, which is not JSON."""
+    row = {"id": "0", "context": "Thirty days.", "title": None, "question_lang": "?", "question_translated": "?"}
+    for split in ("train", "dev", "test"):
+        path = tmp_path / f"data/gold_passages/fon/gold_span_passages.afriqa.fon.fr.{split}.json"
+        json_lines(
+            path, row, {**row, "id": "1", "context": None, "question_lang": nan, "answer_pivot": {"text": [nan]}}
+        )
+    documents, queries, qrels = read("afriqa-fr", "afriqa-fon-test", tmp_path)
+    assert [(document.title, document.text) for document in documents] == [("", "Thirty days.")]
+    assert (queries, qrels) == ([Query("0", "?")], {"0": {documents[0].id: 1}})
+
+
+def test_neuclir_bench_tells_the_years_apart(tmp_path: Path) -> None:
+    """Topics of a year that were judged in the setting; 2024 also by the short name."""
+    written(tmp_path / "data/news.eng.tsv", "1\tFloods in 2022\n200\tTrade\n300\tSolar power growth\n301\tNot judged\n")
+    written(tmp_path / "data/qrels.mlir.gains.txt", "200 zho d1 3\n300 fas d2 1\n300 rus d3 0\n")
+    written(tmp_path / "data/qrels.zho.gains.txt", "1 zho d4 1\n300 zho d5 3\n")
+    assert list(open_topics(f"neuclir-multi-2024@{tmp_path}")) == [Query("300", "Solar power growth")]
+    assert open_qrels(f"neuclir-multi-2024@{tmp_path}") == {"300": {"d2": 1, "d3": 0}}
+    assert list(open_topics(f"neuclir-bench-multi-2023@{tmp_path}")) == [Query("200", "Trade")]
+    assert list(open_topics(f"neuclir-bench-zho-2022@{tmp_path}")) == [Query("1", "Floods in 2022")]
+    assert open_qrels(f"neuclir-zh-2024@{tmp_path}") == open_qrels(f"neuclir-zho-2024@{tmp_path}") == {"300": {"d5": 3}}
+    with pytest.raises(MilcoError, match=r"judges no topic of 2023 \(numbers 200 to 299\)"):
+        open_qrels(f"neuclir-bench-zho-2023@{tmp_path}")
+
+
+def test_a_copy_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """Of an unknown name, the nearest is told all the same; a path may have the sign in it."""
+    for opener in (open_topics, open_qrels):
+        with pytest.raises(MilcoError, match=r"^mldr-ar-test@/no/where: /no/where is no file or directory that holds"):
+            opener("mldr-ar-test@/no/where")
+    with pytest.raises(MilcoError, match=r"^data/me@home/topics\.tsv: no such file or directory$"):
+        open_topics("data/me@home/topics.tsv")
+    with pytest.raises(MilcoError, match="nothing is no file or directory that holds a copy of mldr-ar"):
+        open_corpus("mldr-ar@")
+    with pytest.raises(MilcoError, match="unknown corpus 'mlrd-ar': did you mean 'mldr-ar'"):
+        open_corpus(f"mlrd-ar@{tmp_path}")
+
+
+def test_without_a_network_one_sentence_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a repository, and the card of one; nothing is fetched before records are read."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    corpus = open_corpus("mldr-ar")
+    with pytest.raises(
+        MilcoError, match=r"mldr-v1\.0-ar/corpus\.jsonl\.gz of Shitao/MLDR on the Hugging Face hub cannot"
+    ):
+        corpus.check()
+    with pytest.raises(MilcoError, match="without, give a copy of the repository as NAME@PATH"):
+        open_qrels("miracl-hn-ar-dev")
+
+
+def test_what_the_hubs_cache_holds_is_read_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the revision that the table names, tables by their card and files by their path."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    revision = "d7d94fa4b946cec4a27c84653aa0cf6b33f74a3c"
+    hard_negatives(tmp_path / f"datasets--mteb--MIRACLRetrievalHardNegatives/snapshots/{revision}")
+    assert [document.id for document in open_corpus("miracl-hn-sw")] == ["1#0", "2#0"]
+    assert open_qrels("miracl-hn-sw-dev") == {"7": {"1#0": 1}}

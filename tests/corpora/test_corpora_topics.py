@@ -1,0 +1,179 @@
+"""Queries and judgements from files: every format, every error, and MIRACL's real ones."""
+
+import gzip
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from milco_pyserini.corpora import Query, open_qrels, open_topics
+from milco_pyserini.corpora.names import MIRACL_SPLITS
+from milco_pyserini.errors import MilcoError
+
+MIRACL_TOPICS = Path(__file__).parents[3] / "shared" / "data" / "eval" / "miracl-topics"
+TWO = [Query("1", "where does the Nile rise"), Query("q-2", "ما هي المسألة؟")]
+TREC = """<?xml version="1.0"?>
+<top>
+<num> Number: 1
+<title> where does the
+ Nile   rise
+
+<desc> Description:
+More words.
+</top>
+
+<TOP><num>q-2</num>
+<title>ما هي المسألة؟</title></TOP>
+"""
+
+
+def write(path: Path, content: str | bytes) -> str:
+    """Write content to path; returns the path as a name."""
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.tsv", "1\twhere does the Nile rise\nq-2\tما هي المسألة؟\n"),
+        ("t.txt", "\ufeff1\twhere does the Nile rise\r\nq-2\tما هي المسألة؟\r\n"),
+        ("t.tsv", "query_id\tquery\n1\twhere does the Nile rise\nq-2\tما هي المسألة؟"),
+        ("t.jsonl", '{"_id": 1, "text": "where does the Nile rise"}\n{"qid": "q-2", "query": "ما هي المسألة؟"}'),
+        (
+            "t.json",
+            '{"query_id": "1", "contents": "where does the Nile rise"}\n{"id": "q-2", "title": "ما هي المسألة؟"}',
+        ),
+        ("t.trec", TREC),
+        ("topics.301-450", TREC.partition("\n")[2]),
+        ("t.trec", TREC.replace("\n", "\r\n")),
+    ],
+)
+def test_every_format_gives_the_same_queries(tmp_path: Path, name: str, content: str) -> None:
+    """TSV, JSONL and TREC topics; plain and gzip; read twice."""
+    for topics in (
+        open_topics(write(tmp_path / name, content)),
+        open_topics(write(tmp_path / f"{name}.gz", gzip.compress(content.encode()))),
+    ):
+        assert topics.check().topics == 2
+        assert list(topics) == list(topics) == TWO
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "where", "why"),
+    [
+        ("t.tsv", "1\ta\n2\n", 2, "1 column between tabs"),
+        ("t.tsv", "1\ta\textra\n", 1, "where 2 (id, text) are needed"),
+        ("t.jsonl", '{"id": "1", "txt": "a"}', 1, "none of 'text', 'query', 'contents', 'title' is there"),
+        ("t.jsonl", '{"text": "a"}', 1, "none of 'id', '_id', 'qid', 'query_id' is there"),
+        ("t.trec", "<top>\n<title> a\n</top>", 1, "this <top> has no <num>"),
+        ("t.trec", "\n<top>\n<num> 1\n</top>", 2, "this <top> has no <title>"),
+        ("t.trec", "<top>\n<num>\n<title> a\n</top>", 1, "the id '' is empty"),
+        ("t.trec", "<top>\n<num> 1 2\n<title> a\n</top>", 1, "holds white space"),
+        ("t.trec", "<top>\n<num> 1\n<title> a\n<top>\n", 1, "not closed"),
+        ("t.trec", b"<top>\n<num> 1\n<title> \xff\n</top>", 1, "not UTF-8"),
+        ("t.trec", TREC.partition("\n")[2].replace("\n", "\r"), 1, "several <top> in one line"),
+    ],
+)
+def test_a_broken_topic_is_told_with_file_line_and_reason(
+    tmp_path: Path, name: str, content: str | bytes, where: int, why: str
+) -> None:
+    """A TREC topic's line is that of its <top>."""
+    with pytest.raises(MilcoError) as caught:
+        open_topics(write(tmp_path / name, content)).check()
+    assert str(caught.value).startswith(f"{tmp_path / name}:{where}: ")
+    assert why in str(caught.value)
+
+
+def test_skipped_topics_are_counted_and_listed(tmp_path: Path) -> None:
+    """Broken ones in every format."""
+    broken = TREC + "<top>\n<num> 3\n</top>\n<top>\n"
+    report = open_topics(write(tmp_path / "t.trec", broken), skip_bad_lines=True).check()
+    assert report.topics == 2
+    assert [line.split(": ")[0] for line in report.skipped] == [f"{tmp_path / 't.trec'}:{n}" for n in (13, 16)]
+
+
+def test_a_topic_id_that_stands_twice_is_told_with_both_places(tmp_path: Path) -> None:
+    """A run could not tell the two apart."""
+    with pytest.raises(MilcoError, match=r"duplicate id '1': .*t\.tsv:1 and .*t\.tsv:3"):
+        open_topics(write(tmp_path / "t.tsv", "1\ta\n2\tb\n1\tc\n")).check()
+
+
+RANGE = "grades are from -1,000 to 1,000. Check which column holds the grade"
+QRELS = {"q1": {"d1": 1, "d#2": 0}, "2": {"d1": -2}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "q1 0 d1 1\nq1 0 d#2 0\n2 0 d1 -2\n",
+        "q1\tQ0\td1\t1\r\nq1\tQ0\td#2\t0\r\n2\tQ0\td1\t-2\r\n",
+        "\ufeffq1  Q0  d1  1\n\nq1 0 d#2 0\nq1 0 d#2 0\n2 0 d1 -2",
+        "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td#2\t0\n2\td1\t-2\n",
+        "q1\td1\t1\nq1\td#2\t0\n2\td1\t-2\n",
+    ],
+)
+def test_every_format_gives_the_same_judgements(tmp_path: Path, content: str) -> None:
+    """TREC's four columns by spaces or tabs, BEIR's three; plain and gzip."""
+    assert open_qrels(write(tmp_path / "qrels.txt", content)) == QRELS
+    assert open_qrels(write(tmp_path / "qrels.gz", gzip.compress(content.encode()))) == QRELS
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("q d\n", ":1: 2 columns, where 4 (TREC) or 3 (BEIR) are needed"),
+        ("q 0 d 1\nq 0 d\n", ":2: 3 columns, where the lines before have 4"),
+        ("q 0 d 1.0\n", ":1: the grade '1.0' is no whole number"),
+        ("q 0 1 1001\n", f":1: the grade is '1001': {RANGE}"),
+        ("q 0 1 -1001\n", f":1: the grade is '-1001': {RANGE}"),
+        (f"q 0 d {'9' * 5000}\n", f":1: the grade is '{'9' * 59}…': {RANGE}"),
+        ("q d 1\nq e relevant\n", ":2: the grade 'relevant' is no whole number"),
+        ("q 0 d 1\nq 0 d 2\n", ":2: q d is graded 2, and 1 further up"),
+        (b"q 0 d 1\nq 0 \xff 1\n", ":2: not UTF-8"),
+        ("", " holds no judgement"),
+        ("query-id\tcorpus-id\tscore\n", " holds no judgement"),
+    ],
+)
+def test_a_broken_judgement_is_told_with_file_line_and_reason(
+    tmp_path: Path, content: str | bytes, message: str
+) -> None:
+    """Judgements are never guessed."""
+    name = write(tmp_path / "qrels.txt", content)
+    with pytest.raises(MilcoError) as caught:
+        open_qrels(name)
+    assert str(caught.value) == f"{name}{message}"
+
+
+def test_judgements_are_read_from_regular_files(tmp_path: Path) -> None:
+    """A pipe may never end, and a device never does."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(MilcoError, match=f"{path} is not a regular file"):
+            open_qrels(str(path))
+
+
+def test_judgements_are_one_file(tmp_path: Path) -> None:
+    """A directory may hold several splits."""
+    with pytest.raises(MilcoError, match="is a directory"):
+        open_qrels(str(tmp_path))
+
+
+@pytest.mark.skipif(not MIRACL_TOPICS.is_dir(), reason="MIRACL's topics are not beside this repository")
+@pytest.mark.parametrize(
+    ("split", "language"), [(split, code) for split in ("dev", "train") for code in MIRACL_SPLITS[split]]
+)
+def test_miracls_topics_and_judgements_are_read_whole(split: str, language: str) -> None:
+    """All queries and judgements of 18 languages, against a count by cutting lines at tabs and spaces."""
+    topics_file = MIRACL_TOPICS / f"queries.{split}.{language}.tsv.gz"
+    qrels_file = MIRACL_TOPICS / f"qrels.{split}.{language}.txt.gz"
+    lines = gzip.decompress(topics_file.read_bytes()).decode().rstrip("\n").split("\n")
+    rows = [line.split() for line in gzip.decompress(qrels_file.read_bytes()).decode().splitlines()]
+
+    topics = open_topics(str(topics_file))
+    assert topics.check().topics == len(lines)
+    assert [f"{query.id}\t{query.text}" for query in topics] == lines
+    qrels = open_qrels(str(qrels_file))
+    assert {query: len(grades) for query, grades in qrels.items()} == Counter(row[0] for row in rows)
+    assert sum(grade for grades in qrels.values() for grade in grades.values()) == sum(int(row[3]) for row in rows)

@@ -1,0 +1,706 @@
+"""The encode command: whole stores, bad input, resuming, shards."""
+
+import errno
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import torch
+
+from milco_pyserini.cli import encode as command
+from milco_pyserini.cli.encode import main
+from milco_pyserini.encode import plan
+from milco_pyserini.encode.devices import DTYPES
+from milco_pyserini.encode.writer import StoreWriter
+from milco_pyserini.io.files import PARTIAL
+from milco_pyserini.sparse import VIEWS, open_store
+
+CHECKPOINT = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
+WORDS = ["old harbour", "小さな市場", "первая книга", "Brücke", "خريطة", "train", "river bridge", "marché"]
+KILLS = 20
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    lines = [
+        {"id": f"d{number}", "contents": " ".join(WORDS[: number % 8 + 1] * (number % 3 + 1))} for number in range(50)
+    ]
+    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    return path
+
+
+def arguments(corpus: Path, output: Path, *more: str) -> list[str]:
+    common = ["--encoder", str(CHECKPOINT), "--dtype", "float32", "--device", "cpu", "--part-size", "10"]
+    return ["--corpus", str(corpus), "--output", str(output), *common, *more]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file of a store by its name."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()
+    }
+
+
+def refused(argv: list[str], capsys: pytest.CaptureFixture, *expected: str) -> None:
+    """The command ends with exit code 2 and one line on stderr that says what is expected."""
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = [line for line in captured.err.splitlines() if "error:" in line]
+    assert captured.err.endswith("\n") and len(lines) == 1
+    for text in expected:
+        assert text in lines[0]
+
+
+def test_a_store_holds_every_document_and_says_what_it_is(corpus: Path, tmp_path: Path) -> None:
+    """JSONL parts of the asked size, in order, and a manifest with counts that are true."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    store = open_store(tmp_path / "v")
+    vectors = dict(store.vectors())
+    assert list(vectors) == [f"d{number}" for number in range(50)]
+    assert [part["documents"] for part in store.manifest["parts"]] == [10] * 5
+    pivot = sum(not term.startswith("m_") for vector in vectors.values() for term in vector)
+    # An impact of 0 is left out of the file but not of the count before quantisation.
+    assert store.manifest["terms_per_document"]["pivot"] >= pivot / 50 > 0
+    assert store.manifest["field_rule"] == "contents, or else title + ' ' + text"
+    assert sorted(contents(tmp_path / "v")) == [
+        "manifest.json",
+        *(f"parts/part-0000{number}.jsonl" for number in range(5)),
+        "vocabulary.json",
+    ]
+
+
+def test_the_start_line_shows_what_is_encoded(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """How many texts, and how the first begins: topics given as a corpus are seen at once."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    assert f"{corpus}: 50 documents, the first is 'd0': 'old harbour'\n" in capsys.readouterr().err
+    (tmp_path / "one.tsv").write_text("q1\t" + "wer  erfand das Telefon " * 20 + "\n")
+    assert main(arguments(tmp_path / "one.tsv", tmp_path / "w")) == 0
+    said = capsys.readouterr().err
+    assert "one.tsv: 1 document, the first is 'q1': 'wer erfand das Telefon wer erfand" in said
+    assert len(said.splitlines()[0]) < len(str(tmp_path)) + 150
+
+
+def test_parts_read_as_anserini_reads_them(corpus: Path, tmp_path: Path) -> None:
+    """One JSON object a line with id, contents and a vector of whole numbers above zero."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    for line in (tmp_path / "v" / "parts" / "part-00000.jsonl").read_bytes().splitlines():
+        record = orjson.loads(line)
+        assert list(record) == ["id", "contents", "vector"] and record["contents"] == ""
+        assert record["vector"] and all(type(impact) is int and impact > 0 for impact in record["vector"].values())
+
+
+def test_parquet_holds_the_float_weights_of_the_same_vectors(corpus: Path, tmp_path: Path) -> None:
+    """Quantised, a Parquet store is the JSONL store."""
+    assert main(arguments(corpus, tmp_path / "j")) == 0
+    assert main(arguments(corpus, tmp_path / "p", "--format", "parquet")) == 0
+    assert list(open_store(tmp_path / "p").vectors()) == list(open_store(tmp_path / "j").vectors())
+
+
+def test_shards_in_any_order_make_the_same_store(corpus: Path, tmp_path: Path) -> None:
+    """Three processes' shares, the last one first, are byte for byte what one process writes."""
+    assert main(arguments(corpus, tmp_path / "one")) == 0
+    for shard in (2, 0, 1):
+        assert not (tmp_path / "three" / "manifest.json").exists()
+        assert main(arguments(corpus, tmp_path / "three", "--shard-id", str(shard), "--shard-num", "3")) == 0
+    assert contents(tmp_path / "three") == contents(tmp_path / "one")
+
+
+def test_a_finished_store_is_left_alone(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """The same command again says so and ends well; another one is refused and names the difference."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    before = contents(tmp_path / "v")
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    assert "nothing to do" in capsys.readouterr().err
+    refused(arguments(corpus, tmp_path / "v", "--max-length", "9"), capsys, "max_length 512, not 9", "--overwrite")
+    assert contents(tmp_path / "v") == before
+    assert main(arguments(corpus, tmp_path / "v", "--max-length", "9", "--overwrite")) == 0
+    assert open_store(tmp_path / "v").manifest["max_length"] == 9
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "a part gone": lambda store: (store / "parts/part-00001.jsonl").unlink(),
+    "a part emptied": lambda store: (store / "parts/part-00004.jsonl").write_bytes(b""),
+    "two parts changed": lambda store: (flip(store / "parts/part-00000.jsonl"), flip(store / "parts/part-00003.jsonl")),
+    "vocabulary gone": lambda store: (store / "vocabulary.json").unlink(),
+    "vocabulary changed": lambda store: flip(store / "vocabulary.json"),
+    "all parts gone": lambda store: shutil.rmtree(store / "parts"),
+}
+
+
+def test_the_same_command_mends_a_damaged_store(corpus: Path, tmp_path: Path) -> None:
+    """Whatever is missing or changed is encoded again, and nothing else; the store is the undamaged one."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    intact = contents(tmp_path / "v")
+    kept = (tmp_path / "v/parts/part-00002.jsonl").stat().st_mtime_ns
+    for name, damage in DAMAGE.items():
+        damage(tmp_path / "v")
+        assert main(arguments(corpus, tmp_path / "v")) == 0
+        assert contents(tmp_path / "v") == intact, name
+        again = (tmp_path / "v/parts/part-00002.jsonl").stat().st_mtime_ns
+        assert (again == kept) is (name != "all parts gone"), name
+
+
+def test_a_record_vouches_for_no_part_that_is_gone_or_changed(corpus: Path, tmp_path: Path) -> None:
+    """Also while a store is unfinished: parts that were damaged between two runs are encoded again."""
+    assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "2")) == 0
+    (tmp_path / "v/parts/part-00000.jsonl").unlink()
+    flip(tmp_path / "v/parts/part-00002.jsonl")
+    (tmp_path / "v/.records/00004.json").write_bytes(b"{")
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    assert main(arguments(corpus, tmp_path / "one")) == 0
+    assert contents(tmp_path / "v") == contents(tmp_path / "one")
+
+
+def test_overwrite_starts_a_finished_store_over(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Also where the plan is the same, and where the manifest, without which nothing vouches for a part, is lost."""
+    again = arguments(corpus, tmp_path / "v", "--overwrite")
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    intact, made = contents(tmp_path / "v"), (tmp_path / "v/parts/part-00000.jsonl").stat().st_mtime_ns
+    assert main(again) == 0
+    assert contents(tmp_path / "v") == intact
+    assert (tmp_path / "v/parts/part-00000.jsonl").stat().st_mtime_ns > made
+    for damage in (Path.unlink, flip_first, flip):
+        damage(tmp_path / "v/manifest.json")
+        capsys.readouterr()
+        refused(again[:-1], capsys, "manifest.json of ", "is missing or damaged", "start over with --overwrite")
+        assert main(again) == 0
+        assert contents(tmp_path / "v") == intact
+
+
+def flip_first(path: Path) -> None:
+    """Make a JSON file none."""
+    path.write_bytes(b"?" + path.read_bytes()[1:])
+
+
+def test_a_finished_store_on_a_read_only_file_system_is_finished(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What needs no writing is no error where nothing can be written."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+
+    def refuse(path: Path, **_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    assert "is finished: nothing to do" in capsys.readouterr().err
+
+
+def test_a_process_that_is_late_leaves_nothing_in_a_finished_store(tmp_path: Path) -> None:
+    """A part that was in hand when another process finished the same store leaves no record behind."""
+    plan = {"format_version": 1, "kind": "documents", "texts": 1, "corpus": "other"}
+    counts = {"documents": 1, "texts": 1, "truncated": 0, "terms": {}, "empty": 0}
+    with StoreWriter(tmp_path / "v", plan) as first, StoreWriter(tmp_path / "v", plan) as late:
+        first.write(0, "jsonl", lambda handle: handle.write(b"{}"), **counts)
+        assert first.finish(1, (), None)
+        finished = contents(tmp_path / "v")
+        late.write(0, "jsonl", lambda handle: handle.write(b"{}"), **counts)
+        assert contents(tmp_path / "v") == finished
+        assert not (tmp_path / "v/.records").exists()
+
+
+def change(path: Path, line: int = 7) -> None:
+    """Give one document another text, and none to the others."""
+    lines = path.read_bytes().splitlines()
+    lines[line] = orjson.dumps({"id": f"d{line}", "contents": "train train"})
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+CHANGED = ["other documents: ids or texts of ", "have changed since (50 then, 50 now)", "--overwrite"]
+
+
+def test_a_changed_corpus_is_no_finished_store(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Another text under the same name and number is an error that says so; --overwrite encodes it."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    before = contents(tmp_path / "v")
+    change(corpus)
+    capsys.readouterr()
+    refused(arguments(corpus, tmp_path / "v"), capsys, *CHANGED)
+    assert contents(tmp_path / "v") == before
+    assert main(arguments(corpus, tmp_path / "v", "--overwrite")) == 0
+    assert main(arguments(corpus, tmp_path / "new")) == 0
+    assert contents(tmp_path / "v") == contents(tmp_path / "new")
+
+
+def test_shards_never_mix_two_corpora(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A second shard that finds another corpus than the first is refused before it writes."""
+    assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "2")) == 0
+    before = contents(tmp_path / "v")
+    change(corpus)
+    capsys.readouterr()
+    refused(arguments(corpus, tmp_path / "v", "--shard-id", "1", "--shard-num", "2"), capsys, *CHANGED)
+    assert contents(tmp_path / "v") == before
+
+
+def test_a_corpus_that_changes_under_our_hands_is_taken_back(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changed between the check and the encoding, nothing of it stays; the next run makes a whole store of one text."""
+    assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "2")) == 0
+    before, original = contents(tmp_path / "v"), corpus.read_bytes()
+    load = plan.open_work
+    monkeypatch.setattr(plan, "open_work", lambda *given: (change(corpus, 15), load(*given))[1])
+    capsys.readouterr()
+    second = arguments(corpus, tmp_path / "v", "--shard-id", "1", "--shard-num", "2")
+    refused(second, capsys, "corpus.jsonl has changed while it was encoded", "run the same command again")
+    assert contents(tmp_path / "v") == before
+    monkeypatch.undo()
+    corpus.write_bytes(original)
+    assert main(second) == 0
+    assert main(arguments(corpus, tmp_path / "one")) == 0
+    assert contents(tmp_path / "v") == contents(tmp_path / "one")
+
+
+def test_two_at_once_in_one_directory_make_one_store(corpus: Path, tmp_path: Path) -> None:
+    """The same command twice at the same time: both end well, and the store is the one that one process writes."""
+    both = [sys.executable, "-m", "milco_pyserini.encode", *arguments(corpus, tmp_path / "both", "--part-size", "2")]
+    running = [subprocess.Popen(both, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in running:
+        said = process.communicate()[1]
+        assert process.returncode == 0, said
+    assert main(arguments(corpus, tmp_path / "one", "--part-size", "2")) == 0
+    assert contents(tmp_path / "both") == contents(tmp_path / "one")
+
+
+def test_what_a_killed_sibling_left_goes_when_the_store_is_finished(corpus: Path, tmp_path: Path) -> None:
+    """A fragment of a part that another process wrote in the end: gone with the next command at the latest."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    before = contents(tmp_path / "v")
+    for name in ("parts/.part-00003.jsonl.partial-x", ".vocabulary.json.partial-y"):
+        (tmp_path / "v" / name).write_text("half")
+        os.utime(tmp_path / "v" / name, (0, 0))
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    assert contents(tmp_path / "v") == before
+
+
+def test_overwrite_never_takes_the_directory_from_a_living_process(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """While a process writes the store, another with --overwrite is refused; once it has ended, it is not."""
+    plan = {"format_version": 1, "kind": "documents", "texts": 50, "corpus": "other"}
+    anew = arguments(corpus, tmp_path / "v", "--overwrite")
+    with StoreWriter(tmp_path / "v", plan):
+        refused(anew, capsys, "another process is writing", "stop it, or wait for it, before --overwrite")
+        assert list(contents(tmp_path / "v")) == ["plan.json"]
+    assert main(anew) == 0
+
+
+KILLED = textwrap.dedent(
+    """
+    # Argument 1: how many times to kill; then the encode command's. Prints the file events of a whole run.
+    import json, os, shutil, signal, sys
+    from pathlib import Path
+    import milco_pyserini.cli.encode as command, milco_pyserini.encode.shards, milco_pyserini.encode.encoder
+    import scipy.sparse
+
+    kills, argv = int(sys.argv[1]), sys.argv[2:]
+    output = Path(argv[argv.index("--output") + 1])
+    EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "tempfile.mkstemp")
+
+    def run(place, moment):
+        child = os.fork()
+        if child == 0:
+            count = 0
+            def hook(event, arguments):
+                nonlocal count
+                if event in EVENTS and str(place) in str(arguments[0]):
+                    count += 1
+                    if count == moment:
+                        os.kill(os.getpid(), signal.SIGKILL)
+            sys.addaudithook(hook)
+            code = command.main([str(place) if value == str(output) else value for value in argv])
+            (place.parent / "events").write_text(str(count))
+            os._exit(code)
+        return os.waitpid(child, 0)[1]
+
+    assert run(output, None) == 0
+    events = int((output.parent / "events").read_text())
+    moments = sorted({1 + round(step * (events - 1) / (kills - 1)) for step in range(kills)})
+    for moment in moments:
+        place = output.parent / f"killed-{moment}"
+        assert run(place, moment) == signal.SIGKILL, moment
+        assert run(place, None) == 0, moment
+    print(json.dumps(moments))
+    """
+)
+
+
+def test_killed_at_twenty_moments_the_store_is_the_uninterrupted_one(corpus: Path, tmp_path: Path) -> None:
+    """SIGKILL at twenty file operations spread over the run, the same command again: equal to the last byte."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(KILLS), *arguments(corpus, tmp_path / "whole")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    moments = orjson.loads(done.stdout)
+    assert len(moments) == KILLS
+    whole = contents(tmp_path / "whole")
+    assert "manifest.json" in whole
+    for moment in moments:
+        assert contents(tmp_path / f"killed-{moment}") == whole, moment
+
+
+def test_topics_carry_their_text_for_a_plain_pyserini(tmp_path: Path) -> None:
+    """Encoded topics: id, the query's text as contents, and the vector."""
+    (tmp_path / "topics.tsv").write_text("q1\told harbour\nq2\t最初の本\n")
+    argv = ["--topics", str(tmp_path / "topics.tsv"), "--encoder", str(CHECKPOINT), "--output", str(tmp_path / "q")]
+    assert main(argv) == 0
+    lines = (tmp_path / "q" / "parts" / "part-00000.jsonl").read_bytes().splitlines()
+    assert [orjson.loads(line)["contents"] for line in lines] == ["old harbour", "最初の本"]
+    manifest = open_store(tmp_path / "q").manifest
+    assert (manifest["kind"], manifest["max_length"]) == ("topics", 64)
+
+
+def test_a_corpus_and_its_topics_have_two_places(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents go to vectors/NAME, topics of the same name to vectors/NAME.topics; neither replaces the other."""
+    monkeypatch.chdir(tmp_path)
+    encoder = ["--encoder", str(CHECKPOINT), "--dtype", "float32"]
+    assert main(["--corpus", "sample-sw", *encoder]) == 0
+    assert main(["--topics", "sample-sw", *encoder]) == 0
+    assert open_store(Path("vectors/sample-sw")).manifest["kind"] == "documents"
+    assert open_store(Path("vectors/sample-sw.topics")).manifest["kind"] == "topics"
+    capsys.readouterr()
+    for kind, there, output in (("topics", "documents", "sample-sw"), ("corpus", "topics", "sample-sw.topics")):
+        for more in ([], ["--overwrite"]):
+            argv = [f"--{kind}", "sample-sw", "--output", f"vectors/{output}", *encoder, *more]
+            assert main(argv) == 2
+            said = capsys.readouterr().err
+            assert f"vectors/{output} holds encoded {there}, not " in said
+            assert "choose another --output\n" in said and "--overwrite" not in said
+
+
+def test_long_documents_become_passages(tmp_path: Path) -> None:
+    """Every token of a long document is in one of its passages; a short one is its own only passage."""
+    (tmp_path / "c.jsonl").write_bytes(
+        orjson.dumps({"id": "long", "contents": "old harbour " * 40})
+        + b"\n"
+        + orjson.dumps({"id": "short", "contents": "train"})
+        + b"\n"
+    )
+    assert main(arguments(tmp_path / "c.jsonl", tmp_path / "v", "--split-passages", "--max-length", "20")) == 0
+    store = open_store(tmp_path / "v")
+    names = [name for name, _ in store.vectors()]
+    assert names[0] == "long#0" and names[-1] == "short#0" and len(names) > 4
+    assert store.manifest["texts"] == 2 and store.manifest["truncated_documents"] == 0
+
+
+def test_empty_and_overlong_texts_are_kept_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A text without terms stays a document; one over the length is cut; both are reported."""
+    (tmp_path / "c.jsonl").write_text(
+        '{"id": "a", "contents": " "}\n{"id": "b", "contents": "' + "train " * 50 + '"}\n'
+    )
+    assert main(arguments(tmp_path / "c.jsonl", tmp_path / "v", "--max-length", "16")) == 0
+    store = open_store(tmp_path / "v")
+    vectors = dict(store.vectors())
+    assert vectors["a"] == {} and vectors["b"]
+    assert (store.manifest["empty_documents"], store.manifest["truncated_documents"]) == (1, 1)
+    said = capsys.readouterr().err
+    assert "without terms (empty): 1 of 2 texts, kept" in said and "cut at 16 tokens: 1 longer text\n" in said
+
+
+def test_text_prints_terms_strongest_first(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--text and standard input print the same listing, weights falling within each view."""
+    argv = ["--encoder", str(CHECKPOINT), "--dtype", "float32", "--top-k", "5"]
+    assert main(["--text", "old harbour", *argv]) == 0
+    printed = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.StringIO("old harbour"))
+    assert main(["--text", "-", *argv]) == 0
+    assert capsys.readouterr().out == printed
+    pivot, source = printed.split("source view")
+    for view in (pivot, source):
+        weights = [float(line.split()[0]) for line in view.splitlines()[1:]]
+        assert weights and len(weights) <= 5 and weights == sorted(weights, reverse=True)
+
+
+def test_options_change_what_is_encoded(corpus: Path, tmp_path: Path) -> None:
+    """--views, --prune, --english-prefix and --scale each do what they say."""
+    assert main(arguments(corpus, tmp_path / "s", "--views", "source")) == 0
+    assert all(term.startswith("m_") for _, vector in open_store(tmp_path / "s").vectors() for term in vector)
+    assert main(arguments(corpus, tmp_path / "k", "--prune", "top-k:3", "--english-prefix", "e_")) == 0
+    vectors = [vector for _, vector in open_store(tmp_path / "k").vectors()]
+    assert {len(vector) for vector in vectors} == {3}
+    assert all(term.startswith(("e_", "m_")) for vector in vectors for term in vector)
+    each = ["--prune", "pivot:top-k:2", "source:top-k:1"]
+    assert main(arguments(corpus, tmp_path / "each", *each)) == 0
+    store = open_store(tmp_path / "each")
+    assert store.manifest["pruning"] == "pivot:top-k:2 source:top-k:1"
+    for _, vector in store.vectors():
+        assert sorted(term.startswith("m_") for term in vector) == [False, False, True]
+    assert main(arguments(corpus, tmp_path / "big", "--scale", "1000")) == 0
+    assert main(arguments(corpus, tmp_path / "small", "--scale", "100")) == 0
+    big, small = (dict(open_store(tmp_path / name).vectors())["d1"] for name in ("big", "small"))
+    assert all(abs(big[term] - 10 * impact) <= 5 for term, impact in small.items())
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (["--corpus", "mircal-ar"], ["unknown corpus 'mircal-ar'", "did you mean 'miracl-"]),
+        (["--corpus", "absent.jsonl"], ["absent.jsonl"]),
+        (["--encoder", "./absent"], ["no encoder at './absent'", "'mini'"]),
+        (["--encoder", "omai-research/absent"], ["'omai-research/absent'", "mini"]),
+        (["--format", "jsonx"], ["'jsonx'", "did you mean 'jsonl'"]),
+        (["--prune", "topk:5"], ["'topk:5'", "did you mean 'top-k'"]),
+        (["--prune", "mass:100"], ["'mass:100'", "0 to below 100"]),
+        (["--prune", "pivots:top-k:5"], ["unknown view 'pivots'", "did you mean 'pivot'"]),
+        (["--prune", "source:mass:5", "--views", "pivot"], ["--prune source:mass:5: no source view is encoded"]),
+        (["--scale", "nan"], ["--scale nan: must be above 0"]),
+        (["--scale", "inf"], ["--scale inf: must be above 0"]),
+        (["--scale", "-1"], ["--scale -1: must be above 0"]),
+        (["--scale", "1e30"], ["--scale 1e+30: must be above 0 and at most 2,147,483,647"]),
+        (["--max-length", "0"], ["--max-length 0: must be at least 3"]),
+        (["--max-length", "2"], ["--max-length 2: must be at least 3"]),
+        (["--views", "pivots"], ["'pivots'", "did you mean 'pivot'"]),
+        (["--dtype", "float16"], ["'float16'", "bfloat16"]),
+        (["--device", "tpu"], ["'tpu'", "cuda"]),
+        (["--device", "cuda:7"], ["cuda:7", "--device cpu"]),
+        (["--max-length", "9999"], ["9999", "3 to 512"]),
+        (["--batch-size", "0"], ["--batch-size 0", "at least 1"]),
+        (["--shard-id", "2", "--shard-num", "2"], ["--shard-id 2", "0 to 1"]),
+        (["--batch-size", "many"], ["--batch-size", "'many'"]),
+        (["--bach-size", "8"], ["'--bach-size'", "did you mean '--batch-size'"]),
+        (["--text", "x"], ["--corpus and --text"]),
+    ],
+)
+def test_a_bad_option_is_one_clear_line(
+    corpus: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    change: list[str],
+    expected: list[str],
+) -> None:
+    """Exit code 2, the value and the fix, and nothing written."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    refused(arguments(corpus, tmp_path / "v", *change), capsys, *expected)
+    assert not (tmp_path / "v").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'{"id": "d3", "contents": "twice"}', ["duplicate id 'd3'", "corpus.jsonl:4", "corpus.jsonl:51"]),
+        (b'{"id": "x", "contents": ', ["corpus.jsonl:51", "JSON"]),
+        (b'{"contents": "no id"}', ["corpus.jsonl:51", "id"]),
+        (b'{"id": "x"}', ["corpus.jsonl:51", "contents"]),
+        (b'{"id": "x", "contents": "\xff\xfe"}', ["corpus.jsonl:51"]),
+    ],
+)
+def test_a_broken_line_is_named_before_anything_is_written(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, line: bytes, expected: list[str]
+) -> None:
+    """File and line of what is wrong; no output directory."""
+    corpus.write_bytes(corpus.read_bytes() + line + b"\n")
+    refused(arguments(corpus, tmp_path / "v"), capsys, *expected)
+    assert not (tmp_path / "v").exists()
+
+
+def test_skipped_lines_are_counted_and_listed(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """--skip-bad-lines goes on without them and says which they were."""
+    corpus.write_bytes(corpus.read_bytes() + b"{broken\n")
+    assert main(arguments(corpus, tmp_path / "v", "--skip-bad-lines")) == 0
+    said = capsys.readouterr().err
+    assert "left out 1 broken line" in said and "corpus.jsonl:51" in said
+    assert len(open_store(tmp_path / "v")) == 50
+
+
+def test_an_output_that_is_something_else_is_left_alone(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """A directory with other files is refused by name."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("dear")
+    refused(arguments(corpus, tmp_path / "home"), capsys, "home", "choose another --output")
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("letter.txt", "dear"),
+        ("manifest.json", '{"name": "somebody\'s web page"}'),
+        ("manifest.json", '{"format_version": 1, "engine": "lucene"}'),
+        ("manifest.json", "broken"),
+        ("plan.json", '{"corpus": "world", "format_version": 1}'),
+    ],
+)
+def test_overwrite_removes_only_a_store(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str, content: str
+) -> None:
+    """--overwrite on what is no vector store is refused: it may be somebody's home, or an index."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / name).write_text(content)
+    refused(arguments(corpus, tmp_path / "home", "--overwrite"), capsys, "home", "never replaced: choose another")
+    assert (tmp_path / "home" / name).read_text() == content
+    (tmp_path / "file").write_text("dear")
+    refused(arguments(corpus, tmp_path / "file", "--overwrite"), capsys, "file", "never replaced: choose another")
+    assert (tmp_path / "file").read_text() == "dear"
+
+
+def test_a_store_is_started_over_as_a_whole(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Killed while --overwrite removes the old store, no half of it has the name; the next run removes the rest."""
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    again = arguments(corpus, tmp_path / "v", "--max-length", "9", "--overwrite")
+    assert main(again) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    assert not (tmp_path / "v").exists()
+    monkeypatch.undo()
+    assert main(again) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl", "v"]
+
+
+LIGHT = """
+import sys
+from milco_pyserini.cli.encode import main
+code = main(sys.argv[1:])
+assert "torch" not in sys.modules, "torch"
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["--corpus", "absent.jsonl"],
+        ["--output", "taken"],
+        ["--output", "begun"],
+        ["--scale", "nan"],
+        ["--prune", "topk:3"],
+        ["--views", "pivots"],
+        ["--device", "tpu"],
+        ["--dtype", "float16"],
+        ["--max-length", "1"],
+        ["--corpus", "broken.jsonl"],
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_told_before_torch_is_loaded(corpus: Path, tmp_path: Path, change: list[str]) -> None:
+    """What the options, the output and the texts tell takes no seconds of loading a model."""
+    (tmp_path / "taken").write_text("dear")
+    (tmp_path / "broken.jsonl").write_text("{")
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "plan.json").write_text('{"format_version": 1, "texts": 50, "corpus": "other"}')
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT, *arguments(corpus, tmp_path / "v", *change)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr
+    assert not (tmp_path / "v").exists()
+
+
+def test_names_on_the_command_line_are_those_of_the_rooms() -> None:
+    """What --help may not load is written twice; here it is once."""
+    assert (command.VIEWS, command.DTYPES) == (VIEWS, DTYPES)
+
+
+def test_an_impact_too_great_is_one_clear_line(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A scale that a weight does not survive ends with both numbers, and no part."""
+    refused(arguments(corpus, tmp_path / "v", "--scale", "2e9"), capsys, "x scale 2e+09 is above 2,147,483,647")
+    assert not list((tmp_path / "v").rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "dense"])
+def test_a_weight_that_is_not_finite_is_never_written(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The error names the document and the encoder, in every format."""
+    load = plan.open_work
+
+    def damaged(*given: Any) -> Any:
+        work = load(*given)
+        network = getattr(work.encoder.model, "encoder", work.encoder.model)
+        with torch.no_grad():
+            next(layer for layer in network.modules() if isinstance(layer, torch.nn.LayerNorm)).bias[0] = float("nan")
+        return work
+
+    monkeypatch.setattr(plan, "open_work", damaged)
+    more = ["--dense"] if kind == "dense" else ["--format", kind]
+    refused(arguments(corpus, tmp_path / "v", *more), capsys, "the vector of 'd0' has the weight nan", str(CHECKPOINT))
+    assert not list((tmp_path / "v").rglob("part-*"))
+
+
+def test_no_permission_is_one_clear_line(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory that may not be written is named (denied by hand: the tests may run as root, who may)."""
+    create = os.open
+
+    def deny(path: str | Path, flags: int, *rest: int) -> int:
+        if flags & os.O_CREAT and PARTIAL in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return create(path, flags, *rest)
+
+    monkeypatch.setattr("os.open", deny)
+    refused(arguments(corpus, tmp_path / "locked"), capsys, str(tmp_path / "locked"), "Permission denied")
+
+
+def test_ctrl_c_keeps_what_is_whole_and_the_same_command_goes_on(corpus: Path, tmp_path: Path) -> None:
+    """SIGINT while parts are written: exit code 130, one line, no fragment; then the uninterrupted store."""
+    command = [sys.executable, "-m", "milco_pyserini.encode"]
+    whole, stopped = (
+        [*command, *arguments(corpus, tmp_path / name, "--part-size", "1")] for name in ("whole", "stopped")
+    )
+    process = subprocess.Popen(stopped, stderr=subprocess.PIPE, text=True)
+    while not list((tmp_path / "stopped").glob("parts/part-*.jsonl")):
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate()[1]
+    assert process.returncode == 130
+    assert said.splitlines()[-1] == (
+        "milco encode: interrupted; what is whole stays, the same command goes on from there"
+    )
+    assert not [name for name in contents(tmp_path / "stopped") if ".partial-" in name or name == "manifest.json"]
+    for again in (whole, stopped):
+        assert subprocess.run(again, capture_output=True).returncode == 0
+    assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")
+
+
+def test_no_space_is_one_clear_line_and_the_whole_parts_stay(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk ends the run with exit code 2; with space again the same command finishes the same store."""
+    assert main(arguments(corpus, tmp_path / "whole")) == 0
+    written = 0
+    true_fsync = os.fsync
+
+    def full(descriptor: int) -> None:
+        nonlocal written
+        written += 1
+        if written == 9:
+            raise OSError(28, "No space left on device")
+        true_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    refused(arguments(corpus, tmp_path / "v"), capsys, "json: No space left on device. Free some space")
+    monkeypatch.setattr(os, "fsync", true_fsync)
+    assert not [name for name in contents(tmp_path / "v") if ".partial-" in name]
+    assert main(arguments(corpus, tmp_path / "v")) == 0
+    assert contents(tmp_path / "v") == contents(tmp_path / "whole")

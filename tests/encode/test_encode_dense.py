@@ -1,0 +1,426 @@
+"""encode --dense: vectors of whole texts, by checkpoints of many layouts, in a store like that of term vectors."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+import torch
+from golden_set import GOLDEN
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from milco_pyserini.cli import encode as command
+from milco_pyserini.cli.encode import main
+from milco_pyserini.encode import dense_checkpoint
+from milco_pyserini.encode.dense import DenseEncoder, open_dense_query_encoder, pool, pool_packed
+from milco_pyserini.encode.dense_store import open_dense_store
+from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.model.packed import PackedEncoder
+from milco_pyserini.sparse import open_store
+
+TEXTS = ["music", "", "the river Nile is the longest of Africa", "music", "two words"]
+WORDS = ["old", "harbour", "river", "music", "the", "two", "words", "query:", "passage:"]
+ENCODER = GOLDEN / "m_encoder"
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A copy of a tiny XLM-R, to which files may be added."""
+    place = tmp_path / "checkpoint"
+    place.mkdir()
+    for file in ENCODER.iterdir():
+        (place / file.name).symlink_to(file)
+    return place
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Run:
+    """encode --dense in a directory with a corpus of 25 documents and 3 topics: its exit code and stderr."""
+    monkeypatch.chdir(tmp_path)
+    texts = [" ".join(WORDS[: number % 7]) for number in range(25)]
+    (tmp_path / "c.jsonl").write_bytes(
+        b"".join(orjson.dumps({"id": f"d{number}", "contents": text}) + b"\n" for number, text in enumerate(texts))
+    )
+    (tmp_path / "t.tsv").write_text("q1\tmusic\nq2\told harbour\nq3\tthe river\n")
+
+    def encoded(*more: str, dense: bool = True) -> tuple[int, str]:
+        common = ["--encoder", str(ENCODER), "--device", "cpu", "--dtype", "float32", "--part-size", "10"]
+        code = main([*(["--dense"] if dense else []), *common, *more])
+        return code, capsys.readouterr().err
+
+    return encoded
+
+
+def everything(store: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(store)): path.read_bytes() for path in store.rglob("*") if path.is_file()}
+
+
+def vectors_of(path: Path) -> dict[str, np.ndarray]:
+    return {
+        name: row for names, rows in open_dense_store(path).batches() for name, row in zip(names, rows, strict=True)
+    }
+
+
+def word_tokenizer(path: Path, before: bool) -> None:
+    """WORDS as a tokenizer of transformers, with a mark behind every text and, if before, one before it."""
+    pieces = {piece: number for number, piece in enumerate(["<pad>", "<s>", "</s>", "<unk>", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(pieces, "<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    single = "<s> $A </s>" if before else "$A </s>"
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=single, special_tokens=[(mark, pieces[mark]) for mark in ("<s>", "</s>")]
+    )
+    tokenizer.save(str(path / "tokenizer.json"))
+    names = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **names}))
+
+
+def bert(path: Path) -> Path:
+    """A tiny BERT with 16 positions and a pooler."""
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=13, max_position_embeddings=16, **sizes)).save_pretrained(path)
+    word_tokenizer(path, before=True)
+    return path
+
+
+def causal(path: Path) -> Path:
+    """A tiny decoder whose tokenizer marks the end alone, as Qwen3's embedding models are made."""
+    from transformers import Qwen3Config, Qwen3Model
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    Qwen3Model(Qwen3Config(vocab_size=13, intermediate_size=64, head_dim=16, **sizes)).save_pretrained(path)
+    word_tokenizer(path, before=False)
+    (path / "1_Pooling").mkdir()
+    (path / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true, "pooling_mode_cls_token": false}')
+    return path
+
+
+LAYOUTS: dict[str, Callable[[Path], Path]] = {
+    "XLM-R": lambda _: ENCODER,
+    "MILCO": lambda _: GOLDEN / "ckpt_alignment",
+    "BERT": bert,
+    "decoder": causal,
+}
+
+
+def test_the_command_offers_every_pooling() -> None:
+    """It names them without loading what knows them."""
+    assert command.POOLINGS == dense_checkpoint.POOLINGS
+
+
+def test_pooling_is_what_its_names_say() -> None:
+    """First, last and mean of the tokens; padding counts for nothing."""
+    states = torch.tensor([[[1.0, 0], [2, 0], [6, 0]], [[1.0, 1], [3, 3], [99, 99]]])
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
+    assert pool(states, mask, "cls").tolist() == [[1, 0], [1, 1]]
+    assert pool(states, mask, "last").tolist() == [[6, 0], [3, 3]]
+    assert pool(states, mask, "mean").tolist() == [[3, 0], [2, 2]]
+    together = torch.cat([states[0], states[1]])
+    for pooling in dense_checkpoint.POOLINGS:
+        assert pool_packed(together, [3, 2], pooling).tolist() == pool(states, mask, pooling).tolist()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_dense_vector_depends_on_its_text_alone(layout: str, tmp_path: Path) -> None:
+    """Length 1, in the order of the texts, whatever else is in the batch; a blank text is zero."""
+    encoder = DenseEncoder(str(LAYOUTS[layout](tmp_path)), device="cpu", dtype="float32")
+    vectors = encoder.encode(TEXTS, DOCUMENTS)
+    assert vectors.dtype == np.float32 and vectors.shape == (5, encoder.dimensions)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 0, 1, 1, 1], abs=1e-5)
+    encoder.token_budget = 1
+    assert encoder.encode(TEXTS, DOCUMENTS) == pytest.approx(vectors, abs=1e-5)
+    assert encoder.encode_rows([]).shape == (0, encoder.dimensions)
+
+
+@pytest.mark.parametrize("pooling", dense_checkpoint.POOLINGS)
+def test_packed_texts_have_the_vectors_of_padded_ones(pooling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fast form on the CPU against transformers' own forward of a padded batch."""
+    fast = DenseEncoder(str(ENCODER), pooling, device="cpu", dtype="float32")
+    vectors = fast.encode(TEXTS, DOCUMENTS)
+    assert isinstance(fast._network, PackedEncoder)
+    plain = DenseEncoder(str(ENCODER), pooling, device="cpu", dtype="float32")
+    monkeypatch.setattr(plain, "_network", plain.model)
+    assert plain.encode(TEXTS, DOCUMENTS) == pytest.approx(vectors, abs=1e-5)
+
+
+@pytest.mark.parametrize("pooling", dense_checkpoint.POOLINGS)
+@pytest.mark.parametrize("layout", ["XLM-R", "BERT", "decoder"])
+def test_vectors_are_those_of_transformers(layout: str, pooling: str, tmp_path: Path) -> None:
+    """Against the plain formulation: one text at a time through AutoModel, pooled and normalised by hand."""
+    from transformers import AutoModel, AutoTokenizer
+
+    path = LAYOUTS[layout](tmp_path)
+    model, tokenizer = AutoModel.from_pretrained(path).eval(), AutoTokenizer.from_pretrained(path)
+    texts = ["two words", "old harbour the river", "music " * 30]
+    expected = []
+    for text in texts:
+        # A decoder's tokens that are left out are before its mark, too.
+        ids = tokenizer(text)["input_ids"]
+        ids = ids if len(ids) <= 14 else [*ids[:13], ids[-1]]
+        with torch.inference_mode():
+            states = model(torch.tensor([ids])).last_hidden_state[0]
+        vector = {"cls": states[0], "last": states[-1], "mean": states.mean(dim=0)}[pooling]
+        expected.append((vector / vector.norm()).numpy())
+    encoder = DenseEncoder(str(path), pooling, device="cpu", dtype="float32")
+    assert encoder.encode(texts, DOCUMENTS, max_length=14) == pytest.approx(np.stack(expected), abs=1e-5)
+
+
+def test_vectors_are_those_of_sentence_transformers(tmp_path: Path) -> None:
+    """A model that sentence-transformers saved, with its prompts, pooling and length."""
+    library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    model = library.SentenceTransformer(str(ENCODER), device="cpu")
+    model.max_seq_length = 9
+    model.prompts = {"query": "music ", "document": "two "}
+    model.save(str(tmp_path / "saved"))
+    encoder = DenseEncoder(str(tmp_path / "saved"), device="cpu", dtype="float32")
+    texts = ["old harbour", "the longest river of Africa " * 3]
+    for kind, encode in ((QUERIES, model.encode_query), (DOCUMENTS, model.encode_document)):
+        assert encoder.encode(texts, kind) == pytest.approx(encode(texts, normalize_embeddings=True), abs=1e-5)
+
+
+def test_a_model_says_how_it_pools_and_what_stands_before_a_text(checkpoint: Path) -> None:
+    """sentence-transformers' files are read, old and new; what is asked for wins."""
+    (checkpoint / "1_Pooling").mkdir()
+    (checkpoint / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    (checkpoint / "config_sentence_transformers.json").write_text('{"prompts": {"query": "two "}}')
+    encoder = DenseEncoder(str(checkpoint), device="cpu")
+    assert encoder.pooling == "cls"
+    assert DenseEncoder(str(checkpoint), "mean", device="cpu").pooling == "mean"
+    assert (encoder.encode(["words"], QUERIES) == encoder.encode(["two words"], DOCUMENTS)).all()
+    (checkpoint / "1_Pooling" / "config.json").write_text('{"pooling_mode": "lasttoken"}')
+    asked = DenseEncoder(str(checkpoint), device="cpu", prompts={QUERIES: "", DOCUMENTS: None})
+    assert (asked.pooling, asked.prompts) == ("last", {QUERIES: "", DOCUMENTS: ""})
+
+
+def test_a_device_without_room_gets_smaller_batches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """The vectors stay the same; a single text without room is an error that says what to do."""
+    encoder = DenseEncoder(str(ENCODER), device="cpu", dtype="float32")
+    texts = ["music " * number for number in range(1, 9)]
+    vectors, encode, most = encoder.encode(texts, DOCUMENTS), encoder._encode, 3
+
+    def cramped(rows: list[list[int]]) -> torch.Tensor:
+        if len(rows) > most:
+            raise torch.OutOfMemoryError
+        return encode(rows)
+
+    monkeypatch.setattr(encoder, "_encode", cramped)
+    assert encoder.encode(texts, DOCUMENTS) == pytest.approx(vectors, abs=1e-5)
+    assert "cpu is out of memory: going on with" in capsys.readouterr().err
+    most = 0
+    with pytest.raises(MilcoError, match=r"cpu has no memory for one text of .* tokens: choose a smaller --max-length"):
+        encoder.encode(texts, DOCUMENTS)
+
+
+def damaged(path: Path) -> Path:
+    from transformers import BertConfig, BertForMaskedLM
+
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    model = BertForMaskedLM(BertConfig(vocab_size=13, num_hidden_layers=1, **sizes))
+    weights = {name: tensor for name, tensor in model.state_dict().items() if "query" not in name}
+    model.save_pretrained(path, state_dict=weights)
+    word_tokenizer(path, before=True)
+    return path
+
+
+def test_a_checkpoint_that_computes_something_else_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    """A module or a pooling that is not computed here, lacking weights, or no model at all: one line that names it."""
+    (checkpoint / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]')
+    with pytest.raises(MilcoError, match=r"modules.json names a module Dense: computed are Transformer, Pooling, Norm"):
+        DenseEncoder(str(checkpoint), device="cpu")
+    (checkpoint / "modules.json").write_text('["Dense"]')
+    with pytest.raises(MilcoError, match=r"modules.json is not a list of modules"):
+        DenseEncoder(str(checkpoint), device="cpu")
+    (checkpoint / "modules.json").unlink()
+    (checkpoint / "1_Pooling").mkdir()
+    for said in ('{"pooling_mode_max_tokens": true}', '{"pooling_mode": ["cls", "mean"]}', "{}"):
+        (checkpoint / "1_Pooling" / "config.json").write_text(said)
+        with pytest.raises(MilcoError, match=r"does not say which of cls, mean, last it pools by: .* --pooling"):
+            DenseEncoder(str(checkpoint), device="cpu")
+    with pytest.raises(MilcoError, match=r"lacks the weights of encoder.layer.0.attention.self.query.bias and 1 more"):
+        DenseEncoder(str(damaged(tmp_path / "damaged")), device="cpu")
+    (tmp_path / "config.json").write_text('{"model_type": "unheard-of"}')
+    with pytest.raises(MilcoError, match=r"cannot be read as a dense encoder: .*unheard-of"):
+        DenseEncoder(str(tmp_path), device="cpu")
+    with pytest.raises(MilcoError, match=r"maximum length 600: encoder .* takes 3 to 512 tokens"):
+        DenseEncoder(str(ENCODER), device="cpu").check(600)
+
+
+def test_a_pooler_that_the_checkpoint_lacks_changes_no_hash(tmp_path: Path) -> None:
+    """It is drawn at random each time, and has no part in the vectors."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    BertForMaskedLM(BertConfig(vocab_size=13, num_hidden_layers=1, **sizes)).save_pretrained(tmp_path)
+    word_tokenizer(tmp_path, before=True)
+    assert len({DenseEncoder(str(tmp_path), device="cpu").weight_hash for _ in range(2)}) == 1
+
+
+def test_a_checkpoint_that_transformers_just_saved_raises_no_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of its releases warn of every such checkpoint that its tokens are wrong, as a Mistral's once were."""
+    from transformers import BertConfig, BertModel, tokenization_utils_base
+
+    said: list[str] = []
+    monkeypatch.setattr(tokenization_utils_base.logger, "warning", lambda text, *_: said.append(text))
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=100_001, num_hidden_layers=1, **sizes)).save_pretrained(tmp_path)
+    word_tokenizer(tmp_path, before=True)
+    definition = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
+    vocabulary = definition["model"]["vocab"]
+    vocabulary |= {f"w{number}": number for number in range(len(vocabulary), 100_001)}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
+    DenseEncoder(str(tmp_path), device="cpu")
+    assert said == []
+
+
+def test_a_dense_store_holds_every_document_and_says_what_it_is(run: Run, tmp_path: Path) -> None:
+    """Parts of the asked size in the corpus's order, float32 vectors of length 1, and a manifest that is true."""
+    code, said = run("--corpus", "c.jsonl")
+    assert code == 0 and "zero vectors (blank texts): 4 of 25 texts, kept all the same" in said
+    store = open_dense_store(Path("vectors/c.dense"))
+    assert (len(store), store.dimensions) == (25, 32)
+    about = {"dense": True, "kind": "documents", "pooling": "mean", "query_prompt": "", "document_prompt": ""}
+    assert {name: store.manifest[name] for name in about} == about
+    assert [part["documents"] for part in store.manifest["parts"]] == [10, 10, 5]
+    names, rows = zip(*store.batches(), strict=True)
+    assert [name for part in names for name in part] == [f"d{number}" for number in range(25)]
+    matrix = np.concatenate(rows)
+    assert matrix.dtype == np.float32
+    assert np.linalg.norm(matrix, axis=1) == pytest.approx([float(number % 7 > 0) for number in range(25)], abs=1e-5)
+    expected = DenseEncoder(str(ENCODER), device="cpu", dtype="float32").encode(["old harbour river"], DOCUMENTS)[0]
+    assert vectors_of(store.path)["d3"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_shards_and_a_second_start_make_the_same_dense_store(run: Run) -> None:
+    """Other processes' shares, and what an interrupted run left, end in the bytes of one run."""
+    assert run("--corpus", "c.jsonl", "--output", "one")[0] == 0
+    for shard in ("1", "0"):
+        shards = ["--shard-num", "2", "--shard-id", shard]
+        assert run("--corpus", "c.jsonl", "--output", "two", *shards)[0] == 0
+    assert everything(Path("two")) == everything(Path("one"))
+    assert "is finished: nothing to do" in run("--corpus", "c.jsonl", "--output", "one")[1]
+    code, said = run("--corpus", "c.jsonl", "--output", "one", "--pooling", "cls")
+    assert code == 2 and "one was begun with pooling mean, not cls: choose another --output" in said
+
+
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One thread in this process and in those that it starts: the last bits of a sum depend on their number."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.integration
+def test_processes_make_the_same_dense_store(run: Run, one_thread: None) -> None:
+    """Two workers, each with its encoder and one thread: pooling and prompts travel to them."""
+    how = ["--corpus", "c.jsonl", "--pooling", "cls", "--document-prompt", "two "]
+    assert run(*how, "--output", "one")[0] == 0
+    assert run(*how, "--output", "two", "--device", "cpu,cpu")[0] == 0
+    assert everything(Path("two")) == everything(Path("one"))
+
+
+def test_queries_are_encoded_as_the_manifest_says(run: Run) -> None:
+    """Same pooling, the queries' prompt, case: a store of topics holds what the query encoder gives."""
+    how = ["--pooling", "last", "--query-prompt", "query: ", "--document-prompt", "passage: ", "--lowercase"]
+    assert run("--corpus", "c.jsonl", *how)[0] == 0
+    assert run("--topics", "t.tsv", *how)[0] == 0
+    documents, topics = open_dense_store(Path("vectors/c.dense")), vectors_of(Path("vectors/t.dense.topics"))
+    encoder = open_dense_query_encoder(documents.manifest, device="cpu", dtype="float32")
+    found = encoder.encode_batch(["MUSIC", "old harbour", "the river", " "])
+    assert found[:3] == pytest.approx(np.stack([topics[name] for name in ("q1", "q2", "q3")]), abs=1e-5)
+    assert not found[3].any()
+    plain = DenseEncoder(str(ENCODER), "last", device="cpu", dtype="float32")
+    assert found[0] == pytest.approx(plain.encode(["query: music"], DOCUMENTS)[0], abs=1e-5)
+    document = plain.encode(["passage: old harbour"], DOCUMENTS)[0]
+    assert vectors_of(documents.path)["d2"] == pytest.approx(document, abs=1e-5)
+
+
+def test_another_encoder_than_the_documents_is_refused(run: Run, tmp_path: Path) -> None:
+    """Its weights are not those of the manifest: one line that names both."""
+    assert run("--corpus", "c.jsonl")[0] == 0
+    manifest: dict[str, Any] = open_dense_store(Path("vectors/c.dense")).manifest
+    with pytest.raises(MilcoError, match=r"does not fit: the vectors were made by .* with weight_hash"):
+        open_dense_query_encoder(manifest, str(bert(tmp_path / "other")), "cpu")
+
+
+def test_passages_of_long_documents_are_vectors_of_their_own(run: Run) -> None:
+    """ID#0, ID#1, ...; not behind a prompt, which only the first of them would have."""
+    split = ["--corpus", "c.jsonl", "--split-passages", "--max-length", "4"]
+    assert run(*split)[0] == 0
+    assert {"d6#0", "d6#1"} <= vectors_of(Path("vectors/c.dense")).keys()
+    code, said = run(*split, "--document-prompt", "passage: ", "--output", "other")
+    assert code == 2 and "--split-passages: only the first passage would stand behind" in said
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (["--prune", "top-k:9"], "--prune is for term vectors, not for --dense"),
+        (["--views", "pivot"], "--views is for term vectors, not for --dense"),
+        (["--scale", "10"], "--scale is for term vectors, not for --dense"),
+        (["--english-prefix", "e_"], "--english-prefix is for term vectors, not for --dense"),
+        (["--format", "parquet"], "--format is for term vectors, not for --dense"),
+        (["--max-length", "600"], "takes 3 to 512 tokens"),
+    ],
+)
+def test_what_means_nothing_for_dense_vectors_is_refused(run: Run, more: list[str], expected: str) -> None:
+    """By its name, and before anything is written."""
+    code, said = run("--corpus", "c.jsonl", *more)
+    assert code == 2 and said.count("error:") == 1 and expected in said
+    assert not Path("vectors").exists()
+
+
+def test_what_means_nothing_for_term_vectors_is_refused(run: Run) -> None:
+    """The options of dense vectors without --dense, and one text to print with it."""
+    for option, value in (("--pooling", "cls"), ("--query-prompt", "a"), ("--document-prompt", "a")):
+        code, said = run("--corpus", "c.jsonl", option, value, dense=False)
+        assert code == 2 and f"error: {option} is for --dense\n" in said
+    code, said = run("--text", "music")
+    assert code == 2 and "--text is for term vectors, not for --dense" in said
+
+
+def test_the_two_kinds_of_store_are_not_mixed_up(run: Run) -> None:
+    """Neither is written over the other, even with --overwrite, nor opened as the other."""
+    assert run("--corpus", "c.jsonl", "--output", "dense")[0] == 0
+    milco = ["--corpus", "c.jsonl", "--encoder", str(GOLDEN / "ckpt_alignment"), "--overwrite"]
+    assert run(*milco, "--output", "terms", dense=False)[0] == 0
+    code, said = run(*milco, "--output", "dense", dense=False)
+    assert code == 2 and "dense holds dense vectors of documents, not encoded documents" in said
+    code, said = run(*milco, "--output", "terms")
+    assert code == 2 and "terms holds encoded documents, not dense vectors of documents" in said
+    with pytest.raises(
+        MilcoError, match=r"^dense holds dense vectors, term vectors .*without --dense .--engine flat or hnsw"
+    ):
+        open_store(Path("dense"))
+    with pytest.raises(
+        MilcoError, match=r"^terms holds term vectors, dense ones are needed .*with --dense .--engine lucene"
+    ):
+        open_dense_store(Path("terms"))
+
+
+def test_a_damaged_part_is_named(run: Run) -> None:
+    """A part that is cut short, and one whose bytes have changed."""
+    assert run("--corpus", "c.jsonl")[0] == 0
+    part = Path("vectors/c.dense/parts/part-00001.parquet")
+    whole = part.read_bytes()
+    part.write_bytes(whole[:-1])
+    with pytest.raises(MilcoError, match=r"part-00001.parquet is missing or not of .* bytes. Run the same encode"):
+        list(open_dense_store(Path("vectors/c.dense")).batches())
+    part.write_bytes(whole[:600] + bytes([whole[600] ^ 1]) + whole[601:])
+    with pytest.raises(MilcoError, match=r"part-00001.parquet has changed"):
+        list(open_dense_store(Path("vectors/c.dense")).batches())

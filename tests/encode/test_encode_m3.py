@@ -1,0 +1,221 @@
+"""BGE-M3's layout as an encoder: the weights of a text's own pieces, straight from the layer beside the network."""
+
+import json
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+import torch
+from golden_set import GOLDEN
+from huggingface_hub.errors import LocalEntryNotFoundError
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import XLMRobertaModel
+
+from milco_pyserini.cli.encode import main
+from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
+from milco_pyserini.encode.contract import open_query_encoder
+from milco_pyserini.encode.encoder import open_encoder
+from milco_pyserini.encode.m3 import HEAD, find_head
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.explain.explainer import explain_texts
+from milco_pyserini.model.forward import PaddedForward
+from milco_pyserini.model.packed import PackedForward
+from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch, open_store
+
+SIZE = json.loads((GOLDEN / "m_encoder" / "config.json").read_text())["hidden_size"]
+TEXTS = ["sept heures, sept heures 陌陌 zzz", "book", "", "the bridge over the river <mask> " * 200, "خريطة"]
+
+
+def layer(seed: int = 5) -> nn.Linear:
+    """A head that gives about half the tokens a weight."""
+    torch.manual_seed(seed)
+    made = nn.Linear(SIZE, 1)
+    nn.init.normal_(made.weight, std=0.5)
+    return made
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """The golden set's encoder with a head beside it, as BGE-M3 lies on the hub."""
+    directory = shutil.copytree(GOLDEN / "m_encoder", tmp_path / "m3")
+    torch.save(layer().state_dict(), directory / HEAD)
+    return directory
+
+
+def load(directory: Path, dtype: str = "float32") -> MilcoEncoder:
+    return open_encoder(directory, "cpu", dtype)
+
+
+@torch.inference_mode()
+def straight(directory: Path, encoder: MilcoEncoder, text: str) -> dict[str, float]:
+    """relu(w H + b) of each token, the highest of a repeated piece, special pieces left out."""
+    ids = encoder.tokenizer.tokenize([text], 512)[0].ids
+    weights: dict[str, float] = defaultdict(float)
+    if ids:
+        hidden = XLMRobertaModel.from_pretrained(directory).eval()(input_ids=torch.tensor([ids])).last_hidden_state
+        for number, weight in zip(ids, layer()(hidden)[0, :, 0].relu().tolist(), strict=True):
+            if number not in encoder.tokenizer.special_ids:
+                piece = f"m_{encoder.tokenizer.pieces[number]}"
+                weights[piece] = max(weights[piece], weight)
+    return {piece: weight for piece, weight in weights.items() if weight > 0}
+
+
+def spelled(encoder: MilcoEncoder, batch: SparseBatch) -> list[dict[str, float]]:
+    return [
+        {encoder.vocabulary.text(term): weight for term, weight in vector.items()}
+        for vector in batch.to_dicts(encoder.vocabulary)
+    ]
+
+
+@pytest.mark.parametrize("form", [PackedForward, PaddedForward])
+def test_weights_are_those_of_the_layer(checkpoint: Path, form: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packed, as the CPU has it, and padded: every text of a batch as the two parts say it alone."""
+    if form is PaddedForward:
+        monkeypatch.setattr("milco_pyserini.encode.encoder.choose_forward", PaddedForward)
+    encoder = load(checkpoint)
+    found = spelled(encoder, encoder.encode_document(TEXTS))
+    assert isinstance(encoder._runner._forward, form)
+    expected = [straight(checkpoint, encoder, text) for text in TEXTS]
+    assert found == [pytest.approx(weights, abs=1e-5, rel=1e-5) for weights in expected]
+    assert found[0] and found[3] and not found[2]
+
+
+def test_terms_are_the_texts_own_pieces(checkpoint: Path) -> None:
+    """The source view alone, without the special pieces; there is no English to ask for."""
+    encoder = load(checkpoint)
+    assert encoder.views == (SOURCE,)
+    assert len(encoder.vocabulary) == len(encoder.tokenizer.pieces)
+    terms = {term for vector in spelled(encoder, encoder.encode_document(TEXTS)) for term in vector}
+    assert all(term.startswith("m_") for term in terms)
+    assert not terms & {"m_<s>", "m_</s>", "m_<unk>", "m_<mask>", "m_<pad>"}
+    with pytest.raises(MilcoError, match="has no English vocabulary, so no pivot view: use --views source"):
+        encoder.check(10, (PIVOT,))
+
+
+def test_bfloat16_stays_close(checkpoint: Path) -> None:
+    """Strong terms keep their weights within the rounding of the products."""
+    exact, rounded = (
+        spelled(each, each.encode_document(TEXTS)) for each in (load(checkpoint), load(checkpoint, "bfloat16"))
+    )
+    for one, other in zip(exact, rounded, strict=True):
+        assert all(other[term] == pytest.approx(weight, rel=0.1) for term, weight in one.items() if weight > 0.3)
+
+
+def test_queries_and_passages_have_512_tokens(checkpoint: Path) -> None:
+    """Not the 8,192 that the checkpoint could take, which --max-length gives."""
+    (checkpoint / "sentence_bert_config.json").write_text('{"max_seq_length": 8192}')
+    encoder = load(checkpoint)
+    assert (encoder.model.config.query_max_length, encoder.model.config.passage_max_length) == (512, 512)
+    queries, documents = MilcoQueryEncoder(str(checkpoint)), MilcoDocumentEncoder(str(checkpoint))
+    assert queries.encode(TEXTS[0]) == documents.encode([TEXTS[0]])[0] != {}
+
+
+def test_hashes_are_of_encoder_and_layer(checkpoint: Path) -> None:
+    """Two loadings have one hash; another layer has another."""
+    first = load(checkpoint).weight_hash
+    assert load(checkpoint).weight_hash == first
+    torch.save(layer(6).state_dict(), checkpoint / HEAD)
+    assert load(checkpoint).weight_hash != first
+
+
+def test_the_command_writes_a_store_that_knows_its_encoder(checkpoint: Path, tmp_path: Path) -> None:
+    """encode --encoder takes such a checkpoint; the store brings the encoder of queries back, and the same terms."""
+    (tmp_path / "c.tsv").write_text(f"d1\tbook\nd2\t{TEXTS[0]}\n", encoding="utf-8")
+    places = ["--corpus", str(tmp_path / "c.tsv"), "--output", str(tmp_path / "v")]
+    assert main([*places, "--encoder", str(checkpoint), "--device", "cpu", "--dtype", "float32"]) == 0
+    store = open_store(tmp_path / "v")
+    assert store.manifest["views"] == [SOURCE]
+    queries = open_query_encoder(store.manifest, device="cpu", dtype="float32")
+    assert dict(store.vectors())["d2"] == queries.encode(TEXTS[0]) != {}
+
+
+def test_a_match_is_explained_by_its_tokens(checkpoint: Path) -> None:
+    """The parts add up to the dot product; the whole share is the strongest of a repeated piece."""
+    encoder = load(checkpoint)
+    (explanation,) = explain_texts(encoder, "sept heures", [TEXTS[0]])
+    expected = encoder.similarity(encoder.encode_query("sept heures"), encoder.encode_document(TEXTS[0]))
+    assert explanation.total == pytest.approx(float(expected[0, 0]), rel=1e-5)
+    assert explanation.total > 0
+    assert all(len(origins) == 1 for origins in explanation.document.origins.values())
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_it_may_be_saved_as_milco(checkpoint: Path, tmp_path: Path) -> None:
+    """MILCO's layout holds it: the source view beside an empty vocabulary, with the same vectors and hash."""
+    encoder = load(checkpoint)
+    encoder.save_pretrained(tmp_path / "saved")
+    again = load(tmp_path / "saved")
+    assert again.weight_hash == encoder.weight_hash
+    assert spelled(again, again.encode_document(TEXTS)) == spelled(encoder, encoder.encode_document(TEXTS))
+
+
+@pytest.mark.parametrize("prefix", ["roberta.", "model.", "module.roberta."])
+def test_an_encoder_saved_as_a_part_is_read(checkpoint: Path, prefix: str) -> None:
+    """Fine-tuning saves it under the name of what held it; the precision of config.json is of no matter."""
+    expected = load(checkpoint).weight_hash
+    tensors = load_file(checkpoint / "model.safetensors")
+    save_file({prefix + name: tensor for name, tensor in tensors.items()}, checkpoint / "model.safetensors")
+    config = json.loads((checkpoint / "config.json").read_text())
+    (checkpoint / "config.json").write_text(json.dumps(config | {"dtype": "float16", "torch_dtype": "float16"}))
+    assert load(checkpoint).weight_hash == expected
+
+
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        (layer(), r"cannot be read as a linear layer with weight and bias: [^\n]+$"),
+        ({"weight": torch.ones(1, SIZE)}, "cannot be read as a linear layer"),
+        (nn.Linear(SIZE, 2).state_dict(), rf"is a layer of \(2, {SIZE}\), not one weight for each token"),
+        (
+            nn.Linear(SIZE + 1, 1).state_dict(),
+            r"does not fit its configuration: echo\.weight \(1, 33\) instead of \(1, 32\)",
+        ),
+    ],
+    ids=["an object", "no bias", "two outputs", "another size"],
+)
+def test_a_file_that_is_no_such_layer_is_refused(checkpoint: Path, saved: object, message: str) -> None:
+    """Tensors alone are read, never objects, which could bring code along."""
+    torch.save(saved, checkpoint / HEAD)
+    with pytest.raises(MilcoError, match=message):
+        load(checkpoint)
+
+
+def test_another_encoder_is_refused(checkpoint: Path) -> None:
+    """The layer was trained on the states of an XLM-R."""
+    config = json.loads((checkpoint / "config.json").read_text())
+    (checkpoint / "config.json").write_text(json.dumps(config | {"model_type": "distilbert"}))
+    with pytest.raises(MilcoError, match=r"sparse_linear\.pt is beside a distilbert encoder: BGE-M3's is of type xlm"):
+        load(checkpoint)
+
+
+def test_a_missing_tensor_is_named(checkpoint: Path) -> None:
+    """Before anything is encoded with random numbers."""
+    tensors = load_file(checkpoint / "model.safetensors")
+    del tensors["embeddings.LayerNorm.bias"]
+    save_file(tensors, checkpoint / "model.safetensors")
+    with pytest.raises(MilcoError, match=r"m3 lacks encoder\.embeddings\.LayerNorm\.bias"):
+        load(checkpoint)
+
+
+def test_the_hub_is_asked_for_the_layer_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an encoder was downloaded without it: of the same revision, and none is no error here."""
+    snapshot = tmp_path / "0123abc"
+    snapshot.mkdir()
+    asked = []
+
+    def download(name: str, file: str, revision: str) -> str:
+        asked.append((name, file, revision))
+        if name == "some/encoder":
+            raise LocalEntryNotFoundError("not there, and no network")
+        return str(snapshot / file)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    assert find_head("BAAI/bge-m3", snapshot) == snapshot / HEAD
+    assert find_head("some/encoder", snapshot) is None
+    assert asked == [("BAAI/bge-m3", HEAD, "0123abc"), ("some/encoder", HEAD, "0123abc")]
+    assert find_head(str(tmp_path), tmp_path) is None
+    (snapshot / HEAD).touch()
+    assert find_head("BAAI/bge-m3", snapshot) == snapshot / HEAD
+    assert len(asked) == 2

@@ -1,0 +1,129 @@
+"""--engine ray writes the store of --engine local, whichever of its workers die."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from milco_pyserini.cli.encode import main
+from milco_pyserini.encode.ray_engine import cluster_devices, fault_handlers_kept
+from milco_pyserini.errors import MilcoError
+
+CHECKPOINT = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray: pip install ray")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A Ray cluster of this machine alone, with two CPUs and no GPU."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    with fault_handlers_kept():
+        ray.init(num_cpus=2, num_gpus=0, include_dashboard=False, object_store_memory=100 << 20)
+    yield
+    with fault_handlers_kept():
+        ray.shutdown()
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def workers() -> list[psutil.Process]:
+    """The processes of this test's own cluster that encode."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if any("ray::_Worker.encode" in word for word in process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@needs_ray
+@pytest.mark.integration
+def test_the_store_is_the_local_one_although_a_worker_dies(
+    cluster: None, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Two workers, one of them killed while it encodes: byte for byte what this process writes alone."""
+    (tmp_path / "c.tsv").write_text("".join(f"d{number}\told harbour {number}\n" for number in range(12)))
+    common = ["--corpus", str(tmp_path / "c.tsv"), "--encoder", str(CHECKPOINT), "--dtype", "float32"]
+    common += ["--part-size", "2"]
+    assert main([*common, "--device", "cpu", "--output", str(tmp_path / "local")]) == 0
+    killed = []
+
+    def kill() -> None:
+        until = time.monotonic() + 300
+        while not killed and time.monotonic() < until:
+            for process in workers()[:1]:
+                process.kill()
+                killed.append(process)
+            time.sleep(0.2)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    assert main([*common, "--engine", "ray", "--device", "cpu,cpu", "--output", str(tmp_path / "ray")]) == 0
+    killer.join()
+    assert killed and files(tmp_path / "ray") == files(tmp_path / "local")
+    assert main([*common, "--engine", "ray", "--scale", "2e9", "--output", str(tmp_path / "big")]) == 2
+    said = capsys.readouterr().err
+    assert "error: weight" in said and "above 2,147,483,647" in said and "Traceback" not in said
+
+
+@needs_ray
+@pytest.mark.integration
+def test_ray_gives_out_the_devices(cluster: None) -> None:
+    """A worker for each machine, or as many as were named; a GPU by its number, or where there is none, is refused."""
+    assert cluster_devices("auto") == cluster_devices("cpu") == ["cpu"]
+    assert cluster_devices("cpu,cpu,cpu") == ["cpu"] * 3
+    for names, expected in (
+        ("cuda:0", "--device cuda:0: Ray gives out the devices itself, so say auto, cpu or cuda"),
+        ("cuda", "--device cuda: Ray sees no GPU in its cluster; use --device cpu"),
+    ):
+        with pytest.raises(MilcoError, match=expected):
+            cluster_devices(names)
+
+
+def test_without_ray_the_line_says_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is read or written."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert main(["--corpus", "sample-sw", "--engine", "ray", "--output", str(tmp_path / "v")]) == 2
+    assert "--engine ray needs Ray: pip install 'milco-pyserini[ray]'" in capsys.readouterr().err
+    assert not (tmp_path / "v").exists()
+
+
+def test_one_text_needs_no_cluster(capsys: pytest.CaptureFixture) -> None:
+    """--text with --engine ray is refused in one line."""
+    assert main(["--text", "x", "--engine", "ray"]) == 2
+    assert "--engine ray is for --corpus and --topics, not for --text" in capsys.readouterr().err
+
+
+@needs_ray
+@pytest.mark.integration
+def test_java_runs_on_beside_ray() -> None:
+    """Compiled Java finds a null reference by a fault of memory, whose handler ray.init would take away."""
+    program = """
+from milco_pyserini.index import jvm
+from milco_pyserini.encode.ray_engine import cluster_devices
+jvm.start()
+from jnius import JavaException, autoclass
+assert cluster_devices("cpu") == ["cpu"]
+try:
+    autoclass("java.lang.String")("a").compareTo(None)
+except JavaException as error:
+    print(error.classname)
+"""
+    environment = os.environ | {"MILCO_JAVA_OPTIONS": "-Xcomp", "RAY_ADDRESS": "local"}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, "java.lang.NullPointerException\n"), run.stderr

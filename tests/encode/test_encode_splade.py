@@ -1,0 +1,315 @@
+"""A masked language model as an encoder: its own logits, pooled as SPLADE pools them, over its own pieces."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from golden_set import GOLDEN
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForMaskedLM,
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    PreTrainedModel,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
+)
+
+from milco_pyserini.cli.encode import main
+from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder
+from milco_pyserini.encode.contract import open_query_encoder
+from milco_pyserini.encode.encoder import open_encoder
+from milco_pyserini.encode.splade import take_off_decoder
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.explain.explainer import explain_texts
+from milco_pyserini.model.forward import PaddedForward
+from milco_pyserini.sparse import PIVOT, SOURCE, open_store
+
+PIECES = 358
+# The head is wider than the vocabulary, as that of some published models.
+SIZES = {"vocab_size": 360, "initializer_range": 0.4, "max_position_embeddings": 48}
+SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+MODELS: dict[str, Callable[[], PreTrainedModel]] = {
+    "bert": lambda: BertForMaskedLM(BertConfig(**SMALL, **SIZES)),
+    "distilbert": lambda: DistilBertForMaskedLM(
+        DistilBertConfig(dim=16, hidden_dim=32, n_layers=2, n_heads=2, **SIZES)
+    ),
+    "xlm-roberta": lambda: XLMRobertaForMaskedLM(XLMRobertaConfig(**SMALL, **SIZES, pad_token_id=0)),
+}
+LIMITS = {"bert": 48, "distilbert": 48, "xlm-roberta": 47}
+TEXTS = ["the old harbour", "music", "a bridge over the river, and a book about it " * 9, "", "music [MASK] [SEP] book"]
+KINDS = sorted(MODELS)
+
+
+def save(model: PreTrainedModel, directory: Path) -> Path:
+    """A checkpoint in the layout in which the hub has it, with the tokenizer of the golden set's English side."""
+    model.save_pretrained(directory)
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
+        shutil.copy(GOLDEN / "en_lsr" / name, directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A random checkpoint of each kind, with biases of both signs."""
+    made = {}
+    for kind in KINDS:
+        torch.manual_seed(3)
+        model = MODELS[kind]()
+        nn.init.normal_(model.get_output_embeddings().bias, std=0.5)
+        made[kind] = save(model, tmp_path_factory.mktemp(kind))
+    return made
+
+
+def load(directory: Path, dtype: str = "float32") -> MilcoEncoder:
+    return open_encoder(directory, "cpu", dtype)
+
+
+def straight(directory: Path, encoder: MilcoEncoder, text: str) -> np.ndarray:
+    """log1p(relu(max over tokens of the logits)) of one text, special pieces left out, float32 [358]."""
+    ids = encoder.tokenizer.tokenize([text], encoder.model.config.passage_max_length)[0].ids
+    if not ids:
+        return np.zeros(PIECES, np.float32)
+    with torch.inference_mode():
+        logits = AutoModelForMaskedLM.from_pretrained(directory).eval()(input_ids=torch.tensor([ids])).logits[0]
+    weights = torch.log1p(torch.relu(logits.max(dim=0).values))[:PIECES].numpy()
+    weights[encoder.tokenizer.special_ids] = 0
+    return weights
+
+
+def rows(encoder: MilcoEncoder, texts: list[str]) -> np.ndarray:
+    """The vectors of documents as rows of float32 [B, 358]."""
+    batch = encoder.encode_document(texts)
+    dense = np.zeros((len(texts), PIECES), np.float32)
+    dense[batch.row_numbers(), batch.columns] = batch.weights
+    return dense
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_those_of_the_models_own_logits(checkpoints: dict[str, Path], kind: str) -> None:
+    """Texts of all lengths in one batch, cut ones and blank ones, as the model says them one by one."""
+    encoder = load(checkpoints[kind])
+    found = rows(encoder, TEXTS)
+    expected = np.stack([straight(checkpoints[kind], encoder, text) for text in TEXTS])
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5)
+    assert (found[3] == 0).all()
+    assert all(0 < np.count_nonzero(row) < PIECES for row in found[[0, 1, 2, 4]])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_readable_network_says_the_same(checkpoints: dict[str, Path], kind: str) -> None:
+    """MilcoModel.forward over the parts, padded; the fast form never has all the logits."""
+    encoder = load(checkpoints[kind])
+    ids = encoder.tokenizer.ids(["music", "the old harbour"])
+    mask = torch.tensor([[1] * len(row) + [0] * (len(ids[1]) - len(row)) for row in ids])
+    with torch.inference_mode():
+        output = encoder.model(torch.tensor([row + [0] * (len(ids[1]) - len(row)) for row in ids]), mask)
+    np.testing.assert_allclose(rows(encoder, ["music", "the old harbour"]), output.pivot.numpy(), atol=1e-5, rtol=1e-5)
+    assert output.echo is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bfloat16_stays_close(checkpoints: dict[str, Path], kind: str) -> None:
+    """The products' precision is all that changes: weights by their rounding, not the hash."""
+    exact, rounded = load(checkpoints[kind]), load(checkpoints[kind], "bfloat16")
+    assert 0 < np.abs(rows(rounded, TEXTS) - rows(exact, TEXTS)).mean() < 0.01
+    assert rounded.weight_hash == exact.weight_hash
+
+
+def test_special_pieces_are_never_terms(tmp_path: Path) -> None:
+    """However high their logits, and though the text may spell them."""
+    model = MODELS["bert"]()
+    encoder = load(save(model, tmp_path / "plain"))
+    special = encoder.tokenizer.special_ids
+    assert [encoder.tokenizer.pieces[number] for number in special] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    nn.init.zeros_(model.get_output_embeddings().bias)
+    model.get_output_embeddings().bias.data[special] = 50
+    raised = load(save(model, tmp_path / "raised"))
+    np.testing.assert_allclose(rows(raised, TEXTS), rows(encoder, TEXTS), atol=1e-5)
+    assert not rows(raised, TEXTS)[:, special].any()
+
+
+def test_terms_are_the_tokenizers_own(checkpoints: dict[str, Path]) -> None:
+    """One view, the pivot view; no source column, so that a piece beginning with m_ may be one."""
+    encoder = open_encoder(checkpoints["bert"], "cpu", "float32", english_prefix="e_")
+    assert encoder.views == (PIVOT,)
+    assert [encoder.vocabulary.text(term) for term in encoder.vocabulary.terms] == [
+        f"e_{piece}" for piece in encoder.tokenizer.pieces
+    ]
+    with pytest.raises(MilcoError, match="has no LexEcho head, so no source view: use --views pivot"):
+        encoder.check(10, (SOURCE,))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_are_as_long_as_there_are_positions(checkpoints: dict[str, Path], kind: str) -> None:
+    """RoBERTa counts from the padding id + 1, the others from 0; a text of the limit is encoded, one more refused."""
+    encoder, limit = load(checkpoints[kind]), LIMITS[kind]
+    assert (encoder.model.config.query_max_length, encoder.model.config.passage_max_length) == (limit, limit)
+    assert encoder.encode(TEXTS[2], limit).tokens == limit
+    with pytest.raises(MilcoError, match=f"takes 3 to {limit} tokens"):
+        encoder.check(limit + 1, None)
+
+
+def test_lengths_are_512_or_what_the_checkpoint_says(tmp_path: Path) -> None:
+    """Its sentence-transformers file may say less, never more."""
+    model = BertForMaskedLM(BertConfig(**SMALL, **SIZES | {"max_position_embeddings": 600}))
+    directory = save(model, tmp_path)
+    for said, length in ((None, 512), (128, 128), (8192, 512)):
+        (directory / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": said}))
+        assert load(directory).model.config.query_max_length == length
+
+
+def test_hashes_are_of_the_weights(checkpoints: dict[str, Path]) -> None:
+    """Two loadings of one checkpoint have one hash, two checkpoints two."""
+    assert load(checkpoints["bert"]).weight_hash == load(checkpoints["bert"]).weight_hash
+    assert len({load(path).weight_hash for path in checkpoints.values()}) == len(KINDS)
+
+
+def test_queries_are_encoded_by_the_encoder_of_the_vectors(checkpoints: dict[str, Path]) -> None:
+    """A manifest brings it back, and Pyserini's contract is kept; another checkpoint is refused."""
+    encoder = load(checkpoints["bert"])
+    manifest = {
+        "encoder": str(checkpoints["bert"]),
+        "weight_hash": encoder.weight_hash,
+        "tokenizer_hash": encoder.tokenizer_hash,
+        "scale": 100.0,
+        "views": ["pivot"],
+    }
+    queries = open_query_encoder(manifest, device="cpu", dtype="float32")
+    documents = MilcoDocumentEncoder(str(checkpoints["bert"]), "cpu", "float32")
+    assert queries.encode("the old harbour") == documents.encode(["the old harbour"])[0] != {}
+    with pytest.raises(MilcoError, match="does not fit: the vectors were made by"):
+        open_query_encoder(manifest, str(checkpoints["distilbert"]), "cpu", "float32")
+
+
+def test_the_command_writes_a_store_that_knows_its_encoder(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    """encode --encoder takes such a checkpoint; the store brings the encoder of queries back, and the same terms."""
+    (tmp_path / "c.tsv").write_text("d1\tmusic\nd2\tthe old harbour\n")
+    places = ["--corpus", str(tmp_path / "c.tsv"), "--output", str(tmp_path / "v")]
+    assert main([*places, "--encoder", str(checkpoints["bert"]), "--device", "cpu", "--dtype", "float32"]) == 0
+    store = open_store(tmp_path / "v")
+    assert store.manifest["views"] == [PIVOT]
+    queries = open_query_encoder(store.manifest, device="cpu", dtype="float32")
+    assert dict(store.vectors())["d2"] == queries.encode("the old harbour")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_match_is_explained_by_the_tokens_that_won(checkpoints: dict[str, Path], kind: str) -> None:
+    """The parts add up to the dot product, and every term came from a token of the text."""
+    encoder = load(checkpoints[kind])
+    (explanation,) = explain_texts(encoder, "music", ["the old harbour"])
+    expected = encoder.similarity(encoder.encode_query("music"), encoder.encode_document("the old harbour"))
+    assert explanation.total == pytest.approx(float(expected[0, 0]), rel=1e-5)
+    assert set(explanation.document.origins) == set(explanation.document.weights)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_layers_of_every_kind_can_be_compiled(checkpoints: dict[str, Path], kind: str) -> None:
+    """What a GPU compiles are the layers; they are found in every kind of model."""
+    forward = PaddedForward(load(checkpoints[kind]).model, torch.device("cpu"), torch.float32, compiled=True)
+    compiled = [module for module in forward._compiled_encoder.modules() if module._compiled_call_impl is not None]
+    assert len(compiled) == 2
+
+
+def test_a_masked_language_model_is_not_saved_as_milco(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    """MILCO's layout has no place for its head, so nothing is written."""
+    with pytest.raises(MilcoError, match="cannot be saved as a MILCO checkpoint"):
+        load(checkpoints["bert"]).save_pretrained(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+class Squared(BertForMaskedLM):
+    """A model that does more with its logits: the decoder is not last."""
+
+    def forward(self, **inputs: Tensor) -> object:
+        """Squares the logits."""
+        output = super().forward(**inputs)
+        output.logits = output.logits.square()
+        return output
+
+
+def test_a_decoder_that_is_not_last_stays(checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is left as it was, and such an encoder is refused by name."""
+    model = Squared.from_pretrained(checkpoints["bert"]).eval()
+    ids = {"input_ids": torch.tensor([[2, 40, 3]])}
+    with torch.inference_mode():
+        before = model(**ids).logits
+        assert take_off_decoder(model) is None
+        assert torch.equal(model(**ids).logits, before)
+    monkeypatch.setattr("milco_pyserini.encode.splade.take_off_decoder", lambda _: None)
+    with pytest.raises(MilcoError, match="the logits of a BertForMaskedLM are not one matrix product of its states"):
+        load(checkpoints["bert"])
+
+
+def test_a_checkpoint_without_its_head_is_refused(tmp_path: Path) -> None:
+    """config.json alone makes no masked language model: random numbers would be its weights."""
+    directory = save(BertModel(BertConfig(**SMALL, **SIZES)), tmp_path)
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    with pytest.raises(MilcoError, match=r"lacks cls\.predictions.*needs a trained masked language model's head"):
+        load(directory)
+
+
+def test_a_damaged_checkpoint_is_refused(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    """One line that names the directory."""
+    directory = shutil.copytree(checkpoints["bert"], tmp_path / "damaged")
+    (directory / "model.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(MilcoError, match=r"damaged cannot be read as a masked language model: [^\n]*$"):
+        load(directory)
+
+
+def test_a_tokenizer_that_the_head_does_not_score_is_refused(tmp_path: Path) -> None:
+    """Every piece needs a row of the head."""
+    directory = save(BertForMaskedLM(BertConfig(**SMALL, **SIZES | {"vocab_size": 300})), tmp_path)
+    with pytest.raises(MilcoError, match="its tokenizer has 358 pieces, its head scores 300"):
+        load(directory)
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ({"pooling_strategy": "max", "activation_function": "relu", "word_embedding_dimension": 360}, None),
+        ({"pooling_strategy": "sum"}, "pooling_strategy 'sum', and only 'max' is read"),
+        ({"activation_function": "log1p_relu"}, "activation_function 'log1p_relu', and only 'relu' is read"),
+    ],
+)
+def test_other_poolings_are_refused(
+    checkpoints: dict[str, Path], tmp_path: Path, said: dict, refused: str | None
+) -> None:
+    """What sentence-transformers would pool otherwise has other weights than these."""
+    directory = shutil.copytree(checkpoints["bert"], tmp_path / "checkpoint")
+    (directory / "1_SpladePooling").mkdir()
+    (directory / "1_SpladePooling" / "config.json").write_text(json.dumps(said))
+    if refused is None:
+        assert load(directory).views == (PIVOT,)
+        return
+    with pytest.raises(MilcoError, match=refused):
+        load(directory)
+
+
+def test_a_vocabulary_that_lists_a_piece_twice_is_refused(tmp_path: Path) -> None:
+    """A number without a piece would be a term without a name: an error of one line, not a failure in the midst."""
+    directory = save(MODELS["bert"](), tmp_path)
+    definition = json.loads((directory / "tokenizer.json").read_text("utf-8"))
+    definition["model"]["vocab"].pop(
+        next(piece for piece, number in definition["model"]["vocab"].items() if number == 200)
+    )
+    definition["model"]["vocab"]["surplus"] = PIECES
+    (directory / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
+    with pytest.raises(MilcoError, match=r"the tokenizer of .* has 358 pieces and none of the number 200: .* twice"):
+        load(directory)
+
+
+def test_encoders_of_documents_alone_are_refused(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    """Where queries go another way than documents, queries encoded as documents would be wrong."""
+    directory = shutil.copytree(checkpoints["bert"], tmp_path / "checkpoint")
+    (directory / "router_config.json").write_text("{}")
+    with pytest.raises(MilcoError, match="encodes queries and documents in two ways"):
+        load(directory)

@@ -1,0 +1,481 @@
+"""Vectors depend on their text alone, and every option of the encoder is what its name says."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from golden_set import GOLDEN, TEXTS, dense, encoder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
+from milco_pyserini.encode.contract import open_query_encoder
+from milco_pyserini.encode.encoder import choose_device, choose_dtype, open_encoder
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.model import tokenization
+from milco_pyserini.model.forward import PaddedForward
+from milco_pyserini.model.tokenization import whole_characters
+from milco_pyserini.sparse import PIVOT, SOURCE
+
+CHECKPOINT = GOLDEN / "ckpt_distillation"
+FILLED = [text for text in TEXTS if text]
+
+
+@pytest.fixture(scope="module")
+def milco() -> MilcoEncoder:
+    """The checkpoint with both views, in float32."""
+    return encoder("distillation")
+
+
+@pytest.fixture(scope="module")
+def alone(milco: MilcoEncoder) -> np.ndarray:
+    """Every golden text encoded by itself."""
+    return np.concatenate([dense(milco.encode([text], 512).batch) for text in TEXTS])
+
+
+def variant(**fields: object) -> MilcoEncoder:
+    """The checkpoint with other MilcoConfig fields."""
+    return MilcoEncoder.from_pretrained(CHECKPOINT, "cpu", "float32", **fields)
+
+
+@settings(max_examples=40)
+@given(
+    chosen=st.lists(st.integers(0, len(TEXTS) - 1), max_size=12), size=st.integers(1, 5), budget=st.integers(1, 2000)
+)
+def test_company_never_changes_a_vector(
+    milco: MilcoEncoder, alone: np.ndarray, chosen: list[int], size: int, budget: int
+) -> None:
+    """Whatever texts come along, in whatever order and batches: each vector is that of the text alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(milco._runner, "token_budget", budget)
+        batch = milco.encode([TEXTS[number] for number in chosen], 512, batch_size=size).batch
+    assert len(batch) == len(chosen)
+    np.testing.assert_allclose(dense(batch), alone[chosen], atol=2e-5, rtol=1e-5)
+
+
+@settings(max_examples=40)
+@given(rows=st.lists(st.lists(st.integers(4, 570), min_size=1, max_size=40), min_size=1, max_size=6))
+def test_padding_never_changes_a_vector(milco: MilcoEncoder, rows: list[list[int]]) -> None:
+    """Rows of random ids padded together equal the rows encoded one by one, within 1e-5."""
+    marked = [[0, *row, 2] for row in rows]
+    together = dense(milco.encode_ids(marked, milco.views))
+    apart = np.concatenate([dense(milco.encode_ids([row], milco.views)) for row in marked])
+    np.testing.assert_allclose(together, apart, atol=1e-5, rtol=1e-5)
+
+
+def test_batches_keep_to_their_limits(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forward pass takes at most batch_size texts and the token budget, or one long text."""
+    monkeypatch.setattr(milco._runner, "token_budget", 100)
+    lengths = [3, 5, 20, 30, 33, 33, 34, 60, 101, 400]
+    start, ends = 0, []
+    while start < len(lengths):
+        stop = milco._runner.batch_end(lengths, start, batch_size=3)
+        padded = isinstance(milco._runner._forward, PaddedForward)
+        tokens = (stop - start) * max(lengths[start:stop]) if padded else sum(lengths[start:stop])
+        assert start < stop <= start + 3
+        assert stop - start == 1 or tokens <= 100
+        ends.append(stop)
+        start = stop
+    assert (ends[0], ends[-1]) == (3, len(lengths))
+
+
+def test_long_texts_are_cut_as_the_authors_cut_them(milco: MilcoEncoder) -> None:
+    """The first tokens stay and </s> closes the row; how many texts were cut, and the tokens left, are counted."""
+    long = TEXTS[-1]
+    whole = milco.tokenizer.ids([long])[0]
+    encoded = milco.encode([FILLED[0], long], 64)
+    assert (encoded.truncated, encoded.tokens) == (1, len(milco.tokenizer.ids([FILLED[0]])[0]) + 64)
+    cut = milco.encode_ids([[*whole[:63], 2]], milco.views)
+    np.testing.assert_allclose(dense(encoded.batch)[1], dense(cut)[0], atol=1e-5)
+    exact = milco.encode([FILLED[0]], len(milco.tokenizer.ids([FILLED[0]])[0]))
+    assert exact.truncated == 0
+
+
+LONG = {
+    "words": "old harbour river " * 900,
+    "long words": " ".join("abcdefghij" * size for size in range(1, 70)),
+    "one word": "harbour" * 4001,
+    "one letter": "a" * 20_001,
+    "Chinese": "小さな市場の最初の本" * 1500,
+    "combining marks": "e\u0301\u0323o\u0308" * 4000,
+    "Hangul letters": "\u1112\u1161\u11ab\u1100\u1173\u11af" * 2500,
+    "emoji": "👩\u200d👩\u200d👧 " * 2500,
+    "white space first": " \n" * 10_000 + "old harbour " * 900,
+    "nothing first": "\x01\u200b" * 10_000 + "old harbour " * 900,
+    "longer when normalized": "\ufdfa" * 9000,
+    "shorter when normalized": "\ud83d\ude82 \ud83d" * 4000,
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
+def test_truncating_before_tokenizing_never_changes_a_token(milco: MilcoEncoder, text: str) -> None:
+    """The beginning of a long text has the tokens that the text tokenized at once begins with."""
+    ids = milco.tokenizer.tokenizer.encode(whole_characters(text)).ids
+    for length in (8, 64):
+        tokens = milco.tokenizer.tokenize([text, "book"], length)[0]
+        assert tokens.ids == (ids if len(ids) <= length else [*ids[: length - 1], ids[-1]])
+        assert tokens.truncated == (len(ids) > length)
+
+
+def test_a_very_long_text_is_tokenized_in_pieces(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces end at white space, so that their tokens are those of the text; they are few at a time."""
+    texts = [LONG["words"], "", "book", LONG["long words"], " " * 3000 + "x"]
+    ids = milco.tokenizer.ids(texts)
+    monkeypatch.setattr(tokenization, "_PIECE", 800)
+    monkeypatch.setattr(tokenization, "_AT_ONCE", 1000)
+    assert milco.tokenizer.ids(texts) == ids
+    assert milco.tokenizer.ids(["x" * 5000])[0][-1] == ids[2][-1]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000", "\u200b", "\ufeff\x07"])
+def test_a_blank_text_has_no_terms(milco: MilcoEncoder, text: str) -> None:
+    """A text without a piece of its own keeps its place with an empty vector: <s> and </s> say nothing."""
+    batch = milco.encode([FILLED[0], text, FILLED[1]], 512).batch
+    assert batch.lengths()[1] == 0
+    assert batch.lengths()[0] > 0 < batch.lengths()[2]
+    assert milco.encode([text], 512).tokens == 0
+
+
+def test_no_texts_are_no_vectors(milco: MilcoEncoder) -> None:
+    """An empty list is encoded as an empty batch; one string as one vector."""
+    assert len(milco.encode([], 512).batch) == 0
+    assert len(milco.encode_document(FILLED[0])) == 1
+
+
+def test_broken_characters_are_read_as_replacements(milco: MilcoEncoder) -> None:
+    """A lone surrogate, which UTF-8 cannot hold, reads as U+FFFD; a pair as the character it stands for."""
+    broken = milco.tokenizer.ids(["book \ud83d", "book \ud83d\ude82"])
+    assert broken == milco.tokenizer.ids(["book \ufffd", "book 🚂"])
+
+
+def test_lower_casing_is_the_texts(milco: MilcoEncoder) -> None:
+    """lowercase encodes the text in lower case, and is off unless asked for."""
+    lowered = milco.encode([TEXTS[1]], 512, lowercase=True).batch
+    np.testing.assert_array_equal(dense(lowered), dense(milco.encode([TEXTS[1].lower()], 512).batch))
+    assert not np.array_equal(dense(lowered), dense(milco.encode([TEXTS[1]], 512).batch))
+
+
+def test_views_are_parts_of_the_whole(milco: MilcoEncoder, alone: np.ndarray) -> None:
+    """Asking for one view gives exactly its part of both, whatever it is asked of."""
+    english = milco.vocabulary.english_size
+    for view, columns in ((PIVOT, slice(0, english)), (SOURCE, slice(english, None))):
+        part = np.zeros_like(alone)
+        part[:, columns] = alone[:, columns]
+        np.testing.assert_allclose(dense(milco.encode(TEXTS, 512, (view,)).batch), part, atol=2e-5, rtol=1e-5)
+        both = milco.encode(TEXTS, 512).batch
+        np.testing.assert_allclose(dense(both.view(view)), part, atol=2e-5, rtol=1e-5)
+
+
+def test_a_view_keeps_its_strongest_terms() -> None:
+    """pivot_top_k and source_top_k bound the terms of a text, view by view, and change no weight that stays."""
+    whole = variant().encode(TEXTS, 512).batch
+    limited = variant(pivot_top_k=5, source_top_k=2).encode(TEXTS, 512).batch
+    for view, limit in ((PIVOT, 5), (SOURCE, 2)):
+        for (_, before), (_, after) in zip(whole.view(view).rows(), limited.view(view).rows(), strict=True):
+            assert sorted(after) == sorted(before)[-limit:]
+    assert max(whole.view(PIVOT).lengths()) > 5 and max(whole.view(SOURCE).lengths()) > 2
+    with pytest.raises(MilcoError, match="pivot_top_k expects an integer of at least 1 or null, got 0"):
+        variant(pivot_top_k=0)
+
+
+def echo_of(milco: MilcoEncoder, text: str) -> tuple[list[int], list[float]]:
+    """Ids of a text and their weights, straight from the network."""
+    ids = milco.tokenizer.ids([text])[0]
+    with torch.inference_mode():
+        output = milco.model(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.int64))
+    return ids, output.echo[0].tolist()
+
+
+@pytest.mark.parametrize("pool", ["sum", "max"])
+@pytest.mark.parametrize("drop", [False, True])
+def test_source_variants_are_their_references(pool: str, drop: bool) -> None:
+    """Repeated tokens add up or give their maximum; <s>, </s> and unknown pieces are left out when asked."""
+    chosen = variant(source_pool=pool, source_drop_special=drop)
+    special = {0, 1, 2, 3, 576}
+    text = "sept heures, sept heures 陌陌 zzz"
+    wanted: dict[int, float] = {}
+    for number, weight in zip(*echo_of(chosen, text), strict=True):
+        if weight > 0 and not (drop and number in special):
+            before = wanted.get(number, 0.0)
+            wanted[number] = before + weight if pool == "sum" else max(before, weight)
+    ids = chosen.tokenizer.ids([text])[0]
+    assert len(set(ids)) < len(ids) and special & set(ids)
+    columns, weights = chosen.encode([text], 512, (SOURCE,)).batch.row(0)
+    assert dict(zip(columns.tolist(), weights.tolist(), strict=True)) == pytest.approx(
+        {358 + number: weight for number, weight in wanted.items()}, rel=1e-5
+    )
+    assert special & (set(columns.tolist()) - {358}) == set()
+    assert bool({358 + number for number in special} & set(columns.tolist())) != drop
+
+
+def test_special_ids_are_the_pieces_of_no_text(milco: MilcoEncoder) -> None:
+    """<s>, <pad>, </s>, <unk>, <mask>."""
+    pieces = [milco.tokenizer.pieces[number] for number in milco.tokenizer.special_ids]
+    assert pieces == ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+def test_echo_can_be_left_out_at_loading(capsys: pytest.CaptureFixture) -> None:
+    """echo=False gives the pivot view alone, and says which tensors it did not use."""
+    pivot_only = variant(echo=False)
+    assert "no place for echo.bias, echo.scale, echo.weight" in capsys.readouterr().err
+    assert pivot_only.views == (PIVOT,)
+    np.testing.assert_array_equal(
+        dense(pivot_only.encode(FILLED, 512).batch), dense(encoder("distillation").encode(FILLED, 512, (PIVOT,)).batch)
+    )
+    with pytest.raises(MilcoError, match="has no LexEcho head, so no source view"):
+        pivot_only.encode(FILLED, 512, (SOURCE,))
+
+
+def test_lengths_come_from_the_checkpoint(milco: MilcoEncoder) -> None:
+    """encode_query cuts at 64 tokens, encode_document at 512, unless the caller or the configuration says else."""
+    long = TEXTS[-1]
+    for ours, length in (
+        (milco.encode_query(long), 64),
+        (milco.encode_document(long), 512),
+        (milco.encode_document(long, max_length=9), 9),
+        (variant(query_max_length=7).encode_query(long), 7),
+    ):
+        np.testing.assert_allclose(dense(ours), dense(milco.encode(long, length).batch), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (None, "texts must be a str or several, got NoneType 'None'"),
+        (5, "texts must be a str or several, got int '5'"),
+        (b"x", "texts must be a str or several, got bytes"),
+        (["x", None], r"texts\[1\] must be a str, got NoneType 'None'"),
+        ([1.5], r"texts\[0\] must be a str, got float '1.5'"),
+    ],
+)
+def test_what_is_no_text_is_named(milco: MilcoEncoder, texts: Any, message: str) -> None:
+    """The place and the value, before anything is encoded."""
+    for encode in (milco.encode, milco.encode_query, milco.encode_document):
+        with pytest.raises(TypeError, match=message):
+            encode(texts)
+
+
+def test_arguments_have_defaults_and_plain_values(milco: MilcoEncoder) -> None:
+    """A length by default, one view as a str, torch's own devices and dtypes; a batch of no texts is refused."""
+    text = FILLED[0]
+    same = (dense(milco.encode(text).batch) == dense(milco.encode_document([text]))).all()
+    assert (
+        same and (dense(milco.encode(text, views=PIVOT).batch) == dense(milco.encode(text, views=[PIVOT]).batch)).all()
+    )
+    with pytest.raises(MilcoError, match="batch_size 0: must be at least 1"):
+        milco.encode(text, batch_size=0)
+    device = torch.device("cpu")
+    assert choose_device(device) == device
+    assert choose_dtype(torch.float32, device) == torch.float32
+
+
+def test_pyserinis_encoder_takes_one_text(milco: MilcoEncoder) -> None:
+    """A str is one text, not its letters; None is an empty field."""
+    encoder = MilcoDocumentEncoder(milco)
+    assert encoder.encode("hello world") == encoder.encode(["hello world"])
+    assert encoder.encode("world", titles="hello") == encoder.encode(["hello world"])
+    assert encoder.encode([None]) == [{}]
+
+
+@pytest.mark.parametrize("length", [-1, 0, 2, 513])
+def test_impossible_lengths_are_refused(milco: MilcoEncoder, length: int) -> None:
+    """A length without room for a token, or beyond the positions, is an error with the limits."""
+    with pytest.raises(MilcoError, match=f"maximum length {length}: .* takes 3 to 512 tokens"):
+        milco.encode(FILLED, length)
+
+
+def test_unknown_views_are_refused(milco: MilcoEncoder) -> None:
+    """A view that is none is answered with the nearest valid one."""
+    with pytest.raises(MilcoError, match=r"unknown view 'sourcee': did you mean 'source'\?"):
+        milco.encode(FILLED, 512, ("sourcee",))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_alpha_on_the_query_interpolates_the_scores(milco: MilcoEncoder, alpha: float) -> None:
+    """A query weighted by alpha scores alpha x pivot score + (1 - alpha) x source score."""
+    documents = milco.encode_document(FILLED)
+    whole = milco.encode_query(FILLED[:3])
+    weighted = milco.encode_query(FILLED[:3], alpha=alpha)
+    wanted = alpha * whole.view(PIVOT).dot(documents) + (1 - alpha) * whole.view(SOURCE).dot(documents)
+    np.testing.assert_allclose(milco.similarity(weighted, documents), wanted, rtol=1e-4, atol=1e-4)
+    assert (weighted.weights > 0).all()
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan")])
+def test_alpha_has_its_range(milco: MilcoEncoder, alpha: float) -> None:
+    """alpha is a share: 0 to 1."""
+    with pytest.raises(MilcoError, match="is not between 0 and 1"):
+        milco.encode_query(FILLED[0], alpha=alpha)
+
+
+def test_decode_gives_the_strongest_first(milco: MilcoEncoder) -> None:
+    """Terms by falling weight, top_k of them; an empty vector decodes to nothing."""
+    batch = milco.encode([FILLED[0], ""], 512).batch
+    ranked, empty = milco.decode(batch)
+    assert empty == []
+    assert [weight for _, weight in ranked] == sorted(batch.row(0)[1].tolist(), reverse=True)
+    assert dict(ranked) == batch.to_dicts(milco.vocabulary)[0]
+    assert milco.decode(batch, top_k=3)[0] == ranked[:3]
+
+
+def test_similarity_is_the_dot_product(milco: MilcoEncoder) -> None:
+    """Every query with every document, as dense vectors would give it."""
+    queries, documents = milco.encode_query(FILLED[:4]), milco.encode_document(TEXTS)
+    ours = milco.similarity(queries, documents)
+    assert (ours.shape, ours.dtype) == ((4, len(TEXTS)), np.float32)
+    np.testing.assert_allclose(ours, dense(queries) @ dense(documents).T, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_the_dtype_is_of_the_products_alone(name: str) -> None:
+    """Weights stay float32 in memory and in the vectors, and the hash of the weights is the same."""
+    loaded = encoder("distillation", name)
+    assert loaded.dtype == getattr(torch, name)
+    assert {tensor.dtype for tensor in loaded.model.state_dict().values()} == {torch.float32}
+    assert loaded.encode(FILLED, 512).batch.weights.dtype == np.float32
+    assert loaded.weight_hash == encoder("distillation").weight_hash
+
+
+def test_hashes_tell_models_and_tokenizers_apart(milco: MilcoEncoder) -> None:
+    """Another checkpoint has another hash of its weights; the same tokenizer the same one."""
+    other = encoder("alignment")
+    assert milco.weight_hash != other.weight_hash
+    assert milco.tokenizer_hash == other.tokenizer_hash
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cpu:1", "mps", ""])
+def test_unknown_devices_are_refused(name: str) -> None:
+    """A device is "auto", "cpu", "cuda" or "cuda:N"."""
+    with pytest.raises(MilcoError, match=r"unknown device .*auto, cpu, cuda\. A GPU may be numbered"):
+        choose_device(name)
+
+
+def test_a_gpu_that_is_not_here_is_refused() -> None:
+    """The error says how many GPUs there are, before anything is loaded."""
+    with pytest.raises(MilcoError, match=r"device cuda:99 is not here: torch sees \d+ GPUs; use --device cpu"):
+        MilcoEncoder.from_pretrained("nowhere at all", device="cuda:99")
+
+
+def test_unknown_dtypes_are_refused() -> None:
+    """A dtype is "auto", "float32" or "bfloat16"."""
+    with pytest.raises(MilcoError, match="unknown dtype 'float16': did you mean 'bfloat16'"):
+        choose_dtype("float16", torch.device("cpu"))
+    assert choose_dtype("auto", torch.device("cpu")) in (torch.float32, torch.bfloat16)
+
+
+def test_passages_are_the_whole_text(milco: MilcoEncoder) -> None:
+    """Consecutive passages hold every token once, each between <s> and </s>, none longer than asked."""
+    whole, short, blank = milco.tokenizer.ids([TEXTS[-1], FILLED[0], ""])
+    long_passages, short_passages, blank_passages = milco.tokenizer.passages([TEXTS[-1], FILLED[0], ""], 50)
+    assert [token for row in long_passages for token in row[1:-1]] == whole[1:-1]
+    assert all(len(row) <= 50 and row[0] == 0 and row[-1] == 2 for row in long_passages)
+    assert (short_passages, blank_passages) == ([short], [blank])
+
+
+def test_pyserini_gets_whole_numbers(milco: MilcoEncoder) -> None:
+    """Both contract encoders give round(weight x scale), the same for a text as query and as document."""
+    queries, documents = MilcoQueryEncoder(milco, max_length=99), MilcoDocumentEncoder(milco, max_length=99)
+    vectors = documents.encode(FILLED)
+    floats = milco.encode(FILLED, 99).batch.to_dicts(milco.vocabulary)
+    for text, vector, weights in zip(FILLED, vectors, floats, strict=True):
+        assert all(type(impact) is int and impact >= 1 for impact in vector.values())
+        for term, weight in weights.items():
+            assert vector.get(term, 0) == pytest.approx(weight * 100, abs=0.51)
+        assert queries.encode(text) == documents.encode([text])[0]
+
+
+def test_titles_stand_before_texts(milco: MilcoEncoder) -> None:
+    """A document is its title, a space and its text; a title too few is an error."""
+    documents = MilcoDocumentEncoder(milco)
+    assert documents.encode(["book", "bridge"], titles=["The", "A"]) == documents.encode(["The book", "A bridge"])
+    with pytest.raises(ValueError, match="zip"):
+        documents.encode(["book", "bridge"], titles=["The"])
+
+
+def test_contract_options_reach_the_encoder(milco: MilcoEncoder) -> None:
+    """scale, views, lowercase, max_length and Pyserini's further arguments."""
+    plain = MilcoQueryEncoder(milco).encode(TEXTS[1])
+    assert set(MilcoQueryEncoder(milco, views=(PIVOT,)).encode(TEXTS[1])) < set(plain)
+    assert MilcoQueryEncoder(milco, lowercase=True).encode(TEXTS[1]) == MilcoQueryEncoder(milco).encode(
+        TEXTS[1].lower()
+    )
+    assert max(MilcoQueryEncoder(milco, scale=1000).encode(TEXTS[1]).values()) > 5 * max(plain.values())
+    assert MilcoQueryEncoder(milco, max_length=5).encode(TEXTS[-1]) == MilcoQueryEncoder(milco).encode(TEXTS[-1], 5)
+    assert MilcoDocumentEncoder(milco).encode([TEXTS[1]], fp16=True, add_sep=False)[0] == plain
+    assert (MilcoQueryEncoder(milco).max_length, MilcoDocumentEncoder(milco).max_length) == (64, 512)
+    with pytest.raises(MilcoError, match="maximum length 513"):
+        MilcoQueryEncoder(milco, max_length=513)
+
+
+def test_an_index_gets_the_query_encoder_that_fits(milco: MilcoEncoder) -> None:
+    """The manifest's encoder, views, scale and spelling; one with other weights or tokens is refused."""
+    manifest = {
+        "encoder": str(CHECKPOINT),
+        "weight_hash": milco.weight_hash,
+        "tokenizer_hash": milco.tokenizer_hash,
+        "scale": 50.0,
+        "views": ["pivot"],
+        "lowercase": True,
+        "english_prefix": "e_",
+    }
+    query = open_query_encoder(manifest, device="cpu", dtype="float32").encode(FILLED[0])
+    wanted = milco.encode([FILLED[0]], 64, (PIVOT,), lowercase=True).batch.to_dicts(milco.vocabulary)[0]
+    rounded = {f"e_{term}": int(np.rint(np.float32(w) * np.float32(50))) for term, w in wanted.items()}
+    assert query == {term: impact for term, impact in rounded.items() if impact}
+    for field in ("weight_hash", "tokenizer_hash"):
+        with pytest.raises(MilcoError, match=f"does not fit: .* with {field} other, this one's is"):
+            open_query_encoder({**manifest, field: "other"}, device="cpu")
+    with pytest.raises(MilcoError, match="say with --encoder what encodes the queries"):
+        open_query_encoder({"encoder": None, "scale": 1.0})
+
+
+def test_any_kind_of_checkpoint_is_opened_by_its_name(milco: MilcoEncoder) -> None:
+    """A MILCO's encoder is that of from_pretrained, with the same device, precision and spelling."""
+    opened = open_encoder(CHECKPOINT, "cpu", "float32", english_prefix="e_")
+    assert (opened.views, opened.weight_hash, opened.dtype) == (milco.views, milco.weight_hash, torch.float32)
+    np.testing.assert_array_equal(dense(opened.encode(FILLED, 64).batch), dense(milco.encode(FILLED, 64).batch))
+    assert opened.vocabulary.terms[5] == f"e_{milco.vocabulary.terms[5]}"
+
+
+def test_a_checkpoint_of_no_known_kind_is_refused(tmp_path: Path) -> None:
+    """One line with what it is and what was looked for, before any weight is read."""
+    directory = shutil.copytree(GOLDEN / "m_encoder", tmp_path / "encoder")
+    (directory / "model.safetensors").unlink()
+    with pytest.raises(MilcoError) as refused:
+        open_encoder(directory)
+    message = str(refused.value)
+    assert message.startswith(f"encoder {directory} gives no term vectors: its config.json names XLMRobertaModel")
+    for kind in ("MILCO", "model_type milco", "SPLADE", "ForMaskedLM", "sparse_linear.pt", "BGE-M3"):
+        assert kind in message
+    assert "\n" not in message
+    (directory / "config.json").write_text('{"model_type": "t5"}')
+    with pytest.raises(MilcoError, match=r"its config\.json names model_type t5, which is neither"):
+        open_encoder(directory)
+    (directory / "config.json").unlink()
+    with pytest.raises(MilcoError, match=r"config\.json is not there"):
+        open_encoder(directory)
+
+
+def test_publishing_uploads_what_saving_writes(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """push_to_hub creates the repository and uploads the whole checkpoint."""
+    uploaded: dict[str, object] = {}
+
+    class Hub:
+        def create_repo(self, name: str, **options: object) -> str:
+            uploaded["repository"] = (name, options)
+            return f"https://example.org/{name}"
+
+        def upload_folder(self, repo_id: str, folder_path: str) -> None:
+            uploaded["to"] = repo_id
+            uploaded["vectors"] = dense(
+                MilcoEncoder.from_pretrained(folder_path, "cpu", "float32").encode("book", 9).batch
+            )
+
+    monkeypatch.setattr(sys.modules["huggingface_hub"], "HfApi", Hub)
+    assert milco.push_to_hub("someone/milco", private=True) == "https://example.org/someone/milco"
+    assert uploaded["repository"] == ("someone/milco", {"exist_ok": True, "private": True})
+    np.testing.assert_array_equal(uploaded["vectors"], dense(milco.encode("book", 9).batch))

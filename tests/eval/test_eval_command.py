@@ -1,0 +1,179 @@
+"""milco eval, from the outside."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from milco_pyserini.cli.eval import main
+
+QRELS = "1 0 a 1\n1 0 b 0\n2 0 a 1\n2 0 c 2\n"
+GOOD = "1 Q0 a 1 3 good\n1 Q0 b 2 2 good\n2 Q0 c 1 3 good\n2 Q0 a 2 2 good\n"
+BAD = "1 Q0 b 1 3 bad\n1 Q0 a 2 2 bad\n"
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Judgements and runs in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in {"ar.qrels": QRELS, "bn.qrels": QRELS, "good.txt": GOOD, "bad.txt": BAD}.items():
+        (tmp_path / name).write_text(content)
+    for system, content in {"bm25": BAD, "milco": GOOD}.items():
+        (tmp_path / system).mkdir()
+        for language in ("ar", "bn"):
+            (tmp_path / system / f"{language}.txt").write_text(content)
+    return tmp_path
+
+
+Outcome = tuple[int, str, str]
+
+
+@pytest.fixture
+def command(files: Path, capsys: pytest.CaptureFixture) -> Callable[..., Outcome]:
+    """Run the command: exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> Outcome:
+        code = main(arguments)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def test_two_options_are_a_whole_command(command: Callable[..., Outcome]) -> None:
+    """The table on stdout, what was counted on stderr."""
+    code, out, err = command("--run", "bad.txt", "--qrels", "ar.qrels")
+    assert code == 0
+    assert out == "run  nDCG@10   R@100\nbad   0.3155  0.5000\n"
+    assert err == "bad.txt against ar.qrels: 2 judged queries, 1 without results (they count 0)\n"
+
+
+def test_one_set_of_judgements_serves_all_runs(command: Callable[..., Outcome]) -> None:
+    """A row each, named by its file."""
+    runs = ["--run", "bad.txt", "good.txt", "--test", "none"]
+    _, out, _ = command(*runs, "--qrels", "ar.qrels", "-m", "recip_rank", "P.1")
+    assert out.splitlines() == ["run       RR     P@1", "bad   0.2500  0.0000", "good  1.0000  1.0000"]
+
+
+def test_as_many_judgements_as_runs_are_paired_and_averaged(command: Callable[..., Outcome]) -> None:
+    """The table over languages."""
+    _, out, err = command("--run", "bad.txt", "good.txt", "--qrels", "ar.qrels", "bn.qrels", "-m", "P@1")
+    assert out == "collection     P@1\nar          0.0000\nbn          1.0000\nmean        0.5000\n"
+    assert "bad.txt against ar.qrels" in err
+    assert "good.txt against bn.qrels" in err
+
+
+def test_systems_over_collections_take_their_directories_names(command: Callable[..., Outcome]) -> None:
+    """All runs of one system, then all runs of the next."""
+    runs = ["bm25/ar.txt", "bm25/bn.txt", "milco/ar.txt", "milco/bn.txt"]
+    _, out, _ = command("--run", *runs, "--qrels", "ar.qrels", "bn.qrels", "-m", "P@1", "--test", "none")
+    assert [line.split() for line in out.splitlines()] == [
+        ["collection", "run", "P@1"],
+        ["ar", "bm25", "0.0000"],
+        ["ar", "milco", "1.0000"],
+        ["bn", "bm25", "0.0000"],
+        ["bn", "milco", "1.0000"],
+        ["mean", "bm25", "0.0000"],
+        ["mean", "milco", "1.0000"],
+    ]
+
+
+def test_files_of_one_name_are_told_apart_by_their_paths(command: Callable[..., Outcome]) -> None:
+    """Names are given by --names where the paths are too long."""
+    runs = ["--run", "bm25/ar.txt", "milco/ar.txt", "--qrels", "ar.qrels", "-m", "P@1"]
+    assert command(*runs)[1].splitlines()[1].split() == ["bm25/ar.txt", "0.0000"]
+    assert command(*runs, "--names", "A", "B")[1].splitlines()[1].split() == ["A", "0.0000"]
+
+
+def test_output_holds_what_stdout_would(command: Callable[..., Outcome], files: Path) -> None:
+    """Written whole, into a directory made for it; replaced only when asked to."""
+    arguments = ["--run", "good.txt", "--qrels", "ar.qrels", "--format", "json"]
+    expected = command(*arguments)[1]
+    into = [*arguments, "--output", "tables/ar.json"]
+    assert command(*into)[:2] == (0, "")
+    assert (files / "tables/ar.json").read_text() == expected
+    assert json.loads(expected)["results"][0]["measures"]["R@100"]["mean"] == 1
+    code, _, err = command(*into)
+    assert (code, "--overwrite" in err) == (2, True)
+    assert command(*into, "--overwrite")[0] == 0
+
+
+def test_a_run_whose_ranks_its_scores_contradict_is_reported(command: Callable[..., Outcome], files: Path) -> None:
+    """Equal scores are ordered by docid from high to low, whatever the rank says: the user is told."""
+    (files / "tied.txt").write_text("1 Q0 a 1 3 t\n1 Q0 b 2 3 t\n")
+    _, out, err = command("--run", "tied.txt", "--qrels", "ar.qrels", "-m", "RR")
+    assert out == "run       RR\ntied  0.2500\n"
+    assert "1 listed in another order than trec_eval's" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--qrels", "ar.qrels"], "the following arguments are required: --run"),
+        (["--run", "good.txt"], "the following arguments are required: --qrels"),
+        (["--run", "gone.txt", "--qrels", "ar.qrels"], "gone.txt is not there"),
+        (["--run", "milco", "--qrels", "ar.qrels"], "milco is a directory, not a run"),
+        (["--run", "/dev/zero", "--qrels", "ar.qrels"], "/dev/zero is no regular file"),
+        (["--run", "ar.qrels", "--qrels", "ar.qrels"], "ar.qrels:1: 4 columns"),
+        (["--run", "good.txt", "--qrels", "good.txt"], "good.txt:1"),
+        (["--run", "good.txt", "--qrels", "miracl-arr-dev"], "unknown qrels 'miracl-arr-dev'"),
+        (
+            ["--run", "other.txt", "--qrels", "ar.qrels"],
+            "no query of the run is judged: the run has 1 query, such as 'x1',",
+        ),
+        (["--run", "gone.txt", "--qrels", "gone", "-m", "nDGC@10"], "did you mean 'nDCG@10'"),
+        (["--run", "good.txt", "bad.txt", "good.txt", "--qrels", "ar.qrels", "bn.qrels"], "3 runs cannot be paired"),
+        (["--run", "good.txt", "bad.txt", "--qrels", "ar.qrels", "ar.qrels"], "--qrels ar.qrels is given twice"),
+        (["--run", "good.txt", "good.txt", "--qrels", "ar.qrels"], "the system good.txt is given twice"),
+        (
+            ["--run", "good.txt", "--qrels", "ar.qrels", "--names", "a", "b"],
+            "--names has 2 names, the number of systems is 1",
+        ),
+        (["--run", "good.txt", "--qrels", "ar.qrels", "--baseline", "god"], "did you mean 'good'"),
+        (["--run", "good.txt", "--qrels", "ar.qrels", "--test", "z"], "unknown value for --test 'z'"),
+        (["--run", "good.txt", "--qrels", "ar.qrels", "--format", "html"], "unknown value for --format 'html'"),
+        (["--run", "good.txt", "--qrels", "ar.qrels", "bn.qrels"], "1 run cannot be paired with 2 judgements"),
+        (["--run", "good.txt", "bad.txt", "--qrels", "ar.qrels", "--names", "a"], "--names has 1 name, the number of"),
+        (["--run", "good.txt", "--qrels", "ar.qrels", "--output", "good.txt"], "good.txt exists"),
+        (["--run", "good.txt", "--qrels", "ar.qrels", "--output", "milco", "--overwrite"], "milco is a directory"),
+        (["--run", "good.txt", "--qrels", "ar.qrels", "--output", "bad.txt/t.csv"], "bad.txt is a file, nothing can"),
+    ],
+)
+def test_bad_input_ends_with_code_2_and_one_line(
+    command: Callable[..., Outcome], files: Path, arguments: list[str], message: str
+) -> None:
+    """Nothing on stdout, and nothing written."""
+    (files / "other.txt").write_text("x1 Q0 a 1 3 t\n")
+    before = {path: path.read_bytes() for path in files.rglob("*") if path.is_file()}
+    extra = [] if "--output" in arguments else ["--output", "table.txt"]
+    code, out, err = command(*arguments, *extra)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.startswith("milco eval: error: ")
+    assert err.count("\n") == 1
+    assert {path: path.read_bytes() for path in files.rglob("*") if path.is_file()} == before
+
+
+def test_a_broken_line_in_a_later_run_leaves_no_table(command: Callable[..., Outcome], files: Path) -> None:
+    """The first run was fine; the table would have been half a table."""
+    (files / "broken.txt").write_text(GOOD + "2 Q0 x\n")
+    code, out, err = command("--run", "good.txt", "broken.txt", "--qrels", "ar.qrels", "--output", "t")
+    assert (code, out) == (2, "")
+    assert "error: broken.txt:5: 3 columns" in err
+    assert not (files / "t").exists()
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """So that it answers at once."""
+    script = (
+        "import sys; from milco_pyserini.cli.eval import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: print('|', *sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    page, _, loaded = shown.rpartition("|")
+    assert "--per-query" in page
+    assert not {"numpy", "scipy", "ir_measures", "ir_datasets", "torch", "jnius"} & set(loaded.split())

@@ -1,0 +1,226 @@
+"""Figures against trec_eval's own."""
+
+import json
+import platform
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytrec_eval
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.eval.evaluation import evaluate, ranking
+from milco_pyserini.io.run_file import printed_scores
+from milco_pyserini.io.runs import read_run
+
+# The same measure in our spelling and in trec_eval's.
+PAIRS = {
+    "nDCG": "ndcg",
+    "nDCG@3": "ndcg_cut_3",
+    "nDCG@10": "ndcg_cut_10",
+    "R@2": "recall_2",
+    "R@100": "recall_100",
+    "AP": "map",
+    "AP@4": "map_cut_4",
+    "RR": "recip_rank",
+    "P@1": "P_1",
+    "P@10": "P_10",
+    "Success@2": "success_2",
+    "Rprec": "Rprec",
+    "Bpref": "bpref",
+    "IPrec@0.1": "iprec_at_recall_0.10",
+    "SetP": "set_P",
+    "SetR": "set_recall",
+}
+DOCUMENTS = ["1", "10", "2", "Z", "a", "aa", "é", "陌", "ﬀ", "𝒳", "x-1", "x_1"]
+# Ties as they are, ties that only 32 bits make, and neighbours that 32 bits keep apart.
+SCORES = [0.0, -0.0, -1.5, 2.5, 2.5000002, 7, 35000.001, 35000.002, 35000.01, 16777216, 16777217, 1e-46, 1e30]
+
+RANKED = st.dictionaries(st.sampled_from(DOCUMENTS), st.sampled_from(SCORES) | st.floats(-1e6, 1e6), min_size=1)
+JUDGED = st.dictionaries(st.sampled_from(DOCUMENTS), st.integers(-1, 3), min_size=1)
+# trec_eval gives up, and pytrec_eval hangs, on a query whose grades are all negative.
+EVALUABLE = JUDGED.filter(lambda grades: max(grades.values()) >= 0)
+QUERIES = st.sampled_from(["1", "10", "2", "ü", "q"])
+RUNS = st.dictionaries(QUERIES, RANKED, min_size=1)
+QRELS = st.dictionaries(QUERIES, EVALUABLE, min_size=1)
+
+
+def as_trec_eval_averages(per_query: dict, queries: list, measure: str) -> float:
+    """trec_eval -c: added up in query order, over all judged queries."""
+    total = 0.0
+    for query in sorted(queries):
+        total += per_query.get(query, {}).get(measure, 0.0)
+    return total / len(queries)
+
+
+@settings(deadline=None)
+@given(run=RUNS, qrels=QRELS)
+def test_every_measure_agrees_with_trec_eval_to_the_last_bit(run: dict, qrels: dict) -> None:
+    """Per query and on average, whatever the ties, the missing queries and the grades."""
+    if not run.keys() & qrels.keys():
+        return
+    ours = evaluate(run, qrels, PAIRS)
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, set(PAIRS.values())).evaluate(run)
+    for mine, name in PAIRS.items():
+        assert ours.per_query[mine] == {q: theirs.get(q, {}).get(name, 0.0) for q in sorted(qrels)}
+        assert ours.mean[mine] == as_trec_eval_averages(theirs, list(qrels), name)
+
+
+@settings(deadline=None)
+@given(run=RUNS, qrels=QRELS)
+def test_graded_relevance_and_judged_only_agree_with_trec_eval(run: dict, qrels: dict) -> None:
+    """rel=2 is trec_eval's -l 2, judged_only=True its -J; asked for together they stay apart."""
+    if not run.keys() & qrels.keys():
+        return
+    ours = evaluate(run, qrels, ["AP(rel=2)", "nDCG@3", "P(rel=2,judged_only=True)@3", "R(rel=2)@4", "AP"])
+    cases = {
+        "AP(rel=2)": ("map", 2, 0),
+        "nDCG@3": ("ndcg_cut_3", 1, 0),
+        "P(judged_only=True,rel=2)@3": ("P_3", 2, 1),
+        "R(rel=2)@4": ("recall_4", 2, 0),
+        "AP": ("map", 1, 0),
+    }
+    assert list(ours.mean) == list(cases)
+    for mine, (name, level, only) in cases.items():
+        evaluator = pytrec_eval.RelevanceEvaluator(qrels, {name}, relevance_level=level, judged_docs_only_flag=only)
+        theirs = evaluator.evaluate(run)
+        assert ours.per_query[mine] == {q: theirs.get(q, {}).get(name, 0.0) for q in sorted(qrels)}
+
+
+@settings(deadline=None)
+@given(run=RUNS, qrels=QRELS)
+def test_measures_beyond_trec_eval_use_its_order_too(run: dict, qrels: dict) -> None:
+    """RR@k and Judged@k, which other programs compute, follow the same order of ties."""
+    if not run.keys() & qrels.keys():
+        return
+    ours = evaluate(run, qrels, ["RR@2", "Judged@2"])
+    for query, grades in qrels.items():
+        first = ranking(run.get(query, {}))[:2]
+        relevant = [place for place, document in enumerate(first, 1) if grades.get(document, 0) > 0]
+        judged = sum(document in grades for document in first)
+        assert ours.per_query["RR@2"][query] == (1 / relevant[0] if relevant else 0)
+        assert ours.per_query["Judged@2"][query] == (judged / len(first) if first else 0)
+
+
+def test_a_query_with_negative_grades_alone_counts_zero() -> None:
+    """Its judged documents are still judged ones."""
+    evaluation = evaluate({"1": {"a": 1.0, "b": 0.5}}, {"1": {"a": -1}, "2": {"a": -2}}, [*PAIRS, "Judged@2"])
+    assert evaluation.per_query.pop("Judged@2") == {"1": 0.5, "2": 0}
+    assert {value for values in evaluation.per_query.values() for value in values.values()} == {0}
+
+
+@settings(deadline=None)
+@given(scores=RANKED)
+def test_the_order_is_score_in_32_bits_then_docid_bytes_both_descending(scores: dict) -> None:
+    """The readable reference of trec_eval's sort."""
+    reference = sorted(scores, key=lambda d: (np.float32(scores[d]), d.encode()), reverse=True)
+    assert ranking(scores) == reference
+
+
+def test_queries_without_results_count_zero_and_unjudged_queries_do_not_count() -> None:
+    """Three judged queries, one answered, one more answered but not judged."""
+    evaluation = evaluate({"1": {"a": 1.0}, "x": {"a": 1.0}, "3": {}}, {q: {"a": 1} for q in "123"}, ["P@1"])
+    assert evaluation.mean == {"P@1": 1 / 3}
+    assert evaluation.unanswered == ("2", "3")
+    assert evaluation.unjudged == 1
+    assert evaluation.queries == ("1", "2", "3")
+
+
+def test_a_query_listed_in_another_order_is_counted() -> None:
+    """A tie listed by docid from low to high is not trec_eval's order; strictly falling scores are."""
+    qrels = {"1": {"a": 1}, "2": {"a": 1}}
+    assert evaluate({"1": {"a": 5.0, "b": 5.0}, "2": {"a": 5.0, "b": 4.0}}, qrels).reordered == 1
+
+
+@settings(deadline=None)
+@given(scores=st.lists(st.sampled_from([*SCORES, 1e-45, 3.5e5]) | st.floats(-1e6, 1e6), min_size=1, max_size=12))
+def test_a_run_that_search_wrote_is_evaluated_in_the_order_of_its_ranks(scores: list[float]) -> None:
+    """Ties are broken by docid from low to high there; the printed scores say so to trec_eval."""
+    printed = printed_scores(np.array(sorted(scores, reverse=True)))
+    documents = sorted(DOCUMENTS)[: len(scores)]
+    assert ranking(dict(zip(documents, map(float, printed), strict=True))) == documents
+
+
+def test_evaluating_changes_neither_run_nor_judgements() -> None:
+    """The caller's dictionaries are left as they were."""
+    run, qrels = {"1": {"a": 1.0, "b": 2.0}}, {"1": {"a": 1}}
+    evaluate(run, qrels)
+    assert (run, qrels) == ({"1": {"a": 1.0, "b": 2.0}}, {"1": {"a": 1}})
+
+
+@pytest.mark.parametrize(
+    ("run", "qrels", "message"),
+    [
+        ({"1": {"a": 1.0}}, {"2": {"a": 1}}, "the run has 1 query, such as '1', the judgements have 1, such as '2'"),
+        ({}, {"2": {"a": 1}}, "the run holds nothing"),
+        ({"1": {"a": 1.0}}, {"1": {}}, "the judgements hold nothing"),
+        ({"1": {"a": 1.0}}, {"1": {"a": 10**9}}, "query '1' has a grade of 1000000000: grades are from"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused(run: dict, qrels: dict, message: str) -> None:
+    """Nothing in common is a mistake, not a figure of 0; a docid for a grade takes all memory."""
+    with pytest.raises(MilcoError, match=message):
+        evaluate(run, qrels)
+
+
+def test_the_interval_is_students_and_needs_two_queries() -> None:
+    """0, 1, 1, 0: mean .5, standard error .2887, quantile 3.1824 for three degrees of freedom."""
+    qrels = {query: {"a": 1} for query in "1234"}
+    run = {query: {"a" if query in "23" else "b": 1.0} for query in "1234"}
+    assert evaluate(run, qrels, ["P@1"]).interval("P@1") == pytest.approx((-0.41869, 1.41869), abs=1e-5)
+    assert evaluate({"1": {"a": 1.0}}, {"1": {"a": 1}}, ["P@1"]).interval("P@1") is None
+
+
+@pytest.fixture(scope="session")
+def trec_eval(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """NIST's program, which Anserini carries in its jar."""
+    spec = find_spec("pyserini")
+    root = Path(spec.origin).parent if spec and spec.origin else Path()
+    jar = next(root.glob("resources/jars/anserini-*-fatjar.jar"), None)
+    if jar is None or (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        pytest.skip("needs the trec_eval of Pyserini's Anserini jar, on Linux x86_64")
+    with zipfile.ZipFile(jar) as archive:
+        path = Path(archive.extract("trec_eval/trec_eval-linux-amd64", tmp_path_factory.mktemp("nist")))
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.integration
+def test_files_agree_with_nists_trec_eval_to_the_last_printed_digit(trec_eval: Path, tmp_path: Path) -> None:
+    """300 queries full of ties, read from the same files by both programs."""
+    generator = np.random.default_rng(7)
+    qrels = {
+        str(q): {f"d{d}": int(generator.integers(-1, 3)) for d in generator.choice(60, 9, replace=False)}
+        for q in range(300)
+    }
+    lines = [f"{q}\t0\t{d}\t{grade}\n" for q, grades in qrels.items() for d, grade in grades.items()]
+    (tmp_path / "qrels").write_text("".join(lines))
+    with (tmp_path / "run").open("w") as run:
+        for query in range(5, 310):
+            for rank, document in enumerate(generator.choice(60, 40, replace=False), 1):
+                run.write(f"{query} Q0 d{document} {rank} {generator.choice(SCORES)!s} tag\n")
+
+    ours = evaluate(read_run(tmp_path / "run"), qrels, PAIRS).mean
+    for mine, name in PAIRS.items():
+        command = [trec_eval, "-c", "-m", trec_name(name), tmp_path / "qrels", tmp_path / "run"]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert printed.split() == [name, "all", f"{ours[mine]:.4f}"]
+
+
+def trec_name(name: str) -> str:
+    """ndcg_cut_10 as trec_eval's -m takes it, ndcg_cut.10."""
+    head, _, last = name.rpartition("_")
+    return f"{head.rstrip('.')}.{last}" if last[0].isdigit() else name
+
+
+def test_neither_numpy_nor_ir_measures_is_loaded_before_it_is_needed() -> None:
+    """Importing the package's names for evaluation costs nothing."""
+    script = "import json, sys, milco_pyserini.eval, milco_pyserini.cli.eval; print(json.dumps(list(sys.modules)))"
+    loaded = json.loads(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True).stdout)
+    assert not {"numpy", "scipy", "ir_measures", "torch", "ir_datasets"} & set(loaded)

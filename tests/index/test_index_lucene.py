@@ -1,0 +1,402 @@
+"""Promises of the Lucene engine, held against Anserini's own index and Pyserini's own searcher. One Java for all."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from synthetic_stores import NASTY_IDS, synthetic_batch, synthetic_queries, vocabulary, write_plain, write_store
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import build_index, census, find_engine, jvm, lucene, open_index
+from milco_pyserini.index.errors import engine_errors
+from milco_pyserini.index.lucene_java import written_by
+from milco_pyserini.sparse import escape, open_store
+from milco_pyserini.sparse.quantization import quantize_vector
+
+pytestmark = pytest.mark.integration
+
+DOCUMENTS = 400
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """The same vectors indexed by us, on one thread and on three, and by Anserini."""
+    try:
+        jvm.start()
+    except MilcoError as error:
+        pytest.skip(str(error))
+    root = tmp_path_factory.mktemp("lucene")
+    ids, batch = synthetic_batch(DOCUMENTS)
+    store = open_store(write_store(root / "vectors", ids, batch))
+    ours = build_index(store, find_engine("lucene"), root / "ours")
+    threaded = build_index(store, find_engine("lucene"), root / "threaded", threads=3)
+    return SimpleNamespace(root=root, ids=ids, batch=batch, store=store, ours=ours, threaded=threaded)
+
+
+@pytest.fixture(scope="session")
+def anserini(built: SimpleNamespace) -> Path:
+    """Anserini's index of the same parts."""
+    from jnius import autoclass
+
+    output = built.root / "anserini"
+    parts = built.root / "parts"
+    parts.mkdir()
+    for part in built.store.path.glob("*.jsonl"):
+        (parts / part.name).symlink_to(part)
+    arguments = f"-collection JsonVectorCollection -generator DefaultLuceneDocumentGenerator -input {parts} "
+    arguments += f"-index {output} -threads 1 -impact -pretokenized -quiet"
+    autoclass("io.anserini.index.IndexCollection").main(arguments.split())
+    return output
+
+
+def pyserini_search(index: Path, queries: list[dict[str, float]], k: int) -> list[tuple[list[str], list[float]]]:
+    """Docids and scores of LuceneImpactSearcher."""
+    from pyserini.search.lucene import LuceneImpactSearcher
+
+    class Vectors:
+        def encode(self, number: str) -> dict[str, int]:
+            return quantize_vector(queries[int(number)], 100.0)
+
+    searcher = LuceneImpactSearcher(str(index), Vectors(), min_idf=-1)
+    results = [searcher.search(str(number), k) for number in range(len(queries))]
+    return [([hit.docid for hit in hits], [hit.score for hit in hits]) for hits in results]
+
+
+def adjusted(scores: np.ndarray) -> list[float]:
+    """Scores as Anserini's ScoreTiesAdjuster leaves them: to four decimals, less a millionth for each tie above."""
+    left: list[np.float32] = []
+    ties = 0
+    for score in np.float32(np.rint(scores.astype(np.float64) * 1e4) / 1e4):
+        ties = ties + 1 if left and left[-1] - score <= np.float32(1e-4) else 0
+        left.append(score - np.float32(1e-6) * np.float32(ties))
+    return [float(score) for score in left]
+
+
+def index_terms(index: Path) -> dict[str, int]:
+    """Term -> document frequency of an index."""
+    from jnius import autoclass, cast
+
+    directory = autoclass("org.apache.lucene.store.FSDirectory").open(autoclass("java.nio.file.Paths").get(str(index)))
+    reader = autoclass("org.apache.lucene.index.DirectoryReader").open(directory)
+    terms = (
+        autoclass("org.apache.lucene.index.MultiTerms")
+        .getTerms(cast("org.apache.lucene.index.IndexReader", reader), "contents")
+        .iterator()
+    )
+    found = {}
+    while (term := terms.next()) is not None:
+        found[term.utf8ToString()] = terms.docFreq()
+    reader.close()
+    return found
+
+
+@pytest.mark.parametrize("k", [1, 10, 1000])
+def test_pyserini_cannot_tell_our_index_from_anserinis(built: SimpleNamespace, anserini: Path, k: int) -> None:
+    """Docids and scores of LuceneImpactSearcher are the same on both, ties and nasty terms included."""
+    queries = synthetic_queries(60)
+    expected = pyserini_search(anserini, queries, k)
+    assert pyserini_search(built.ours.path, queries, k) == expected
+    assert pyserini_search(built.threaded.path, queries, k) == expected
+
+
+@pytest.mark.parametrize("k", [1, 3, 10, 50, 1000])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_our_searcher_finds_what_pyserini_finds(built: SimpleNamespace, anserini: Path, k: int, threads: int) -> None:
+    """Same docids in the same order, also where k cuts through a tie; the same scores, to the last bit."""
+    queries = synthetic_queries(60)
+    found = built.threaded.searcher().search(queries, k, threads)
+    for hits, (docids, scores) in zip(found, pyserini_search(anserini, queries, k), strict=True):
+        assert hits.docids == docids
+        assert adjusted(hits.scores) == scores
+        # The adjustment never hides a whole number, which benchmarks/lucene_search.py relies on.
+        assert np.rint(np.float32(scores)).tolist() == hits.scores.tolist()
+
+
+def test_ties_stand_by_docid_however_many_there_are(tmp_path: Path) -> None:
+    """300 equal scores stand in the order of UTF-8 wherever k cuts them; Lucene by itself goes by its own numbers."""
+    random = np.random.default_rng(3)
+    names = [f"{first}{number:03d}" for number in range(100) for first in ("d", "\U0001f600", "\uffff")]
+    vectors = {name: {"a": 2, "b": 1 + number % 2} for number, name in enumerate(random.permutation(names).tolist())}
+    store = open_store(write_plain(tmp_path / "vectors.jsonl", vectors | {"best": {"a": 2**20}}), plain=True)
+    searcher = build_index(store, find_engine("lucene"), tmp_path / "index", threads=3).searcher()
+    in_order = ["best", *sorted(names)]
+    for k in (1, 2, 7, 100, 298, 301, 1000):
+        (hits,) = searcher.search([{"a": 1.0}], k)
+        assert hits.docids == in_order[:k]
+        assert hits.scores.tolist() == [100.0 * 2**20, *[200.0] * 300][:k]
+
+
+def test_scores_are_the_sums_of_products_of_whole_numbers(built: SimpleNamespace) -> None:
+    """Every score equals the integer dot product of the quantised vectors; equal scores stand by docid."""
+    documents = dict(built.store.vectors())
+    queries = synthetic_queries(40)
+    for query, hits in zip(queries, built.ours.searcher().search(queries, DOCUMENTS), strict=True):
+        impacts = quantize_vector(query, 100.0)
+        sums = {
+            name: sum(impacts[term] * impact for term, impact in vector.items() if term in impacts)
+            for name, vector in documents.items()
+        }
+        expected = sorted(((-score, name) for name, score in sums.items() if score))
+        assert [(-score, name) for name, score in zip(hits.docids, hits.scores.tolist(), strict=True)] == expected
+
+
+def test_every_term_stays_whole_on_both_sides(built: SimpleNamespace, anserini: Path) -> None:
+    """The index's terms are the vocabulary's, with the same document frequencies as Anserini's."""
+    terms = index_terms(built.ours.path)
+    used = np.unique(built.batch.columns)
+    assert set(terms) == set(vocabulary().terms[used])
+    assert terms == index_terms(anserini)
+
+
+def test_a_query_of_each_term_finds_its_documents(built: SimpleNamespace) -> None:
+    """NUL, emoji, delimiters, blanks, the empty piece and overlong pieces all find exactly their documents."""
+    terms = vocabulary().terms.tolist()
+    documents = dict(built.store.vectors())
+    found = built.ours.searcher().search([{term: 1.0} for term in terms], DOCUMENTS)
+    for term, hits in zip(terms, found, strict=True):
+        assert set(hits.docids) == {name for name, vector in documents.items() if term in vector}, repr(term)
+
+
+def test_every_id_comes_back_as_it_was(built: SimpleNamespace) -> None:
+    """Ids of any script, with quotes, NUL or 300 characters, are the ones that went in; only empty documents lack."""
+    terms = vocabulary().terms.tolist()
+    found = {
+        docid for hits in built.ours.searcher().search([{t: 1.0} for t in terms], DOCUMENTS) for docid in hits.docids
+    }
+    with_terms = {name for name, length in zip(built.ids, built.batch.lengths(), strict=True) if length}
+    assert found == with_terms
+    assert len(found & set(NASTY_IDS)) > len(NASTY_IDS) / 2
+
+
+def test_empty_documents_are_left_out_and_counted(built: SimpleNamespace, anserini: Path) -> None:
+    """As many documents as in Anserini's index; the manifest says how many had no terms."""
+    from jnius import autoclass
+
+    empty = int((built.batch.lengths() == 0).sum())
+    assert empty > 0
+    assert built.ours.manifest["empty_documents"] == empty
+    assert built.threaded.manifest["empty_documents"] == empty
+    searcher = autoclass("io.anserini.search.SimpleImpactSearcher")(str(anserini))
+    assert built.ours.manifest["documents"] == DOCUMENTS - empty == searcher.get_total_num_docs()
+
+
+def test_a_query_without_known_terms_has_no_hits(built: SimpleNamespace) -> None:
+    """No terms, terms that round to zero and unknown terms find nothing, and disturb no other query."""
+    found = built.ours.searcher().search([{}, {"w1": 0.001}, {"never": 1.0}, {"w1": 1.0}], 10, threads=2)
+    assert [len(hits) for hits in found[:3]] == [0, 0, 0]
+    assert len(found[3]) > 0
+
+
+def test_parquet_and_jsonl_give_the_same_index(built: SimpleNamespace, tmp_path: Path) -> None:
+    """The part format decides nothing but size."""
+    store = open_store(write_store(tmp_path / "parquet", built.ids, built.batch, parquet=True))
+    index = build_index(store, find_engine("lucene"), tmp_path / "index")
+    queries = synthetic_queries(20)
+    for one, other in zip(index.searcher().search(queries, 50), built.ours.searcher().search(queries, 50), strict=True):
+        assert one.docids == other.docids
+        assert one.scores.tolist() == other.scores.tolist()
+
+
+def test_terms_of_others_are_never_split(tmp_path: Path) -> None:
+    """A plain term with a blank in it, or longer than Lucene allows, is one term that a query finds."""
+    terms = ["two words", "\u3000", "w" * 400, "x\ue0005", "plain"]
+    vectors = {f"d{number}": {term: number + 1} for number, term in enumerate(terms)}
+    store = open_store(write_plain(tmp_path / "vectors.jsonl", vectors), plain=True)
+    searcher = build_index(store, find_engine("lucene"), tmp_path / "index").searcher()
+    found = searcher.search([{escape(term): 1.0} for term in terms], 10)
+    assert [hits.docids for hits in found] == [[name] for name in vectors]
+    assert [hits.scores.tolist() for hits in found] == [[100.0 * (number + 1)] for number in range(len(terms))]
+
+
+@pytest.mark.parametrize("engine", ["lucene", "exact"])
+def test_engines_agree_on_what_they_refuse(tmp_path: Path, engine: str) -> None:
+    """An id or impacts beyond Lucene's limits end the build with the document's id, and leave nothing behind."""
+    for number, vectors in enumerate(({"x" * 40_000: {"a": 1}}, {"x" * 99: {"a": 2**30, "b": 2**30}})):
+        path = write_plain(tmp_path / f"{number}.jsonl", {"good": {"a": 1}, **vectors})
+        with pytest.raises(MilcoError, match=r"document 'xxxxx.*an index takes up to") as refused:
+            build_index(open_store(path, plain=True), find_engine(engine), tmp_path / "index")
+        assert len(str(refused.value)) < 250
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.jsonl", "1.jsonl"]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_java_says_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    """What it refuses is said without Java's stack; nothing is left behind."""
+    monkeypatch.setattr(census, "MAX_IMPACTS", 2**50)
+    monkeypatch.setattr(census, "MAX_ID_BYTES", 2**50)
+    for name, vectors, said in (
+        ("huge", {"huge": {"a": 2**30, "b": 2**30}}, "integer overflow"),
+        ("long", {"x" * 40_000: {"a": 1}}, "bytes can be at most 32766 in length"),
+    ):
+        store = open_store(write_plain(tmp_path / f"{name}.jsonl", {"good": {"a": 1}, **vectors}), plain=True)
+        with pytest.raises(MilcoError, match="engine lucene cannot build ") as refused:
+            build_index(store, find_engine("lucene"), tmp_path / "index", threads)
+        assert said in str(refused.value)
+        assert "\n" not in str(refused.value)
+        assert len(str(refused.value)) < 300
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["huge.jsonl", "long.jsonl"]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_lucene_finds_nothing_wrong_with_our_index(
+    built: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """Lucene's own CheckIndex reads every part of every segment, also where a buffer is full after every chunk."""
+    from jnius import autoclass
+
+    monkeypatch.setattr(lucene, "_BUFFER_MB", 0.001)
+    monkeypatch.setattr(lucene, "_CHUNK", 20)
+    index = build_index(built.store, find_engine("lucene"), tmp_path / "index", threads)
+    files = autoclass("org.apache.lucene.store.FSDirectory").open(autoclass("java.nio.file.Paths").get(str(index.path)))
+    check = autoclass("org.apache.lucene.index.CheckIndex")(files)
+    status = check.checkIndex()
+    assert status.clean
+    segments = status.segmentInfos.toArray()
+    assert len(segments) > 1
+    assert sum(segment.maxDoc for segment in segments) == index.manifest["documents"]
+    check.close()
+    queries = synthetic_queries(20)
+    for one, other in zip(index.searcher().search(queries, 50), built.ours.searcher().search(queries, 50), strict=True):
+        assert one.docids == other.docids
+        assert one.scores.tolist() == other.scores.tolist()
+
+
+def java_error(name: str, message: str | None) -> Exception:
+    """What pyjnius raises for an exception of Java."""
+    error = Exception(name)
+    error.classname, error.innermessage = name, message  # type: ignore[attr-defined]
+    return error
+
+
+class PanicException(BaseException):
+    """What Rust's panics are in Python: no Exception."""
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "told"),
+    [
+        ("build", java_error("java.lang.OutOfMemoryError", "Java heap space"), 'MILCO_JAVA_OPTIONS="-Xmx8g" before'),
+        ("build", java_error("java.lang.Error", None), "engine e cannot build x: java.lang.Error$"),
+        ("search", java_error("E", "In a.b.C. Or not.\n\tat d.e"), r"engine e cannot search x: In a\.b\.C\.$"),
+        ("search", PanicException("range end"), "engine e cannot search x: range end"),
+        ("build", MemoryError("Unable to allocate 9 TiB"), "too little memory to build x: Unable to allocate 9 TiB"),
+        (
+            "build",
+            RuntimeError("Error in void f() at /project/io.cpp:9: Error: 'ret == 1' failed: short write"),
+            "engine e cannot build x: short write$",
+        ),
+        ("open", ValueError("no header"), r"x is damaged \(files of e: no header\)"),
+        ("open", FileNotFoundError(2, "No such file", "x/ids"), r"x is damaged \(ids: it is missing\)"),
+        ("open", java_error("java.nio.file.NoSuchFileException", "x/_0.si"), r"x is damaged \(_0.si: it is missing\)"),
+        ("open", PermissionError(13, "Permission denied", "x/ids"), "^x/ids may not be read: permission denied"),
+        ("open", java_error("java.nio.file.AccessDeniedException", "x/_0.si"), "^x/_0.si may not be read"),
+        (
+            "open",
+            java_error("java.nio.file.FileSystemException", "x: Too many open files"),
+            "cannot open x: x: Too many",
+        ),
+    ],
+)
+def test_errors_of_libraries_are_one_line(action: str, error: BaseException, told: str) -> None:
+    """Java's, Rust's, C++'s: the engine, the index, the reason without stacks and places, the way out."""
+    with pytest.raises(MilcoError, match=told) as raised, engine_errors("e", action, Path("x")):
+        raise error
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [
+        ("build", KeyError("ours")),
+        ("build", OSError(28, "No space left on device", "x/ids")),
+        ("open", OSError(24, "Too many open files", "x/ids")),
+        ("open", KeyboardInterrupt()),
+    ],
+)
+def test_errors_that_are_no_librarys_are_left_alone(action: str, error: BaseException) -> None:
+    """Mistakes in our own code keep their traceback; an OSError names its file; Ctrl-C stays what it is."""
+    with pytest.raises(type(error)) as raised, engine_errors("e", action, Path("x")):
+        raise error
+    assert raised.value is error
+
+
+def test_a_damaged_index_is_refused(built: SimpleNamespace, tmp_path: Path) -> None:
+    """An index whose files are gone is an error that names it."""
+    (tmp_path / "manifest.json").write_bytes((built.ours.path / "manifest.json").read_bytes())
+    with pytest.raises(MilcoError, match=r"is damaged .*: it is missing.: run milco verify") as refused:
+        open_index(tmp_path).searcher()
+    assert "\n" not in str(refused.value)
+
+
+def test_an_index_of_a_newer_lucene_is_called_newer(built: SimpleNamespace, tmp_path: Path) -> None:
+    """With both versions; it is not damaged, so nothing asks to build it again before it was tried elsewhere."""
+    newer = shutil.copytree(built.ours.path, tmp_path / "newer")
+    (commit,) = newer.glob("segments_*")
+    content = bytearray(commit.read_bytes())
+    # The versions of Lucene that wrote it last and that made it, and the checksum of everything before it.
+    version = bytes(written_by(newer))
+    start = content.index(version)
+    assert content[start + 3] == version[0]
+    content[start : start + 4] = bytes([10, 5, 0, 10])
+    content[-8:] = zlib.crc32(content[:-8]).to_bytes(8)
+    commit.write_bytes(content)
+    here = ".".join(map(str, version))
+    with pytest.raises(MilcoError, match=rf"was written by Lucene 10\.5\.0, and Pyserini .* has {here}, which cannot"):
+        find_engine("lucene").open(newer, built.ours.manifest)
+
+
+@pytest.mark.parametrize("k", [DOCUMENTS, 2**31, 10**25])
+def test_more_hits_than_documents_are_all_documents(built: SimpleNamespace, k: int) -> None:
+    """However many are asked for: no engine makes room for more than there are."""
+    query = dict.fromkeys(vocabulary().terms.tolist(), 1.0)
+    (hits,) = built.ours.searcher().search([query], k, threads=2)
+    assert len(hits) == built.ours.manifest["documents"]
+
+
+def test_a_java_that_others_started_will_do(built: SimpleNamespace, tmp_path: Path) -> None:
+    """Anserini on the class path is enough, as where Pyserini started Java: index and hits are the same."""
+    query = synthetic_queries(1)[0]
+    (expected,) = built.ours.searcher().search([query], 20)
+    code = f"""
+import json, os
+import jnius_config
+from milco_pyserini.index import jvm
+os.environ["JAVA_HOME"] = str(jvm.java_home())
+jnius_config.add_classpath(str(jvm.anserini_jar()))
+import jnius
+from pathlib import Path
+from milco_pyserini.index import build_index, find_engine
+from milco_pyserini.sparse import open_store
+index = build_index(open_store(Path({str(built.store.path)!r})), find_engine("lucene"), Path("index"), threads=2)
+(hits,) = index.searcher().search([{query!r}], 20)
+print(json.dumps([hits.docids, hits.scores.tolist()]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [expected.docids, expected.scores.tolist()]
+
+
+def compiler() -> Path:
+    """The javac that made the classes: another version may order a class's constants in another way."""
+    homes = [Path(os.environ.get("JAVA_HOME", "")), *Path("/usr/lib/jvm").glob("*")]
+    for javac in (home / "bin" / "javac" for home in homes):
+        if javac.is_file():
+            said = subprocess.run([javac, "-version"], capture_output=True, text=True, check=False).stdout
+            if said.startswith("javac 25."):
+                return javac
+    pytest.skip("needs the javac of Java 25 in JAVA_HOME or /usr/lib/jvm")
+
+
+def test_the_classes_are_what_their_source_says(tmp_path: Path) -> None:
+    """javac makes the same bytes of java/*.java again."""
+    command = [compiler(), "--release", "21", "-g:none", "-nowarn", "-cp", jvm.anserini_jar(), "-d", tmp_path]
+    subprocess.run([*command, *sorted(jvm.CLASSES.glob("*.java"))], check=True, capture_output=True)
+    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert made == {path.name: path.read_bytes() for path in jvm.CLASSES.glob("*.class")}

@@ -1,0 +1,382 @@
+"""Promises of the Seismic engine, held against the exact one."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from synthetic_stores import renew_checksums, synthetic_batch, synthetic_queries, write_plain, write_store
+
+from milco_pyserini.cli.index import main
+from milco_pyserini.cli.search import main as search
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import build_index, find_engine, open_index, recall, seismic
+from milco_pyserini.index.tuning import try_pairs
+from milco_pyserini.io.manifest import write_checked
+from milco_pyserini.sparse import open_store
+from milco_pyserini.sparse.pruning import PrunedStore, Pruning
+
+pytest.importorskip("seismic", reason="pyseismic-lsr is not installed")
+
+DOCUMENTS = 400
+# Every term of a query, and every block that could hold a hit.
+THOROUGH = {"query_cut": 1000, "heap_factor": 0.01}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A Seismic index and an exact one of 400 made-up documents, nasty terms and ids among them."""
+    root = tmp_path_factory.mktemp("seismic")
+    ids, batch = synthetic_batch(DOCUMENTS)
+    store = open_store(write_store(root / "vectors", ids, batch, parquet=True))
+    topics = open_store(write_store(root / "topics", *synthetic_batch(60, seed=5)))
+    index = build_index(store, find_engine("seismic"), root / "index", threads=2)
+    exact = build_index(store, find_engine("exact"), root / "exact").searcher()
+    return SimpleNamespace(root=root, batch=batch, store=store, topics=topics, index=index, exact=exact)
+
+
+@pytest.fixture
+def copied(built: SimpleNamespace, tmp_path: Path) -> Path:
+    """A copy of the index that a test may spoil."""
+    return shutil.copytree(built.index.path, tmp_path / "copied.seismic")
+
+
+def changed(path: Path, **values: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    renew_checksums(path.parent)
+
+
+def test_recall_is_measured_on_documents_that_have_terms(tmp_path: Path) -> None:
+    """Where pruning has left few: queries are drawn from those, and not from all that there were."""
+    ids, batch = synthetic_batch(DOCUMENTS)
+    few = batch.where(np.isin(batch.row_numbers(), (3, 200, DOCUMENTS - 1)))
+    store = open_store(write_store(tmp_path / "vectors", ids, few, parquet=True))
+    index = build_index(store, find_engine("seismic"), tmp_path / "index")
+    assert index.manifest["documents"] == len(recall.read_truth(index.path).queries) == 3
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_thorough_search_is_the_exact_one(built: SimpleNamespace, threads: int) -> None:
+    """With every term and every block: the same documents in the same order, ties by docid, scores to 16 bits."""
+    queries = synthetic_queries(40)
+    found = built.index.searcher(THOROUGH).search(queries, DOCUMENTS, threads)
+    for hits, expected in zip(found, built.exact.search(queries, DOCUMENTS), strict=True):
+        assert set(hits.docids) == set(expected.docids)
+        of = dict(zip(expected.docids, expected.scores.tolist(), strict=True))
+        assert hits.scores == pytest.approx([of[docid] for docid in hits.docids], rel=1e-3)
+        ranked = [(-score, docid) for score, docid in zip(hits.scores.tolist(), hits.docids, strict=True)]
+        assert ranked == sorted(ranked)
+
+
+def test_empty_queries_and_unknown_terms_find_nothing(built: SimpleNamespace) -> None:
+    """Alone or between others, on one thread or more."""
+    some = synthetic_queries(1)[0]
+    for threads in (1, 2):
+        found = built.index.searcher().search([{}, some, {"never": 1.0}], 10, threads)
+        assert [len(hits) > 0 for hits in found] == [False, True, False]
+        assert len(built.index.searcher().search([{}], 10, threads)[0]) == 0
+
+
+def test_settings_change_a_search_and_not_the_index(built: SimpleNamespace) -> None:
+    """Looking up one term of each query finds less than looking up all, and the manifest stays."""
+    queries = synthetic_queries(40)
+    few = built.index.searcher({"query_cut": 1}).search(queries, 10)
+    many = built.index.searcher(THOROUGH).search(queries, 10)
+    assert sum(hits.scores.sum() for hits in few) < sum(hits.scores.sum() for hits in many)
+    assert open_index(built.index.path).manifest["search_settings"] == {"query_cut": 10, "heap_factor": 0.9}
+    assert built.index.manifest["build_settings"] == {"n_postings": 200}
+
+
+def test_settings_given_at_build_time_are_what_a_search_begins_from(built: SimpleNamespace, tmp_path: Path) -> None:
+    """They stand in the manifest, and opening the index again finds them there."""
+    settings = {"n_postings": 50, "query_cut": 3}
+    build_index(built.store, find_engine("seismic"), tmp_path / "index", settings=settings)
+    engine = open_index(tmp_path / "index").engine
+    assert (engine.n_postings, engine.query_cut, engine.heap_factor) == (50, 3, 0.9)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "message"),
+    [
+        ("lucene", {"query_cut": 5}, "--query-cut 5: lucene has no settings"),
+        ("seismic", {"query_cuts": 5}, "did you mean 'query_cut'"),
+        ("seismic", {"query_cut": 0}, "--query-cut 0: .* a whole number from 1"),
+        ("seismic", {"query_cut": 1.5}, "--query-cut 1.5: .* a whole number"),
+        ("seismic", {"heap_factor": float("nan")}, "--heap-factor nan: .* from 0.01 to 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_before_anything_is_written(
+    built: SimpleNamespace, tmp_path: Path, engine: str, settings: dict, message: str
+) -> None:
+    """Unknown names, other engines' and values out of range."""
+    with pytest.raises(MilcoError, match=message):
+        build_index(built.store, find_engine(engine), tmp_path / "index", settings=settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_search_command_takes_settings_for_one_run(built: SimpleNamespace, tmp_path: Path) -> None:
+    """--query-cut and --heap-factor change the run; other engines refuse them before the search."""
+    topics = ["--topics", str(built.topics.path), "--hits", "10"]
+    on_seismic = ["--index", str(built.index.path), *topics]
+    assert search([*on_seismic, "--output", str(tmp_path / "few"), "--query-cut", "1"]) == 0
+    thorough = ["--query-cut", "1000", "--heap-factor", "0.01"]
+    assert search([*on_seismic, "--output", str(tmp_path / "many"), *thorough]) == 0
+    assert (tmp_path / "few").read_text() != (tmp_path / "many").read_text()
+    on_exact = ["--index", str(built.root / "exact"), *topics, "--output", str(tmp_path / "none")]
+    assert search([*on_exact, "--query-cut", "5"]) == 2
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_is_chosen_at_build_time_cannot_be_changed_by_a_search(built: SimpleNamespace) -> None:
+    """n_postings is in the index for good."""
+    with pytest.raises(MilcoError, match="--n-postings 10: it is chosen when the index is built"):
+        built.index.searcher({"n_postings": 10})
+
+
+def test_recall_is_measured_against_the_exact_ranking(built: SimpleNamespace) -> None:
+    """The truth is what the exact engine finds, and a thorough search finds all of it."""
+    truth = recall.read_truth(built.index.path)
+    for query, best in zip(truth.queries, truth.best, strict=True):
+        expected = built.exact.search([query], recall.DEPTH)[0]
+        assert best.scores == pytest.approx(expected.scores, rel=1e-5)
+    thorough = built.index.searcher(THOROUGH)
+    # 16 bits of a weight decide some near ties another way.
+    assert recall.measure(thorough, truth, 10).recall == pytest.approx(1, abs=0.02)
+    assert 0 < built.index.manifest["recall"]["recall@10"] <= 1
+    assert recall.measure(built.index.searcher({"query_cut": 1}), truth, 10).recall < 0.9
+
+
+def test_a_tie_at_the_last_place_may_go_either_way(tmp_path: Path) -> None:
+    """Two documents that are equally good for place 1: whichever is found is the best."""
+    best = recall.Hits(["a", "b", "c"], np.asarray([2.0, 2.0, 1.0]))
+    searcher = SimpleNamespace(search=lambda queries, k: [recall.Hits(["b"], np.asarray([2.0]))])
+    truth = recall.Truth([{"x": 1.0}], [best], "")
+    assert recall.measure(searcher, truth, 1).recall == 1  # type: ignore[arg-type]
+    assert recall.measure(searcher, truth, 3).recall == pytest.approx(1 / 3)  # type: ignore[arg-type]
+
+
+def test_recall_can_be_measured_on_topics(built: SimpleNamespace, tmp_path: Path) -> None:
+    """The queries are the topics that have terms, and the manifest says whose they are."""
+    index = build_index(built.store, find_engine("seismic"), tmp_path / "index", topics=built.topics)
+    full = sum(1 for _, vector in built.topics.vectors() if vector)
+    assert len(recall.read_truth(index.path).queries) == full
+    assert index.manifest["recall"]["queries"].endswith(f"topics of {built.topics.path}")
+
+
+def test_plain_and_pruned_vectors_have_a_recall_too(built: SimpleNamespace, tmp_path: Path) -> None:
+    """Vectors whose terms are met while they are read; vectors that a rule has emptied."""
+    path = write_plain(tmp_path / "v.jsonl", {f"d{i}": {f"t{i % 7}": 3, f"u{i % 5}": i + 1} for i in range(50)})
+    plain = build_index(open_store(path, plain=True), find_engine("seismic"), tmp_path / "plain")
+    assert plain.searcher(THOROUGH).search([{"u0": 1.0}], 2)[0].docids == ["d45", "d40"]
+    assert plain.manifest["recall"]["recall@10"] > 0.5
+    pruned = PrunedStore(built.store, [Pruning.parse("threshold:2")])
+    index = build_index(pruned, find_engine("seismic"), tmp_path / "pruned")
+    assert index.manifest["empty_documents"] == pruned.emptied + int((built.batch.lengths() == 0).sum())
+    assert index.manifest["vectors"]["pruning"] == "threshold:2"
+
+
+def test_one_document_with_one_term_is_an_index(tmp_path: Path) -> None:
+    """The smallest there is."""
+    path = write_plain(tmp_path / "v.jsonl", {"d": {"a": 1}})
+    index = build_index(open_store(path, plain=True), find_engine("seismic"), tmp_path / "index")
+    assert index.searcher().search([{"a": 2.0}], 10)[0].docids == ["d"]
+
+
+def test_more_columns_than_16_bits_make_a_wide_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The same hits from the wide kind, which is taken when the narrow one has no room."""
+    monkeypatch.setattr(seismic, "_NARROW", 2)
+    path = write_plain(tmp_path / "v.jsonl", {"d": {"a": 1, "b": 2}, "e": {"c": 5}})
+    index = build_index(open_store(path, plain=True), find_engine("seismic"), tmp_path / "index")
+    assert json.loads((index.path / "seismic.json").read_text())["kind"] == "SeismicIndexRawLV"
+    assert index.searcher().search([{"c": 2.0}], 10)[0].docids == ["e"]
+
+
+def test_an_index_of_another_version_or_damaged_is_one_clear_line(copied: Path) -> None:
+    """Another pyseismic-lsr, a file that was cut, a file that is gone."""
+    about = copied / "seismic.json"
+    version = json.loads(about.read_text())["version"]
+    changed(about, version="0.0.1")
+    with pytest.raises(MilcoError, match=rf"was built by pyseismic-lsr 0\.0\.1, here is {version}: build it again"):
+        open_index(copied).searcher()
+    changed(about, version=version)
+    whole = (copied / "index.seismic").read_bytes()
+    (copied / "index.seismic").write_bytes(whole[:-7])
+    with pytest.raises(MilcoError, match=r"damaged \(index.seismic: [0-9,]+ bytes, not "):
+        open_index(copied).searcher()
+    (copied / "index.seismic").unlink()
+    with pytest.raises(MilcoError, match=r"damaged \(index.seismic: it is missing\)"):
+        open_index(copied).searcher()
+
+
+def test_what_seismic_cannot_take_is_refused_by_name(tmp_path: Path) -> None:
+    """A weight beyond 16-bit floats, and more terms than 16 bits can count, with the document; before the build."""
+    path = write_plain(tmp_path / "v.jsonl", {"d": {"a": 1}, "heavy": {"a": 70_000}})
+    with pytest.raises(MilcoError, match="document 'heavy': weight 70,000, Seismic takes up to 65,504"):
+        build_index(open_store(path, plain=True), find_engine("seismic"), tmp_path / "index")
+    path = write_plain(tmp_path / "v.jsonl", {"d": {"a": 1}, "long": {f"t{number}": 1 for number in range(2**16)}})
+    with pytest.raises(MilcoError, match="document 'long' has 65,536 terms: Seismic takes up to 65,535"):
+        build_index(open_store(path, plain=True), find_engine("seismic"), tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+SLOW_SEISMIC = """
+import os, sys, time
+
+class SeismicIndexRaw:
+    def build(*_, **__):
+        print(os.getpid(), file=open(os.environ["SEISMIC_BUILDER"], "w"), flush=True)
+        time.sleep(300)
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_a_builder_ends_with_its_parent(built: SimpleNamespace, tmp_path: Path) -> None:
+    """Also where the parent is killed and cannot end it."""
+    (tmp_path / "seismic.py").write_text(SLOW_SEISMIC)
+    builder = tmp_path / "builder"
+    os.mkfifo(builder)
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "milco_pyserini", "index", "--vectors", str(built.store.path)]
+    with subprocess.Popen(
+        [*command, "--engine", "seismic", "--output", str(tmp_path / "index")],
+        env=os.environ | {"PYTHONPATH": paths, "SEISMIC_BUILDER": str(builder)},
+        stderr=subprocess.DEVNULL,
+    ) as parent:
+        process = int(builder.read_text())
+        parent.kill()
+    for _ in range(500):
+        if not Path(f"/proc/{process}").exists():
+            return
+        time.sleep(0.02)
+    os.kill(process, signal.SIGKILL)
+    pytest.fail("the builder goes on without its parent")
+
+
+def test_a_builder_that_fails_says_why_and_leaves_nothing(
+    built: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last words are in the message; a process that was killed has none."""
+    for program, message in (
+        ("raise RuntimeError('no room')", "RuntimeError: no room"),
+        ("import os; os.kill(os.getpid(), 9)", "want of memory"),
+    ):
+        monkeypatch.setattr(seismic, "_BUILD", program)
+        with pytest.raises(MilcoError, match=f"Seismic cannot build the index: .*{message}"):
+            build_index(built.store, find_engine("seismic"), tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is read."""
+    monkeypatch.setattr(seismic.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MilcoError, match=r"needs pyseismic-lsr: pip install 'milco-pyserini\[seismic\]'"):
+        find_engine("seismic").available()
+
+
+def test_the_builders_words_never_reach_stdout(
+    built: SimpleNamespace, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """stdout is data; the cost is told on stderr beforehand, and the recall afterwards."""
+    build_index(built.store, find_engine("seismic"), tmp_path / "index").searcher()
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "lists of" in err
+    assert "recall@10" in err
+
+
+def test_the_cost_of_a_build_is_told_by_what_it_is_made_of() -> None:
+    """The estimate grows with postings kept, terms of a document, and the square of the columns."""
+    base = seismic.build_seconds(10_000, 2_000_000, 30_000, 1000)
+    assert seismic.build_seconds(10_000, 4_000_000, 30_000, 1000) > 2 * base
+    assert seismic.build_seconds(10_000, 2_000_000, 250_000, 1000) > 4 * base
+    assert seismic.build_seconds(10_000, 2_000_000, 30_000, 10) < base
+
+
+def test_tune_writes_the_fastest_sufficient_pair_into_the_index(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table is on stdout; the pair reaches the recall, and later searches begin from it."""
+    assert main(["tune", "--index", str(copied), "--recall", "0.9"]) == 0
+    out, err = capsys.readouterr()
+    header, *lines = out.splitlines()
+    assert header == "query_cut\theap_factor\trecall@10\tmilliseconds"
+    index = open_index(copied)
+    chosen = index.manifest["search_settings"]
+    rows = {(int(cut), float(heap)): float(found) for cut, heap, found, _ in (line.split("\t") for line in lines)}
+    assert rows[chosen["query_cut"], chosen["heap_factor"]] >= 0.9
+    assert index.manifest["recall"]["recall@10"] >= 0.9
+    assert "from now on" in err
+
+
+def test_tune_measures_on_topics_that_are_given(
+    built: SimpleNamespace, copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They replace what the index was measured on; vectors of another index are refused."""
+    topics = ["--topics", str(built.topics.path)]
+    command = ["tune", "--index", str(copied), "--recall", "0.8", *topics]
+    assert main([*command, "--vectors", str(built.store.path)]) == 0
+    assert "topics of" in open_index(copied).manifest["recall"]["queries"]
+    capsys.readouterr()
+    assert main([*command, "--vectors", str(built.topics.path)]) == 2
+    assert "was not built of" in capsys.readouterr().err
+    assert main(command) == 2
+    assert "--topics and --vectors go together" in capsys.readouterr().err
+
+
+def test_tune_refuses_what_it_cannot_do(
+    built: SimpleNamespace, copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recall that no pair reaches, impossible numbers, an exact index; the index stays as it was."""
+    before = (copied / "manifest.json").read_bytes()
+    truth = json.loads((copied / "recall.json").read_text())
+    truth["best"] = [[[f"not {name}" for name in names], scores] for names, scores in truth["best"]]
+    write_checked(copied / "recall.json", truth)
+    for arguments, message in (
+        (["--index", copied], "--recall 0.95: the most that"),
+        (["--index", copied, "--recall", "1.5"], "above 0 and at most 1"),
+        (["--index", copied, "--hits", "101"], "from 1 to 100"),
+        (["--index", built.root / "exact"], "exact has nothing to tune"),
+    ):
+        assert main(["tune", *map(str, arguments)]) == 2
+        assert message in capsys.readouterr().err
+    assert (copied / "manifest.json").read_bytes() == before
+
+
+def test_tune_spares_what_is_slower_than_enough() -> None:
+    """Of each query_cut, no heap_factor below the first that reaches the recall; no query_cut above one with which
+    the highest heap_factor does.
+    """
+
+    def figures(at: float) -> Callable[[tuple[int, float]], recall.Measured]:
+        return lambda pair: recall.Measured(1.0 if pair[1] <= at else 0.0, 1.0)
+
+    tried = try_pairs(figures(0.8), 0.9)
+    assert {heap for _, heap in tried} == {1.0, 0.95, 0.9, 0.8}
+    assert len(try_pairs(figures(0.0), 0.9)) > len(tried)
+    assert [*try_pairs(figures(1.0), 0.9)] == [(3, 1.0)]
+
+
+def test_a_long_build_says_what_makes_it_shorter(
+    built: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it begins, and only if it is long."""
+    monkeypatch.setattr(seismic, "_LONG", 0.0)
+    build_index(built.store, find_engine("seismic"), tmp_path / "index")
+    assert "a smaller --n-postings" in capsys.readouterr().err.split("recall@10")[0]
+
+
+def test_a_low_recall_comes_with_what_raises_it(
+    built: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line that names tune and n_postings."""
+    build_index(built.store, find_engine("seismic"), tmp_path / "index", settings={"query_cut": 1})
+    assert "milco_pyserini.index tune --index" in capsys.readouterr().err

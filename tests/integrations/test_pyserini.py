@@ -1,0 +1,344 @@
+"""Pyserini's own commands with MILCO: encode, index and search, each as a user starts it."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milco_pyserini.cli.encode import main as encode
+from milco_pyserini.cli.index import main as index
+from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
+from milco_pyserini.index import jvm
+from milco_pyserini.integrations.pyserini import is_milco, main
+from milco_pyserini.io.manifest import write_checked
+from milco_pyserini.model import find_checkpoint
+from milco_pyserini.sparse import open_store
+
+GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
+# The parts of a name by which Pyserini's commands pick other encoders.
+TRAP = "ance-auto-clip-contriever-dpr-dse-sentence-transformers-splade-tct_colbert"
+DOCUMENTS = [
+    {"id": "d1", "title": "Music", "text": "the orchestra played in the old hall"},
+    {"id": "d2", "title": "", "text": "la música clásica en Madrid"},
+    {"id": "d3", "title": "音乐", "text": "古典音乐在北京"},
+    {"id": "d4", "title": "Sin texto", "text": ""},
+    {"id": "d5", "title": "Длинный", "text": "старый зал " * 150},
+    {"id": "d6", "title": "", "text": ""},
+]
+BATCH = 3
+TOPICS = {"q1": "orchestra hall", "q2": "古典音乐", "q3": 'la "música" clásica ☕', "q4": "старый зал"}
+PLAIN = (
+    "import runpy; from milco_pyserini.index import jvm; jvm.start(); "
+    "runpy.run_module('pyserini.search.lucene', run_name='__main__', alter_sys=True)"
+)
+
+integration = pytest.mark.integration
+Vectors = dict[str, dict[str, int]]
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a corpus, topics and a checkpoint whose path misleads."""
+    room = tmp_path_factory.mktemp("pyserini")
+    (room / "corpus").mkdir()
+    with (room / "corpus" / "documents.jsonl").open("w", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(document) + "\n" for document in DOCUMENTS)
+    with (room / "topics.tsv").open("w", encoding="utf-8") as lines:
+        lines.writelines(f"{name}\t{text}\n" for name, text in TOPICS.items())
+    MilcoEncoder.from_pretrained(GOLDEN).save_pretrained(room / TRAP)
+    return room
+
+
+@pytest.fixture(scope="module")
+def documents(room: Path) -> Vectors:
+    """What pyserini.encode writes for the corpus."""
+    source = ["input", "--corpus", "corpus", "--fields", "title", "text"]
+    encoder = ["encoder", "--encoder", TRAP, "--fields", "title", "text", "--batch-size", str(BATCH)]
+    launch(room, "encode", *source, "output", "--embeddings", "vectors", *encoder)
+    lines = (room / "vectors" / "embeddings.jsonl").read_text(encoding="utf-8").splitlines()
+    return {record["id"]: record["vector"] for record in map(json.loads, lines)}
+
+
+@pytest.fixture(scope="module")
+def built(room: Path, documents: Vectors) -> Path:
+    """The Lucene index that pyserini.index.lucene makes of them."""
+    vectors = ["--collection", "JsonVectorCollection", "--input", "vectors", "--impact", "--pretokenized"]
+    launch(room, "index.lucene", *vectors, "--index", "index", "--generator", "DefaultLuceneDocumentGenerator")
+    return room / "index"
+
+
+@pytest.fixture(scope="module")
+def queries(room: Path) -> MilcoQueryEncoder:
+    return MilcoQueryEncoder(str(room / TRAP))
+
+
+@pytest.fixture(scope="module")
+def own(room: Path) -> Path:
+    """A Lucene index of this package's, and the topics encoded, both with their manifests."""
+    corpus = str(room / "corpus" / "documents.jsonl")
+    for kind, source in (("--corpus", corpus), ("--topics", str(room / "topics.tsv"))):
+        assert encode([kind, source, "--encoder", str(room / TRAP), "--output", str(room / f"own{kind}")]) == 0
+    assert index(["--vectors", str(room / "own--corpus"), "--output", str(room / "own.lucene")]) == 0
+    return room / "own.lucene"
+
+
+@pytest.fixture
+def in_process(room: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let main() run here, where Pyserini is loaded once, and take back all that it changes."""
+    jvm.start()
+    import pyserini.encode
+    from pyserini.search.lucene import LuceneImpactSearcher
+
+    monkeypatch.chdir(room)
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    monkeypatch.setattr(pyserini.encode, "AutoQueryEncoder", pyserini.encode.AutoQueryEncoder)
+    by_name = LuceneImpactSearcher._init_query_encoder_from_str
+    monkeypatch.setattr(LuceneImpactSearcher, "_init_query_encoder_from_str", staticmethod(by_name))
+    return
+
+
+def launch(room: Path, *arguments: str) -> str:
+    """Run the launcher as a user does; returns its stderr."""
+    return start(room, "-m", "milco_pyserini.pyserini", *arguments)
+
+
+def start(room: Path, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, *arguments], cwd=room, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def read_run(path: Path) -> dict[str, list[tuple[str, float]]]:
+    """Docid and score of each query's hits, in the order of the file."""
+    hits: dict[str, list[tuple[str, float]]] = {}
+    for query, _, docid, rank, score, _ in csv.reader(path.open(encoding="utf-8"), delimiter=" "):
+        hits.setdefault(query, []).append((docid, float(score)))
+        assert int(rank) == len(hits[query])
+    return hits
+
+
+def exact(query: dict[str, int], documents: Vectors) -> list[tuple[str, float]]:
+    """The reference: every document with a term of the query by its dot product, best first."""
+    scores = {
+        docid: sum(weight * vector.get(term, 0) for term, weight in query.items())
+        for docid, vector in documents.items()
+    }
+    return sorted(((docid, score) for docid, score in scores.items() if score), key=lambda hit: (-hit[1], hit[0]))
+
+
+def assert_exact(hits: list[tuple[str, float]], query: dict[str, int], documents: Vectors) -> None:
+    expected = exact(query, documents)
+    assert [docid for docid, _ in hits] == [docid for docid, _ in expected]
+    assert [score for _, score in hits] == pytest.approx([score for _, score in expected], abs=0.01)
+
+
+@integration
+def test_encode_writes_what_the_document_encoder_gives(room: Path, documents: Vectors) -> None:
+    """Batch for batch the same vectors, at the checkpoint's length, whatever parts of other names the path holds."""
+    encoder = MilcoDocumentEncoder(str(room / TRAP))
+    expected: list[dict[str, int]] = []
+    for start in range(0, len(DOCUMENTS), BATCH):
+        batch = DOCUMENTS[start : start + BATCH]
+        expected += encoder.encode([one["text"] for one in batch], [one["title"] for one in batch])
+    assert documents == dict(zip([one["id"] for one in DOCUMENTS], expected, strict=True))
+    assert documents["d6"] == {}
+    assert documents["d5"] != encoder.encode([DOCUMENTS[4]["text"]], [DOCUMENTS[4]["title"]], max_length=256)[0]
+
+
+@integration
+def test_the_document_encoder_reads_a_missing_field_as_an_empty_one(room: Path) -> None:
+    """Pyserini hands None for an empty title or text; the vector is that of what is there."""
+    encoder = MilcoDocumentEncoder(str(room / TRAP))
+    assert encoder.encode(["Madrid"], [None]) == encoder.encode(["Madrid"])
+    assert encoder.encode([None], ["Madrid"]) == encoder.encode(["Madrid"])
+    assert encoder.encode([None], [None]) == [{}]
+
+
+@integration
+def test_search_gives_exact_dot_products(
+    room: Path, documents: Vectors, built: Path, queries: MilcoQueryEncoder
+) -> None:
+    """encode, index.lucene and search.lucene, unchanged, end in a run of exact scores, common terms included."""
+    said = launch(
+        room,
+        "search.lucene",
+        "--index",
+        "index",
+        "--topics",
+        "topics.tsv",
+        "--impact",
+        "--encoder",
+        TRAP,
+        "--output",
+        "run",
+    )
+    assert "--min-idf -1" in said
+    hits = read_run(room / "run")
+    assert list(hits) == list(TOPICS)
+    filled = {docid: vector for docid, vector in documents.items() if vector}
+    for name, text in TOPICS.items():
+        query = queries.encode(text)
+        assert any(all(term in vector for vector in filled.values()) for term in query)
+        assert_exact(hits[name], query, documents)
+
+
+@integration
+def test_a_searcher_takes_the_query_encoder_as_an_object(
+    documents: Vectors, built: Path, queries: MilcoQueryEncoder
+) -> None:
+    """LuceneImpactSearcher(index, MilcoQueryEncoder(...), min_idf=-1) scores exactly, one by one and in batches."""
+    jvm.start()
+    from pyserini.search.lucene import LuceneImpactSearcher
+
+    searcher = LuceneImpactSearcher(str(built), queries, min_idf=-1)
+    together = searcher.batch_search(list(TOPICS.values()), list(TOPICS), k=10, threads=2)
+    for name, text in TOPICS.items():
+        for hits in (searcher.search(text, k=10), together[name]):
+            assert_exact([(hit.docid, hit.score) for hit in hits], queries.encode(text), documents)
+
+
+@integration
+def test_topics_encoded_by_encode_query_hold_every_impact(in_process: None, queries: MilcoQueryEncoder) -> None:
+    """encode.query without further options repeats each term as often as its impact says."""
+    assert main(["encode.query", "--topics", "topics.tsv", "--encoder", TRAP, "--output", "repeated.tsv"]) == 0
+    lines = [line.split("\t") for line in Path("repeated.tsv").read_text(encoding="utf-8").splitlines()]
+    assert {name: Counter(terms.split(" ")) for name, terms in lines} == {
+        name: queries.encode(text) for name, text in TOPICS.items()
+    }
+
+
+@integration
+def test_encode_query_keeps_to_the_ranges_that_are_given(in_process: None, queries: MilcoQueryEncoder) -> None:
+    """--weight-range and --quant-range mean what they mean for other encoders: weight / range x quant, rounded."""
+    ranges = ["--weight-range", "5", "--quant-range", "50"]
+    assert main(["encode.query", "--topics", "topics.tsv", "--encoder", TRAP, "--output", "coarse.tsv", *ranges]) == 0
+    _, terms = Path("coarse.tsv").read_text(encoding="utf-8").splitlines()[0].split("\t")
+    coarse = {term: round(impact / 100 / 5 * 50) for term, impact in queries.encode(TOPICS["q1"]).items()}
+    assert Counter(terms.split(" ")) == {term: impact for term, impact in coarse.items() if impact}
+
+
+@integration
+def test_an_index_of_ours_brings_its_encoder(in_process: None, own: Path, queries: MilcoQueryEncoder) -> None:
+    """search.lucene --impact without --encoder asks the index, and Pyserini reads that index like its own."""
+    assert (
+        main(["search.lucene", "--impact", "--index", str(own), "--topics", "topics.tsv", "--output", "own.run"]) == 0
+    )
+    hits = read_run(Path("own.run"))
+    for name, text in TOPICS.items():
+        assert_exact(hits[name], queries.encode(text), dict(open_store(Path("own--corpus")).vectors()))
+
+
+@integration
+def test_encoded_topics_serve_a_plain_pyserini(in_process: None, room: Path, own: Path) -> None:
+    """A part of a topics store is --encoder for a Pyserini that knows nothing of MILCO: the same run, byte for byte."""
+    part = "own--topics/parts/part-00000.jsonl"
+    search = ["--impact", "--index", str(own), "--topics", "topics.tsv", "--encoder", part]
+    start(room, "-c", PLAIN, *search, "--min-idf", "-1", "--output", "plain.run")
+    assert main(["search.lucene", *search, "--output", "known.run"]) == 0
+    assert Path("plain.run").read_bytes() == Path("known.run").read_bytes()
+    hits = read_run(Path("plain.run"))
+    for name, query in open_store(Path("own--topics")).vectors():
+        assert_exact(hits[name], query, dict(open_store(Path("own--corpus")).vectors()))
+
+
+@integration
+def test_what_cannot_be_met_is_one_line_and_exit_code_2(
+    in_process: None, room: Path, own: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """An engine that Pyserini cannot read, a class or a writer that do not fit, a checkpoint that is not there."""
+    manifest = json.loads((own / "manifest.json").read_text(encoding="utf-8"))
+    manifest["vectors"]["encoder"] = "./moved"
+    Path("moved.lucene").mkdir()
+    write_checked(Path("moved.lucene", "manifest.json"), manifest)
+    assert index(["--vectors", "own--corpus", "--engine", "exact", "--output", "own.exact"]) == 0
+    source = ["encode", "input", "--corpus", "corpus", "output", "--embeddings", "never"]
+    capsys.readouterr()
+    for arguments, expected in (
+        (["search.lucene", "--impact", "--index", "own.exact", "--topics", "topics.tsv"], "engine 'exact'"),
+        ([*source, "encoder", "--encoder", TRAP, "--encoder-class", "splade"], "leave out --encoder-class"),
+        ([*source, "--to-faiss", "encoder", "--encoder", TRAP], "leave out --to-faiss"),
+        (["search.lucene", "--impact", "--index", "index", "--encoder", "./no/milco"], "no encoder at './no/milco'"),
+        (["search.lucene", "--impact", "--index", "moved.lucene"], "no encoder at './moved'"),
+        (
+            ["search.lucene", "--impact", "--index", "index", "--topics", "topics.tsv"],
+            "topics.tsv are texts",
+        ),
+        (["search.lucene", "--impact", "--index", "index", "--topics", "no.tsv"], "--topics no.tsv: Pyserini cannot"),
+        (["fusion", "--runs", "no.run", "--output", "never"], "pyserini.fusion: FileNotFoundError: "),
+    ):
+        assert main(arguments) == 2
+        line = capsys.readouterr().err
+        assert line.startswith("milco pyserini: error: ") and expected in line and line.count("\n") == 1
+    assert not Path("never").exists()
+
+
+@integration
+def test_the_embedded_model_is_asked_for_by_name(in_process: None) -> None:
+    """--encoder mini is the checkpoint in the package."""
+    if not (find_checkpoint("mini") / "config.json").is_file():
+        pytest.skip("the embedded model, milco_pyserini/resources/milco-mini, is not in this checkout")
+    assert main(["encode.query", "--topics", "topics.tsv", "--encoder", "mini", "--output", "mini.tsv"]) == 0
+    assert len(Path("mini.tsv").read_text(encoding="utf-8").splitlines()) == len(TOPICS)
+
+
+@integration
+def test_trec_eval_finds_a_java_that_can_run_it(room: Path, built: Path) -> None:
+    """eval.trec_eval starts a java by name: it is the one that Pyserini was started with."""
+    (room / "figures.run").write_text("q1 Q0 d1 1 2.0 run\nq1 Q0 d2 2 1.0 run\n", encoding="utf-8")
+    (room / "figures.qrels").write_text("q1 0 d2 1\n", encoding="utf-8")
+    command = [sys.executable, "-m", "milco_pyserini.pyserini", "eval.trec_eval", "-m", "recip_rank"]
+    done = subprocess.run([*command, "figures.qrels", "figures.run"], cwd=room, capture_output=True, text=True)
+    assert done.stdout.split()[-3:] == ["recip_rank", "all", "0.5000"], done.stderr
+
+
+def test_an_unknown_command_is_one_line_and_exit_code_2() -> None:
+    """The nearest command is named first; neither Java nor Pyserini is loaded for it."""
+    command = [sys.executable, "-m", "milco_pyserini.pyserini", "search.lucen", "--index", "x"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("milco pyserini: error: unknown command 'search.lucen': ")
+    assert "did you mean 'search.lucene'?" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_the_help_page_loads_neither_java_nor_torch(arguments: list[str]) -> None:
+    """Its commands are listed at once."""
+    code = (
+        "import sys; from milco_pyserini.integrations.pyserini import main; code = main(sys.argv[1:]); "
+        "sys.exit(code or sorted({'jnius', 'pyserini', 'torch', 'transformers'} & set(sys.modules)) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "search.lucene" in done.stdout
+
+
+def test_a_checkpoint_is_known_by_what_it_says_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path's words decide nothing: its config.json does, here and on the hub."""
+    other = tmp_path / "milco" / "splade"
+    other.mkdir(parents=True)
+    (other / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
+    (tmp_path / "milco.jsonl").write_text("", encoding="utf-8")
+    assert not is_milco(str(other))
+    assert not is_milco(str(tmp_path / "milco.jsonl"))
+    assert not is_milco(str(tmp_path / "milco"))
+    assert is_milco(str(GOLDEN))
+    assert is_milco("mini")
+    assert is_milco("omai-research/MILCO-650m")
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda name, file: str(GOLDEN / file))
+    assert is_milco("someone/renamed")
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda name, file: str(other / file))
+    assert not is_milco("someone/else")
+
+
+def test_a_name_that_the_hub_does_not_know_is_left_to_pyserini(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No network, no such repository, or no repository's name at all: not ours to complain of."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert not is_milco("someone/nothing-of-the-kind")
+    assert not is_milco("a/b/c")

@@ -1,0 +1,624 @@
+"""Files and directories appear whole or not at all, whatever happens while they are written."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io import files, locks
+from milco_pyserini.io.files import (
+    PARTIAL,
+    checksum,
+    checksum_of,
+    read_json,
+    refuse_existing_directory,
+    refuse_output,
+    remove_directory,
+    remove_partial,
+    whole_directory,
+    whole_file,
+    write_json,
+)
+
+
+def names(path: Path) -> list[str]:
+    """Everything in a directory, hidden files included."""
+    return sorted(entry.name for entry in path.iterdir())
+
+
+def ours(path: Path) -> bool:
+    """Whether a directory is one that these tests have written."""
+    return any((path / name).exists() for name in ("old", "new", "half"))
+
+
+@pytest.fixture(autouse=True)
+def umask() -> object:
+    """A common umask, given back afterwards."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def test_a_file_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
+    """Until the block ends there is nothing under the name; then all of it, with a file's usual rights."""
+    path = tmp_path / "deep" / "out.txt"
+    with whole_file(path, "w") as handle:
+        handle.write("ä\n")
+        handle.flush()
+        assert not path.exists()
+    assert path.read_bytes() == "ä\n".encode()
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert names(path.parent) == ["out.txt"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_a_file_that_fails_leaves_what_was_there(tmp_path: Path, error: type[BaseException]) -> None:
+    """An error in the block leaves the old file as it was, or none, and nothing beside it."""
+    path = tmp_path / "out"
+    for before in (None, b"old"):
+        if before:
+            path.write_bytes(before)
+        with pytest.raises(error), whole_file(path) as handle:
+            handle.write(b"half")
+            raise error
+        assert names(tmp_path) == (["out"] if before else [])
+        assert not before or path.read_bytes() == before
+
+
+def new_directory(path: Path) -> contextlib.AbstractContextManager[Path]:
+    """whole_directory() for a name that is free."""
+    return whole_directory(path, False, ours)
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from milco_pyserini.io.files import whole_directory, whole_file
+with {context} as place:
+    {write}
+    print("written", flush=True)
+    sys.stdin.read()
+"""
+WRITERS = pytest.mark.parametrize(
+    ("context", "write"),
+    [
+        ("whole_file(Path('out'))", "place.write(b'x' * 100_000); place.flush()"),
+        ("whole_directory(Path('out'), True, lambda path: True)", "(place / 'half').write_text('half')"),
+    ],
+    ids=["file", "directory"],
+)
+
+
+def writer(directory: Path, context: str, write: str) -> subprocess.Popen:
+    """A process in the middle of writing out, which ends when its standard input does."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED.format(context=context, write=write)],
+        cwd=directory,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"written\n"
+    return process
+
+
+@WRITERS
+def test_kill_leaves_no_half(tmp_path: Path, context: str, write: str) -> None:
+    """After kill -9 in the middle nothing has the name, and what is left over is swept away by the next run."""
+    process = writer(tmp_path, context, write)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (tmp_path / "out").exists()
+    assert all(PARTIAL in name for name in names(tmp_path))
+    with (whole_file if "whole_file" in context else new_directory)(tmp_path / "out"):
+        pass
+    assert names(tmp_path) == ["out"]
+
+
+@WRITERS
+def test_what_a_living_process_writes_is_no_leftover(tmp_path: Path, context: str, write: str) -> None:
+    """While it is at work, others that write the same output leave its files alone, and all of them end well."""
+    process = writer(tmp_path, context, write)
+    (left,) = names(tmp_path)
+    remove_partial(tmp_path / "out")
+    with whole_directory(tmp_path / "out", False, ours) as place:
+        (place / "new").write_text("new")
+    assert names(tmp_path) == sorted([left, "out"])
+    if "whole_file" in context:
+        (tmp_path / "out" / "new").unlink()
+        (tmp_path / "out").rmdir()
+    process.communicate()
+    assert process.returncode == 0
+    assert names(tmp_path) == ["out"]
+    if "whole_file" not in context:
+        assert names(tmp_path / "out") == ["half"]
+
+
+def test_a_directory_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
+    """The block fills a directory beside the name; at its end that is the directory of the name."""
+    path = tmp_path / "deep" / "index"
+    with whole_directory(path, False, ours) as place:
+        (place / "a").write_text("a")
+        assert not path.exists()
+    assert names(path) == ["a"]
+    assert path.stat().st_mode & 0o777 == 0o755
+    assert names(path.parent) == ["index"]
+
+
+def test_a_directory_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    """An error in the block leaves the old directory as it was and nothing beside it."""
+    path = tmp_path / "index"
+    path.mkdir()
+    (path / "old").write_text("old")
+    with pytest.raises(ValueError, match="half"), whole_directory(path, True, ours) as place:
+        (place / "new").write_text("new")
+        raise ValueError("half")
+    assert names(tmp_path) == ["index"]
+    assert names(path) == ["old"]
+
+
+def test_what_is_there_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    """Without overwrite an output that holds something is refused; with it, it is replaced as a whole."""
+    path = tmp_path / "index"
+    path.mkdir()
+    (path / "old").write_text("old")
+    with (
+        pytest.raises(MilcoError, match="index exists: choose another --output, or replace it with --overwrite"),
+        whole_directory(path, False, ours),
+    ):
+        pytest.fail("the block must not run")
+    with whole_directory(path, True, ours) as place:
+        (place / "new").write_text("new")
+        assert path.exists()
+    assert names(path) == ["new"]
+    assert names(tmp_path) == ["index"]
+
+
+def test_the_old_directory_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new directory has the name before anything of the old one is deleted."""
+    path = tmp_path / "index"
+    with whole_directory(path, False, ours) as place:
+        (place / "old").write_text("old")
+    seen = []
+    rmtree = files.shutil.rmtree
+    monkeypatch.setattr(files.shutil, "rmtree", lambda *args, **more: (seen.append(names(path)), rmtree(*args, **more)))
+    with whole_directory(path, True, ours) as place:
+        (place / "new").write_text("new")
+    assert seen == [["new"]]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("kind", ["directory", "file"])
+def test_what_is_not_ours_is_never_replaced(tmp_path: Path, kind: str, overwrite: bool) -> None:
+    """--overwrite on somebody's home, or on a file, is refused: there is no other copy of it."""
+    path = tmp_path / "home"
+    if kind == "directory":
+        path.mkdir()
+        (path / "letter").write_text("dear")
+    else:
+        path.write_text("dear")
+    with (
+        pytest.raises(
+            MilcoError, match="home was not written by this command, so it is never replaced: choose another"
+        ),
+        whole_directory(path, overwrite, ours),
+    ):
+        pytest.fail("the block must not run")
+    assert (path / "letter" if kind == "directory" else path).read_text() == "dear"
+    assert names(tmp_path) == ["home"]
+
+
+def test_what_appeared_meanwhile_is_not_replaced_unasked(tmp_path: Path) -> None:
+    """Of two runs without --overwrite the one that ends first stays; the other is refused and leaves nothing."""
+    path = tmp_path / "index"
+    with (
+        pytest.raises(MilcoError, match="index exists: choose another --output"),
+        whole_directory(path, False, ours) as place,
+    ):
+        (place / "new").write_text("late")
+        path.mkdir()
+        (path / "old").write_text("first")
+    assert names(tmp_path) == ["index"]
+    assert names(path) == ["old"]
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Each file and directory that fsync was called for, and its size at that moment; renames flushed or not."""
+    seen: dict[str, int] = {}
+
+    def fsync(descriptor: int) -> None:
+        seen[str(Path(f"/proc/self/fd/{descriptor}").readlink())] = os.fstat(descriptor).st_size
+
+    rename = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        """A rename, before which everything below path must have been flushed."""
+        content = [path, *path.rglob("*")]
+        missing = [each for each in content if seen.get(str(each)) != each.stat().st_size]
+        assert not missing or path.name == "index", f"not on disk before the rename: {missing}"
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    return seen
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
+def test_everything_is_on_disk_before_it_has_its_name(tmp_path: Path, flushed: dict[str, int]) -> None:
+    """A power cut after the rename finds every file and directory of the tree, and the name itself."""
+    for overwrite in (False, True):
+        flushed.clear()
+        with whole_directory(tmp_path / "index", overwrite, ours) as place:
+            (place / "deep" / "er").mkdir(parents=True)
+            (place / "new").write_bytes(b"1" * 9)
+            (place / "deep" / "er" / "file").write_bytes(b"2" * 99)
+        assert str(tmp_path) in flushed
+    flushed.clear()
+    with whole_file(tmp_path / "file") as handle:
+        handle.write(b"3" * 999)
+    assert str(tmp_path) in flushed
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_that_flushes_no_directories_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Some FUSE and SMB mounts refuse fsync on a directory: that is no reason to fail."""
+    fsync = os.fsync
+
+    def files_only(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", files_only)
+    write_json(tmp_path / "index.json", {})
+    with whole_directory(tmp_path / "index", False, ours) as place:
+        (place / "new").write_text("new")
+    assert names(tmp_path) == ["index", "index.json"]
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    """An output that links to another disk is written and replaced there, and stays a link."""
+    (tmp_path / "disk").mkdir()
+    path = tmp_path / "index"
+    path.symlink_to(tmp_path / "disk" / "real")
+    for name in ("old", "new"):
+        with whole_directory(path, True, ours) as place:
+            (place / name).write_text(name)
+            assert place.parent == tmp_path / "disk"
+    assert path.is_symlink()
+    assert names(path) == ["new"]
+    assert names(tmp_path / "disk") == ["real"]
+
+
+CUT_SHORT = """
+import os, shutil, signal, sys
+from pathlib import Path
+from milco_pyserini.io import files
+moment = int(sys.argv[1])
+calls = 0
+def then_die(call):
+    def counted(*arguments, **more):
+        global calls
+        calls += 1
+        if calls == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*arguments, **more)
+    return counted
+with files.whole_directory(Path("index"), True, lambda path: True) as place:
+    (place / "new").write_text("new")
+    Path.replace = then_die(Path.replace)
+    shutil.rmtree = then_die(shutil.rmtree)
+"""
+
+
+@pytest.mark.parametrize(("moment", "stands"), [(1, "old"), (2, "old"), (3, "new")])
+def test_kill_while_a_directory_is_replaced_loses_nothing(tmp_path: Path, moment: int, stands: str) -> None:
+    """Before, between and after the two renames: the next run finds the old directory or the new one, whole."""
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "old").write_text("old")
+    killed = subprocess.run(
+        [sys.executable, "-c", CUT_SHORT, str(moment)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])},
+    )
+    assert killed.returncode == -signal.SIGKILL
+    with pytest.raises(MilcoError, match="index exists"), whole_directory(tmp_path / "index", False, ours):
+        pytest.fail("the block must not run")
+    assert names(tmp_path / "index") == [stands]
+    with whole_directory(tmp_path / "index", True, ours) as place:
+        (place / "new").write_text("newer")
+    assert (tmp_path / "index" / "new").read_text() == "newer"
+    assert names(tmp_path) == ["index"]
+
+
+def test_interrupted_between_the_renames_the_old_directory_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C at the worst moment: the old directory has its name again when the command ends."""
+    path = tmp_path / "index"
+    with whole_directory(path, False, ours) as place:
+        (place / "old").write_text("old")
+    replace, calls = Path.replace, []
+
+    def interrupted(self: Path, target: Path) -> Path:
+        calls.append(target)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt), whole_directory(path, True, ours) as place:
+        (place / "new").write_text("new")
+    assert names(path) == ["old"]
+    assert names(tmp_path) == ["index"]
+
+
+def test_a_directory_is_removed_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has lost its name before its first file goes."""
+    path = tmp_path / "store"
+    path.mkdir()
+    (path / "a").write_text("a")
+    seen = []
+    rmtree = files.shutil.rmtree
+    monkeypatch.setattr(files.shutil, "rmtree", lambda *args, **more: (seen.append(path.exists()), rmtree(*args)))
+    remove_directory(path)
+    assert seen == [False]
+    assert names(tmp_path) == []
+
+
+def test_an_empty_directory_is_no_output(tmp_path: Path) -> None:
+    """A directory that somebody made beforehand is filled without --overwrite."""
+    (tmp_path / "index").mkdir()
+    refuse_existing_directory(tmp_path / "index", False, ours)
+    with whole_directory(tmp_path / "index", False, ours) as place:
+        (place / "a").write_text("a")
+    assert names(tmp_path / "index") == ["a"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_can_hold_no_file_is_refused_whatever_is_said(tmp_path: Path, overwrite: bool) -> None:
+    """A directory, full or empty, a device, and a path that leads through a file."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("mine")
+    for path, message in (
+        (tmp_path / "empty", "is a directory"),
+        (tmp_path, "is a directory"),
+        (Path("/dev/null"), "choose another --output"),
+        (tmp_path / "file" / "run.txt", "file is a file, nothing can be written below it"),
+        (tmp_path / "file" / "runs" / "run.txt", "file is a file, nothing can be written below it"),
+    ):
+        with pytest.raises(MilcoError, match=message):
+            refuse_output(path, overwrite)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]
+
+
+def test_a_directory_that_may_not_be_written_to_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nearest directory that is there decides, as does the system, whatever the directory's mode says."""
+
+    def denied(dir: Path) -> IO:
+        raise PermissionError(errno.EACCES, "Permission denied", str(dir))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", denied)
+    with pytest.raises(MilcoError, match=rf"run.txt cannot be written: no new file in {tmp_path} \(Permission denied"):
+        refuse_output(tmp_path / "runs" / "run.txt", False)
+
+
+def test_a_disk_that_is_full_from_the_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that becomes full: an OSError, of which every command makes the same line."""
+
+    def full(dir: Path) -> IO:
+        raise OSError(errno.ENOSPC, "No space left on device", str(dir / "tmp"))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    with pytest.raises(OSError, match="No space") as raised:
+        refuse_output(tmp_path / "run.txt", False)
+    assert raised.value.filename == str(tmp_path / "run.txt")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_what_the_system_writes_alone_is_refused_before_any_work() -> None:
+    """/proc lets root write and makes no file; the option that was given is named."""
+    with pytest.raises(MilcoError, match=r"^--html /proc/x cannot be written: "):
+        refuse_output(Path("/proc/x"), False, "--html")
+
+
+def test_new_files_and_files_to_replace_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directories that are missing are made later; a file that is there needs --overwrite."""
+    monkeypatch.chdir(tmp_path)
+    refuse_output(Path("runs/deep/run.txt"), False)
+    Path("run.txt").write_text("mine")
+    refuse_output(Path("run.txt"), True)
+    with pytest.raises(MilcoError, match="replace it with --overwrite"):
+        refuse_output(Path("run.txt"), False)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.txt"]
+
+
+def test_only_the_leftovers_of_that_name_are_removed(tmp_path: Path) -> None:
+    """Another output's unfinished files, which another process may be writing, stay."""
+    (tmp_path / f".a{PARTIAL}1").mkdir()
+    for name in (f".a{PARTIAL}2", f".b{PARTIAL}1", "a"):
+        (tmp_path / name).write_text("half")
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
+    remove_partial(tmp_path / "a")
+    assert names(tmp_path) == [f".b{PARTIAL}1", "a"]
+    remove_partial(tmp_path / "[b]")
+    assert names(tmp_path) == [f".b{PARTIAL}1", "a"]
+
+
+def test_fresh_files_of_another_machine_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where machines do not see each other's locks, none removes what another one is writing to the same name."""
+    path = tmp_path / "out"
+    with whole_file(path, "w") as handle:
+        (left,) = tmp_path.iterdir()
+        other = left.with_name(left.name.replace(PARTIAL, f"{PARTIAL}0"))
+        os.link(left, other)
+        monkeypatch.setattr("milco_pyserini.io.locks.take", lambda descriptor: True)
+        remove_partial(path)
+        assert names(tmp_path) == [other.name]
+        os.link(other, left)
+        handle.write("mine")
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "水" * 85, "n" * 239])
+def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path, name: str) -> None:
+    """Hidden names are shorter than the name that they stand in for; names with the same start stay apart."""
+    path = tmp_path / name
+    write_json(path, {"long": True})
+    assert read_json(path) == {"long": True}
+    path.unlink()
+    for content in ("old", "new"):
+        with whole_directory(path, True, ours) as place:
+            (place / content).write_text(content)
+    assert names(tmp_path) == [name]
+    assert names(path) == ["new"]
+
+
+def test_a_file_system_without_modes_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where chmod is refused (vfat, some FUSE), nothing needs it."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chmod", refused)
+    monkeypatch.setattr(os, "fchmod", refused)
+    write_json(tmp_path / "index.json", {})
+    with whole_directory(tmp_path / "index", False, ours) as place:
+        (place / "new").write_text("new")
+    assert names(tmp_path) == ["index", "index.json"]
+
+
+@pytest.mark.parametrize("writer", [whole_file, new_directory])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), errno.ENOSPC),
+        (OSError(errno.EFBIG, "File too large"), errno.EFBIG),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), errno.EDQUOT),
+        (OSError("10574 requested and 1264 written"), errno.ENOSPC),
+        (RuntimeError("Error in write_index: 'ret == (size)' failed (No space left on device)"), errno.ENOSPC),
+        (MilcoError("Lucene cannot write the index: No space left on device"), errno.ENOSPC),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_full_disk_is_named_whatever_a_library_makes_of_it(
+    tmp_path: Path, writer: Callable[[Path], contextlib.AbstractContextManager], error: Exception, code: int
+) -> None:
+    """The operating system's, NumPy's, Faiss' and Lucene's errors become one OSError with the output's name."""
+    with pytest.raises(OSError, match=r"index") as raised, writer(tmp_path / "index"):
+        raise error
+    assert (raised.value.errno, raised.value.filename) == (code, str(tmp_path / "index"))
+    assert names(tmp_path) == []
+
+
+def test_an_error_in_a_new_directory_names_the_file_under_its_later_name(tmp_path: Path) -> None:
+    """Not under the hidden one, which is removed."""
+    with pytest.raises(OSError, match="No space") as raised, new_directory(tmp_path / "index") as place:
+        raise OSError(errno.ENOSPC, "No space left on device", str(place / "deep" / "rows.npy"))
+    assert raised.value.filename == str(tmp_path / "index" / "deep" / "rows.npy")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device", "/tmp/other"), BrokenPipeError(), ValueError("bad")]
+)
+def test_other_errors_keep_what_they_name(tmp_path: Path, error: Exception) -> None:
+    """A full disk elsewhere, a pipe that is closed, bad input: not a matter of the output."""
+    with pytest.raises(type(error)) as raised, whole_file(tmp_path / "out"):
+        raise error
+    assert raised.value is error
+
+
+def test_a_mount_point_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No directory can be renamed to it or away from it, which would otherwise show when all is built."""
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path / "volume")
+    with pytest.raises(MilcoError, match=r"volume is a mount point.* such as .*volume/NAME"):
+        new_directory(tmp_path / "volume").__enter__()
+    with pytest.raises(MilcoError, match="volume is a mount point"):
+        remove_directory(tmp_path / "volume")
+    with new_directory(tmp_path / "volume" / "index") as place:
+        (place / "new").write_text("new")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="there is no /proc")
+def test_a_directory_bound_within_its_disk_is_a_mount_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """os.path.ismount() does not see it; the system's table of mounts does."""
+    line = f"36 35 98:0 /srv {tmp_path}/my\\040index rw shared:1 - ext4 /dev/root rw\n"
+    monkeypatch.setattr(Path, "read_text", lambda path, encoding: line)
+    with pytest.raises(MilcoError, match="my index is a mount point"):
+        new_directory(tmp_path / "my index").__enter__()
+
+
+def test_a_lock_of_another_program_is_reported_and_waited_for_only_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Any program may hold a lock on a directory: the command names it, and ends if the lock does not."""
+    monkeypatch.setattr(locks, "PATIENCE", 0.05)
+    with locks.alone_in(tmp_path):
+        with pytest.raises(MilcoError, match=f"{tmp_path} has been locked by another program for"):
+            locks.alone_in(tmp_path, limit=0.1).__enter__()
+        assert capsys.readouterr().err == f"waiting for another program that has locked {tmp_path} (lslocks lists it)\n"
+        with pytest.raises(MilcoError, match="End that program"):
+            locks.alone_in(tmp_path, limit=0).__enter__()
+        assert not capsys.readouterr().err
+    with locks.alone_in(tmp_path, limit=0):
+        pass
+
+
+def test_json_round_trips(tmp_path: Path) -> None:
+    """What write_json writes, read_json reads; a person can read it too."""
+    value = {"terms": ["▁陌"], "scale": 100.0, "none": None}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json") == value
+    assert "▁陌" in (tmp_path / "a.json").read_text("utf-8").splitlines()[2]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "is not there"),
+        (b"{", "is not JSON"),
+        (b"\xff", "is not JSON"),
+        (b"[1]", "holds list, not a JSON object"),
+    ],
+)
+def test_json_that_is_none_is_named(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    """The error has the path and what is wrong."""
+    path = tmp_path / "a.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(MilcoError, match=rf"a\.json {reason}"):
+        read_json(path)
+
+
+def test_a_lone_surrogate_is_no_json(tmp_path: Path) -> None:
+    """It is refused by name, and no file is left."""
+    with pytest.raises(MilcoError, match="a text has a lone surrogate"):
+        write_json(tmp_path / "vocabulary.json", {"english": ["a\ud800"]})
+    assert not list(tmp_path.iterdir())
+
+
+def test_checksum_depends_on_every_byte(tmp_path: Path) -> None:
+    """It is BLAKE2b with 16 bytes, as in the manifests of stores that exist, and reports how far it has read."""
+    content = bytes(range(256)) * 8192
+    (tmp_path / "file").write_bytes(content)
+    sizes: list[int] = []
+    expected = hashlib.blake2b(content, digest_size=16).hexdigest()
+    assert checksum(tmp_path / "file", sizes.append) == checksum_of(content) == expected
+    assert sum(sizes) == len(content) and len(sizes) > 1
+    (tmp_path / "file").write_bytes(content[:-1] + b"\xfe")
+    assert checksum(tmp_path / "file") != expected

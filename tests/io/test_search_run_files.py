@@ -1,0 +1,99 @@
+"""Run files, whole and broken."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.runs import read_run
+
+
+def written(path: Path, content: bytes | str) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def test_a_trec_run_is_read_by_its_scores(tmp_path: Path) -> None:
+    """The rank column counts for nothing, white space may be tabs, the order of lines is kept."""
+    path = written(tmp_path / "run", "1 Q0 b 1 2.5 tag\n1\tQ0\ta\t9\t-3e-1\ttag\r\n\n2 Q0 a x 7 tag")
+    assert read_run(path) == {"1": {"b": 2.5, "a": -0.3}, "2": {"a": 7.0}}
+    assert list(read_run(path)["1"]) == ["b", "a"]
+
+
+def test_an_ms_marco_run_is_read_by_its_ranks(tmp_path: Path) -> None:
+    """Minus the rank stands for a score."""
+    path = written(tmp_path / "run", "1\tb\t2\n1\ta\t1\n")
+    assert read_run(path) == {"1": {"b": -2.0, "a": -1.0}}
+
+
+def test_a_gzip_run_reads_as_the_plain_one(tmp_path: Path) -> None:
+    """Both hold the same results."""
+    text = "1 Q0 陌 1 2 t\n"
+    plain, packed = written(tmp_path / "a", text), tmp_path / "a.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    assert read_run(packed) == read_run(plain) == {"1": {"陌": 2.0}}
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_query(tmp_path: Path) -> None:
+    """Editors on Windows write one."""
+    assert list(read_run(written(tmp_path / "run", "\ufeff1 Q0 a 1 2 t\n"))) == ["1"]
+
+
+IDS = st.text(st.characters(exclude_characters=" \t\n\v\f\r", exclude_categories=["Cs"]), min_size=1)
+
+
+@settings(deadline=None)
+@given(query=IDS, documents=st.lists(IDS, min_size=1, unique=True))
+def test_ids_with_any_characters_but_ascii_white_space_survive(
+    tmp_path_factory: pytest.TempPathFactory, query: str, documents: list[str]
+) -> None:
+    """No-break spaces and line separators are parts of ids, as for trec_eval."""
+    query = "q" + query
+    lines = [f"{query} Q0 {document} {rank} {-rank} t\n" for rank, document in enumerate(documents, 1)]
+    path = written(tmp_path_factory.mktemp("runs") / "run", "".join(lines))
+    assert read_run(path) == {query: {document: -float(rank) for rank, document in enumerate(documents, 1)}}
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "message"),
+    [
+        ("1 Q0 a 1 2 t\n1 Q0 b 2 t\n", 2, "5 columns"),
+        ("1 Q0 a 1 2 t\n\n1 b 2\n", 3, "3 columns"),
+        ("1 a 1 2\n", 1, "4 columns"),
+        ("1 Q0 a 1 high t\n", 1, "the score 'high' is not a finite number"),
+        ("1 Q0 a 1 nan t\n", 1, "the score 'nan'"),
+        ("1 Q0 a 1 -inf t\n", 1, "the score '-inf'"),
+        ("1 Q0 a 1 1e39 t\n", 1, "the score '1e39'"),
+        ("1 Q0 a 1 1_000 t\n", 1, "the score '1_000' is not a finite number"),
+        ("1 7 1\r1 8 2\r", 1, "a carriage return within the line"),
+        ("1 a 0\n", 1, "the rank '0' is not a whole number from 1 on"),
+        ("1 a 1.0\n", 1, "the rank '1.0'"),
+        (b"1 Q0 \xff 1 2 t\n", 1, "can't decode byte 0xff"),
+        ("1 Q0 a 1 2 t\n1 Q0 b 1 2 t\n1 Q0 a 3 1 t\n", 3, "document 'a' is there twice for query '1'"),
+    ],
+)
+def test_a_broken_line_is_an_error_with_file_and_line(
+    tmp_path: Path, content: bytes | str, line: int, message: str
+) -> None:
+    """The message says where and what."""
+    path = written(tmp_path / "run", content)
+    with pytest.raises(MilcoError) as error:
+        read_run(path)
+    assert str(error.value).startswith(f"{path}:{line}: ")
+    assert message in str(error.value)
+
+
+def test_an_empty_run_is_an_error(tmp_path: Path) -> None:
+    """A search that failed leaves such files."""
+    with pytest.raises(MilcoError, match="holds no results"):
+        read_run(written(tmp_path / "run", "\n"))
+
+
+def test_a_cut_off_gzip_run_is_an_error(tmp_path: Path) -> None:
+    """Half a download is not a run."""
+    packed = gzip.compress(b"1 Q0 a 1 2 t\n" * 1000)
+    with pytest.raises(MilcoError, match="no whole gzip file"):
+        read_run(written(tmp_path / "run.gz", packed[:-10]))

@@ -1,0 +1,423 @@
+"""Checkpoints in every layout that is met: one set of tensors, and a sentence for each that cannot be read."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from golden_set import CHECKPOINTS, GOLDEN, TEXTS, Tensors, bent, dense, encoder, save_safetensors, tensors
+
+from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import write_json
+from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
+from milco_pyserini.model.checkpoint import load_model, own_layout, read_tensors
+from milco_pyserini.model.tokenization import open_tokenizer
+
+pytestmark = pytest.mark.golden
+SAMPLE = [TEXTS[0], TEXTS[6], TEXTS[-1]]
+BIASES = ("mlm_head.predictions.bias", "mlm_head.predictions.decoder.bias")
+
+
+def read(directory: Path, **variants: object) -> MilcoEncoder:
+    """The encoder of a directory, on the CPU in float32."""
+    return MilcoEncoder.from_pretrained(directory, device="cpu", dtype="float32", **variants)
+
+
+def assert_same_vectors(directory: Path, checkpoint: str) -> None:
+    """Assert that a bent copy encodes as the checkpoint that it was made of."""
+    ours = read(directory).encode(SAMPLE, 512).batch
+    np.testing.assert_array_equal(dense(ours), dense(encoder(checkpoint).encode(SAMPLE, 512).batch))
+
+
+def shard(directory: Path, suffix: str) -> None:
+    """Replace the checkpoint's one file by three shards and their index, as transformers names them."""
+    stem = {"bin": "pytorch_model", "safetensors": "model"}[suffix]
+    values = torch.load(directory / "pytorch_model.bin", weights_only=True)
+    (directory / "pytorch_model.bin").unlink()
+    weight_map = {}
+    for number in range(3):
+        name = f"{stem}-0000{number + 1}-of-00003.{suffix}"
+        part = dict(list(values.items())[number::3])
+        weight_map |= dict.fromkeys(part, name)
+        (save_safetensors if suffix == "safetensors" else lambda path, part: torch.save(part, path))(
+            directory / name, part
+        )
+    write_json(directory / f"{stem}.{suffix}.index.json", {"metadata": {}, "weight_map": weight_map})
+
+
+def renamed(values: Tensors, *pairs: tuple[str, str]) -> Tensors:
+    """The tensors with the beginnings of their names replaced."""
+    for old, new in pairs:
+        values = {new + name.removeprefix(old) if name.startswith(old) else name: v for name, v in values.items()}
+    return values
+
+
+def without(*endings: str) -> Callable[[Tensors], Tensors]:
+    """A change that leaves out the tensors whose names end so."""
+    return lambda values: {name: tensor for name, tensor in values.items() if not name.endswith(endings)}
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_safetensors_and_bin_are_one_model(tmp_path: Path, checkpoint: str) -> None:
+    """The same tensors as model.safetensors give the same vectors."""
+    directory = bent(tmp_path, checkpoint)
+    (directory / "pytorch_model.bin").unlink()
+    shutil.copy(GOLDEN / f"ckpt_{checkpoint}" / "model.safetensors.alt", directory / "model.safetensors")
+    assert_same_vectors(directory, checkpoint)
+
+
+@pytest.mark.parametrize("suffix", ["bin", "safetensors"])
+def test_shards_are_one_model(tmp_path: Path, suffix: str) -> None:
+    """Three shards and an index give the same vectors as one file; a shard that is not there is named."""
+    directory = bent(tmp_path, "distillation")
+    shard(directory, suffix)
+    assert_same_vectors(directory, "distillation")
+    absent = next(directory.glob(f"*-00002-of-00003.{suffix}"))
+    absent.unlink()
+    with pytest.raises(MilcoError, match=f"lacks the shards {absent.name}"):
+        read(directory)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        without("en_lsr.nothing"),
+        lambda values: {name: tensor for name, tensor in values.items() if not name.startswith("en_lsr.")},
+        without(BIASES[0]),
+        without(BIASES[1]),
+        without("mlm_head.predictions.decoder.weight"),
+        without("position_ids"),
+        lambda values: {f"module.{name}": tensor for name, tensor in values.items()},
+        lambda values: {f"module.milco.{name}": tensor for name, tensor in values.items()},
+        lambda values: renamed(
+            values,
+            ("mlm_head.predictions.transform.dense.", "mlm_head.dense."),
+            ("mlm_head.predictions.transform.LayerNorm.", "mlm_head.layer_norm."),
+            ("mlm_head.predictions.", "mlm_head."),
+        ),
+        lambda values: {
+            f"module.{name}": tensor for name, tensor in without("decoder.weight", BIASES[1])(values).items()
+        },
+    ],
+    ids=[
+        "as it is",
+        "no teacher",
+        "bias in the decoder",
+        "bias beside the decoder",
+        "decoder tied to the teacher",
+        "no position ids",
+        "module.",
+        "module.milco.",
+        "RoBERTa's head",
+        "module. and tied",
+    ],
+)
+def test_every_spelling_of_a_checkpoint_is_read(tmp_path: Path, change: Callable[[Tensors], Tensors]) -> None:
+    """Prefixes, RoBERTa's names, the bias in either place, the decoder tied or not: the same vectors."""
+    values = tensors("alignment")
+    # A tied decoder is the teacher's embedding matrix only until training unties them.
+    tied = "en_lsr.bert.embeddings.word_embeddings.weight"
+    values[tied] = values["mlm_head.predictions.decoder.weight"].clone()
+    assert_same_vectors(bent(tmp_path, "alignment", lambda _: change(values)), "alignment")
+
+
+def test_tied_means_the_teachers_embedding() -> None:
+    """Without a decoder matrix, the decoder is the teacher's embedding and no other tensor."""
+    values = without("decoder.weight")(tensors("alignment"))
+    wanted = values["en_lsr.bert.embeddings.word_embeddings.weight"]
+    assert torch.equal(own_layout(values)["decoder.weight"], wanted)
+
+
+# A checkpoint without echo.weight is one without a source view, and its pooler, its position ids and one of the two
+# biases are of no use.
+NEEDED = [name for name in tensors("distillation") if not re.search(r"pooler|position_ids|^echo.weight|\.bias$", name)]
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint's directory whose weights the tests write anew."""
+    return bent(tmp_path_factory.mktemp("scratch"), "distillation")
+
+
+@pytest.mark.parametrize("name", [*NEEDED, "echo.bias", "projector.bias", "m_model.embeddings.LayerNorm.bias"])
+def test_a_missing_tensor_is_named(scratch: Path, name: str) -> None:
+    """Whichever tensor is taken away, the error says which is missing."""
+    torch.save(without(name)(tensors("distillation")), scratch / "pytorch_model.bin")
+    with pytest.raises(MilcoError, match=r"lacks .*" + name.split(".")[-1]):
+        load_model(scratch)
+
+
+def test_a_missing_bias_is_named(tmp_path: Path) -> None:
+    """A decoder without a bias under either name is an error, not a bias of zero."""
+    with pytest.raises(MilcoError, match=r"lacks decoder\.bias"):
+        load_model(bent(tmp_path, "distillation", without(*BIASES)))
+
+
+def test_left_over_tensors_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A tensor that has no place is told on stderr, and the rest is read."""
+    extra = {"encoder.adapter.weight": torch.ones(2)}
+    load_model(bent(tmp_path, "distillation", lambda values: values | extra))
+    assert "no place for encoder.adapter.weight" in capsys.readouterr().err
+    load_model(GOLDEN / "ckpt_alignment")
+    assert capsys.readouterr().err == ""
+
+
+def test_another_shape_is_named(tmp_path: Path) -> None:
+    """A tensor that does not fit the others is an error with both shapes."""
+    name = "mlm_head.predictions.transform.dense.weight"
+    directory = bent(tmp_path, "distillation", lambda values: values | {name: torch.zeros(5, 24)})
+    with pytest.raises(MilcoError, match=r"connector\.dense\.weight \(5, 24\) instead of \(24, 24\)"):
+        load_model(directory)
+
+
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_own_layout_round_trips(tmp_path: Path, checkpoint: str) -> None:
+    """save_pretrained and from_pretrained keep every tensor, every vector and the configuration, bit for bit."""
+    before = encoder(checkpoint)
+    before.save_pretrained(tmp_path / "own")
+    after = read(tmp_path / "own")
+    old, new = before.model.state_dict(), after.model.state_dict()
+    assert old.keys() == new.keys()
+    assert all(torch.equal(old[name], new[name]) for name in old)
+    assert before.weight_hash == after.weight_hash
+    assert before.tokenizer_hash == after.tokenizer_hash
+    assert before.vocabulary.terms.tolist() == after.vocabulary.terms.tolist()
+    np.testing.assert_array_equal(dense(before.encode(TEXTS, 512).batch), dense(after.encode(TEXTS, 512).batch))
+    for field in MilcoConfig.__init__.__annotations__.keys() - {"encoder", "kwargs", "return"}:
+        assert getattr(after.model.config, field) == getattr(before.model.config, field), field
+    ours = MilcoConfig(**json.loads((tmp_path / "own" / "config.json").read_text()))
+    assert ours.encoder.to_dict() == after.model.config.encoder.to_dict()
+
+
+def test_own_layout_remembers_its_variants(tmp_path: Path) -> None:
+    """A variant chosen at loading is saved with the checkpoint."""
+    chosen = {"source_pool": "max", "source_drop_special": True, "query_max_length": 9}
+    read(GOLDEN / "ckpt_distillation", **chosen).save_pretrained(tmp_path / "own")
+    config = read(tmp_path / "own").model.config
+    assert {name: getattr(config, name) for name in chosen} == chosen
+
+
+def quantised(matrix: torch.Tensor, largest: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whole numbers from -largest to largest, and the scale of every row."""
+    scale = matrix.abs().amax(dim=1) / largest
+    return torch.round(matrix / scale[:, None]).to(torch.int8), scale
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_quantised_rows_are_multiplied_out(tmp_path: Path, bits: int) -> None:
+    """int8 rows, and two 4-bit values a byte (low first, value + 8), times their row's scale."""
+    encoder("distillation").save_pretrained(tmp_path / "own")
+    path = tmp_path / "own" / "model.safetensors"
+    values = read_tensors(tmp_path / "own")
+    wanted = dict(values)
+    for name in ("encoder.embeddings.word_embeddings.weight", "decoder.weight"):
+        whole, scale = quantised(values[name], 127 if bits == 8 else 7)
+        wanted[name] = torch.stack([row * factor for row, factor in zip(whole.float(), scale, strict=True)])
+        if bits == 4:
+            shifted = (whole + 8).to(torch.uint8)
+            whole = shifted[:, 0::2] | (shifted[:, 1::2] << 4)
+        values |= {name: whole, f"{name}_scale": scale.half() if bits == 8 else scale}
+        if bits == 8:
+            wanted[name] = whole.float() * scale.half().float()[:, None]
+    save_safetensors(path, values)
+    assert path.stat().st_size < (GOLDEN / "ckpt_distillation" / "pytorch_model.bin").stat().st_size
+    after = load_model(tmp_path / "own").state_dict()
+    assert all(torch.equal(after[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
+def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
+    """A file that was cut short is an error with its path, not a traceback."""
+    directory = bent(tmp_path, "distillation")
+    if name == "model.safetensors":
+        save_safetensors(directory / name, tensors("distillation"))
+    (directory / name).write_bytes((directory / name).read_bytes()[:5000])
+    with pytest.raises(MilcoError, match=f"checkpoint/{name} cannot be read"):
+        load_model(directory)
+
+
+def test_a_pickle_with_code_is_refused(tmp_path: Path) -> None:
+    """A checkpoint can hold tensors only: nothing in it is run."""
+    directory = bent(tmp_path, "distillation", lambda values: values | {"x": Path})  # type: ignore[dict-item]
+    with pytest.raises(MilcoError, match="cannot be read"):
+        load_model(directory)
+
+
+def test_sub_models_are_found_inside_too(tmp_path: Path) -> None:
+    """The sub-models may stand inside the checkpoint's directory instead of beside it."""
+    directory = bent(tmp_path, "distillation")
+    for name in ("m_encoder", "en_lsr"):
+        (tmp_path / name).rename(directory / name)
+    assert_same_vectors(directory, "distillation")
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("m_encoder", "checkpoint, "), ("en_lsr", "checkpoint/english")])
+def test_a_missing_sub_model_is_named(tmp_path: Path, name: str, wanted: str) -> None:
+    """Without a tokenizer there is no vocabulary: the error says where it was looked for."""
+    directory = bent(tmp_path, "distillation")
+    shutil.rmtree(tmp_path / name)
+    if name == "m_encoder":
+        # The encoder's heads are not in any shape: 64 dimensions each, unless its own configuration is there.
+        assert load_model(directory).config.encoder.num_attention_heads == 1
+    with pytest.raises(MilcoError, match=r"brings no tokenizer: expected tokenizer\.json in one of"):
+        read(directory)
+
+
+def test_tokenizers_are_read_from_their_oldest_form(tmp_path: Path) -> None:
+    """vocab.txt alone gives the same pivot terms as tokenizer.json."""
+    directory = bent(tmp_path, "distillation")
+    (tmp_path / "en_lsr" / "tokenizer.json").unlink()
+    assert_same_vectors(directory, "distillation")
+    assert read(directory).vocabulary.terms.tolist() == encoder("distillation").vocabulary.terms.tolist()
+
+
+def test_a_damaged_tokenizer_is_named(tmp_path: Path) -> None:
+    """A tokenizer file that is not one is an error with its place."""
+    directory = bent(tmp_path, "distillation")
+    (tmp_path / "en_lsr" / "tokenizer.json").write_text("{")
+    with pytest.raises(MilcoError, match=r"en_lsr cannot be read as a tokenizer: .*EOF"):
+        read(directory)
+
+
+def test_tokenizers_of_another_size_are_refused(tmp_path: Path) -> None:
+    """The English tokenizer must name every pivot column, the other must not lead past the embedding."""
+    directory = bent(tmp_path, "distillation")
+    shutil.copy(tmp_path / "m_encoder" / "tokenizer.json", tmp_path / "en_lsr" / "tokenizer.json")
+    with pytest.raises(MilcoError, match="English tokenizer has 577 pieces, its decoder 358 rows"):
+        read(directory)
+    small = bent(tmp_path / "small", "distillation", lambda values: values | {WORDS: values[WORDS][:500]})
+    with pytest.raises(MilcoError, match="tokenizer has 577 pieces, its embedding 500 rows"):
+        read(small)
+
+
+WORDS = "m_model.embeddings.word_embeddings.weight"
+
+
+def test_no_checkpoint_is_one_sentence(tmp_path: Path) -> None:
+    """A path that is nothing, an empty directory, another model: each says what was expected."""
+    with pytest.raises(MilcoError, match="no encoder at '/nowhere/at/all': give a checkpoint directory"):
+        find_checkpoint("/nowhere/at/all")
+    with pytest.raises(MilcoError, match=r"holds no weights: expected model\.safetensors or pytorch_model\.bin"):
+        load_model(tmp_path)
+    with pytest.raises(MilcoError, match="holds a 'bert' model, not a MILCO checkpoint"):
+        load_model(GOLDEN / "en_lsr")
+
+
+def test_unknown_variants_are_refused() -> None:
+    """A misspelt field or value is answered with the nearest valid one, never ignored."""
+    with pytest.raises(MilcoError, match="did you mean 'source_pool'"):
+        MilcoModel.from_pretrained(GOLDEN / "ckpt_distillation", source_pol="max")
+    with pytest.raises(MilcoError, match=r"unknown source_pool 'mean': .*valid are max, sum"):
+        MilcoModel.from_pretrained(GOLDEN / "ckpt_distillation", source_pool="mean")
+    with pytest.raises(MilcoError, match="valid are linear, paper"):
+        MilcoConfig(echo_variant="papers")
+
+
+UNREACHABLE = (
+    "encoder 'no-one/no-milco' is not in the local cache and the hub cannot be reached: give the path of a downloaded "
+    "checkpoint, or 'mini', which needs no download"
+)
+
+
+def test_an_offline_hub_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offline by choice (HF_HUB_OFFLINE), the error names the embedded encoder and a local path."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(MilcoError) as caught:
+        MilcoEncoder.from_pretrained("no-one/no-milco")
+    assert str(caught.value) == UNREACHABLE
+
+
+def test_an_unreachable_hub_is_one_sentence(tmp_path: Path) -> None:
+    """Nobody listening where the hub should be gives the same sentence."""
+    surroundings = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    surroundings |= {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", "from milco_pyserini.model import find_checkpoint; find_checkpoint('no-one/no-milco')"],
+        env={**surroundings, "PYTHONPATH": str(GOLDEN.parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.stderr.splitlines()[-1].endswith(f"MilcoError: {UNREACHABLE}")
+
+
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The snapshot directory of someone/small-milco in an otherwise empty hub cache."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    repository = tmp_path / "hub" / "models--someone--small-milco"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("a" * 40)
+    snapshot = repository / "snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True)
+    return snapshot
+
+
+def test_a_cached_checkpoint_needs_no_hub(hub_cache: Path) -> None:
+    """What the cache holds whole is used without the network, by the model's hub name."""
+    shutil.copytree(bent(hub_cache.parents[4] / "parts", "distillation"), hub_cache, dirs_exist_ok=True)
+    for name in ("m_encoder", "en_lsr"):
+        shutil.copytree(GOLDEN / name, hub_cache / name)
+    assert find_checkpoint("someone/small-milco") == hub_cache
+    assert_same_vectors(Path("someone/small-milco"), "distillation")
+
+
+def test_a_download_that_was_cut_short_goes_on(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cached snapshot without its weights is fetched again, not read as an empty checkpoint."""
+    (hub_cache / "config.json").write_text("{}")
+    asked = []
+
+    def fetch(name: str, local_files_only: bool = False, allow_patterns: list[str] | None = None) -> str:
+        asked.append(local_files_only)
+        if not local_files_only:
+            (hub_cache / "model.safetensors").write_bytes(b"whole")
+        return str(hub_cache)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    assert find_checkpoint("someone/small-milco") == hub_cache
+    assert asked == [True, False]
+    assert find_checkpoint("someone/small-milco") == hub_cache
+    assert asked == [True, False, True]
+
+
+def test_a_tokenizer_alone_needs_no_weights(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a checkpoint on the hub everything but the weights is fetched, once; who needs them gets them after that."""
+    fetched: list[str] = []
+
+    def fetch(name: str, local_files_only: bool = False, allow_patterns: Sequence[str] = ()) -> str:
+        for file in ("config.json", "tokenizer.json", "model.safetensors"):
+            if any(fnmatch(file, pattern) for pattern in allow_patterns):
+                fetched.append(file)
+                shutil.copy(GOLDEN / "en_lsr" / file, hub_cache)
+        return str(hub_cache)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    for _ in range(2):
+        assert len(open_tokenizer("someone/small-milco").pieces) == 358
+        assert fetched == ["config.json", "tokenizer.json"]
+    assert find_checkpoint("someone/small-milco") == hub_cache
+    assert fetched[2:] == ["config.json", "tokenizer.json", "model.safetensors"]
+
+
+def test_a_cached_checkpoint_without_a_tokenizer_of_its_own_is_whole(
+    hub_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the authors' checkpoints are, which name another's: with its weights there, the hub is not asked again."""
+    shutil.copytree(bent(tmp_path / "parts", "distillation"), hub_cache, dirs_exist_ok=True)
+    shutil.copytree(GOLDEN / "m_encoder", hub_cache / "m_encoder")
+
+    def cached(name: str, local_files_only: bool = False) -> str:
+        assert local_files_only
+        return str(hub_cache)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", cached)
+    assert open_tokenizer("someone/small-milco").pieces == encoder("distillation").tokenizer.pieces

@@ -1,0 +1,249 @@
+"""The packed forward pass against the readable one."""
+
+import numpy as np
+import pytest
+import torch
+from golden_set import CHECKPOINTS, TEXTS, encoder
+from torch import Tensor
+from torch.nn import functional
+
+from milco_pyserini.model import MilcoConfig, MilcoModel, packed
+from milco_pyserini.model.packed import (
+    Linear,
+    NotPacked,
+    OneDnnLinear,
+    PackedForward,
+    linear_kind,
+    packed_positions,
+    padded_rows,
+)
+
+PADDING = 1
+LENGTHS = [5, 2, 40, 17, 17, 17, 3, 33, 9, 40]
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+def network(**changes: object) -> MilcoModel:
+    """A small network with random weights, biases and norms; changes: MilcoConfig fields, "encoder" a dict of them."""
+    torch.manual_seed(20260)
+    sizes = {
+        "model_type": "xlm-roberta",
+        "vocab_size": 300,
+        "hidden_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+        "max_position_embeddings": 60,
+        "type_vocab_size": 1,
+    }
+    sizes.update(changes.pop("encoder", {}))  # type: ignore[call-overload]
+    model = MilcoModel(MilcoConfig(encoder=sizes, english_hidden_size=48, english_vocab_size=5000, **changes)).eval()
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            torch.nn.init.normal_(parameter, mean=float("norm" in name.lower() and "weight" in name), std=0.2)
+    return model
+
+
+def random_rows(lengths: list[int] = LENGTHS, vocabulary: int = 300) -> list[list[int]]:
+    """Token ids of texts of these lengths."""
+    draw = np.random.default_rng(20260)
+    return [[0, *draw.integers(3, vocabulary, length - 2).tolist(), 2] for length in lengths]
+
+
+@torch.inference_mode()
+def padded(model: MilcoModel, rows: list[list[int]], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """What MilcoModel.forward says of the rows: logits [B, V_e] and echo [T] of the real tokens."""
+    ids = np.full((len(rows), max(map(len, rows))), PADDING)
+    mask = np.zeros_like(ids)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = row
+        mask[number, : len(row)] = 1
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        output = model(torch.from_numpy(ids), torch.from_numpy(mask))
+    assert output.echo is not None
+    return output.logits, output.echo[torch.from_numpy(mask).bool()]
+
+
+def assert_same(found: tuple[Tensor, Tensor | None], expected: tuple[Tensor, Tensor]) -> None:
+    """The same support, and weights within 1e-5."""
+    for one, other in zip(found, expected, strict=True):
+        assert one is not None
+        assert one.dtype == torch.float32
+        assert torch.equal(one > 0, other > 0)
+        torch.testing.assert_close(one.relu().log1p(), other.relu().log1p(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("variant", ["linear", "paper"])
+def test_packing_changes_no_vector(variant: str) -> None:
+    """Texts of all lengths, equal ones side by side and apart, get what the padded network gives them."""
+    model = network(echo_variant=variant)
+    assert_same(PackedForward(model, torch.float32)(random_rows()), padded(model, random_rows(), torch.float32))
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_packing_changes_no_vector_of_a_golden_checkpoint(checkpoint: str) -> None:
+    """Both checkpoints of the golden set, on its texts; the first has no LexEcho head."""
+    one = encoder(checkpoint)
+    rows = [row.ids for row in one.tokenizer.tokenize([text for text in TEXTS if text], 64)]
+    logits, echo = PackedForward(one.model, torch.float32)(rows)
+    for number, row in enumerate(rows):
+        ids = torch.tensor([row])
+        with torch.inference_mode():
+            expected = one.model(ids, torch.ones_like(ids))
+        torch.testing.assert_close(logits[number], expected.logits[0], atol=1e-5, rtol=1e-5)
+    assert (echo is None) == (checkpoint == "alignment")
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS * 5, [70, 64, 90, 90, 128, 200]])
+def test_bfloat16_is_no_further_from_float32_than_autocast(lengths: list[int]) -> None:
+    """Mean distance of the logits and of the echo weights from the float32 network, by both ways of attention."""
+    model, rows = network(encoder={"max_position_embeddings": 210}), random_rows(lengths)
+    exact = padded(model, rows, torch.float32)
+    found = PackedForward(model, torch.bfloat16)(rows)
+    for ours, plain, truth in zip(found, padded(model, rows, torch.bfloat16), exact, strict=True):
+        assert ours is not None
+        assert ours.dtype == torch.float32
+        assert float((ours - truth).abs().mean()) <= 1.02 * float((plain - truth).abs().mean())
+
+
+@pytest.mark.parametrize("length", [64, 100, 1024])
+def test_attention_over_whole_texts_is_attention(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against torch's own in float32, for two texts of three heads, all at once and one head at a time."""
+    draw = torch.Generator().manual_seed(0)
+    parts = torch.randn(3, 2, 3, length, 16, generator=draw).bfloat16()
+    whole = packed._attended(*parts)
+    exact = functional.scaled_dot_product_attention(*parts.float())
+    torch.testing.assert_close(whole.float(), exact, atol=2e-2, rtol=0)
+    monkeypatch.setattr(packed, "_SCORES", length**2)
+    assert torch.equal(packed._attended(*parts), whole)
+
+
+def test_neighbours_never_change_a_vector() -> None:
+    """A text alone, and the same text among others in another order."""
+    forward, rows = PackedForward(network(), torch.float32), random_rows()
+    together, _ = forward(rows[::-1])
+    for number, row in enumerate(reversed(rows)):
+        torch.testing.assert_close(together[number], forward([row])[0][0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_blocks_never_change_a_vector(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks shorter than a text, in the layers and in the head."""
+    model = network()
+    whole = PackedForward(model, dtype)(random_rows())
+    monkeypatch.setattr(packed, "_LAYER_TOKENS", 8)
+    monkeypatch.setattr(packed, "_HEAD_TOKENS", 8)
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    for one, other in zip(PackedForward(model, dtype)(random_rows()), whole, strict=True):
+        assert one is not None and other is not None
+        torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
+
+
+def test_the_head_holds_one_block_of_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 texts of 512 tokens: no product with the decoder is larger than 1,024 tokens by 4,096 pieces."""
+    model = network(encoder={"max_position_embeddings": 514, "num_hidden_layers": 1})
+    forward = PackedForward(model, torch.bfloat16)
+    sizes: list[tuple[int, ...]] = []
+
+    class Watched:
+        def __init__(self, decoder: Linear) -> None:
+            self.decoder = decoder
+
+        def __call__(self, states: Tensor) -> Tensor:
+            logits = self.decoder(states)
+            sizes.append(tuple(logits.shape))
+            return logits
+
+    watched = [(chunk, Watched(decoder)) for chunk, decoder in forward.decoder]
+    monkeypatch.setattr(forward, "decoder", watched)
+    forward(random_rows([512] * 32))
+    assert max(rows * columns for rows, columns in sizes) == 1024 * 4096
+    assert sum(rows * columns for rows, columns in sizes) == 32 * 512 * 5000
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_without_packed_weights_the_vectors_stay(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain linear layers, for machines where oneDNN has no packed ones."""
+    model = network()
+    usual = PackedForward(model, dtype)(random_rows())
+    monkeypatch.setattr(packed, "linear_kind", lambda dtype: Linear)
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    for one, other in zip(PackedForward(model, dtype)(random_rows()), usual, strict=True):
+        assert one is not None and other is not None
+        torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("failure", [AttributeError, RuntimeError, None])
+def test_an_operation_that_fails_the_probe_is_not_used(
+    failure: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operation is missing, raises, or multiplies wrongly."""
+
+    def broken(linear: OneDnnLinear, states: Tensor) -> Tensor:
+        if failure:
+            raise failure
+        return torch.zeros(len(states), 96, dtype=states.dtype)
+
+    monkeypatch.setattr(OneDnnLinear, "__call__", broken)
+    assert linear_kind.__wrapped__(torch.float32) is Linear
+
+
+def test_a_padding_piece_in_a_text_is_not_counted() -> None:
+    """RoBERTa gives the padding id its own position, also where a text spells it out."""
+    assert packed_positions(np.array([0, 7, PADDING, 8, 2, 0, PADDING, 2]), [5, 3], PADDING).tolist() == [
+        *(2, 3, 1, 4, 5),
+        *(2, 1, 3),
+    ]
+    rows = random_rows()
+    rows[2][3] = rows[2][4] = rows[3][1] = PADDING
+    model = network()
+    assert_same(PackedForward(model, torch.float32)(rows), padded(model, rows, torch.float32))
+
+
+@pytest.mark.parametrize(
+    ("encoder_changes", "reason"),
+    [
+        ({"model_type": "bert"}, "type bert"),
+        ({"hidden_act": "gelu_new"}, "hidden_act 'gelu_new'"),
+    ],
+)
+def test_an_unknown_encoder_is_refused(encoder_changes: dict, reason: str) -> None:
+    """The reason names what is different."""
+    with pytest.raises(NotPacked, match=reason):
+        PackedForward(network(encoder=encoder_changes), torch.float32)
+
+
+@pytest.mark.parametrize(("field", "value"), [("position_embedding_type", "relative_key"), ("is_decoder", True)])
+def test_another_attention_is_refused(field: str, value: object) -> None:
+    """Relative positions and a mask of what follows are part of it, and the packed pass leaves attention to torch."""
+    model = network()
+    setattr(model.config.encoder, field, value)
+    with pytest.raises(NotPacked, match=f"{field} {value!r}"):
+        PackedForward(model, torch.float32)
+
+
+def test_training_and_half_precision_are_refused() -> None:
+    """Dropout has no place in a packed pass, and float16 no products on the CPU."""
+    model = network()
+    with pytest.raises(NotPacked, match="float16"):
+        PackedForward(model, torch.float16)
+    with pytest.raises(NotPacked, match="in training"):
+        PackedForward(model.train(), torch.float32)
+
+
+def test_a_row_without_tokens_is_named() -> None:
+    """It has no highest logit."""
+    with pytest.raises(ValueError, match="row 1 has no tokens"):
+        PackedForward(network(), torch.float32)([[0, 2], []])
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 127, 129, 300])
+def test_rows_that_are_no_token_change_no_vector(length: int) -> None:
+    """Matrices are filled up to a few sizes, whatever number of tokens a query has."""
+    model = network(encoder={"max_position_embeddings": 400})
+    rows = [[0] * length]
+    rows[0][-1] = 2
+    assert padded_rows(length) % 16 == 0
+    assert 0 <= padded_rows(length) - length < 128
+    assert_same(PackedForward(model, torch.float32)(rows), padded(model, rows, torch.float32))

@@ -1,0 +1,310 @@
+"""Promises of milco search towards the person who types it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden_set import TEXTS, encoder
+from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
+
+from milco_pyserini.cli.search import main
+from milco_pyserini.encode import MilcoQueryEncoder
+from milco_pyserini.index import Hits, Index, build_index, find_engine, open_index
+from milco_pyserini.sparse import open_store
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exact index of 200 documents whose encoder has hashes."""
+    root = tmp_path_factory.mktemp("search")
+    store = open_store(write_store(root / "vectors", *synthetic_batch(200), weight_hash="w1", english_prefix=""))
+    return build_index(store, find_engine("exact"), root / "indexes" / "tiny.exact").path
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Path:
+    """Twelve encoded topics in an order of their own; the fourth has no terms, the sixth no known ones."""
+    queries = synthetic_queries(12)
+    queries[3], queries[5] = {}, {"never": 1.0}
+    order = np.random.default_rng(0).permutation(12).tolist()
+    vectors = {f"q{order[n]}": {t: round(w * 100) for t, w in query.items()} for n, query in enumerate(queries)}
+    return write_plain(tmp_path / "topics.jsonl", vectors)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Run the command, expect bad input: exit code 2, nothing on stdout, one line on stderr; returns the line."""
+    assert main([str(argument) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("milco search: error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def ranking(run: Path) -> list[tuple[str, str, int]]:
+    """Topic, docid and rank of every line of a TREC run."""
+    return [(parts[0], parts[2], int(parts[3])) for parts in map(str.split, run.read_text("utf-8").splitlines())]
+
+
+def test_the_document_with_the_topics_id_can_be_left_out(index: Path, topics: Path, tmp_path: Path) -> None:
+    """--remove-query: the other documents move up, and as many stay as were asked for."""
+    record = json.loads(topics.read_text().splitlines()[0])
+    whole, without = tmp_path / "whole.txt", tmp_path / "without.txt"
+    one = write_plain(tmp_path / "one.jsonl", {record["id"]: record["vector"]})
+    assert main(["--index", str(index), "--topics", str(one), "--output", str(whole), "--hits", "6"]) == 0
+    best = [docid for _, docid, _ in ranking(whole)]
+    named = write_plain(tmp_path / "named.jsonl", {best[1]: record["vector"]})
+    common = ["--index", str(index), "--topics", str(named), "--hits", "5"]
+    assert main([*common, "--output", str(without), "--remove-query"]) == 0
+    assert ranking(without) == [(best[1], docid, rank) for rank, docid in enumerate([best[0], *best[2:6]], 1)]
+
+
+def test_a_run_holds_what_the_searcher_finds(
+    index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Topics in their order, hits in theirs; queries without hits are counted and told apart."""
+    run = tmp_path / "runs" / "run.txt"
+    assert main(["--index", str(index), "--topics", str(topics), "--output", str(run), "--hits", "20"]) == 0
+    records = [json.loads(line) for line in topics.read_text().splitlines()]
+    vectors = [{term: impact / 100 for term, impact in record["vector"].items()} for record in records]
+    found = open_index(index).searcher().search(vectors, 20)
+    assert ranking(run) == [
+        (record["id"], docid, rank)
+        for record, hits in zip(records, found, strict=True)
+        for rank, docid in enumerate(hits.docids, 1)
+    ]
+    assert run.read_text("utf-8").splitlines()[0].endswith(" milco-exact")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "12/12 queries" in err
+    assert "2 queries without hits, 1 of them without terms (empty)" in err
+
+
+def test_a_run_may_go_to_stdout(index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--output -: the lines of the file, and nothing else there."""
+    run = tmp_path / "run.txt"
+    assert main(["--index", str(index), "--topics", str(topics), "--output", str(run)]) == 0
+    capsys.readouterr()
+    assert main(["--index", str(index), "--topics", str(topics), "--output", "-"]) == 0
+    assert capsys.readouterr().out == run.read_text("utf-8")
+
+
+def test_loading_is_reported_apart_from_the_search(
+    index: Path, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The time that the index and the encoder took to load stands in a line of its own."""
+
+    class Encoder:
+        def encode_batch(self, texts: list[str]) -> list[dict[str, float]]:
+            return [{} for _ in texts]
+
+    clock = iter(range(0, 1000, 7))
+    monkeypatch.setattr("milco_pyserini.cli.search.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: Encoder(), raising=False)
+    texts = tmp_path / "topics.tsv"
+    texts.write_text("1\tone\n")
+    assert main(["--index", str(index), "--topics", str(texts), "--output", str(tmp_path / "texts.txt")]) == 0
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first == f"loaded {index} and the encoder in 7 s"
+    assert last == "1 query without hits, 1 of them without terms (empty)"
+    assert main(["--index", str(index), "--topics", str(topics), "--output", str(tmp_path / "vectors.txt")]) == 0
+    assert capsys.readouterr().err.splitlines()[0] == f"loaded {index} in 7 s"
+
+
+def test_alpha_weighs_the_views_of_the_queries(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """alpha x pivot + (1 - alpha) x source, of vectors that are otherwise what they are without it."""
+    asked: list[list[dict[str, float]]] = []
+
+    class Recording:
+        def search(self, queries: list[dict[str, float]], k: int, threads: int = 1) -> list[Hits]:
+            asked.append(queries)
+            return [Hits([], np.empty(0, np.float32)) for _ in queries]
+
+    queries = MilcoQueryEncoder(encoder("distillation"), max_length=9, lowercase=True)
+    monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: queries, raising=False)
+    monkeypatch.setattr(Index, "searcher", lambda self, settings: Recording())
+    texts = [" ".join(text.split()) for text in TEXTS if text.split()]
+    topics = tmp_path / "topics.tsv"
+    topics.write_text("".join(f"{n}\t{text}\n" for n, text in enumerate(texts)), encoding="utf-8")
+    to = ["--index", str(index), "--topics", str(topics), "--overwrite", "--output", str(tmp_path / "run.txt")]
+    for alpha in ([], ["--alpha", "0.25"], ["--alpha", "1"], ["--alpha", "0"]):
+        assert main([*to, *alpha]) == 0
+    both, quarter, pivot, source = asked
+    assert len(both) == len(texts)
+    for everything, weighted, english, own in zip(both, quarter, pivot, source, strict=True):
+        assert everything == english | own
+        assert len(everything) == len(english) + len(own)
+        expected = {term: 0.25 * weight for term, weight in english.items()}
+        expected |= {term: 0.75 * weight for term, weight in own.items()}
+        assert weighted == pytest.approx(expected)
+
+
+def test_alpha_needs_texts_and_two_views(
+    index: Path, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Vectors are weighed no more; one view has nothing to be weighed against; no weight is below 0 or above 1."""
+    to = ["--index", index, "--output", tmp_path / "run.txt"]
+    assert "holds vectors, nothing is encoded" in refused(capsys, *to, "--topics", topics, "--alpha", "0.5")
+    assert "must be from 0 to 1" in refused(capsys, *to, "--topics", topics, "--alpha", "1.5")
+    assert "must be from 0 to 1" in refused(capsys, *to, "--topics", topics, "--alpha", "nan")
+    pivot = MilcoQueryEncoder(encoder("distillation"), views=("pivot",))
+    monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: pivot, raising=False)
+    texts = tmp_path / "topics.tsv"
+    texts.write_text("1\tone\n")
+    assert "has the pivot view alone" in refused(capsys, *to, "--topics", texts, "--alpha", "0.5")
+    assert not (tmp_path / "run.txt").exists()
+
+
+def test_batches_and_threads_change_nothing(index: Path, topics: Path, tmp_path: Path) -> None:
+    """The same bytes from any --batch-size and any --threads."""
+    runs = []
+    for number, extra in enumerate([[], ["--batch-size", "1"], ["--batch-size", "5", "--threads", "3"]]):
+        output = tmp_path / f"{number}.txt"
+        assert main(["--index", str(index), "--topics", str(topics), "--output", str(output), *extra]) == 0
+        runs.append(output.read_bytes())
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_topics_may_be_a_vector_store(index: Path, tmp_path: Path) -> None:
+    """Encoded topics are searched with their float weights: a document is its own best match."""
+    ids, batch = synthetic_batch(200)
+    rows = np.flatnonzero(batch.lengths() > 20)[:5]
+    store = write_store(
+        tmp_path / "topics",
+        [f"q{row}" for row in rows],
+        batch.take(rows),
+        parquet=True,
+        kind="topics",
+        weight_hash="w1",
+    )
+    run = tmp_path / "run.txt"
+    assert main(["--index", str(index), "--topics", str(store), "--output", str(run)]) == 0
+    first = {topic: docid for topic, docid, rank in ranking(run) if rank == 1}
+    documents = dict(zip(ids, batch.to_dicts(open_store(store).vocabulary), strict=True))  # type: ignore[union-attr]
+    for row in rows:
+        vector = documents[ids[row]]
+        best = documents[first[f"q{row}"]]
+        product = sum(weight * best.get(term, 0) for term, weight in vector.items())
+        assert product >= sum(weight**2 for weight in vector.values()) * (1 - 1e-6)
+
+
+def test_texts_are_encoded_by_the_indexs_own_encoder(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest of the vectors, --encoder, --device and --dtype reach the encoder; batches are as asked."""
+    asked = []
+
+    class Encoder:
+        def encode_batch(self, texts: list[str]) -> list[dict[str, float]]:
+            asked.append(texts)
+            return [dict.fromkeys(text.split(), 1.0) for text in texts]
+
+    def open_query_encoder(*arguments: object) -> Encoder:
+        asked.append(arguments)
+        return Encoder()
+
+    monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", open_query_encoder, raising=False)
+    topics = tmp_path / "topics.tsv"
+    topics.write_text("1\tw1 w2\n2\tw3\n3\tw4\n")
+    run = tmp_path / "run.txt"
+    options = ["--encoder", "here", "--device", "cpu", "--dtype", "float32", "--batch-size", "2", "--tag", "mine"]
+    assert main(["--index", str(index), "--topics", str(topics), "--output", str(run), *options]) == 0
+    assert asked == [(open_index(index).vectors, "here", "cpu", "float32"), ["w1 w2", "w3"], ["w4"]]
+    assert {topic for topic, _, _ in ranking(run)} == {"1", "2", "3"}
+    assert run.read_text().splitlines()[0].endswith(" mine")
+
+
+def test_passages_are_ranked_as_documents(tmp_path: Path) -> None:
+    """--max-passage names documents, each once, by its best passage, in MS MARCO's format when asked."""
+    vectors = {"a#0": {"x": 1}, "a#1": {"x": 9}, "b#0": {"x": 5}, "c#0": {"y": 1}}
+    store = open_store(write_plain(tmp_path / "v.jsonl", vectors), plain=True)
+    path = build_index(store, find_engine("exact"), tmp_path / "index").path
+    topics = write_plain(tmp_path / "topics.jsonl", {"q": {"x": 1}})
+    run = tmp_path / "run.tsv"
+    options = ["--max-passage", "--hits", "1", "--output-format", "msmarco"]
+    assert main(["--index", str(path), "--topics", str(topics), "--output", str(run), *options]) == 0
+    assert run.read_text() == "q\ta\t1\nq\tb\t2\n"
+
+
+def test_documents_that_were_not_split_are_not_merged_by_mistake(
+    index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--max-passage is for an index of encode --split-passages; its docids could mean anything otherwise."""
+    to = ["--topics", topics, "--output", tmp_path / "run.txt", "--max-passage"]
+    assert "was not made of passages (encode --split-passages)" in refused(capsys, "--index", index, *to)
+    assert not (tmp_path / "run.txt").exists()
+    store = open_store(write_store(tmp_path / "vectors", *synthetic_batch(20), split_passages=True))
+    passages = build_index(store, find_engine("exact"), tmp_path / "index").path
+    assert main([str(argument) for argument in ("--index", passages, *to)]) == 0
+
+
+def test_names_have_defaults_that_follow_from_the_inputs(
+    index: Path, topics: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The only index in indexes/ is the one; the run is runs/INDEX.TOPICS.txt."""
+    monkeypatch.chdir(index.parent.parent)
+    assert main(["--topics", str(topics)]) == 0
+    assert Path("runs/tiny.exact.topics.txt").is_file()
+    capsys.readouterr()
+    monkeypatch.chdir(topics.parent)
+    assert "which --index? there is none in indexes/: build one with" in refused(capsys, "--topics", topics)
+
+
+def test_bad_input_is_one_clear_line_and_leaves_nothing(
+    index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wrong indexes, topics that do not fit, ids that no run can hold, and impossible numbers."""
+    run = tmp_path / "out" / "run.txt"
+    to = ["--index", index, "--output", run]
+    foreign = write_store(tmp_path / "foreign", *synthetic_batch(5), kind="topics", weight_hash="w2")
+    spaced = write_plain(tmp_path / "spaced.jsonl", {"q 1": {"w1": 1}})
+    nameless = tmp_path / "nameless.jsonl"
+    nameless.write_text('{"contents": "a query", "vector": {"w1": 1}}\n')
+    twice = tmp_path / "twice.jsonl"
+    twice.write_text('{"id": "q", "vector": {"w1": 1}}\n{"id": "q", "vector": {"w2": 1}}\n')
+    nothing = write_store(tmp_path / "nothing", [], synthetic_batch(5)[1].take([]), kind="topics")
+    assert "no index at" in refused(capsys, "--index", tmp_path / "no", "--output", run, "--topics", topics)
+    assert "weight_hash is 'w2', the documents' is 'w1'" in refused(capsys, *to, "--topics", foreign)
+    assert "id 'q 1' holds white space" in refused(capsys, *to, "--topics", spaced)
+    assert 'expected {"id"' in refused(capsys, *to, "--topics", nameless)
+    assert "'q' stands there 2 times" in refused(capsys, *to, "--topics", twice)
+    assert "holds no topics" in refused(capsys, *to, "--topics", nothing)
+    assert "is an index, which holds documents" in refused(capsys, *to, "--topics", index)
+    assert "no-such-topics" in refused(capsys, *to, "--topics", "no-such-topics")
+    assert "nothing is encoded" in refused(capsys, *to, "--topics", topics, "--encoder", "mini")
+    assert "at least 1" in refused(capsys, *to, "--topics", topics, "--hits", "0")
+    assert "from 1 to 1,024" in refused(capsys, *to, "--topics", topics, "--threads", str(2**31))
+    assert "white space" in refused(capsys, *to, "--topics", topics, "--tag", "my run")
+    assert "valid are msmarco, trec" in refused(capsys, *to, "--topics", topics, "--output-format", "xml")
+    assert "is a directory" in refused(
+        capsys, "--index", index, "--topics", topics, "--output", tmp_path, "--overwrite"
+    )
+    below = ["--output", spaced / "run.txt", "--overwrite"]
+    assert "nothing can be written below it" in refused(capsys, "--index", index, "--topics", topics, *below)
+    assert not run.parent.exists() or not list(run.parent.iterdir())
+
+
+def test_ids_that_would_break_a_runs_columns_are_refused_before_the_search(
+    topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A docid with white space is indexed, but no run is written with it."""
+    store = open_store(write_plain(tmp_path / "v.jsonl", {"a": {"x": 1}, "b c": {"x": 1}}), plain=True)
+    path = build_index(store, find_engine("exact"), tmp_path / "index").path
+    capsys.readouterr()
+    error = refused(capsys, "--index", path, "--topics", topics, "--output", tmp_path / "run.txt")
+    assert "docid 'b c' holds white space" in error
+    assert not (tmp_path / "run.txt").exists()
+
+
+def test_an_existing_run_is_replaced_only_when_asked(
+    index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--overwrite replaces; without it the run stays."""
+    run = tmp_path / "run.txt"
+    run.write_text("mine")
+    arguments = ["--index", str(index), "--topics", str(topics), "--output", str(run)]
+    assert "--overwrite" in refused(capsys, *arguments)
+    assert run.read_text() == "mine"
+    assert main([*arguments, "--overwrite"]) == 0
+    assert run.read_text() != "mine"

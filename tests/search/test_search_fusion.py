@@ -1,0 +1,185 @@
+"""Promises of milco search fuse: Pyserini's fusion, our reading, our ties."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from milco_pyserini.cli.search import main
+from milco_pyserini.io.run_file import write_hits
+from milco_pyserini.search.fusion import Method, fuse
+
+pytest.importorskip("pyserini", reason="Pyserini is not installed")
+
+Capture = pytest.CaptureFixture[str]
+Run = dict[str, dict[str, float]]
+
+
+def made(seed: int, topics: int = 130, documents: int = 30) -> Run:
+    """A run of distinct scores, best first, whose topics have some of a hundred documents."""
+    draw = np.random.default_rng(seed)
+    run = {}
+    for topic in range(topics):
+        names = [f"d{number}" for number in draw.permutation(100)[:documents]]
+        scores = np.sort(draw.random(documents).astype(np.float32) * 40 - 5)[::-1]
+        run[f"t{topic:03}"] = dict(zip(names, scores.tolist(), strict=True))
+    return run
+
+
+def written(path: Path, run: Run) -> Path:
+    """The run as a TREC file."""
+    path.write_text(
+        "".join(
+            f"{topic} Q0 {docid} {rank} {score!r} x\n"
+            for topic, scores in run.items()
+            for rank, (docid, score) in enumerate(scores.items(), 1)
+        )
+    )
+    return path
+
+
+def rows_of(path: Path) -> list[tuple[str, str, int, float]]:
+    """Topic, docid, rank and score of every line."""
+    rows = [line.split() for line in path.read_text("utf-8").splitlines()]
+    return [(row[0], row[2], int(row[3]), float(row[4])) for row in rows]
+
+
+def refused(capsys: Capture, *arguments: object) -> str:
+    """Run the command, expect bad input in one line, and return the line."""
+    capsys.readouterr()
+    assert main(["fuse", *map(str, arguments)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("milco search fuse: error: ")
+    return err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("method", "count"),
+    [
+        (Method("rrf"), 3),
+        (Method("rrf", rrf_k=7), 2),
+        (Method("interpolation", alpha=0.3), 2),
+        (Method("average"), 3),
+        (Method("average", normalize=True), 2),
+    ],
+)
+def test_the_fused_run_is_pyserinis(method: Method, count: int, tmp_path: Path) -> None:
+    """Documents and scores of Pyserini's own fusion of the same files, with its depth; in its order, but for ties."""
+    from pyserini import fusion
+    from pyserini.trectools import TrecRun
+
+    runs = [made(seed) for seed in range(count)]
+    theirs = [TrecRun(str(written(tmp_path / f"{number}.txt", run))) for number, run in enumerate(runs)]
+    if method.name == "rrf":
+        expected = fusion.reciprocal_rank_fusion(theirs, rrf_k=method.rrf_k, depth=20)
+    elif method.name == "interpolation":
+        expected = fusion.interpolation(theirs, alpha=method.alpha, depth=20)
+    else:
+        expected = (fusion.normalize if method.normalize else fusion.average)(theirs, depth=20)
+    # Pyserini's normalize adds up what average divides.
+    share = count if method.normalize else 1
+    for topic, hits in fuse(runs, method, depth=20):
+        rows = expected.get_docs_by_topic(topic)
+        wanted = dict(zip(rows["docid"], rows["score"] / share, strict=True))
+        assert dict(zip(hits.docids, hits.scores, strict=True)) == pytest.approx(wanted, abs=1e-5)
+        assert sorted(range(len(hits)), key=lambda n: (-hits.scores[n], hits.docids[n])) == list(range(len(hits)))
+
+
+def test_ties_stand_in_order_of_docid_and_are_cut_so() -> None:
+    """However the runs are ordered, and where only the last bit of a sum of three tells documents apart."""
+    one = {"q": {"b": 3.0, "c": 2.0, "a": 1.0}}
+    two = {"q": {"c": 3.0, "a": 2.0, "b": 1.0}}
+    three = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
+    for runs in ([one, two, three], [three, one, two]):
+        ((topic, hits),) = fuse(runs, Method("rrf"), hits=2)
+        assert (topic, hits.docids) == ("q", ["a", "b"])
+
+
+def test_topics_and_documents_that_look_like_numbers_or_nothing_stay_themselves(tmp_path: Path) -> None:
+    """007 is not 7, NA is a document, a quotation mark is a letter; a topic of one run alone is fused, too."""
+    one = written(tmp_path / "one.txt", {"007": {"NA": 2.0, '"x': 1.0}, "7": {"null": 1.0}})
+    two = written(tmp_path / "two.txt", {"007": {"NA": 9.0}, "1e3": {"1.0": 4.0}})
+    output = tmp_path / "runs" / "fused.txt"
+    for method in ("rrf", "interpolation", "average"):
+        normalize = [] if method == "rrf" else ["--normalize"]
+        arguments = ["--runs", str(one), str(two), "--method", method, "--output", str(output), "--overwrite"]
+        assert main(["fuse", *arguments, *normalize]) == 0
+        assert [row[:3] for row in rows_of(output)] == [
+            ("007", "NA", 1),
+            ("007", '"x', 2),
+            ("7", "null", 1),
+            ("1e3", "1.0", 1),
+        ]
+
+
+def test_runs_that_end_before_the_others_are_fused(tmp_path: Path) -> None:
+    """A run without a single topic of a batch of topics is no obstacle, with every method."""
+    long, short = made(1), {"t001": {"d1": 2.0, "d2": 1.0}}
+    for method in (Method("rrf"), Method("interpolation"), Method("average", normalize=True)):
+        found = dict(fuse([long, short], method))
+        assert list(found) == list(long)
+        assert set(found["t120"].docids) == set(long["t120"])
+
+
+def test_the_run_finds_its_name_and_is_told_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """Without --output it is runs/A+B.METHOD.txt; lacking topics and runs out of order are said, and sorted."""
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "a.txt", {"1": {"x": 1.0, "y": 5.0}, "2": {"x": 1.0}})
+    with gzip.open("b.txt.gz", "wt") as handle:
+        handle.write("1\ty\t1\n1\tx\t2\n")
+    assert main(["fuse", "--runs", "a.txt", "b.txt.gz", "--tag", "both", "--rrf-k", "1"]) == 0
+    err = capsys.readouterr().err
+    assert "a.txt: 1 topic not in the order of the scores" in err
+    assert "b.txt.gz lacks 1 of 2 topics" in err
+    assert rows_of(Path("runs/a+b.rrf.txt")) == [
+        ("1", "y", 1, 1.0),
+        ("1", "x", 2, pytest.approx(2 / 3)),
+        ("2", "x", 1, 0.5),
+    ]
+    assert "--overwrite" in refused(capsys, "--runs", "a.txt", "b.txt.gz")
+
+
+def test_bad_input_is_one_clear_line_and_leaves_nothing(tmp_path: Path, capsys: Capture) -> None:
+    """Too few runs, options of other methods, broken runs, ranks without scores, and no topic in common."""
+    one = written(tmp_path / "one", {"1": {"x": 1.0}})
+    other = written(tmp_path / "other", {"2": {"x": 1.0}})
+    twice = tmp_path / "twice"
+    twice.write_text("1 Q0 x 1 2 t\n1 Q0 x 2 1 t\n")
+    ranks = tmp_path / "ranks"
+    ranks.write_text("1\tx\t1\n")
+    output = tmp_path / "out" / "run"
+    cases = {
+        ("--runs", one): "takes two runs or more",
+        ("--runs", one, one, one, "--method", "interpolation"): "is of two runs, not of 3",
+        ("--runs", one, one, "--alpha", 0.5): "--alpha is for --method interpolation, not for rrf",
+        ("--runs", one, one, "--method", "average", "--rrf-k", 3): "--rrf-k is for --method rrf, not for average",
+        ("--runs", one, one, "--normalize"): "goes by ranks",
+        ("--runs", one, one, "--method", "interpolation", "--alpha", 1.5): "must be from 0 to 1",
+        ("--runs", one, one, "--method", "interpolation", "--alpha", "nan"): "must be from 0 to 1",
+        ("--runs", one, one, "--depth", 0): "--depth 0: must be at least 1",
+        ("--runs", one, one, "--tag", "my run"): "white space",
+        ("--runs", one, one, "--method", "rff"): "did you mean 'rrf'",
+        ("--runs", one, other): "have no topic in common",
+        ("--runs", one, twice): "twice:2: document 'x' is there twice for query '1'",
+        ("--runs", one, ranks, "--method", "average"): "has ranks and no scores (MS MARCO)",
+        ("--runs", one, tmp_path / "missing"): "missing",
+    }
+    for arguments, message in cases.items():
+        line = refused(capsys, *arguments, "--output", output)
+        assert message in line, line
+    assert not output.parent.exists()
+
+
+def test_a_fused_run_can_be_fused_again(tmp_path: Path) -> None:
+    """What is written keeps its order when it is read: printed scores fall strictly."""
+    hits = dict(fuse([made(1, 3), made(2, 3)], Method("rrf")))
+    path = tmp_path / "run"
+    with path.open("w") as handle:
+        for topic, found in hits.items():
+            write_hits(handle, topic, found, "trec", "x")
+    output = tmp_path / "again"
+    assert main(["fuse", "--runs", str(path), str(path), "--output", str(output)]) == 0
+    assert [row[:3] for row in rows_of(output)] == [row[:3] for row in rows_of(path)]

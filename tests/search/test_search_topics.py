@@ -1,0 +1,108 @@
+"""Promises of what --topics may name: each kind is told from the others, and refused clearly where it cannot be."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from synthetic_stores import synthetic_batch, write_plain, write_store
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import Index, build_index, find_engine
+from milco_pyserini.search.topics import Topics, read_topics
+from milco_pyserini.sparse import open_store
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    """An exact index of 20 documents; its query scale is 100."""
+    root = tmp_path_factory.mktemp("topics")
+    store = open_store(write_store(root / "vectors", *synthetic_batch(20), weight_hash="w1", lowercase=True))
+    return build_index(store, find_engine("exact"), root / "index")
+
+
+def test_whole_numbers_are_impacts_and_others_are_weights(index: Index, tmp_path: Path) -> None:
+    """One fraction in a file makes weights of all its numbers; what is not above zero is left out."""
+    whole = write_plain(tmp_path / "whole.jsonl", {"p": {"a": 150, "b": 2.0}, "q": {"a": 0, "c": -1}})
+    assert read_topics(str(whole), index).vectors == [{"a": 1.5, "b": 0.02}, {}]
+    floats = write_plain(tmp_path / "floats.jsonl", {"p": {"a": 150, "b": 0.25}, "q": {"a": -0.5, "c": 1}})
+    assert read_topics(str(floats), index) == Topics(["p", "q"], vectors=[{"a": 150.0, "b": 0.25}, {"c": 1.0}])
+
+
+@pytest.mark.parametrize("weight", ["true", '"1"', "null", "[1]"])
+def test_a_weight_that_is_no_number_is_named_with_its_line(index: Index, tmp_path: Path, weight: str) -> None:
+    """JSON has more than numbers."""
+    topics = tmp_path / "topics.jsonl"
+    topics.write_text('{"id": "p", "vector": {"a": 1}}\n\n{"id": "q", "vector": {"a": ' + weight + "}}\n")
+    with pytest.raises(MilcoError, match=r"topics\.jsonl:3: weight .* of term 'a' is not a number"):
+        read_topics(str(topics), index)
+
+
+@pytest.mark.parametrize("value", ["null", "true", "1.5", "[1]", '""', '"a b"'])
+def test_ids_of_vectors_follow_the_rule_of_all_ids(index: Index, tmp_path: Path, value: str) -> None:
+    """A string without white space, or an integer: as for documents and for topics as texts."""
+    topics = tmp_path / "topics.jsonl"
+    topics.write_text('{"id": 12, "vector": {"a": 1}}\n{"id": ' + value + ', "vector": {"a": 1}}\n')
+    with pytest.raises(MilcoError, match=r"topics\.jsonl:2: the id "):
+        read_topics(str(topics), index)
+
+
+@pytest.mark.parametrize("name", ["topics.jsonl", "topics.jsonl.gz"])
+def test_blank_lines_are_passed_over(index: Index, tmp_path: Path, name: str) -> None:
+    """At the start, in between and at the end, in plain files and in gzip, behind a byte order mark."""
+    lines = ["\ufeff", "", '{"id": "p", "vector": {"a": 1}}\r', "  ", '{"id": "q", "vector": {}}', "", ""]
+    content = "\n".join(lines).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert read_topics(str(tmp_path / name), index) == Topics(["p", "q"], vectors=[{"a": 0.01}, {}])
+
+
+def test_a_directory_is_a_vector_store_only_where_it_says_so(index: Index, tmp_path: Path) -> None:
+    """BEIR's layout and directories of topic files are texts, as in encode; vectors without a manifest are vectors."""
+    beir = tmp_path / "beir"
+    (beir / "qrels").mkdir(parents=True)
+    (beir / "corpus.jsonl").write_text('{"_id": "d", "title": "", "text": "a document"}\n')
+    (beir / "queries.jsonl").write_text('{"_id": "q", "text": "a query"}\n')
+    (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    assert read_topics(str(beir), index) == Topics(["q"], texts=["a query"])
+    several = tmp_path / "several"
+    several.mkdir()
+    (several / "a.tsv").write_text("1\tone\n")
+    (several / "b.tsv").write_text("2\ttwo\n")
+    assert read_topics(str(several), index) == Topics(["1", "2"], texts=["one", "two"])
+    write_plain(tmp_path / "parts" / "part-00000.jsonl", {"p": {"a": 1}})
+    write_plain(tmp_path / "parts" / "part-00001.jsonl", {"q": {"a": 2}})
+    assert read_topics(str(tmp_path / "parts"), index) == Topics(["p", "q"], vectors=[{"a": 0.01}, {"a": 0.02}])
+
+
+def test_a_store_that_is_not_finished_is_not_taken_for_texts(index: Index, tmp_path: Path) -> None:
+    """It has a plan and no manifest yet."""
+    (tmp_path / "begun" / "parts").mkdir(parents=True)
+    (tmp_path / "begun" / "plan.json").write_text("{}")
+    with pytest.raises(MilcoError, match="not finished"):
+        read_topics(str(tmp_path / "begun"), index)
+
+
+def test_an_index_given_as_topics_is_refused_by_name(index: Index) -> None:
+    """The message says what it is, and what belongs there."""
+    with pytest.raises(MilcoError, match="index is an index, which holds documents: give a name, a file of texts"):
+        read_topics(str(index.path), index)
+
+
+def test_topics_that_do_not_fit_are_encoded_again_by_the_command_that_the_error_names(
+    index: Index, tmp_path: Path
+) -> None:
+    """The command has everything that it needs to run, and the options that the documents were encoded with."""
+    foreign = write_store(tmp_path / "foreign", *synthetic_batch(5), kind="topics", corpus="t.tsv", weight_hash="w2")
+    with pytest.raises(MilcoError) as refused:
+        read_topics(str(foreign), index)
+    command = f"--topics t.tsv --encoder tiny --lowercase --output {foreign} --overwrite"
+    assert str(refused.value).endswith(f"encode them again with milco encode {command}")
+
+
+def test_long_topic_ids_are_cut_in_messages(index: Index, tmp_path: Path) -> None:
+    """An id may be a whole text by mistake."""
+    topics = tmp_path / "topics.jsonl"
+    topics.write_text(json.dumps({"id": "an id " * 1000, "vector": {"a": 1}}))
+    with pytest.raises(MilcoError, match="holds white space") as refused:
+        read_topics(str(topics), index)
+    assert len(str(refused.value)) < 200 + len(str(topics))

@@ -1,0 +1,378 @@
+"""The vector store: what is written is read, by us and by Anserini, and what is not whole is refused."""
+
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import checksum, write_json
+from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary, open_store
+from milco_pyserini.sparse.quantization import quantize_vector
+from milco_pyserini.sparse.store import FORMAT_VERSION, write_jsonl, write_parquet
+
+VOCABULARY = Vocabulary(["music", "##ing", "a b", "\u2028"], ["<s>", "▁陌", "🚂", "'\"\\"])
+TERMS = VOCABULARY.terms.tolist()
+VECTORS = st.lists(st.dictionaries(st.sampled_from(TERMS), st.floats(2**-9, 60, width=32), max_size=8), max_size=9)
+SCALE = 100.0
+
+
+def write_store(path: Path, parts: list[list[dict[str, float]]], kind: str) -> VectorStore:
+    """A finished store of float vectors, ids d0, d1, ... in their order, opened again."""
+    path.mkdir(exist_ok=True)
+    entries, count = [], 0
+    for number, vectors in enumerate(parts):
+        file = path / f"part-{number:05d}.{kind}"
+        ids = [f"d{count + place}" for place in range(len(vectors))]
+        batch = SparseBatch.from_dicts(vectors, VOCABULARY)
+        with file.open("wb") as handle:
+            if kind == "jsonl":
+                write_jsonl(handle, ids, batch, VOCABULARY, SCALE)
+            else:
+                write_parquet(handle, ids, batch)
+        count += len(vectors)
+        entries.append(
+            {"file": file.name, "bytes": file.stat().st_size, "checksum": checksum(file), "documents": len(vectors)}
+        )
+    write_json(path / "vocabulary.json", VOCABULARY.to_json())
+    manifest = {"format_version": FORMAT_VERSION, "scale": SCALE, "documents": count, "parts": entries}
+    write_json(path / "manifest.json", manifest)
+    store = open_store(path)
+    assert isinstance(store, VectorStore)
+    return store
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list, str], VectorStore]:
+    """A maker of stores, each in a directory of its own kind that is written over."""
+    root = tmp_path_factory.mktemp("stores")
+    return lambda parts, kind: write_store(root / kind, parts, kind)
+
+
+@given(VECTORS)
+def test_a_line_of_jsonl_is_what_orjson_writes(vectors: list) -> None:
+    """The compiled writer gives, byte for byte, the line of each id, contents and {term: impact}."""
+    ids, texts = [f'd"{number}' for number in range(len(vectors))], ["a\n", "語"] * len(vectors)
+    handle = io.BytesIO()
+    batch = SparseBatch.from_dicts(vectors, VOCABULARY)
+    write_jsonl(handle, ids, batch, VOCABULARY, SCALE, texts[: len(ids)])
+    wanted = (
+        {"id": name, "contents": text, "vector": quantize_vector(vector, SCALE)}
+        for name, text, vector in zip(ids, texts, batch.to_dicts(VOCABULARY), strict=False)
+    )
+    assert handle.getvalue() == b"".join(orjson.dumps(line) + b"\n" for line in wanted)
+
+
+@given(VECTORS, VECTORS)
+def test_a_store_is_read_as_it_was_written(stores: Callable, first: list, second: list) -> None:
+    """JSONL and Parquet give the same ids and impacts; Parquet the float weights, JSONL impact / scale."""
+    vectors = [*first, *second]
+    wanted = [(f"d{number}", quantize_vector(vector, SCALE)) for number, vector in enumerate(vectors)]
+    for kind in ("jsonl", "parquet"):
+        store = stores([first, second], kind)
+        assert list(store.vectors()) == wanted
+        assert len(store) == len(vectors)
+        assert store.terms == TERMS
+        read = [
+            (name, vector)
+            for ids, batch in store.batches()
+            for name, vector in zip(ids, batch.to_dicts(store.vocabulary), strict=True)
+        ]
+        if kind == "parquet":
+            assert read == [(f"d{number}", vector) for number, vector in enumerate(vectors)]
+        else:
+            assert [name for name, _ in read] == [name for name, _ in wanted]
+            for (_, weights), (_, impacts) in zip(read, wanted, strict=True):
+                assert weights == pytest.approx({term: impact / SCALE for term, impact in impacts.items()}, rel=1e-6)
+
+
+def test_the_bytes_are_what_anserini_reads(tmp_path: Path) -> None:
+    """One object a line: id and contents strings, vector a flat object of whole numbers; plain UTF-8."""
+    write_store(tmp_path, [[{"music": 1.824, "m_▁陌": 0.91, TERMS[3]: 0.001}, {}]], "jsonl")
+    lines = (tmp_path / "part-00000.jsonl").read_bytes()
+    assert (
+        lines
+        == (
+            '{"id":"d0","contents":"","vector":{"music":182,"m_▁陌":91}}\n{"id":"d1","contents":"","vector":{}}\n'
+        ).encode()
+    )
+    for line in lines.splitlines():
+        assert list(json.loads(line)) == ["id", "contents", "vector"]
+
+
+def test_terms_that_json_escapes_come_back(tmp_path: Path) -> None:
+    """Quotes, line separators and emoji in a term are read back as they were."""
+    vector = dict.fromkeys(TERMS, 1.0)
+    store = write_store(tmp_path, [[vector]], "jsonl")
+    assert dict(store.vectors()) == {"d0": dict.fromkeys(TERMS, 100)}
+    assert len((tmp_path / "part-00000.jsonl").read_text("utf-8").split("\n")) == 2
+
+
+def test_large_parts_are_read_in_groups(tmp_path: Path) -> None:
+    """A Parquet part longer than one group of rows gives every document once, in order."""
+    vectors = [{TERMS[number % 8]: float(number % 50 + 1)} for number in range(70_000)]
+    store = write_store(tmp_path, [vectors], "parquet")
+    groups = list(store.batches())
+    assert len(groups) > 1
+    assert [name for ids, _ in groups for name in ids] == [f"d{number}" for number in range(70_000)]
+    joined = SparseBatch.concatenate([batch for _, batch in groups], VOCABULARY.english_size)
+    assert joined.weights.tolist() == [float(number % 50 + 1) for number in range(70_000)]
+    assert joined.columns.tolist() == [number % 8 for number in range(70_000)]
+
+
+def test_an_absent_store_is_refused(tmp_path: Path) -> None:
+    """The error names the command that makes it."""
+    with pytest.raises(
+        MilcoError, match=r"no vectors at .*: make them with .*encode --corpus CORPUS --output .*nothing"
+    ):
+        open_store(tmp_path / "nothing")
+
+
+def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
+    """Without its manifest a store is not finished, whatever parts are there."""
+    write_store(tmp_path, [[{"music": 1.0}]], "jsonl")
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(MilcoError, match=r"has no manifest\.json: it is not finished .* or others wrote it"):
+        open_store(tmp_path)
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    """A store of another format version is named with both versions."""
+    manifest = write_store(tmp_path, [[{"music": 1.0}]], "jsonl").manifest
+    write_json(tmp_path / "manifest.json", {**manifest, "format_version": 99})
+    with pytest.raises(MilcoError, match="has format version 99, this is version 1"):
+        open_store(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_damaged_part_is_refused_before_any_is_read(tmp_path: Path, kind: str, damage: str) -> None:
+    """A last part that is shorter than the manifest says stops the reading before the first document."""
+    store = write_store(tmp_path, [[{"music": 1.0}], [{"music": 2.0}]], kind)
+    last = tmp_path / f"part-00001.{kind}"
+    if damage == "cut":
+        last.write_bytes(last.read_bytes()[:-3])
+    else:
+        last.unlink()
+    for read in (store.vectors, store.batches):
+        with pytest.raises(MilcoError, match=rf"part-00001\.{kind} is missing or not of [\d,]+ bytes\. Run"):
+            next(iter(read()))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_flipped_bit_in_a_part_is_always_found(tmp_path: Path, kind: str) -> None:
+    """Wherever a bit changes, no vector of the part is given out, and the error names the part and the fix."""
+    store = write_store(tmp_path, [[dict(zip(TERMS, np.linspace(0.1, 9, 8).tolist(), strict=True))] * 30], kind)
+    part = tmp_path / f"part-00000.{kind}"
+    intact = part.read_bytes()
+    for place in range(0, len(intact), len(intact) // 40):
+        part.write_bytes(intact[:place] + bytes([intact[place] ^ 1 << place % 8]) + intact[place + 1 :])
+        for read in (store.vectors, store.batches):
+            with pytest.raises(MilcoError, match=rf"part-00000\.{kind} has changed: .* Run the same encode command"):
+                next(iter(read()))
+
+
+def without_checksums(store: VectorStore) -> VectorStore:
+    """The same store with a manifest that names no checksum."""
+    parts = [{name: value for name, value in part.items() if name != "checksum"} for part in store.manifest["parts"]]
+    return VectorStore(store.path, store.manifest | {"parts": parts})
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_store_without_checksums_is_read(tmp_path: Path, kind: str) -> None:
+    """A manifest that names none, as external tools may write it, is enough."""
+    store = without_checksums(write_store(tmp_path, [[{"music": 1.0}]], kind))
+    assert list(store.vectors()) == [("d0", {"music": 100})]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (b'"vector"', b'"vectos"', r"part-00000\.jsonl:1: expected"),
+        (b'"id"', b'"ie"', r"part-00000\.jsonl:1: expected"),
+        (b"music", b"musik", r"part-00000\.jsonl: term 'musik' is not in vocabulary\.json"),
+    ],
+)
+def test_a_part_of_other_content_is_named(tmp_path: Path, before: bytes, after: bytes, reason: str) -> None:
+    """Where no checksum tells, a line that is no vector, or a term that is unknown, is one clear error."""
+    store = without_checksums(write_store(tmp_path, [[{"music": 1.0}]], "jsonl"))
+    part = tmp_path / "part-00000.jsonl"
+    part.write_bytes(part.read_bytes().replace(before, after))
+    with pytest.raises(MilcoError, match=reason):
+        list(store.batches())
+
+
+def test_plain_vectors_are_external_ones(tmp_path: Path) -> None:
+    """A vector store is refused as such, with the fix; its parts alone can be read."""
+    write_store(tmp_path, [[{"music": 1.0}]], "jsonl")
+    with pytest.raises(MilcoError, match="is a vector store of milco encode, --plain is for external vectors: omit"):
+        open_store(tmp_path, plain=True)
+    assert dict(open_store(tmp_path / "part-00000.jsonl", plain=True).vectors()) == {"d0": {"music": 100}}
+
+
+def plain(path: Path, *lines: object, name: str = "vectors.jsonl") -> Path:
+    """A file of vectors that others wrote: objects as JSON, bytes as they are."""
+    content = b"".join(line if isinstance(line, bytes) else orjson.dumps(line) + b"\n" for line in lines)
+    path.mkdir(parents=True, exist_ok=True)
+    (path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return path
+
+
+def vector(name: object, **weights: object) -> dict:
+    """One line of such a file."""
+    return {"id": name, "contents": "ignored", "vector": weights}
+
+
+def test_plain_vectors_are_read_from_anywhere(tmp_path: Path) -> None:
+    """A directory and its folders in sorted order, gzip or not, or one file; other files are left alone."""
+    plain(tmp_path / "b", vector("3", x=3), name="part.json.gz")
+    plain(tmp_path / "a", vector(1, x=1), vector("2", y=2), name="z.jsonl")
+    plain(tmp_path, b"not vectors", name="readme.txt")
+    wanted = [("1", {"x": 1}), ("2", {"y": 2}), ("3", {"x": 3})]
+    store = open_store(tmp_path, plain=True)
+    assert isinstance(store, PlainStore)
+    assert list(store.vectors()) == wanted
+    assert list(open_store(tmp_path / "b" / "part.json.gz", plain=True).vectors()) == wanted[2:]
+
+
+def test_plain_weights_that_weigh_nothing_are_left_out(tmp_path: Path) -> None:
+    """Weights of zero, and those that round to zero, as in Anserini."""
+    path = plain(tmp_path, vector("1", a=0, b=-0.0, c=2), vector("2"))
+    assert list(PlainStore(path).vectors()) == [("1", {"c": 2}), ("2", {})]
+    path = plain(tmp_path, vector("1", a=0.004, c=0.015, d=1))
+    assert list(PlainStore(path, 100.0).vectors()) == [("1", {"c": 2, "d": 100})]
+
+
+def test_plain_floats_need_a_scale(tmp_path: Path) -> None:
+    """A weight that is no whole number is named with file, line and what to do; 3.0 is one."""
+    path = plain(tmp_path, vector("1", a=3.0), vector("2", b=0.5))
+    with pytest.raises(MilcoError, match=r"vectors\.jsonl:2: weight 0\.5 of term 'b' is not a whole .* give --scale"):
+        list(PlainStore(path).vectors())
+    assert list(PlainStore(path, 10).vectors()) == [("1", {"a": 30}), ("2", {"b": 5})]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{\n", "not JSON"),
+        ([1], 'expected {"id"'),
+        ({"id": "1"}, 'expected {"id"'),
+        ({"vector": {}}, 'expected {"id"'),
+        ({"id": "1", "vector": ["a"]}, 'expected {"id"'),
+        (vector("1", a="3"), "weight '3' of term 'a' is not a number"),
+        (vector("1", a=True), "weight True of term 'a' is not a number"),
+        (vector("1", a=None), "weight None of term 'a' is not a number"),
+        (vector("1", a=-3), "weight -3 of term 'a' is below 0"),
+        (vector("1", a=-0.25), "weight -0.25 of term 'a' is below 0"),
+        (vector("1", a=2**31), "weight 2147483648 of term 'a' x scale 1 is above 2,147,483,647"),
+        (b'{"id": "1", "vector": {"a": 1e300}}', "weight 1e+300 of term 'a' x scale 1 is above 2,147,483,647"),
+        (b'{"id": "1", "vector": {"a": NaN}}', "not JSON"),
+        (b'{"id": "1", "vector": {"a": 1e999}}', "not JSON"),
+        (vector("1", **{"t" * 99: "3"}), "weight '3' of term 'ttttttttttttttt"),
+        (vector("1", a="3" * 99), "…' of term 'a' is not a number"),
+        (vector(None, a=1), "the id is None, where a string or a whole number is needed"),
+        (vector("", a=1), "the id is '', where"),
+        (vector(1.5, a=1), "the id is 1.5, where"),
+        (vector(True, a=1), "the id is True, where"),
+        (vector([1] * 99, a=1), "the id is [1, 1, 1"),
+    ],
+)
+def test_a_plain_line_that_is_no_vector_is_named(tmp_path: Path, line: object, reason: str) -> None:
+    """File and line number of what cannot be read."""
+    path = plain(tmp_path, vector("0", a=1), line)
+    with pytest.raises(MilcoError) as caught:
+        list(PlainStore(path).vectors())
+    said = str(caught.value).removeprefix(str(path))
+    assert said.startswith("/vectors.jsonl:2: ") and reason in said
+    assert len(said) < 200
+
+
+@pytest.mark.parametrize("lines", [[{"a b": 1, "a\ue001000020b": 2}], [{"a\ue001000020b": 1}, {"a b": 2}]])
+def test_plain_terms_are_escaped_or_not(tmp_path: Path, lines: list[dict]) -> None:
+    """A term beside its own escape is refused: they would be one term, in one vector or in two."""
+    path = plain(tmp_path, *(vector(number, **weights) for number, weights in enumerate(lines)))
+    with pytest.raises(MilcoError, match=rf"vectors\.jsonl:{len(lines)}: terms .* are spellings of one term"):
+        list(PlainStore(path).vectors())
+    apart = plain(tmp_path, vector("1", **{"a b": 1, "c\ue001": 2}), vector("2", **{"a b": 3}))
+    assert list(PlainStore(apart).vectors()) == [
+        ("1", {"a\ue001000020b": 1, "c\ue001": 2}),
+        ("2", {"a\ue001000020b": 3}),
+    ]
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf")])
+def test_weights_on_disk_are_finite(tmp_path: Path, weight: float) -> None:
+    """A Parquet part with another weight is refused, with its document."""
+    store = write_store(tmp_path, [[{"music": 1.0}, {"music": 1.0, "m_🚂": weight}]], "parquet")
+    for read in (store.vectors, store.batches):
+        with pytest.raises(MilcoError, match=rf"the vector of 'd1' has the weight {weight}: weights must be finite"):
+            list(read())
+
+
+def test_plain_lines_that_are_blank_are_passed_over(tmp_path: Path) -> None:
+    """As in a corpus: blank lines, a byte order mark and CRLF mean nothing, and are counted in an error's line."""
+    lines = [b"\xef\xbb\xbf", vector("0", a=1), b"\r\n \n", vector("1", b=2), b"\n"]
+    path = plain(tmp_path, *lines)
+    assert list(PlainStore(path).vectors()) == [("0", {"a": 1}), ("1", {"b": 2})]
+    path = plain(tmp_path, *lines, vector("2", c="x"))
+    with pytest.raises(MilcoError, match=r"vectors\.jsonl:6: weight 'x'"):
+        list(PlainStore(path).vectors())
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), 0, -1, 1e300])
+def test_plain_vectors_need_a_scale_that_is_one(tmp_path: Path, scale: float) -> None:
+    """NaN, infinity, zero and what leaves no room for a weight of 1 are refused before a line is read."""
+    with pytest.raises(MilcoError, match="must be above 0"):
+        open_store(plain(tmp_path, b"{"), plain=True, scale=scale)
+    path = plain(tmp_path, vector("1", a=3_000_000))
+    with pytest.raises(MilcoError, match=r":1: weight 3000000 of term 'a' x scale 1000 is above 2,147,483,647"):
+        list(PlainStore(path, 1000).vectors())
+
+
+@pytest.mark.parametrize("damage", ["cut", "other"])
+def test_damaged_gzip_is_named(tmp_path: Path, damage: str) -> None:
+    """A gzip file that was cut short, or is none, is an error with its path."""
+    path = plain(tmp_path, *(vector(str(number), a=number + 1) for number in range(500)), name="v.jsonl.gz")
+    file = path / "v.jsonl.gz"
+    file.write_bytes(file.read_bytes()[:-40] if damage == "cut" else b"plain text")
+    with pytest.raises(MilcoError, match=r"v\.jsonl\.gz is no whole gzip file"):
+        list(PlainStore(path).vectors())
+
+
+def test_a_place_without_vectors_is_refused(tmp_path: Path) -> None:
+    """An empty directory is an error with the endings that are looked for."""
+    with pytest.raises(MilcoError, match=r"holds no vectors: expected files ending in \.jsonl, \.json, "):
+        list(open_store(tmp_path, plain=True).vectors())
+
+
+@given(
+    st.lists(st.dictionaries(st.text("abcdefgh", min_size=1, max_size=2), st.integers(1, 99), max_size=6), max_size=8)
+)
+def test_plain_batches_are_plain_vectors(tmp_path_factory: pytest.TempPathFactory, vectors: list[dict]) -> None:
+    """The batches of floats say the same as the dictionaries of impacts, and say it twice."""
+    path = plain(tmp_path_factory.mktemp("plain"), *(vector(str(n), **weights) for n, weights in enumerate(vectors)))
+    store = PlainStore(path, 4.0)
+    for _ in range(2):
+        read = []
+        for ids, batch in store.batches():
+            terms = np.array(store.terms, dtype=object)
+            for name, (columns, weights) in zip(ids, batch.rows(), strict=True):
+                assert (np.diff(columns) > 0).all()
+                read.append((name, dict(zip(terms[columns].tolist(), (weights * 4).tolist(), strict=True))))
+        assert read == list(store.vectors())
+    assert store.manifest["encoder"] is None
+    assert len(store.terms) == len({term for weights in vectors for term in weights})
+
+
+def test_an_index_is_no_vector_store(tmp_path: Path) -> None:
+    """A directory whose manifest names no parts, as an index's, is refused by name."""
+    (tmp_path / "manifest.json").write_text('{"format_version": 1, "engine": "lucene"}')
+    with pytest.raises(MilcoError, match="is no vector store"):
+        open_store(tmp_path)

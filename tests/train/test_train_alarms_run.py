@@ -1,0 +1,100 @@
+"""Alarms in a run of training: what they are told, what the log has of them, and what --probe takes."""
+
+import json
+from pathlib import Path
+
+import orjson
+import pytest
+from golden_set import bent
+
+from milco_pyserini.cli.train import main
+from milco_pyserini.train.alarms import COUNTED
+from milco_pyserini.train.bitext import open_bitext
+
+WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
+OFF = "grounding is not watched: give --probe FILE"
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def sct(tmp_path: Path) -> list[str]:
+    """A short SCT with both views, on forty queries in German."""
+    data = tmp_path / "pairs.de.jsonl"
+    lines = []
+    for number in range(40):
+        texts = [f"{WORDS[(number + step) % 15]} {WORDS[(number + 2 * step + 1) % 15]} town" for step in range(2)]
+        lines.append({"query": WORDS[number % 15], "positives": texts[:1], "negatives": texts[1:], "scores": [2, 1]})
+    data.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    sizes = "--group-size 2 --steps 4 --batch-size 8 --log-steps 2 --query-max-length 16 --passage-max-length 32"
+    where = ["--model", str(bent(tmp_path, "alignment")), "--data", str(data), "--output", str(tmp_path / "run")]
+    return ["sct", "--config", "paper-sct", *where, *sizes.split(), *"--device cpu --dtype float32 --workers 0".split()]
+
+
+def log(output: Path) -> list[dict]:
+    """What a run wrote into its log."""
+    return [orjson.loads(line) for line in (output / "log.jsonl").read_bytes().splitlines()]
+
+
+def probe(directory: Path, *languages: str, ids: bool = True) -> Path:
+    """Sentence pairs as FLORES has them: id, text, English."""
+    directory.mkdir()
+    for language in languages:
+        pairs = [f"{WORDS[n]} {WORDS[n + 1]}\t{WORDS[n]} town" for n in range(9)]
+        lines = [f"{n}\t{pair}\n" if ids else f"{pair}\n" for n, pair in enumerate(pairs)]
+        (directory / f"{language}-en.tsv").write_text("".join(lines), encoding="utf-8")
+    return directory
+
+
+def test_contrast_without_a_probe_says_that_grounding_is_not_watched(
+    sct: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    """One line; which terms are in use is logged by view and kind, and by language where there are enough texts."""
+    assert main(sct) == 0
+    assert capsys.readouterr().err.count(OFF) == 1
+    names = set(log(tmp_path / "run")[0])
+    for view in ("pivot", "source"):
+        assert {f"{view}/{share}/{kind}" for share in ("dead", "always_on") for kind in ("query", "passage")} <= names
+    assert "pivot/terms/query/de" in names and "pivot/dead/query/de" not in names
+    assert COUNTED > 4 * 8 * 2
+    assert not any("grounded" in name for name in names)
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_probe_has_pairs_with_or_without_an_id(sct: list[str], tmp_path: Path, capsys: Capture, ids: bool) -> None:
+    """A directory of LANGUAGE-en.tsv, as FLORES is, or of our own bitext: the log has its grounded terms."""
+    place = probe(tmp_path / "probe", "de", "sw", ids=ids)
+    assert main([*sct, "--probe", str(place)]) == 0
+    assert OFF not in capsys.readouterr().err
+    entry = log(tmp_path / "run")[0]
+    assert {"pivot/grounded/probe", "pivot/grounded/probe/de", "pivot/grounded/probe/sw"} <= set(entry)
+    assert "pivot/dead/probe" not in entry
+    assert [len(pair) for pair in open_bitext([place], ids=True)[0].pairs()] == [3] * 9
+
+
+def test_a_probe_is_of_the_languages_that_are_trained_on(sct: list[str], tmp_path: Path) -> None:
+    """--languages chooses among a directory's files; one that has no file there is no error."""
+    place = probe(tmp_path / "probe", "de", "sw")
+    assert main([*sct, "--probe", str(place / "de-en.tsv"), "--languages", "de"]) == 0
+    names = log(tmp_path / "run")[0]
+    assert "pivot/grounded/probe/de" in names and "pivot/grounded/probe/sw" not in names
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "why"),
+    [
+        ("1\ta\tb\tc\n", [], "de-en.tsv:1: 4 column(s) between tabs, where 2 are needed: text and English, with or"),
+        ("1\t\tb\n", [], "de-en.tsv:1: second column is empty"),
+        ("", [], "de-en.tsv holds no pairs"),
+        ("1\ta\tb\n", ["--languages", "de"], "no pairs in de"),
+    ],
+)
+def test_a_probe_that_is_none_is_one_line(
+    sct: list[str], tmp_path: Path, capsys: Capture, text: str, more: list[str], why: str
+) -> None:
+    """The file, the line and what is wrong with it, before a run is begun."""
+    name = "fr-en.tsv" if more else "de-en.tsv"
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert main([*sct, "--probe", str(tmp_path / name), *more]) == 2
+    error = capsys.readouterr().err
+    assert why in error and "Traceback" not in error
+    assert not (tmp_path / "run").exists()

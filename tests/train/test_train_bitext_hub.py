@@ -1,0 +1,196 @@
+"""The paper's collections of bitext, read from small files in the layout that they have in the hub's cache."""
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.train.bitext import BitextStream, open_bitext
+from milco_pyserini.train.bitext_hub import COLLECTIONS
+
+ROOT = Path(__file__).parents[2]
+SENTENCES = [("Hallo!", "Hi."), ("Grüß Gott!", "Good day."), (" ", "Nothing."), (None, "Nothing."), ("Ja.", "Yes.")]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty hub cache."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def cached(cache: Path, name: str) -> Path:
+    """The snapshot directory of a collection in the cache."""
+    repository = cache / f"datasets--{COLLECTIONS[name].repository.replace('/', '--')}"
+    snapshot = repository / "snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True, exist_ok=True)
+    (repository / "refs").mkdir(exist_ok=True)
+    (repository / "refs" / "main").write_text("a" * 40)
+    return snapshot
+
+
+def write_parquet(path: Path, pairs: list, columns: tuple[str, str] = ("non_english", "english")) -> Path:
+    """A file of pairs as the hub has them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sides = [pa.array(side, pa.string()) for side in zip(*pairs, strict=True)]
+    parquet.write_table(pa.table(sides, names=list(columns)), path)
+    return path
+
+
+def write_passages(snapshot: Path, language: str, *lines: str) -> None:
+    """A collection of mmarco."""
+    path = snapshot / f"data/google/collections/{language}_collection.tsv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def test_a_collection_is_the_training_pairs_of_its_languages(cache: Path) -> None:
+    """Folders of languages are read part after part; "all", dev splits and pairs with an empty side are not."""
+    snapshot = cached(cache, "talks")
+    write_parquet(snapshot / "en-de/train-00000-of-00002.parquet", SENTENCES)
+    write_parquet(snapshot / "en-de/train-00001-of-00002.parquet", [("Nein.", "No.")])
+    write_parquet(snapshot / "en-de/dev-00000-of-00001.parquet", [("Dev.", "Dev.")])
+    write_parquet(snapshot / "en-zh-tw/train-00000-of-00001.parquet", [("是", "Yes.")])
+    write_parquet(snapshot / "all/train-00000-of-00001.parquet", SENTENCES)
+    german, chinese = open_bitext(["talks"])
+    assert (german.name, german.collection, german.language, german.size()) == ("talks (de)", "talks", "de", 6)
+    assert list(german.pairs()) == [
+        ("de", "Hallo!", "Hi."),
+        ("de", "Grüß Gott!", "Good day."),
+        ("de", "Ja.", "Yes."),
+        ("de", "Nein.", "No."),
+    ]
+    assert list(chinese.pairs()) == [("zh-tw", "是", "Yes.")]
+    assert [source.language for source in open_bitext(["talks"], ["zh-tw"])] == ["zh-tw"]
+    with pytest.raises(MilcoError, match="unknown language 'fr': valid are de, zh-tw"):
+        open_bitext(["talks"], ["fr"])
+
+
+def test_titles_have_an_undetermined_language(cache: Path) -> None:
+    """wikititles mixes its languages in one folder and does not tell which is which."""
+    write_parquet(cached(cache, "wikititles") / "data/train-00000-of-00001.parquet", [("Wien", "Vienna")])
+    (source,) = open_bitext(["wikititles"])
+    assert list(source.pairs()) == [("und", "Wien", "Vienna")]
+
+
+def test_passages_are_joined_with_the_english_ones(cache: Path) -> None:
+    """The lines of two files are pairs where their ids agree; where they do not, the line is named."""
+    snapshot = cached(cache, "mmarco")
+    write_passages(snapshot, "english", "0\tA dog.", "1\tA cat.", "2\tA cow.")
+    write_passages(snapshot, "german", "0\tEin Hund.", "1\t", "2\tEine Kuh.")
+    write_passages(snapshot, "dutch", "0\tEen hond.", "2\tEen koe.")
+    german, dutch = open_bitext(["mmarco"])
+    assert (german.name, german.size()) == ("mmarco (de)", 8_841_823)
+    assert list(german.pairs()) == [("de", "Ein Hund.", "A dog."), ("de", "Eine Kuh.", "A cow.")]
+    with pytest.raises(MilcoError, match=r"dutch_collection\.tsv:2: passage 2 where English has 1: remove the two"):
+        list(dutch.pairs())
+
+
+def test_collections_and_files_mix_in_one_stream(cache: Path, tmp_path: Path) -> None:
+    """A collection has a weight beside local files, and the stream goes round its pairs for ever."""
+    write_parquet(cached(cache, "tatoeba") / "en-de/train-00000-of-00001.parquet", SENTENCES)
+    (tmp_path / "fr-en.tsv").write_text("Salut!\tHi.\n", encoding="utf-8")
+    names = ["tatoeba", str(tmp_path / "fr-en.tsv")]
+    stream = BitextStream(open_bitext(names), temperature=1, seed=0, weights={"tatoeba": 0.25})
+    assert stream.probabilities == pytest.approx([0.25, 0.75])
+    drawn = [pair.language for pair in itertools.islice(stream, 4000)]
+    assert drawn.count("de") / 4000 == pytest.approx(0.25, abs=0.03)
+
+
+def test_a_listed_file_that_is_not_cached_is_fetched(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's list says which languages there are; a file comes from the cache, or else from the hub."""
+    here = write_parquet(cached(cache, "europarl") / "en-de/train-00000-of-00001.parquet", [("Ja.", "Yes.")])
+    elsewhere = write_parquet(cache / "elsewhere.parquet", [("Oui.", "Yes.")])
+    files = [f"en-{language}/train-00000-of-00001.parquet" for language in ("de", "fr")]
+    monkeypatch.setattr(
+        "huggingface_hub.HfApi.list_repo_files", lambda self, repository, repo_type: [*files, "README.md"]
+    )
+    german, french = open_bitext(["europarl"])
+    assert list(german.pairs()) == [("de", "Ja.", "Yes.")]
+    with pytest.raises(MilcoError, match=r"europarl: .* cannot be reached, and the cache does not hold en-fr/train-0"):
+        french.size()
+    fetched: list[str] = []
+
+    def download(repository: str, file: str, repo_type: str, local_files_only: bool = False) -> str:
+        if file.startswith("en-de"):
+            return str(here)
+        if local_files_only:
+            raise FileNotFoundError(file)
+        fetched.append(f"{repository} {file}")
+        return str(elsewhere)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    assert (german.size(), french.size()) == (1, 1)
+    assert fetched == [f"sentence-transformers/parallel-sentences-europarl {files[1]}"]
+
+
+def test_a_cache_that_is_not_whole_is_never_taken_for_the_collection(cache: Path) -> None:
+    """A missing part, a cut file, other columns, no pairs at all: each is one sentence."""
+    snapshot = cached(cache, "jw300")
+    with pytest.raises(MilcoError, match="nor its cached copy has files of pairs"):
+        open_bitext(["jw300"])
+    path = write_parquet(snapshot / "en-de/train-00000-of-00002.parquet", SENTENCES)
+    with pytest.raises(MilcoError, match="the cache holds 1 of 2 files of de"):
+        open_bitext(["jw300"])
+    path = path.rename(path.with_name("train-00000-of-00001.parquet"))
+    (source,) = open_bitext(["jw300"])
+    write_parquet(path, SENTENCES, ("translation", "english"))
+    with pytest.raises(MilcoError, match="has no column 'non_english': its columns are translation, english"):
+        source.size()
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(MilcoError, match="is no whole Parquet file"):
+        source.size()
+
+
+UNREACHABLE = (
+    "bitext talks: the Hugging Face hub (sentence-transformers/parallel-sentences-talks) cannot be reached, and the "
+    "cache does not hold it: run the same once with a network, or give local files named <language>-en.tsv.gz instead"
+)
+
+
+def test_an_offline_hub_is_one_sentence() -> None:
+    """Offline by choice (HF_HUB_OFFLINE), the error says which collection, why, and what to do."""
+    with pytest.raises(MilcoError) as caught:
+        open_bitext(["talks"])
+    assert str(caught.value) == UNREACHABLE
+
+
+def test_an_unreachable_hub_is_one_sentence(tmp_path: Path) -> None:
+    """Nobody listening where the hub should be gives the same sentence."""
+    surroundings = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    surroundings |= {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
+    program = "from milco_pyserini.train.bitext_hub import hub_sources; hub_sources('talks')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**surroundings, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.stderr.splitlines()[-1].endswith(f"MilcoError: {UNREACHABLE}")
+
+
+def test_the_hub_is_not_imported_for_local_files(tmp_path: Path) -> None:
+    """Reading one's own files loads neither the hub's library nor Parquet's."""
+    (tmp_path / "fr-en.tsv").write_text("Salut!\tHi.\n", encoding="utf-8")
+    program = (
+        "import sys; from milco_pyserini.train.bitext_files import FileSource; from pathlib import Path; "
+        "import milco_pyserini.train.bitext_hub; FileSource(Path(sys.argv[1]), '').size(); "
+        "sys.exit(any(name in sys.modules for name in ('huggingface_hub', 'pyarrow', 'datasets')))"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(tmp_path / "fr-en.tsv")], timeout=120).returncode == 0
+
+
+def test_the_nine_collections_are_the_papers() -> None:
+    """The paper's counts add up to its 594M; each is about the hub's, or twice the hub's."""
+    assert len(COLLECTIONS) == 9
+    assert sum(collection.paper for collection in COLLECTIONS.values()) == 594
+    for collection in COLLECTIONS.values():
+        if collection.pairs is not None:
+            assert round(collection.paper / (collection.pairs / 1e6)) in (1, 2)

@@ -1,0 +1,236 @@
+"""Hard negatives: what a search finds and what may not be a negative."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+from golden_set import GOLDEN, encoder
+
+from milco_pyserini.cli.options import run_command
+from milco_pyserini.encode import open_encoder
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import Hits
+from milco_pyserini.train.mining import (
+    MineOptions,
+    Miner,
+    distinct_passages,
+    index_passages,
+    mine,
+    mine_command,
+    near_duplicates,
+    shingles,
+)
+from milco_pyserini.train.retrieval import RetrievalFile, open_retrieval
+from milco_pyserini.train.retrieval_records import RetrievalExample
+
+CHECKPOINT = GOLDEN / "ckpt_distillation"
+WORDS = "old harbour 小さな 市場 первая книга Brücke خريطة train river bridge marché".split()
+
+
+def passage(number: int) -> str:
+    """A passage that shares words with its neighbours."""
+    return " ".join(WORDS[(number * step + step) % len(WORDS)] for step in range(1, 9)) + f" {number}"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Thirty pairs; two of them have the same question."""
+    path = tmp_path / "pairs.ja.jsonl.gz"
+    lines = [{"query": f"{WORDS[n % 12]} {WORDS[n * 5 % 12]}", "positive": passage(n)} for n in range(28)]
+    lines += [{"query": "old bridge", "positive": passage(n)} for n in (30, 31)]
+    path.write_bytes(gzip.compress(b"".join(orjson.dumps(line) + b"\n" for line in lines)))
+    return path
+
+
+def run(data: Path, output: Path, *more: str) -> int:
+    """The command, with the golden set's tiny encoder."""
+    common = ["--encoder", str(CHECKPOINT), "--dtype", "float32", "--device", "cpu"]
+    argv = ["--data", str(data), "--output", str(output), *common, *more]
+    return run_command("milco train mine", MineOptions, mine_command, argv)
+
+
+def examples(output: Path) -> list[RetrievalExample]:
+    """Every example below a directory."""
+    return [example for source in open_retrieval([output]) for example in source.examples()]
+
+
+def test_negatives_are_what_the_search_finds_best_first(data: Path, tmp_path: Path) -> None:
+    """The exact engine's order, by definition: all dot products, sorted; positives of the same question left out."""
+    assert run(data, tmp_path / "mined", "--negatives", "4") == 0
+    found = examples(tmp_path / "mined")
+    before = list(RetrievalFile(data).examples())
+    assert [(one.language, one.query, one.positives) for one in found] == [
+        ("ja", one.query, one.positives) for one in before
+    ]
+    passages = list(distinct_passages(RetrievalFile(data)))
+    model = encoder("distillation")
+    scores = model.similarity(model.encode_query([one.query for one in before]), model.encode_document(passages))
+    for one, row in zip(found, scores, strict=True):
+        positives = {text for other in before if other.query == one.query for text in other.positives}
+        ranked = [passages[place] for place in (-row).argsort(kind="stable") if row[place] > 0]
+        kept = [
+            text
+            for text in ranked
+            if text not in positives
+            and not any(near_duplicates(shingles(text), shingles(positive)) for positive in positives)
+        ]
+        assert [row[passages.index(text)] for text in one.negatives] == pytest.approx(
+            [row[passages.index(text)] for text in kept[:4]], rel=1e-5
+        )
+        assert not positives & set(one.negatives)
+
+
+def test_the_command_and_the_function_agree(data: Path, tmp_path: Path) -> None:
+    """mine() yields what the command writes."""
+    assert run(data, tmp_path / "mined", "--negatives", "3", "--depth", "10") == 0
+    assert list(mine(RetrievalFile(data), encoder("distillation"), 3, 10)) == examples(tmp_path / "mined")
+
+
+class FixedSearcher:
+    """Finds the passages 0, 1, 2, ... with falling scores for every query."""
+
+    def search(self, queries: list, k: int, threads: int = 1) -> list[Hits]:
+        """The same hits for all."""
+        return [Hits([f"{n:010d}" for n in range(5)], np.array([10.0, 9.6, 9.0, 8.0, 1.0]))] * len(queries)
+
+
+@pytest.mark.parametrize("max_score, expected", [(None, "acde"), (0.99, "cde"), (0.9, "de"), (0.1, "")])
+def test_hits_near_the_positives_score_are_false_negatives(
+    tmp_path: Path, max_score: float | None, expected: str
+) -> None:
+    """--max-score: hits above that share of the best positive's score go; a query that has none left goes too."""
+    path = tmp_path / "x.jsonl"
+    letters = {letter: letter * 20 for letter in "abcde"}
+    lines = [{"query": "q", "positives": [letters["b"]], "negatives": [letters[letter] for letter in "acde"]}]
+    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    passages = {letters[letter]: number for number, letter in enumerate("abcde")}
+    options = MineOptions((), Path(), max_score=max_score)
+    source = RetrievalFile(path)
+    miner = Miner(source, passages, encoder("distillation"), FixedSearcher(), options)
+    found = [one.negatives for one in miner.mine(list(source.examples()))]
+    assert found == ([tuple(letters[letter] for letter in expected)] if expected else [])
+    assert miner.bare == (not expected)
+
+
+@pytest.mark.parametrize(
+    "left, right, same",
+    [
+        ("The old harbour of Hamburg", "the OLD  harbour of\nhamburg", True),
+        ("The old harbour of Hamburg is large", "x The old harbour of Hamburg is large, and so is its bridge.", True),
+        ("The old harbour of Hamburg is large", "The old harbour of Bremen is small today", False),
+        ("戦後日本のストーリー漫画の第一人者", "戦後日本のストーリー漫画の第一人者として", True),
+        ("ab", "ab", True),
+        ("ab", "cd", False),
+    ],
+)
+def test_texts_that_share_most_of_the_shorter_one_are_the_same(left: str, right: str, same: bool) -> None:
+    """In any script, whatever the case and the white space."""
+    assert near_duplicates(shingles(left), shingles(right)) is same
+
+
+def test_encoders_of_every_kind_mine(data: Path, tmp_path: Path) -> None:
+    """A SPLADE checkpoint finds what its own dot products say is best."""
+    splade = GOLDEN / "en_lsr"
+    assert run(data, tmp_path / "mined", "--encoder", str(splade), "--negatives", "1") == 0
+    model = open_encoder(splade, "cpu", "float32")
+    passages = list(distinct_passages(RetrievalFile(data)))
+    found = examples(tmp_path / "mined")
+    scores = model.similarity(model.encode_query([one.query for one in found]), model.encode_document(passages))
+    positives = {one.query: set() for one in found}
+    for one in RetrievalFile(data).examples():
+        positives.setdefault(one.query, set()).update(one.positives)
+    for one, row in zip(found, scores, strict=True):
+        better = {passages[place] for place in np.flatnonzero(row > row[passages.index(one.negatives[0])] + 1e-4)}
+        assert all(
+            any(near_duplicates(shingles(text), shingles(positive)) for positive in positives[one.query])
+            for text in better
+        )
+
+
+def test_further_passages_may_come_from_a_corpus(data: Path, tmp_path: Path) -> None:
+    """--corpus: its documents are found as negatives too."""
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_bytes(
+        b"".join(orjson.dumps({"id": f"d{n}", "contents": f"{passage(n)} corpus"}) + b"\n" for n in range(40, 60))
+    )
+    assert run(data, tmp_path / "mined", "--corpus", str(corpus), "--negatives", "20") == 0
+    assert any(text.endswith("corpus") for one in examples(tmp_path / "mined") for text in one.negatives)
+
+
+def test_what_is_finished_is_not_done_again(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """The same command has nothing to do; another one is refused, or starts over with --overwrite."""
+    output = tmp_path / "mined"
+    assert run(data, output) == 0
+    written = (output / "pairs.ja.jsonl.gz").read_bytes()
+    assert sorted(path.name for path in output.iterdir()) == ["manifest.json", "pairs.ja.jsonl.gz"]
+    capsys.readouterr()
+    assert run(data, output) == 0 and "nothing to do" in capsys.readouterr().err
+    assert run(data, output, "--depth", "7") == 2
+    assert "was begun with depth 100, not 7" in capsys.readouterr().err
+    assert run(data, output, "--negatives", "1", "--overwrite") == 0
+    assert (output / "pairs.ja.jsonl.gz").read_bytes() != written
+    assert run(data, output, "--overwrite") == 0
+    assert (output / "pairs.ja.jsonl.gz").read_bytes() == written
+
+
+@pytest.mark.parametrize(
+    "more, why",
+    [
+        (["--negatives", "0"], "--negatives 0: must be at least 1"),
+        (["--max-score", "1.5"], "--max-score 1.5"),
+        (["--engine", "exat"], "did you mean 'exact'"),
+        (["--encoder", "/nowhere"], "/nowhere"),
+        (["--corpus", "/nowhere.jsonl"], "/nowhere.jsonl"),
+        (["--languages", "ko"], "no retrieval data in ko"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_written(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture, more: list[str], why: str
+) -> None:
+    """One line, exit code 2, no output."""
+    assert run(data, tmp_path / "mined", *more) == 2
+    assert why in capsys.readouterr().err
+    assert not (tmp_path / "mined").exists()
+
+
+def test_a_directory_of_something_else_is_left_alone(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Even with --overwrite; a manifest of another command makes it no directory of this one."""
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
+    assert run(data, tmp_path / "thesis", "--overwrite") == 2
+    assert "was not written by this command" in capsys.readouterr().err
+    (tmp_path / "thesis" / "manifest.json").write_text('{"command": "score"}')
+    assert run(data, tmp_path / "thesis", "--overwrite") == 2
+    assert (tmp_path / "thesis" / "chapter.txt").read_text() == "years of work"
+
+
+def test_two_sources_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Their files would be one."""
+    for place in "ab":
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "x.ja.jsonl").write_bytes(orjson.dumps({"query": "q", "positive": "p"}))
+    assert run(tmp_path, tmp_path / "mined") == 2
+    assert "would both become" in capsys.readouterr().err
+
+
+@pytest.mark.integration
+def test_lucene_finds_nearly_the_same(data: Path, tmp_path: Path) -> None:
+    """--engine lucene: whole-number impacts, so neighbours in rank may swap, but most negatives are the same."""
+    from milco_pyserini.index import find_engine
+
+    engine = find_engine("lucene")
+    try:
+        engine.available()
+    except MilcoError as error:
+        pytest.skip(str(error))
+    model, passages = encoder("distillation"), distinct_passages(RetrievalFile(data))
+    (tmp_path / "index").mkdir()
+    lucene = index_passages(passages, model, engine, tmp_path / "index")
+    queries = [one.query for one in RetrievalFile(data).examples()]
+    (tmp_path / "exact").mkdir()
+    exact = index_passages(passages, model, find_engine("exact"), tmp_path / "exact")
+    vectors = model.encode_query(queries).to_dicts(model.vocabulary)
+    for left, right in zip(lucene.search(vectors, 10), exact.search(vectors, 10), strict=True):
+        assert len(set(left.docids) & set(right.docids)) >= 0.8 * len(right)

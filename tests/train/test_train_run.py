@@ -1,0 +1,528 @@
+"""Training runs from the command line, on the golden checkpoints: what they write, how they go on, how they stop."""
+
+import errno
+import gzip
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import torch
+import yaml
+from golden_set import GOLDEN, bent
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from tensorboard.summary.writer.record_writer import RecordWriter
+from torch import Tensor
+
+from milco_pyserini.cli.train import main
+from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.train import losses, trainer
+from milco_pyserini.train.recipe import RECIPES
+
+WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
+FOREIGN = "Fluss Brücke Buch Hafen Stadt Markt Zug Bibliothek Brief Karte Wasser Arzt Norden Morgen Geschichte".split()
+
+
+@pytest.fixture
+def bitext(tmp_path: Path) -> Path:
+    """Sixty sentence pairs in German and English, and their copy in French."""
+    directory = tmp_path / "bitext"
+    directory.mkdir()
+    lines = []
+    for number in range(60):
+        places = [(number * 7 + step * (number % 5 + 1)) % len(WORDS) for step in range(3 + number % 4)]
+        lines.append(f"{' '.join(FOREIGN[p] for p in places)}\t{' '.join(WORDS[p] for p in places)}\n")
+    (directory / "de-en.tsv").write_text("".join(lines), encoding="utf-8")
+    with gzip.open(directory / "fr-en.tsv.gz", "wt", encoding="utf-8") as handle:
+        handle.writelines(lines[:30])
+    return directory
+
+
+@pytest.fixture
+def retrieval(tmp_path: Path) -> Path:
+    """Forty queries with a positive, three negatives and a teacher's scores."""
+    path = tmp_path / "pairs.de.jsonl"
+    with path.open("w", encoding="utf-8") as handle:
+        for number in range(40):
+            texts = [f"{WORDS[(number + step) % 15]} {WORDS[(number + 2 * step + 1) % 15]} town" for step in range(4)]
+            line = {"query": FOREIGN[number % 15], "positives": texts[:1], "negatives": texts[1:]}
+            handle.write(json.dumps(line | {"scores": [4.0, 1.0, 0.5, -1.0]}) + "\n")
+    return path
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Path:
+    """The golden alignment checkpoint, with its sub-models beside it."""
+    return bent(tmp_path, "alignment")
+
+
+def sap(start: Path, bitext: Path, output: Path, *more: str) -> list[str]:
+    """A short SAP run."""
+    recipe = output.parent / "tiny-sap.yaml"
+    values = {"model": str(start), "teacher": str(GOLDEN / "en_lsr"), "batch-size": 8, "learning-rate": "1e-3"}
+    values |= {"bitext": [str(bitext)], "max-length": 32, "log-steps": 2, "save-steps": 4, "steps": 8, "device": "cpu"}
+    recipe.write_text(yaml.safe_dump(values | {"dtype": "float32"}))
+    return ["sap", "--config", str(recipe), "--output", str(output), *more]
+
+
+def with_parts(recipe: Path) -> None:
+    """Let a recipe start from an encoder and an English head."""
+    values = yaml.safe_load(recipe.read_text())
+    del values["model"]
+    values |= {"encoder": str(GOLDEN / "m_encoder"), "english": str(GOLDEN / "en_lsr")}
+    recipe.write_text(yaml.safe_dump(values))
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    """The tensors that a run ended with."""
+    return load_file(run / "model" / "model.safetensors")
+
+
+def logged(run: Path) -> list[dict[str, Any]]:
+    """The entries of a run's log."""
+    return [orjson.loads(line) for line in (run / "log.jsonl").read_bytes().splitlines()]
+
+
+def refused(capfd: pytest.CaptureFixture, arguments: list[str]) -> str:
+    """The one line with which a command ends, after what it said before; it brings no traceback."""
+    assert main(arguments) == 2
+    text = capfd.readouterr().err
+    assert "Traceback" not in text
+    return text.strip().splitlines()[-1]
+
+
+def test_sap_learns_and_its_checkpoint_encodes(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """The loss falls, the log tells it, nothing is on stdout, and the model encodes like any other."""
+    assert main(sap(start, bitext, tmp_path / "run", "--steps", "30")) == 0
+    assert capfd.readouterr().out == ""
+    log = logged(tmp_path / "run")
+    found = [entry["loss"] for entry in log if "loss" in entry]
+    assert found[-1] < 0.8 * found[0]
+    assert {"text", "english", "pivot/terms/text/de", "pivot/grounded/text/fr", "learning_rate"} <= set(log[0])
+    encoder = MilcoEncoder.from_pretrained(tmp_path / "run" / "model", device="cpu")
+    assert encoder.encode_query(["Fluss und Hafen"]).weights.size
+
+
+def test_an_interrupted_run_ends_with_the_same_weights(start: Path, bitext: Path, tmp_path: Path) -> None:
+    """Stopped at a checkpoint and started again: weights, alarms and checkpoints are those of a run in one piece."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main(sap(start, bitext, whole)) == 0
+    assert main(sap(start, bitext, parts)) == 0
+    shutil.rmtree(parts / "model")
+    shutil.rmtree(parts / "checkpoint-8")
+    assert main(sap(start, bitext, parts)) == 0
+    for name, tensor in weights(whole).items():
+        assert torch.equal(tensor, weights(parts)[name]), name
+    assert [path.name for path in sorted(parts.glob("checkpoint-*"))] == ["checkpoint-4", "checkpoint-8"]
+    kept = [
+        [{k: v for k, v in entry.items() if k == "step" or k.startswith("pivot/")} for entry in logged(run)]
+        for run in (whole, parts)
+    ]
+    assert kept[0] == kept[1]
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """One flipped bit, or an empty file where there are no checksums, as in release 0.1; and so for the model."""
+    run = tmp_path / "run"
+    arguments = sap(start, bitext, run)
+    assert main(arguments) == 0
+    before = weights(run)
+    for checksums, name in ((True, "optimizer.pt"), (False, "scheduler.pt")):
+        content = bytearray((run / "checkpoint-8" / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (run / "checkpoint-8" / name).write_bytes(content if checksums else b"")
+        (run / "model" / "config.json").write_bytes(b"")
+        if not checksums:
+            (run / "checkpoint-8" / "checksums.json").unlink()
+            (run / "checkpoint-4" / "checksums.json").unlink()
+        assert main(arguments) == 0
+        errors = capfd.readouterr().err
+        reason = f"{name} {'has changed' if checksums else 'is empty'}; it is checkpoint-8.damaged now"
+        assert f"{run / 'checkpoint-8'} is damaged: {reason}. Training resumes from checkpoint-4." in errors
+        assert f"{run / 'model'} is damaged: config.json is empty; it is model.damaged now." in errors
+        assert all(torch.equal(tensor, before[key]) for key, tensor in weights(run).items())
+    assert main(arguments) == 0
+    assert "nothing to do" in capfd.readouterr().err
+
+
+def test_another_runs_state_is_one_line(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """In a checkpoint of release 0.1, which has no checksums: what cannot be read ends in no traceback."""
+    run = tmp_path / "run"
+    arguments = sap(start, bitext, run)
+    assert main(arguments) == 0
+    shutil.rmtree(run / "model")
+    shutil.rmtree(run / "checkpoint-8")
+    (run / "checkpoint-4" / "checksums.json").unlink()
+    for name in ("rng_state.pth", "scheduler.pt", "optimizer.pt", "alarms.pt"):
+        torch.save({"of": "another"}, run / "checkpoint-4" / name)
+        error = refused(capfd, arguments)
+        assert "checkpoint-4" in error and "cannot be read as the state of this run's" in error
+        assert error.endswith("Remove the checkpoint to resume from the one before it.")
+
+
+def test_a_checkpoint_is_on_disk_before_it_has_its_name(
+    start: Path, bitext: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All its files are flushed first, and older checkpoints are removed only after that."""
+    run, seen = tmp_path / "run", []
+    flush = trainer.sync_tree
+
+    def sync_tree(directory: Path) -> None:
+        flush(directory)
+        assert all((directory / name).exists() for name in ("model.safetensors", "alarms.pt", "checksums.json"))
+        seen.append((directory.name, sorted(path.name for path in run.glob("checkpoint-*"))))
+
+    monkeypatch.setattr(trainer, "sync_tree", sync_tree)
+    assert main(sap(start, bitext, run, "--keep", "1")) == 0
+    assert seen == [("checkpoint-4", []), ("checkpoint-8", ["checkpoint-4"])]
+    assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-8"]
+
+
+def test_a_run_that_lacks_its_model_alone_trains_no_further(start: Path, bitext: Path, tmp_path: Path) -> None:
+    """Killed behind its last checkpoint: that one's weights are the model, whatever the learning rate there."""
+    arguments = sap(start, bitext, tmp_path / "run", "--schedule", "constant")
+    assert main(arguments) == 0
+    before, log = weights(tmp_path / "run"), logged(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "model")
+    assert main(arguments) == 0
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(tmp_path / "run").items())
+    assert logged(tmp_path / "run") == log
+    assert sorted(path.name for path in (tmp_path / "run").glob("check*")) == ["checkpoint-4", "checkpoint-8"]
+
+
+def test_half_a_line_of_the_log_is_written_again(start: Path, bitext: Path, tmp_path: Path) -> None:
+    """A run that was killed while it wrote one goes on, and the log has every entry once."""
+    run = tmp_path / "run"
+    assert main(sap(start, bitext, run)) == 0
+    steps = [entry["step"] for entry in logged(run)]
+    for name in ("model", "checkpoint-8"):
+        shutil.rmtree(run / name)
+    with (run / "log.jsonl").open("ab") as handle:
+        handle.write(b'{"step":3,"lo')
+    assert main(sap(start, bitext, run)) == 0
+    assert [entry["step"] for entry in logged(run)] == steps
+
+
+def test_whoever_may_read_the_run_may_read_its_weights(start: Path, bitext: Path, tmp_path: Path) -> None:
+    """All files of model and checkpoints have the mode that the umask gives."""
+    before = os.umask(0o027)
+    try:
+        assert main(sap(start, bitext, tmp_path / "run", "--steps", "1")) == 0
+    finally:
+        os.umask(before)
+    files = [path for name in ("model", "checkpoint-1") for path in (tmp_path / "run" / name).rglob("*")]
+    assert {oct(path.stat().st_mode & 0o777) for path in files if path.is_file()} == {"0o640"}
+
+
+def test_sct_adds_a_lexecho_head_and_learns(start: Path, retrieval: Path, tmp_path: Path) -> None:
+    """From an alignment checkpoint, which has none: after distillation both views are there."""
+    for loss in ("kd", "infonce"):
+        run = tmp_path / loss
+        options = [
+            "--model",
+            str(start),
+            "--data",
+            str(retrieval),
+            "--loss",
+            loss,
+            "--group-size",
+            "4",
+            "--steps",
+            "20",
+        ]
+        options += ["--batch-size", "8", "--log-steps", "5", "--learning-rate", "1e-3", "--device", "cpu"]
+        options += ["--query-max-length", "16", "--passage-max-length", "32", "--dtype", "float32"]
+        assert main(["sct", "--config", "authors-sct", "--output", str(run), *options]) == 0
+        found = [entry["loss"] for entry in logged(run) if "loss" in entry]
+        assert found[-1] < found[0]
+        assert "echo.weight" in weights(run)
+        assert MilcoEncoder.from_pretrained(run / "model", device="cpu").views == ("pivot", "source")
+
+
+def test_a_run_may_start_from_an_encoder_and_an_english_head(bitext: Path, tmp_path: Path) -> None:
+    """As the paper's does: a new connector between the two, whose own weights it keeps."""
+    arguments = sap(tmp_path, bitext, tmp_path / "run", "--steps", "1", "--part-rates", "encoder=0", "decoder=0")
+    with_parts(tmp_path / "tiny-sap.yaml")
+    assert main(arguments) == 0
+    found = weights(tmp_path / "run")
+    encoder, english = (load_file(GOLDEN / name / "model.safetensors") for name in ("m_encoder", "en_lsr"))
+    words = "embeddings.word_embeddings.weight"
+    assert torch.equal(found[f"encoder.{words}"], encoder[words])
+    assert torch.equal(found["decoder.weight"], english[f"bert.{words}"])
+    assert "echo.weight" not in found
+
+
+def test_a_finished_run_has_nothing_to_do_and_another_is_refused(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """The same command again does nothing; with another option it names the option; --overwrite replaces."""
+    assert main(sap(start, bitext, tmp_path / "run", "--steps", "2")) == 0
+    before = weights(tmp_path / "run")
+    assert main(sap(start, bitext, tmp_path / "run", "--steps", "2")) == 0
+    assert "nothing to do" in capfd.readouterr().err
+    assert main(sap(start, bitext, tmp_path / "run", "--steps", "3")) == 2
+    assert "other options (steps)" in capfd.readouterr().err
+    assert main(sap(start, bitext, tmp_path / "run", "--steps", "3", "--overwrite")) == 0
+    assert not torch.equal(weights(tmp_path / "run")["decoder.weight"], before["decoder.weight"])
+
+
+def test_a_run_that_left_nothing_to_go_on_from_may_be_mended(start: Path, bitext: Path, tmp_path: Path) -> None:
+    """Its options are in the directory, but they bind only where a checkpoint or a model was made with them."""
+    assert main(sap(start, bitext, tmp_path / "run", "--steps", "1")) == 0
+    for name in ("model", "checkpoint-1"):
+        shutil.rmtree(tmp_path / "run" / name)
+    assert main(sap(start, bitext, tmp_path / "run", "--steps", "2")) == 0
+    assert yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    "options", [("--accumulation", "0"), ("--part-rates", "foo=1"), ("--probe", "nowhere"), ("--max-length", "9000")]
+)
+def test_overwrite_removes_nothing_for_a_command_that_is_refused(
+    options: tuple[str, ...], start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """Every check comes first: the finished run stays, with its model."""
+    assert main(sap(start, bitext, tmp_path / "run", "--steps", "1")) == 0
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    refused(capfd, sap(start, bitext, tmp_path / "run", "--overwrite", *options))
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """It names the step and the last good checkpoint, and leaves that one as it is."""
+    options = ("--learning-rate", "1e18", "--max-grad-norm", "1e30", "--save-steps", "1")
+    error = refused(capfd, sap(start, bitext, tmp_path / "run", *options))
+    assert "step 2: the loss of a batch in de, en, fr is nan (text nan, english nan)" in error
+    assert "nothing was saved since checkpoint-1" in error
+    left = load_file(tmp_path / "run" / "checkpoint-1" / "model.safetensors")
+    assert all(bool(tensor.isfinite().all()) for tensor in left.values())
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_weights_that_are_not_finite_are_never_written(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """No loss has shown them yet: the step's line does, and the checkpoint before them is the last one."""
+    run = tmp_path / "run"
+    # The warm-up's first step changes nothing.
+    options = ("--learning-rate", "1e39", "--warmup", "2", "--save-steps", "1", "--weight-decay", "0")
+    error = refused(capfd, sap(start, bitext, run, *options))
+    assert "step 2: weights are no longer finite (encoder.embeddings." in error
+    assert "nothing was saved since checkpoint-1" in error
+    assert [path.name for path in run.glob("*checkpoint*")] == ["checkpoint-1"]
+    left = load_file(run / "checkpoint-1" / "model.safetensors")
+    assert all(bool(tensor.isfinite().all()) for tensor in left.values())
+    assert "step 1: weights" in refused(capfd, sap(start, bitext, tmp_path / "short", *options[:2], "--steps", "1"))
+    assert not [*tmp_path.glob("*/model"), *tmp_path.glob("short/checkpoint*")]
+
+
+def test_what_a_broken_run_advises_can_be_done(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the last checkpoint, with a lower rate, elsewhere; and that checkpoint goes before a recipe's encoder."""
+    calls, made = [], losses.sparse_mean_squared_error
+
+    def broken(*arguments: Any) -> Tensor:
+        calls.append(1)
+        # Two calls a step.
+        return made(*arguments) * (torch.inf if len(calls) > 9 else 1)
+
+    monkeypatch.setattr(losses, "sparse_mean_squared_error", broken)
+    error = refused(capfd, sap(start, bitext, tmp_path / "run"))
+    assert "step 5: the loss of a batch in de, en, fr is inf (text " in error
+    monkeypatch.undo()
+    advice = error.rpartition(" begin ")[2].replace("OTHER", str(tmp_path / "other")).replace("LOWER", "1e-5")
+    assert f"--model {tmp_path / 'run' / 'checkpoint-4'}" in advice
+    again = sap(start, bitext, tmp_path / "run", "--steps", "1", *advice.split())
+    with_parts(tmp_path / "tiny-sap.yaml")
+    assert main(again) == 0
+    assert (tmp_path / "other" / "model").is_dir()
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that cannot be written whole is not there; the one before it is, and the run goes on from it."""
+    written = torch.save
+
+    def save(value: object, path: str, *arguments: object) -> None:
+        if "optimizer" in str(path) and ".saving/checkpoint-8" in str(path):
+            raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 104912384 vs 104912272")
+        written(value, path, *arguments)
+
+    monkeypatch.setattr(torch, "save", save)
+    error = refused(capfd, sap(start, bitext, tmp_path / "run"))
+    assert f"the checkpoint of step 8 could not be written: the disk of {tmp_path / 'run'} is full" in error
+    assert "checkpoint-4 is whole" in error
+    assert [path.name for path in (tmp_path / "run").glob("*checkpoint*")] == ["checkpoint-4"]
+    assert not (tmp_path / "run" / ".saving").exists()
+    monkeypatch.undo()
+    assert main(sap(start, bitext, tmp_path / "run")) == 0
+
+
+def test_a_disk_that_is_full_before_the_model_keeps_the_checkpoints(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line as for a checkpoint; what was written of the model is gone, and the same command writes it."""
+    run = tmp_path / "run"
+    saved = MilcoEncoder.save_pretrained
+
+    def save(encoder: MilcoEncoder, directory: Path) -> None:
+        saved(encoder, directory)
+        if "checkpoint" not in Path(directory).name:
+            raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(MilcoEncoder, "save_pretrained", save)
+    error = refused(capfd, sap(start, bitext, run))
+    assert f"{run / 'model'} could not be written: the disk of {run} is full; {run / 'checkpoint-8'} is whole" in error
+    assert not [*run.glob("*model*"), *run.glob(".*")]
+    monkeypatch.undo()
+    assert main(sap(start, bitext, run)) == 0
+    assert logged(run)[-1]["step"] == 8
+
+
+def test_a_log_that_cannot_be_written_is_one_line(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither ours nor TensorBoard's, which writes in a thread of its own, ends in a traceback."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    opened, recorded, calls = Path.open, RecordWriter.write, 0
+
+    def open_full(path: Path, mode: str = "r", *arguments: Any, **more: Any) -> Any:
+        if (path.name, mode) == ("log.jsonl", "ab"):
+            raise full
+        return opened(path, mode, *arguments, **more)
+
+    def record(writer: RecordWriter, data: bytes) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > allowed:
+            raise full
+        recorded(writer, data)
+
+    for place, name, what, allowed in (
+        (Path, "open", open_full, 0),
+        (RecordWriter, "write", record, 5),
+        (RecordWriter, "write", record, 0),
+    ):
+        run, calls = tmp_path / f"{name}{allowed}", 0
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, what)
+            error = refused(capfd, sap(start, bitext, run))
+        assert "tensorboard" in error and f" could not be written: the disk of {run} is full" in error
+
+
+def test_a_missing_extra_is_named(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without TensorBoard or accelerate: one line that says what to install."""
+    monkeypatch.setattr("milco_pyserini.cli.train.find_spec", lambda name: None)
+    assert main(sap(start, bitext, tmp_path / "run")) == 2
+    assert "pip install 'milco-pyserini[train]'" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in RECIPES.glob("*.yaml")))
+def test_every_recipe_is_valid(name: str, capfd: pytest.CaptureFixture) -> None:
+    """A recipe of the package has known keys alone, of the right kinds."""
+    stage = name.rpartition("-")[2]
+    with pytest.raises(SystemExit) as ended:
+        main([stage, "--config", name, "--help"])
+    assert ended.value.code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--config", "mini-spa"], ["mini-spa", "mini-sap"]),
+        (["--config", "{tmp}/bad.yaml"], ["learning-rat", "learning-rate"]),
+        (["--config", "{tmp}/kind.yaml"], ["batch-size", "a whole number", "'many'"]),
+        (["--config", "mini-sap"], ["--bitext is needed"]),
+        (["--config", "mini-sap", "--bitext", "{bitext}", "--teacher", "{golden}/en_lsr"], ["358", "14,000"]),
+        (["--config", "mini-sap", "--bitext", "{tmp}/one.de-en.tsv"], ["de-en.tsv:2", "column"]),
+        (["--config", "mini-sap", "--config", "nope"], ["--config mini-sap --config nope", "Leave the others out"]),
+        (["--config", "mini-sap", "--config=nope"], ["--config mini-sap --config nope"]),
+        (["--config", "mini-sap", "--model", "mini", "--english", "x"], ["--model and --english", "Leave one out"]),
+        (["--config", "mini-sap", "--bitext", "{bitext}", "--encoder", "/x", "--english", "/x"], ["at '/x'"]),
+        (["--config", "mini-sap", "--bitext", "{bitext}", "--part-rates", "decodr=0"], ["decodr", "decoder"]),
+        (["--config", "mini-sap", "--bitext", "{bitext}", "--languages", "xx"], ["xx", "de"]),
+        (["--config", "mini-sap", "--bitext", "{bitext}", "--max-length", "9000"], ["9000", "512"]),
+        (["--config", "mini-sap", "--bitext", "{bitext}", "--probe", "{tmp}/one.de-en.tsv"], ["de-en.tsv:2", "column"]),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], words: list[str], bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """Each names the value and the fix, with exit code 2, before training begins."""
+    (tmp_path / "bad.yaml").write_text("learning-rat: 1\n")
+    (tmp_path / "kind.yaml").write_text("batch-size: many\n")
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "de-en.tsv").write_text("ein Satz\ta sentence\nallein\n")
+    names = {"tmp": tmp_path, "bitext": bitext, "golden": GOLDEN}
+    filled = [argument.format(**names).replace("one.de-en", "one/de-en") for argument in arguments]
+    assert main(["sap", *filled, "--output", str(tmp_path / "run")]) == 2
+    errors = capfd.readouterr().err
+    for word in words:
+        assert word in errors.strip().splitlines()[-1]
+    assert "document frequencies" not in errors or "--teacher" in arguments
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--steps 0", "must be at least 1"),
+        ("--steps -3", "must be at least 1"),
+        ("--batch-size 0", "must be at least 1"),
+        ("--accumulation 0", "must be at least 1"),
+        ("--log-steps 0", "must be at least 1"),
+        ("--save-steps 0", "must be at least 1"),
+        ("--keep 0", "must be at least 1"),
+        ("--keep -1", "must be at least 1"),
+        ("--temperature 0.5", "must be at least 1"),
+        ("--epochs 0", "must be above 0"),
+        ("--epochs inf", "must be a finite number"),
+        ("--learning-rate 0", "must be above 0"),
+        ("--learning-rate -1", "must be above 0"),
+        ("--learning-rate nan", "must be a finite number"),
+        ("--warmup -1", "must be at least 0"),
+        ("--workers -1", "must be at least 0"),
+        ("--workers 100000", "must be at least 0 and at most 256"),
+        ("--weight-decay -1", "must be at least 0"),
+        ("--max-grad-norm -1", "must be at least 0"),
+        ("--seed -1", "must be at least 0"),
+        ("--seed 4294967296", "at most 2,147,483,647"),
+        ("--part-rates decoder=nan", "finite"),
+        ("--part-rates decoder=-1", "at least 0"),
+        ("sap --margin -5", "must be at least 0"),
+        ("sap --english-weight nan", "must be a finite number"),
+        ("sct --group-size 0", "must be at least 1"),
+        ("sct --score-temperature 0", "must be above 0"),
+        ("sct --lambda-query -1", "must be at least 0"),
+        ("sct --views pivott", "did you mean 'pivot'?"),
+    ],
+)
+def test_numbers_and_names_are_checked_before_anything_else(
+    option: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In both stages, on the command line and in a recipe: one line with the option and its limit; no file is read."""
+    stage, _, rest = option.rpartition("--")
+    name, _, value = rest.partition(" ")
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text(f"{name}: [{value}]\n" if name in ("views", "part-rates") else f"{name}: {value}\n")
+    for verb in [stage.strip()] if stage else ["sap", "sct"]:
+        for given in (["--config", f"mini-{verb}", *option.split()[-2:]], ["--config", "bad.yaml"]):
+            error = refused(capfd, [verb, *given, "--bitext" if verb == "sap" else "--data", "nowhere"])
+            assert name in error and words in error
+    assert list(tmp_path.iterdir()) == [tmp_path / "bad.yaml"]

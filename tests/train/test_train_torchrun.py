@@ -1,0 +1,306 @@
+"""Training in two processes, as torchrun starts them: what each sees, writes and leaves, and how they end together."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import orjson
+import pytest
+import torch
+import yaml
+from golden_set import GOLDEN, bent
+from safetensors.torch import load_file
+from torch import Tensor
+from torchrun_program import BROKEN_STEP, Report, spy
+from transformers import TrainingArguments
+
+from milco_pyserini.cli.train import main
+from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.train import losses, objectives, processes
+from milco_pyserini.train.recipe import SapOptions
+from milco_pyserini.train.trainer import newest_checkpoint, training_arguments
+
+PROGRAM = Path(__file__).parents[1] / "torchrun_program.py"
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+PATIENCE = 240
+WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
+STEPS = 8
+# More than the window in which examples of similar length are gathered: none comes twice.
+EXAMPLES = 600
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+        reason="this torch has no distributed training on processors (gloo)",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints with dropout and without, with and without a LexEcho head; bitext and retrieval data."""
+    place = tmp_path_factory.mktemp("torchrun")
+    for name in ("alignment", "distillation"):
+        (place / name).mkdir()
+        bent(place / name, name)
+    still = MilcoEncoder.from_pretrained(place / "alignment" / "checkpoint", device="cpu", dtype="float32")
+    still.model.config.encoder.hidden_dropout_prob = still.model.config.encoder.attention_probs_dropout_prob = 0.0
+    still.save_pretrained(place / "still")
+    draw = random.Random(1)
+
+    def text(number: int) -> str:
+        return f"{number} {' '.join(draw.choices(WORDS, k=draw.randint(2, 9)))}"
+
+    pairs = [f"{text(number)}\t{text(number)}\n" for number in range(EXAMPLES)]
+    (place / "de-en.tsv").write_text("".join(pairs), encoding="utf-8")
+    lines = []
+    for number in range(EXAMPLES):
+        passages = [text(number) for _ in range(4)]
+        scores = [draw.uniform(-3, 5) for _ in passages]
+        lines.append({"query": text(number), "positives": passages[:1], "negatives": passages[1:], "scores": scores})
+    (place / "pairs.de.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    common = {"learning-rate": 1e-3, "log-steps": 1, "save-steps": 4, "steps": STEPS}
+    common |= {"device": "cpu", "dtype": "float32", "batch-size": 4}
+    sap = {"teacher": str(GOLDEN / "en_lsr"), "bitext": [str(place / "de-en.tsv")], "max-length": 32}
+    sct = {"data": [str(place / "pairs.de.jsonl")], "group-size": 4, "query-max-length": 16, "passage-max-length": 32}
+    (place / "sap.yaml").write_text(yaml.safe_dump(common | sap), encoding="utf-8")
+    (place / "sct.yaml").write_text(yaml.safe_dump(common | sct), encoding="utf-8")
+    return place
+
+
+def arguments(place: Path, stage: str, name: str, model: str, *more: str) -> list[str]:
+    """A short run of a stage, its directory called name."""
+    start = place / model if model == "still" else place / model / "checkpoint"
+    given = ["--config", str(place / f"{stage}.yaml"), "--model", str(start), "--output", str(place / name)]
+    return [stage, *given, *more]
+
+
+def launch(place: Path, plan: Sequence[tuple[str, list[str], str | None]]) -> tuple[int, str]:
+    """The program's plan in two processes: exit code and stderr."""
+    (place / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    command = [*TORCHRUN, str(PROGRAM), str(place / "plan.json"), str(place)]
+    ended = subprocess.run(
+        command, env=environment(), stderr=subprocess.PIPE, encoding="utf-8", timeout=PATIENCE, check=False
+    )
+    return ended.returncode, ended.stderr
+
+
+def environment() -> dict[str, str]:
+    """One thread a process: two of them share the machine."""
+    return os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def said(errors: str) -> list[str]:
+    """The lines that are ours, not torchrun's."""
+    return [line for line in errors.splitlines() if line.startswith("milco train")]
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    """The tensors that a run ended with."""
+    return load_file(run / "model" / "model.safetensors")
+
+
+def logged(run: Path) -> list[float]:
+    """The loss of every step."""
+    entries = [orjson.loads(line) for line in (run / "log.jsonl").read_bytes().splitlines()]
+    return [entry["loss"] for entry in entries if "loss" in entry]
+
+
+def reports(place: Path, name: str) -> tuple[Report, Report]:
+    """What the two processes of a run saw and wrote."""
+    first, second = (json.loads((place / f"{name}.{process}.json").read_text()) for process in "01")
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def broken(place: Path) -> tuple[Path, int, str]:
+    """A run in two processes, the second of which has no finite loss in step 5; and a copy of what it left.
+
+    Before it, one of SCT that comes to its end, but loses it.
+    """
+    lost = ("sct-parts", arguments(place, "sct", "sct-parts", "alignment", "--workers", "2"), None)
+    code, errors = launch(place, [lost, ("sap-parts", arguments(place, "sap", "sap-parts", "alignment"), "1")])
+    shutil.copytree(place / "sap-parts", place / "left")
+    for name in ("model", "checkpoint-8"):
+        shutil.rmtree(place / "sct-parts" / name)
+    return place / "left", code, errors
+
+
+@pytest.fixture(scope="module")
+def trained(place: Path, broken: tuple[Path, int, str]) -> Path:
+    """Every run in two processes that comes to its end; first the two that go on."""
+    runs = {
+        "sap-parts": arguments(place, "sap", "sap-parts", "alignment"),
+        "sct-parts": arguments(place, "sct", "sct-parts", "alignment", "--workers", "2"),
+        "sap-whole": arguments(place, "sap", "sap-whole", "alignment"),
+        "sct-whole": arguments(place, "sct", "sct-whole", "alignment", "--workers", "2"),
+        "sap": arguments(place, "sap", "sap", "still"),
+        "kd": arguments(place, "sct", "kd", "still", "--workers", "2"),
+        "infonce": arguments(place, "sct", "infonce", "still", "--loss", "infonce"),
+        "sap-with-echo": arguments(place, "sap", "sap-with-echo", "distillation", "--steps", "2"),
+        "sct-with-echo": arguments(place, "sct", "sct-with-echo", "distillation", "--steps", "2", "--views", "pivot"),
+    }
+    code, errors = launch(place, [(name, run, None) for name, run in runs.items()])
+    assert code == 0, errors
+    assert errors.count("4 examples on each of 2 devices") == len(runs)
+    return place
+
+
+def test_an_error_in_one_process_ends_both(broken: tuple[Path, int, str]) -> None:
+    """With at most a line each, one of which is the reason, and an exit code; the last checkpoint is whole."""
+    run, code, errors = broken
+    assert code != 0
+    assert "[rank" not in errors, errors
+    reason = (
+        f"error: step {BROKEN_STEP}: the loss of a batch in de, en is nan (text nan, english nan); nothing was saved"
+    )
+    assert sum(reason in line for line in said(errors)) == 1
+    assert all(reason in line or "another process of this run has ended" in line for line in said(errors))
+    newest = newest_checkpoint(run)
+    assert newest is not None and newest.name == "checkpoint-4"
+    assert MilcoEncoder.from_pretrained(newest, device="cpu").encode_query(["river"]).weights.size
+    assert not (run / "model").exists()
+
+
+@pytest.mark.parametrize("stage", ["sap", "sct"])
+def test_a_run_that_goes_on_ends_with_the_same_bits(trained: Path, stage: str) -> None:
+    """Dropout, the order of the data, the alarms: nothing tells the run in two parts from the one in one."""
+    runs = trained / f"{stage}-whole", trained / f"{stage}-parts"
+    whole, parts = (weights(run) for run in runs)
+    assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
+    assert logged(runs[0]) == logged(runs[1])
+    states = [torch.load(run / "checkpoint-8" / "alarms.pt") for run in runs]
+    # The first process's texts: a pair has two, a query four passages.
+    assert [state["seen"] for state in states] == [4 * STEPS * (2 if stage == "sap" else 5)] * 2
+    assert states[0]["watch"] == states[1]["watch"]
+
+
+def test_another_number_of_processes_is_refused(
+    place: Path, broken: tuple[Path, int, str], capfd: pytest.CaptureFixture
+) -> None:
+    """The order of the data and the schedule are those of two devices: the line says so, and changes nothing."""
+    run, _, _ = broken
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    assert main(arguments(place, "sap", run.name, "alignment")) == 2
+    assert f"{run} holds a run on 2 devices, and this is one on 1" in capfd.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_without_torchrun_a_run_takes_one_gpu(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Trainer by itself would make larger batches for all that it sees."""
+    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 4))
+    made = training_arguments(SapOptions(config="", device="cpu", batch_size=8), place / "run", 1)
+    assert (made.n_gpu, made.train_batch_size) == (1, 8)
+
+
+def test_two_machines_that_see_different_checkpoints_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run directory that is not shared would have them train past each other."""
+    monkeypatch.setattr(processes, "gather_object", lambda steps: [*steps, 0])
+    processes.check_same_step(tmp_path, 0)
+    with pytest.raises(MilcoError, match=r"step 400.*directory that all machines share"):
+        processes.check_same_step(tmp_path, 400)
+
+
+@pytest.mark.parametrize("name", ["sap", "kd", "infonce"])
+def test_two_processes_are_one_with_twice_the_batch(
+    trained: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They see its examples, each once, and the losses are its own: of distillation as it is, of the others by halves.
+
+    The squared error is divided by the active terms of a process's batch, and the negatives are those of its batch.
+    """
+    if name != "kd":
+        by_halves(monkeypatch)
+    report = Report(seen=[], written=[])
+    end = spy(report)
+    stage, loss = ("sap", ()) if name == "sap" else ("sct", ("--loss", name))
+    try:
+        run = arguments(trained, stage, str(tmp_path / "one"), "still", *loss)
+        assert main([*run, "--batch-size", "8"]) == 0
+    finally:
+        end()
+    assert logged(trained / name) == pytest.approx(logged(tmp_path / "one"), rel=1e-3)
+    if name == "kd":
+        return  # Its batches were made in other processes, the data loader's workers.
+    first, second = (report["seen"] for report in reports(trained, name))
+    calls = 2 * STEPS
+    together = [texts + more for texts, more in zip(first[:calls], second[:calls], strict=True)]
+    assert together == report["seen"][:calls]
+    mine, others = ({text for texts in seen[:calls] for text in texts} for seen in (first, second))
+    assert mine and others and not mine & others
+
+
+def by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one process compute the losses of two, each of half of its batch."""
+    error, forward = losses.sparse_mean_squared_error, objectives.Contrast._main_loss
+
+    def halved_error(student: Tensor, teacher: Tensor, *more: object) -> Tensor:
+        halves = zip(student.chunk(2), teacher.chunk(2), strict=True)
+        return sum(error(*half, *more) for half in halves) / 2  # type: ignore[arg-type, return-value]
+
+    def halved_loss(
+        self: objectives.Contrast, views: list[list[Tensor]], passage_ids: Tensor, scores: Tensor | None
+    ) -> Tensor:
+        halves = [[[side.chunk(2)[half] for side in view] for view in views] for half in range(2)]
+        ids = passage_ids.chunk(2)
+        return sum(map(forward, [self] * 2, halves, ids, [scores] * 2)) / 2  # type: ignore[return-value]
+
+    monkeypatch.setattr(losses, "sparse_mean_squared_error", halved_error)
+    monkeypatch.setattr(objectives.Contrast, "_main_loss", halved_loss)
+
+
+def test_only_the_first_process_writes(trained: Path) -> None:
+    """The other one adds its random state to a checkpoint, in a directory that may not be there yet."""
+    for name in ("sap-whole", "kd", "infonce"):
+        first, second = reports(trained, name)
+        assert ["open", str(trained / name / "log.jsonl")] in first["written"]
+        ours = [(done, Path(path)) for done, path in second["written"] if path.startswith(str(trained))]
+        assert all(done == "os.mkdir" and ".saving" in path.parts for done, path in ours), ours
+        assert sorted(path.name for path in (trained / name / "checkpoint-8").glob("rng*")) == [
+            "rng_state_0.pth",
+            "rng_state_1.pth",
+        ]
+
+
+def test_a_head_that_no_loss_reaches_stays_as_it_is(trained: Path, place: Path) -> None:
+    """A LexEcho head in SAP, or in SCT of the pivot view alone: distributed training wants a gradient of all others."""
+    before = MilcoEncoder.from_pretrained(place / "distillation" / "checkpoint", device="cpu").model.state_dict()
+    for name in ("sap-with-echo", "sct-with-echo"):
+        after = weights(trained / name)
+        assert torch.equal(after["echo.weight"], before["echo.weight"])
+        assert not torch.equal(after["decoder.bias"], before["decoder.bias"])
+
+
+def test_ctrl_c_ends_both_processes(place: Path, tmp_path: Path) -> None:
+    """With a line each and no traceback of ours; the newest checkpoint is whole, and nothing runs on."""
+    run = tmp_path / "run"
+    options = ("--steps", "1000000", "--log-steps", "100000", "--save-steps", "20")
+    command = [*TORCHRUN, "-m", "milco_pyserini.train", *arguments(place, "sap", str(run), "alignment", *options)]
+    with (tmp_path / "stderr").open("w") as errors:
+        running = subprocess.Popen(command, env=environment(), stderr=errors)
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while newest_checkpoint(run) is None and running.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.1)
+            running.send_signal(signal.SIGINT)
+            assert running.wait(PATIENCE) != 0
+        finally:
+            running.kill()
+            running.wait()
+    text = (tmp_path / "stderr").read_text()
+    assert "[rank" not in text, text
+    assert 1 <= len(said(text)) <= 2
+    assert "interrupted; the same command goes on" in text
+    newest = newest_checkpoint(run)
+    assert newest is not None
+    assert MilcoEncoder.from_pretrained(newest, device="cpu").encode_query(["river"]).weights.size
+    assert not (run / "model").exists()

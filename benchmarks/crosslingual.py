@@ -114,7 +114,7 @@ def read_pairs(path: Path) -> Pairs:
 
 def evaluate_all(encoder: "MilcoEncoder", pairs: dict[str, Pairs], views: Sequence[str]) -> dict[str, Evaluation]:
     """Language -> figures. English is encoded once where languages share it, as FLORES does."""
-    encoder.check(encoder.model.config.passage_max_length, [part for view in views for part in VIEWS[view]])
+    encoder.resolve_views([part for view in views for part in VIEWS[view]])
     encoded: dict[tuple[str, ...], SparseBatch] = {}
     progress = Progress("sentences", sum(len(one.ids) for one in pairs.values()))
     results = {}

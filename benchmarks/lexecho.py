@@ -47,7 +47,7 @@ class Gain:
 def command(options: Options) -> None:
     """Encode the sample, rank, print."""
     encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
-    encoder.check(encoder.model.config.query_max_length, ("pivot", "source"))
+    encoder.resolve_views(("pivot", "source"))
     languages = FAMILIES["sample"].languages
     figures = np.mean([_figures(encoder, language) for language in languages], axis=0)
     english = [topic.text for topic in open_topics("sample-en")]

@@ -120,7 +120,7 @@ def view_runs(collection: Collection, options: Options) -> dict[str, Run]:
         store = open_store(vectors)
         searcher = build_index(store, find_engine("exact"), Path(directory) / "index").searcher()
         encoder = open_query_encoder(store.manifest, device=options.device, dtype=options.dtype).encoder
-        encoder.check(encoder.model.config.query_max_length, [part for view in options.views for part in VIEWS[view]])
+        encoder.resolve_views([part for view in options.views for part in VIEWS[view]])
         queries = encoder.encode_query([topic.text for topic in topics], options.alpha)
         runs: dict[str, Run] = {}
         for view in options.views:

@@ -13,7 +13,7 @@ from milco_pyserini.explain import IndexExplainer
 from milco_pyserini.explain.sources import Texts
 from milco_pyserini.index import Index, build_index, find_engine
 from milco_pyserini.sparse import PlainStore, VectorStore, open_store
-from milco_pyserini.sparse.pruning import PrunedStore, Pruning
+from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 
 CHECKPOINT = GOLDEN / "ckpt_distillation"
 CORPUS = "sample-ja"
@@ -40,7 +40,7 @@ def index(engine: str, *more: str, prune: str = "") -> Index:
 def _index(engine: str, more: tuple[str, ...], prune: str) -> Index:
     vectors = store(*more)
     path = Path(_ROOT.name) / f"{vectors.path.name}{prune.replace(':', '-')}.{engine}"
-    pruned = PrunedStore(vectors, [Pruning.parse(prune)]) if prune else vectors
+    pruned = PrunedStore(vectors, [PruningRule.parse(prune)]) if prune else vectors
     return build_index(pruned, find_engine(engine), path)
 
 

@@ -10,7 +10,7 @@ from milco_pyserini.errors import MilcoError
 
 if TYPE_CHECKING:
     from milco_pyserini.index.protocol import Engine
-    from milco_pyserini.sparse.pruning import Pruning
+    from milco_pyserini.sparse.pruning import PruningRule
 
 UNPRUNED = "none"
 _AND = "+"
@@ -20,7 +20,7 @@ _AND = "+"
 class Cut:
     """Pruning rules that apply one after the other; none leave the vectors as they are."""
 
-    rules: "tuple[Pruning, ...]" = ()
+    rules: "tuple[PruningRule, ...]" = ()
 
     def __str__(self) -> str:
         return _AND.join(map(str, self.rules)) or UNPRUNED
@@ -33,9 +33,9 @@ class Cut:
     @classmethod
     def parse(cls, text: str) -> "Cut":
         """Read "none", "RULE" or "RULE+RULE". Raises MilcoError for a rule that is none."""
-        from milco_pyserini.sparse.pruning import Pruning
+        from milco_pyserini.sparse.pruning import PruningRule
 
-        return cls() if text == UNPRUNED else cls(tuple(map(Pruning.parse, text.split(_AND))))
+        return cls() if text == UNPRUNED else cls(tuple(map(PruningRule.parse, text.split(_AND))))
 
 
 @dataclass(frozen=True)

@@ -121,14 +121,14 @@ def _check_kind(options: Options) -> None:
 
 def _check_names(options: Options) -> None:
     from milco_pyserini.encode.devices import check_device_name, device_names
-    from milco_pyserini.sparse.pruning import Pruning
+    from milco_pyserini.sparse.pruning import PruningRule
 
     for name in device_names(options.device):
         check_device_name(name)
     check_engine(options.engine)
     if options.encoder != MINI:
         check_local_name(options.encoder)
-    for rule in map(Pruning.parse, options.prune):
+    for rule in map(PruningRule.parse, options.prune):
         if rule.view and options.views and rule.view not in options.views:
             raise MilcoError(f"--prune {rule}: no {rule.view} view is encoded, --views is {' '.join(options.views)}")
 
@@ -205,7 +205,8 @@ def _print_text(options: Options) -> None:
     text = sys.stdin.read() if options.text == "-" else options.text or ""
     encoder = open_term_encoder(options, engine_devices(options.engine, options.device))
     length = encoder.model.config.passage_max_length if options.max_length is None else options.max_length
-    views = encoder.check(length, options.views or None)
+    encoder.validate_length(length)
+    views = encoder.resolve_views(options.views)
     encoded = encoder.encode(text, length, views, options.lowercase)
     if encoded.truncated:
         say(f"the text is longer than {length} tokens and was cut there")

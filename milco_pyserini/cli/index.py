@@ -130,9 +130,9 @@ def _source(options: Options, engine: "Engine") -> "tuple[str, Callable[[], Docu
 
 def _terms(vectors: Path, options: Options) -> "Documents":
     from milco_pyserini.sparse import open_store
-    from milco_pyserini.sparse.pruning import PrunedStore, Pruning
+    from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 
-    rules = [Pruning.parse(rule) for rule in options.prune]
+    rules = [PruningRule.parse(rule) for rule in options.prune]
     store = open_store(vectors, options.plain, 1.0 if options.scale is None else options.scale)
     return PrunedStore(store, rules, options.views) if rules or options.views else store
 

@@ -6,7 +6,7 @@ from typing import Any
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.encoder import MilcoEncoder, as_texts, open_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.sparse.quantization import SCALE, check_scale, quantize, quantize_vector
+from milco_pyserini.sparse.quantization import SCALE, quantize, quantize_vector, validate_scale
 
 
 class _Contract:
@@ -23,13 +23,14 @@ class _Contract:
         lowercase: bool = False,
         english_prefix: str = "",
     ) -> None:
-        check_scale(scale)
+        validate_scale(scale)
         if isinstance(encoder, str):
             encoder = open_encoder(encoder, device, dtype, english_prefix)
         self.encoder = encoder
         self.scale = scale
         self.max_length = self._default_length() if max_length is None else max_length
-        self.views = encoder.check(self.max_length, views)
+        encoder.validate_length(self.max_length)
+        self.views = encoder.resolve_views(views)
         self.lowercase = lowercase
 
     def _default_length(self) -> int:
@@ -105,7 +106,7 @@ def open_query_encoder(
     if name is None:
         raise MilcoError("these vectors were written by others: say with --encoder what encodes the queries")
     loaded = open_encoder(name, device, dtype, manifest.get("english_prefix", ""))
-    check_fit(loaded, manifest)
+    validate_encoder(loaded, manifest)
     return MilcoQueryEncoder(
         loaded,
         scale=manifest["scale"],
@@ -114,7 +115,7 @@ def open_query_encoder(
     )
 
 
-def check_fit(encoder: Any, manifest: dict) -> None:
+def validate_encoder(encoder: Any, manifest: dict) -> None:
     """Raise MilcoError if the vectors of a manifest were made with other weights, or another tokenizer."""
     for field in ("weight_hash", "tokenizer_hash"):
         value = getattr(encoder, field)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from milco_pyserini.console import Report
 from milco_pyserini.encode.batches import TOKEN_BUDGET, halved_budget
-from milco_pyserini.encode.contract import check_fit
+from milco_pyserini.encode.contract import validate_encoder
 from milco_pyserini.encode.dense_checkpoint import CLS, LAST, POOLINGS, load_checkpoint, network_weights
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.encoder import BATCH_SIZE
@@ -21,7 +21,7 @@ from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.model.checkpoint import find_checkpoint, weight_hash
 from milco_pyserini.model.packed import NotPacked, PackedEncoder
-from milco_pyserini.sparse.batch import refuse_not_finite
+from milco_pyserini.sparse.batch import validate_finite
 
 # Attention with a mask is fast on a GPU where its rows are aligned.
 _LENGTH_MULTIPLE = {"cpu": 1, "cuda": 8}
@@ -72,9 +72,9 @@ class DenseEncoder:
         """BLAKE2b over the tokenizer's definition."""
         return hashlib.blake2b(self.tokenizer.tokenizer.to_str().encode(), digest_size=16).hexdigest()
 
-    def check(self, max_length: int) -> None:
+    def validate_length(self, max_length: int) -> None:
         """Raise MilcoError for a length that the encoder has no positions for, or that leaves a text no token."""
-        least = sum(self.tokenizer.marks) + 1
+        least = sum(self.tokenizer.num_special_tokens) + 1
         if not least <= max_length <= self._limit:
             raise MilcoError(f"maximum length {max_length}: encoder {self.name} takes {least} to {self._limit} tokens")
 
@@ -125,7 +125,7 @@ class DenseEncoder:
             if report:
                 report(len(numbers), int(lengths[numbers].sum()))
         indptr = np.arange(len(rows) + 1) * self.dimensions
-        refuse_not_finite(vectors.ravel(), indptr, f"encoder {self.name}", self.tokenizer.namer(rows, names))
+        validate_finite(vectors.ravel(), indptr, f"encoder {self.name}", self.tokenizer.namer(rows, names))
         return vectors
 
     def _batch_end(self, lengths: NDArray[np.int64], start: int, batch_size: int) -> int:
@@ -196,7 +196,7 @@ def open_dense_query_encoder(
         )
     prompts = {QUERIES: manifest["query_prompt"], DOCUMENTS: manifest["document_prompt"]}
     loaded = DenseEncoder(encoder or manifest["encoder"], manifest["pooling"], device, dtype, prompts)
-    check_fit(loaded, manifest)
+    validate_encoder(loaded, manifest)
     return DenseQueryEncoder(loaded, manifest["lowercase"])
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from milco_pyserini.encode.prompts import read_prompts
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
-from milco_pyserini.model.checkpoint import check_values
+from milco_pyserini.model.checkpoint import validate_weights
 from milco_pyserini.model.lengths import text_length, token_limit
 from milco_pyserini.model.loading import loading
 from milco_pyserini.model.tokenization import TextTokenizer, load_tokenizer
@@ -105,7 +105,7 @@ def _load(directory: Path) -> tuple[Any, Any]:
     with loading(directory, "a dense encoder"):
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False, **_without_alarm(directory))
         model, info = AutoModel.from_pretrained(directory, trust_remote_code=False, output_loading_info=True)
-    check_values(directory, dict(model.named_parameters()))
+    validate_weights(directory, dict(model.named_parameters()))
     if not tokenizer.is_fast:
         raise MilcoError(f"{directory} brings no tokenizer.json, nor anything that one can be made of")
     missing = sorted(name for name in info["missing_keys"] if _POOLER not in name)

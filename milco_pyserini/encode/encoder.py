@@ -29,8 +29,8 @@ from milco_pyserini.model.forward import Forward, PaddedForward, choose_forward
 from milco_pyserini.model.lengths import token_limit
 from milco_pyserini.model.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
-from milco_pyserini.sparse.batch import refuse_not_finite
-from milco_pyserini.sparse.pruning import Pruning
+from milco_pyserini.sparse.batch import validate_finite
+from milco_pyserini.sparse.pruning import PruningRule
 
 BATCH_SIZE = 512
 
@@ -181,7 +181,8 @@ class MilcoEncoder:
             raise MilcoError(f"batch_size {batch_size}: must be at least 1")
         if max_length is None:
             max_length = self.model.config.passage_max_length
-        views = self.check(max_length, views)
+        self.validate_length(max_length)
+        views = self.resolve_views(views)
         rows = self.tokenizer.tokenize([text.lower() for text in texts] if lowercase else texts, max_length)
         batch = self.encode_rows([row.ids for row in rows], views, batch_size)
         return Encoded(batch, sum(len(row.ids) for row in rows), sum(row.truncated for row in rows))
@@ -211,7 +212,7 @@ class MilcoEncoder:
                 report(len(batch), sum(map(len, filled[done : done + len(batch)])))
             done += len(batch)
         found = SparseBatch.concatenate(parts, self.vocabulary.english_size).take(np.argsort(order))
-        refuse_not_finite(found.weights, found.indptr, f"encoder {self.name}", self.tokenizer.namer(rows, names))
+        validate_finite(found.weights, found.indptr, f"encoder {self.name}", self.tokenizer.namer(rows, names))
         return self._strongest(found)
 
     def encode_ids(self, rows: Sequence[Sequence[int]], views: Sequence[str]) -> SparseBatch:
@@ -265,8 +266,8 @@ class MilcoEncoder:
             api.upload_folder(repo_id=repository, folder_path=directory)
         return str(url)
 
-    def check(self, max_length: int, views: str | Sequence[str] | None) -> tuple[str, ...]:
-        """The views to encode. Raises MilcoError for a view or a length that this checkpoint cannot give."""
+    def resolve_views(self, views: str | Sequence[str] | None) -> tuple[str, ...]:
+        """Return the views to encode, all by default. Raises MilcoError for a view that the checkpoint lacks."""
         views = (views,) if isinstance(views, str) else views
         for view in views or ():
             if view not in VIEWS:
@@ -275,17 +276,20 @@ class MilcoEncoder:
                 lacking = "LexEcho head" if view == SOURCE else "English vocabulary"
                 other = " ".join(self.views)
                 raise MilcoError(f"encoder {self.name} has no {lacking}, so no {view} view: use --views {other}")
+        return tuple(views or self.views)
+
+    def validate_length(self, max_length: int) -> None:
+        """Raise MilcoError for a maximum length in tokens that the encoder has no positions for."""
         limit = token_limit(self.model.encoder, self.model.config.encoder)
         if not 3 <= max_length <= limit:
             raise MilcoError(f"maximum length {max_length}: encoder {self.name} takes 3 to {limit} tokens")
-        return tuple(views or self.views)
 
     def _strongest(self, batch: SparseBatch) -> SparseBatch:
         """The terms that stay where the checkpoint has a limit for a view."""
         config = self.model.config
         for view, limit in ((PIVOT, config.pivot_top_k), (SOURCE, config.source_top_k)):
             if limit is not None:
-                batch = Pruning("top-k", limit, view)(batch)
+                batch = PruningRule("top-k", limit, view)(batch)
         return batch
 
     @cached_property

@@ -11,7 +11,7 @@ from milco_pyserini.encode.dense_store import write_dense
 from milco_pyserini.encode.parts import Tokenised, Work
 from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.sparse import SparseBatch, Vocabulary
-from milco_pyserini.sparse.pruning import Pruning
+from milco_pyserini.sparse.pruning import PruningRule
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class TermWork(Work):
 
     encoder: "MilcoEncoder"
     views: tuple[str, ...]
-    pruning: tuple[Pruning, ...]
+    pruning: tuple[PruningRule, ...]
     scale: float
     format: str
 

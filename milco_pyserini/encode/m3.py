@@ -17,7 +17,7 @@ from torch import Tensor
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.model import MilcoModel
-from milco_pyserini.model.checkpoint import build_model, check_values, make_config, own_layout, read_tensors
+from milco_pyserini.model.checkpoint import build_model, make_config, read_tensors, rename_tensors, validate_weights
 from milco_pyserini.model.lengths import text_length, token_limit
 from milco_pyserini.model.loading import loading
 
@@ -63,7 +63,8 @@ def load_m3(directory: Path, head: Path) -> MilcoModel:
     # An English vocabulary of no pieces.
     sizes = {"english_hidden_size": 1, "english_vocab_size": 0}
     config = make_config(path, {"encoder": values, **sizes, "source_pool": "max", "source_drop_special": True})
-    tensors = own_layout({f"m_model.{_PREFIX.sub('', name)}": each for name, each in read_tensors(directory).items()})
+    read = read_tensors(directory)
+    tensors = rename_tensors({f"m_model.{_PREFIX.sub('', name)}": tensor for name, tensor in read.items()})
     tensors |= {"echo.weight": weight, "echo.bias": bias, "echo.scale": torch.ones(1)}
     with warnings.catch_warnings():
         # Of tensors without elements, which the empty vocabulary has.
@@ -84,7 +85,7 @@ def _read_head(path: Path) -> tuple[Tensor, Tensor]:
     with loading(path, "a linear layer with weight and bias"):
         layer = torch.load(path, map_location="cpu", weights_only=True)
         weight, bias = layer["weight"].float(), layer["bias"].float()
-    check_values(path, {"weight": weight, "bias": bias})
+    validate_weights(path, {"weight": weight, "bias": bias})
     if weight.ndim != 2 or len(weight) != 1 or bias.shape != (1,):
         raise MilcoError(f"{path} is a layer of {tuple(weight.shape)}, not one weight for each token")
     return weight, bias

@@ -8,7 +8,7 @@ from milco_pyserini.encode.kinds import DenseWork, TermWork
 from milco_pyserini.encode.parts import Work
 from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.sparse.pruning import Pruning
+from milco_pyserini.sparse.pruning import PruningRule
 from milco_pyserini.sparse.store import FORMAT_VERSION
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from milco_pyserini.encode.encoder import MilcoEncoder
 
 
-def pruning(options: "Options") -> tuple[Pruning, ...]:
+def pruning(options: "Options") -> tuple[PruningRule, ...]:
     """The rules of --prune."""
-    return tuple(map(Pruning.parse, options.prune))
+    return tuple(map(PruningRule.parse, options.prune))
 
 
 def asked(options: "Options", opened: "Corpus | Topics") -> dict[str, Any]:
@@ -62,7 +62,8 @@ def _term_work(options: "Options", devices: Sequence[str]) -> TermWork:
     encoder = open_term_encoder(options, devices)
     config = encoder.model.config
     common = _common(options, config.query_max_length, config.passage_max_length)
-    views = encoder.check(common["max_length"], options.views or None)
+    encoder.validate_length(common["max_length"])
+    views = encoder.resolve_views(options.views)
     return TermWork(
         encoder=encoder, views=views, pruning=pruning(options), scale=options.scale, format=options.format, **common
     )
@@ -75,7 +76,7 @@ def _dense_work(options: "Options", devices: Sequence[str]) -> DenseWork:
     prompts = {QUERIES: options.query_prompt, DOCUMENTS: options.document_prompt}
     encoder = DenseEncoder(options.encoder, options.pooling, device, dtype, prompts)
     common = _common(options, encoder.query_max_length, encoder.passage_max_length)
-    encoder.check(common["max_length"])
+    encoder.validate_length(common["max_length"])
     if options.split_passages and encoder.prompts[DOCUMENTS]:
         raise MilcoError(
             f"--split-passages: only the first passage would stand behind the documents' prompt "

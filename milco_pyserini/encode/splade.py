@@ -19,7 +19,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.model import MilcoConfig, MilcoModel
-from milco_pyserini.model.checkpoint import check_values
+from milco_pyserini.model.checkpoint import validate_weights
 from milco_pyserini.model.lengths import text_length, token_limit
 from milco_pyserini.model.loading import loading
 from milco_pyserini.model.tokenization import TextTokenizer
@@ -116,7 +116,7 @@ def load_masked_language_model(directory: Path, kind: str) -> PreTrainedModel:
         model, report = AutoModelForMaskedLM.from_pretrained(
             directory, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
         )
-    check_values(directory, dict(model.named_parameters()))
+    validate_weights(directory, dict(model.named_parameters()))
     missing = sorted(report["missing_keys"])
     if missing:
         raise MilcoError(

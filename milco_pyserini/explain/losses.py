@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 
 from milco_pyserini.sparse import SOURCE, VIEWS, SparseBatch, Vocabulary
-from milco_pyserini.sparse.pruning import Pruning
+from milco_pyserini.sparse.pruning import PruningRule
 from milco_pyserini.sparse.quantization import quantize
 
 
@@ -16,13 +16,13 @@ class Steps:
     """How an index's vectors were made. scale: None where weights stay as they are."""
 
     views: tuple[str, ...]
-    rules: tuple[Pruning, ...] = ()
+    rules: tuple[PruningRule, ...] = ()
     scale: float | None = None
 
     @classmethod
     def of(cls, engine: str, vectors: Mapping) -> Self:
         """The steps that the manifest of an index's vectors tells of; engine: its name."""
-        rules = tuple(map(Pruning.parse, (vectors.get("pruning") or "").split()))
+        rules = tuple(map(PruningRule.parse, (vectors.get("pruning") or "").split()))
         whole = engine == "lucene" or vectors.get("format") != "parquet"
         return cls(tuple(vectors.get("views") or VIEWS), rules, vectors["scale"] if whole else None)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from milco_pyserini.explain.parts import Origin
-from milco_pyserini.model.tokenization import whole_characters
+from milco_pyserini.model.tokenization import replace_lone_surrogates
 from milco_pyserini.sparse import SparseBatch
 
 if TYPE_CHECKING:
@@ -54,19 +54,19 @@ def read_text(
     max_length: in tokens, <s> and </s> included. passage: its number, where documents were split at that length.
     Winners are found in float32: in bfloat16 another token may have been ahead by a hair.
     """
-    cut = _cut(encoder, whole_characters(text), max_length, lowercase, passage)
+    cut = _cut(encoder, replace_lone_surrogates(text), max_length, lowercase, passage)
     batch = encoder.encode_rows([[token.id for token in cut.row]], encoder.views)
     return Reading(cut.text, cut.read, batch, _origins(encoder, cut.row, batch))
 
 
 def passage_text(encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool, passage: int) -> str:
     """Return the text of one passage of a document that was split at max_length, without encoding it."""
-    return _cut(encoder, whole_characters(text), max_length, lowercase, passage).text
+    return _cut(encoder, replace_lone_surrogates(text), max_length, lowercase, passage).text
 
 
 def _cut(encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool, passage: int | None) -> _Cut:
     tokens = _tokens(encoder, text, lowercase)
-    before, after = encoder.tokenizer.marks
+    before, after = encoder.tokenizer.num_special_tokens
     closing, room = len(tokens) - after, max_length - before - after
     inner = tokens[before:closing] if text.strip() else []
     first = 0 if passage is None else passage * room

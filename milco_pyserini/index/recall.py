@@ -14,7 +14,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.protocol import Hits, Searcher, Store
 from milco_pyserini.io.manifest import RECALL, intact, read_checked, write_checked
 from milco_pyserini.sparse import SparseBatch
-from milco_pyserini.sparse.pruning import Pruning
+from milco_pyserini.sparse.pruning import PruningRule
 
 APPROXIMATE = "approximate"
 # Recall is known up to half of them: a tie at the last place may be of as many documents again.
@@ -135,7 +135,7 @@ def truth_of_documents(store: Store, documents: int) -> Truth:
     for _, batch in store.batches():
         filled = np.flatnonzero(batch.lengths())
         rows = filled[drawn[(drawn >= before) & (drawn < before + len(filled))] - before]
-        strongest = Pruning("top-k", _SAMPLE_TERMS)(batch.take(rows))
+        strongest = PruningRule("top-k", _SAMPLE_TERMS)(batch.take(rows))
         terms = store.terms
         for columns, weights in strongest.rows():
             queries.append(dict(zip([terms[column] for column in columns.tolist()], weights.tolist(), strict=True)))

@@ -75,14 +75,14 @@ def _truth_of_topics(options: Options, index: "Index") -> "Truth | None":
 
 def _as_indexed(index: "Index", store: "VectorStore | PlainStore") -> "Store":
     """The vectors as the index has them, pruned and with its views. Raises MilcoError if they are others."""
-    from milco_pyserini.sparse.pruning import PrunedStore, Pruning
+    from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 
     ours, theirs = index.vectors, store.manifest
     before, after = theirs.get("pruning") or "", ours.get("pruning") or ""
     if ours.get("parts") != theirs.get("parts") or not after.startswith(before):
         raise MilcoError(f"{index.path} was not built of {store.path}: give the --vectors that it was built of")
     views = ours.get("views") if ours.get("views") != theirs.get("views") else None
-    return PrunedStore(store, [Pruning.parse(rule) for rule in after[len(before) :].split()], views or ())
+    return PrunedStore(store, [PruningRule.parse(rule) for rule in after[len(before) :].split()], views or ())
 
 
 def _fastest(index: "Index", truth: "Truth", options: Options) -> Pair:

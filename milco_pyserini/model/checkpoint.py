@@ -125,7 +125,7 @@ def load_model(directory: Path, variants: dict[str, Any] | None = None) -> Milco
     for name in variants:
         if name not in VARIANTS:
             raise unknown_name("variant", name, VARIANTS)
-    tensors = own_layout(read_tensors(directory))
+    tensors = rename_tensors(read_tensors(directory))
     config = MilcoConfig(**{**read_config(directory, tensors).to_dict(), **variants})
     return build_model(directory, config, tensors)
 
@@ -173,11 +173,11 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
                 f"checkpoint {directory}: {name} holds {tensor.dtype} values without their {name}{_SCALE}: a quantized "
                 "matrix needs the scale of each row. Download the checkpoint again."
             )
-    check_values(directory, {name: tensor for name, tensor in raw.items() if not _DROPPED.search(name)})
+    validate_weights(directory, {name: tensor for name, tensor in raw.items() if not _DROPPED.search(name)})
     return raw
 
 
-def check_values(directory: Path, tensors: Mapping[str, Tensor]) -> None:
+def validate_weights(directory: Path, tensors: Mapping[str, Tensor]) -> None:
     """Raise MilcoError for a floating-point tensor with a value that is not finite, or too large to compute with."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and tensor.numel():
@@ -191,7 +191,7 @@ def check_values(directory: Path, tensors: Mapping[str, Tensor]) -> None:
                 )
 
 
-def own_layout(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def rename_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The same tensors under our names, float32; parts that inference has no use for are left out."""
     renamed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -208,7 +208,7 @@ def own_layout(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_config(directory: Path, tensors: dict[str, Tensor]) -> MilcoConfig:
-    """The configuration of a checkpoint; for the authors' layout, sizes come from the tensors (own_layout)."""
+    """The configuration of a checkpoint; for the authors' layout, sizes come from the tensors (rename_tensors)."""
     path = directory / "config.json"
     values = read_json(path)
     if values.get("model_type") != MilcoConfig.model_type:

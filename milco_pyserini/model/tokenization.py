@@ -58,7 +58,7 @@ class TextTokenizer:
         return sorted(number for number, token in added.items() if token.special)
 
     @cached_property
-    def marks(self) -> tuple[int, int]:
+    def num_special_tokens(self) -> tuple[int, int]:
         """How many ids stand before and behind a text's own: <s> and </s> of most encoders, </s> alone of some."""
         added = self.tokenizer.encode("a").special_tokens_mask
         first = added.index(0) if 0 in added else len(added)
@@ -70,7 +70,7 @@ class TextTokenizer:
         A text of more than 2^20 characters is tokenized in pieces that end at white space, or after so many characters
         where there is none: only there the ids may differ from those of the text tokenized at once.
         """
-        before, after = self.marks
+        before, after = self.num_special_tokens
         rows: list[list[int]] = [[] for _ in texts]
         pieces = ((row, piece) for row, text in zip(rows, texts, strict=True) for piece in _pieces(text))
         for group in _groups(pieces):
@@ -86,7 +86,7 @@ class TextTokenizer:
         Only the beginning of a long text is tokenized, as much of it as has twice the ids that stay: what comes later
         has no influence on them.
         """
-        after, size = self.marks[1], _CHARACTERS_PER_TOKEN * max_length
+        after, size = self.num_special_tokens[1], _CHARACTERS_PER_TOKEN * max_length
         ends = [_end(text, 0, size) for text in texts]
         rows = self.ids([text[:end] for text, end in zip(texts, ends, strict=True)])
         for number, (text, end) in enumerate(zip(texts, ends, strict=True)):
@@ -107,7 +107,7 @@ class TextTokenizer:
 
     def passages(self, texts: Sequence[str], max_length: int) -> list[list[list[int]]]:
         """Every text as consecutive passages of at most max_length tokens each, <s> and </s> included."""
-        before, after = self.marks
+        before, after = self.num_special_tokens
         room = max_length - before - after
         passages = []
         for ids in self.ids(texts):
@@ -121,9 +121,9 @@ def _pieces(text: str) -> Iterator[str]:
     """The text in pieces that can be tokenized one by one."""
     start = 0
     while (stop := _end(text, start, _PIECE)) < len(text):
-        yield whole_characters(text[start:stop])
+        yield replace_lone_surrogates(text[start:stop])
         start = stop
-    yield whole_characters(text[start:])
+    yield replace_lone_surrogates(text[start:])
 
 
 def _end(text: str, start: int, size: int) -> int:
@@ -217,6 +217,6 @@ def _from_hub(directory: Path, name: str) -> Tokenizer:
         ) from error
 
 
-def whole_characters(text: str) -> str:
+def replace_lone_surrogates(text: str) -> str:
     """The text with surrogate pairs joined and lone surrogates replaced: tokenizers take what UTF-8 can hold."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -18,7 +18,7 @@ from milco_pyserini.io.files import read_json
 from milco_pyserini.io.lines import first_line, numbered_lines
 from milco_pyserini.sparse import VectorStore, open_store
 from milco_pyserini.sparse.store import read_jsonl
-from milco_pyserini.sparse.terms import keep_whole
+from milco_pyserini.sparse.terms import lucene_term
 
 # The files that tell a vector store, finished or begun, from a directory of topic files.
 _STORE = (MANIFEST, "plan.json")
@@ -144,7 +144,7 @@ def _jsonl_vectors(files: Sequence[Path]) -> Iterator[tuple[str, dict[str, float
             except BadLineError as error:
                 raise MilcoError(f"{where}: {error}") from None
             weights = {term: _weight(term, weight, where) for term, weight in record["vector"].items()}
-            yield topic, {keep_whole(term, spellings, where): weight for term, weight in weights.items() if weight > 0}
+            yield topic, {lucene_term(term, spellings, where): weight for term, weight in weights.items() if weight > 0}
 
 
 def _weight(term: str, weight: object, where: str) -> float:

@@ -120,7 +120,7 @@ class SparseBatch:
         return cls(indptr, columns[order], weights[order], vocabulary.english_size)
 
 
-def refuse_not_finite(
+def validate_finite(
     weights: NDArray[np.float32], indptr: NDArray[np.int64], encoder: str, name: Callable[[int], str]
 ) -> None:
     """Raise MilcoError if a number of a vector is NaN or infinite.

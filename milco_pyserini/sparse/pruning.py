@@ -23,7 +23,7 @@ _SPELLING = "Written METHOD:VALUE or VIEW:METHOD:VALUE, such as top-k:100 or piv
 
 
 @dataclass(frozen=True)
-class Pruning:
+class PruningRule:
     """A pruning rule: method and its value, as in "top-k:100" or "mass:30", for one view alone where one is named."""
 
     method: str
@@ -44,7 +44,7 @@ class Pruning:
         return batch.where(keep)
 
     @classmethod
-    def parse(cls, text: str) -> "Pruning":
+    def parse(cls, text: str) -> "PruningRule":
         """Read "METHOD:VALUE" or "VIEW:METHOD:VALUE".
 
         Raises MilcoError for an unknown view or method, or a value out of its range.
@@ -75,7 +75,7 @@ class PrunedStore:
     """
 
     def __init__(
-        self, store: VectorStore | PlainStore, rules: Sequence[Pruning] = (), views: Sequence[str] = ()
+        self, store: VectorStore | PlainStore, rules: Sequence[PruningRule] = (), views: Sequence[str] = ()
     ) -> None:
         self.entries = self.kept = self.emptied = 0
         self._store = store

@@ -11,7 +11,7 @@ SCALE = 100.0
 MAX_IMPACT = 2**31 - 1
 
 
-def check_scale(scale: float) -> None:
+def validate_scale(scale: float) -> None:
     """Raise MilcoError for a scale that no weight could be multiplied with: NaN and infinity are such."""
     if not 0 < scale <= MAX_IMPACT:
         raise MilcoError(f"--scale {scale:g}: must be above 0 and at most {MAX_IMPACT:,}, the greatest impact there is")

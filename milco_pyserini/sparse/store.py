@@ -30,9 +30,9 @@ from milco_pyserini.io.manifest import (
     check_files,
     read_checked,
 )
-from milco_pyserini.sparse.batch import SparseBatch, refuse_not_finite
-from milco_pyserini.sparse.quantization import MAX_IMPACT, check_scale, quantize
-from milco_pyserini.sparse.terms import keep_whole
+from milco_pyserini.sparse.batch import SparseBatch, validate_finite
+from milco_pyserini.sparse.quantization import MAX_IMPACT, quantize, validate_scale
+from milco_pyserini.sparse.terms import lucene_term
 from milco_pyserini.sparse.vocabulary import Vocabulary
 
 FORMAT_VERSION = 1
@@ -114,7 +114,7 @@ class PlainStore:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        check_scale(self.scale)
+        validate_scale(self.scale)
 
     @cached_property
     def manifest(self) -> dict:
@@ -178,7 +178,7 @@ class PlainStore:
                 raise MilcoError(f"{where}: weight {_cut(weight)} of term {shown(term)} {why}")
             impact = round(weight * self.scale)
             if impact > 0:
-                impacts[keep_whole(term, self._spellings, where)] = impact
+                impacts[lucene_term(term, self._spellings, where)] = impact
         return impacts
 
     def _refusal(self, weight: Any) -> str:
@@ -313,7 +313,7 @@ def _read_parquet(path: Path, content: bytes, vocabulary: Vocabulary) -> Iterato
         )
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(vocabulary):
             raise MilcoError(f"{path} has columns beyond the {len(vocabulary):,} terms of {VOCABULARY}. {_MEND}")
-        refuse_not_finite(values, indptr, f"the encoder of {path}", ids.__getitem__)
+        validate_finite(values, indptr, f"the encoder of {path}", ids.__getitem__)
         yield ids, SparseBatch(indptr, numbers, values, vocabulary.english_size)
 
 

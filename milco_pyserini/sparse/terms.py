@@ -45,7 +45,7 @@ def unescape(term: str) -> str:
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), term)
 
 
-def keep_whole(term: str, spellings: dict[str, str], where: str) -> str:
+def lucene_term(term: str, spellings: dict[str, str], where: str) -> str:
     """Return the term itself where Lucene keeps it whole, as it keeps escaped terms, else its escape.
 
     For terms from a file, which may be escaped or not. spellings: those of the terms before, to which this one is

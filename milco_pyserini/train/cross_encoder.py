@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini.encode.encoder import choose_device, choose_dtype
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model.checkpoint import check_values, find_model, weight_hash
+from milco_pyserini.model.checkpoint import find_model, validate_weights, weight_hash
 from milco_pyserini.model.loading import loading
 from milco_pyserini.train.retrieval import RetrievalSource
 from milco_pyserini.train.scoring import LEXICAL
@@ -89,7 +89,7 @@ def _load(name: str) -> tuple[Any, Any]:
         model, report = AutoModelForSequenceClassification.from_pretrained(
             directory, trust_remote_code=False, output_loading_info=True
         )
-    check_values(directory, dict(model.named_parameters()))
+    validate_weights(directory, dict(model.named_parameters()))
     if model.config.num_labels != 1:
         raise MilcoError(f"teacher {name} has {model.config.num_labels} logits: a cross-encoder for ranking has one")
     if report["missing_keys"]:

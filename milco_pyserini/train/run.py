@@ -58,7 +58,7 @@ def sap_command(options: SapOptions, teacher: Teacher | None = None) -> None:
     sources = open_bitext(list(weights), options.languages or None)
     given = {name: share for name, share in weights.items() if share is not None}
     encoder = starting_encoder(options, echo=False)
-    encoder.check(options.max_length, None)
+    encoder.validate_length(options.max_length)
     texts = Texts(encoder.tokenizer, encoder.model.config.encoder.pad_token_id, options.lowercase)
     probe = _probe(options, encoder, texts)
     stream = BitextStream(
@@ -100,7 +100,7 @@ def sct_command(options: SctOptions) -> None:
     sources = open_retrieval(options.data, options.languages or None)
     encoder = starting_encoder(options, echo=SOURCE in options.views)
     for length in (options.query_max_length, options.passage_max_length):
-        encoder.check(length, None)
+        encoder.validate_length(length)
     config = encoder.model.config
     texts = Texts(encoder.tokenizer, config.encoder.pad_token_id, options.lowercase)
     probe = _probe(options, encoder, texts)

@@ -9,7 +9,7 @@ from transformers import AutoModel
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
-from milco_pyserini.model.checkpoint import check_values
+from milco_pyserini.model.checkpoint import validate_weights
 from milco_pyserini.model.loading import loading
 from milco_pyserini.model.modeling import LexEcho
 from milco_pyserini.model.tokenization import load_tokenizer
@@ -68,7 +68,7 @@ def _from_parts(encoder_name: str, english_name: str) -> MilcoEncoder:
         encoder = AutoModel.from_pretrained(
             directory, add_pooling_layer=False, dtype=torch.float32, trust_remote_code=False
         )
-    check_values(directory, dict(encoder.named_parameters()))
+    validate_weights(directory, dict(encoder.named_parameters()))
     english, english_tokenizer = open_masked_language_model(english_name)
     pieces = len(english_tokenizer)
     head = _head(english, english_name)

@@ -22,7 +22,7 @@ from milco_pyserini.console import Progress, say
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import checksum, read_json, sync_directory, sync_tree, whole_file, write_json
-from milco_pyserini.model.checkpoint import own_layout, read_tensors
+from milco_pyserini.model.checkpoint import read_tensors, rename_tensors
 from milco_pyserini.model.loading import loading
 from milco_pyserini.train.alarms import CollapseMonitor
 from milco_pyserini.train.batches import Examples
@@ -275,7 +275,7 @@ class ObjectiveTrainer(Trainer):
         self._encoder.save_pretrained(output_dir or self._run)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        tensors = own_layout(read_tensors(Path(resume_from_checkpoint)))
+        tensors = rename_tensors(read_tensors(Path(resume_from_checkpoint)))
         self._encoder.model.load_state_dict(tensors)
 
 

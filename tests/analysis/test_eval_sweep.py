@@ -19,7 +19,7 @@ from milco_pyserini.eval.evaluation import evaluate
 from milco_pyserini.index import build_index, find_engine
 from milco_pyserini.io.runs import read_run
 from milco_pyserini.sparse import open_store
-from milco_pyserini.sparse.pruning import PrunedStore, Pruning
+from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 
 Sweep = Callable[..., tuple[int, str, str]]
 OUTPUT = Path("figures/vectors")
@@ -72,7 +72,7 @@ def test_a_sweep_writes_numbers_and_a_picture(command: Sweep) -> None:
 def test_a_point_is_what_index_search_and_eval_find(command: Sweep) -> None:
     """Effectiveness and terms per document under a rule, by hand."""
     command("--prune", "pivot:top-k:8+source:top-k:2", "-m", "nDCG@10")
-    rules = [Pruning.parse("pivot:top-k:8"), Pruning.parse("source:top-k:2")]
+    rules = [PruningRule.parse("pivot:top-k:8"), PruningRule.parse("source:top-k:2")]
     index = build_index(PrunedStore(open_store(Path("vectors")), rules), find_engine("exact"), Path("by-hand"))
     searcher = index.searcher()
     queries = dict(zip((f"q{number}" for number in range(20)), synthetic_queries(20), strict=True))

@@ -23,7 +23,7 @@ from milco_pyserini.index import build_index, find_engine, open_index
 from milco_pyserini.index.texts import corpus_texts
 from milco_pyserini.io.manifest import DamagedError, read_checked, write_checked
 from milco_pyserini.sparse import open_store
-from milco_pyserini.sparse.pruning import PrunedStore, Pruning
+from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
 DOCUMENTS = 60
@@ -307,7 +307,7 @@ def test_an_index_that_is_replaced_while_it_is_opened(make: Callable[[str], Path
     """By one of the same vectors: that one is searched. By another: an error, which does not call it damaged."""
     store = open_store(make("jsonl"))
     before = build_index(store, find_engine("exact"), tmp_path / "index")
-    pruned = PrunedStore(store, [Pruning.parse("top-k:3")])
+    pruned = PrunedStore(store, [PruningRule.parse("top-k:3")])
     build_index(pruned, find_engine("exact"), tmp_path / "index", overwrite=True)
     with pytest.raises(MilcoError, match="index was replaced by another index while it was opened: run the command"):
         before.searcher()

@@ -253,7 +253,7 @@ def test_a_checkpoint_that_computes_something_else_is_refused(checkpoint: Path, 
     with pytest.raises(MilcoError, match=r"cannot be read as a dense encoder: .*unheard-of"):
         DenseEncoder(str(tmp_path), device="cpu")
     with pytest.raises(MilcoError, match=r"maximum length 600: encoder .* takes 3 to 512 tokens"):
-        DenseEncoder(str(ENCODER), device="cpu").check(600)
+        DenseEncoder(str(ENCODER), device="cpu").validate_length(600)
 
 
 def test_a_pooler_that_the_checkpoint_lacks_changes_no_hash(tmp_path: Path) -> None:

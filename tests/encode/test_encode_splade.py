@@ -144,7 +144,7 @@ def test_terms_are_the_tokenizers_own(checkpoints: dict[str, Path]) -> None:
         f"e_{piece}" for piece in encoder.tokenizer.pieces
     ]
     with pytest.raises(MilcoError, match="has no LexEcho head, so no source view: use --views pivot"):
-        encoder.check(10, (SOURCE,))
+        encoder.resolve_views((SOURCE,))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -154,7 +154,7 @@ def test_texts_are_as_long_as_there_are_positions(checkpoints: dict[str, Path], 
     assert (encoder.model.config.query_max_length, encoder.model.config.passage_max_length) == (limit, limit)
     assert encoder.encode(TEXTS[2], limit).tokens == limit
     with pytest.raises(MilcoError, match=f"takes 3 to {limit} tokens"):
-        encoder.check(limit + 1, None)
+        encoder.validate_length(limit + 1)
 
 
 def test_lengths_are_512_or_what_the_checkpoint_says(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from milco_pyserini.index import build_index, find_engine, open_index, recall, s
 from milco_pyserini.index.tuning import try_pairs
 from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.sparse import open_store
-from milco_pyserini.sparse.pruning import PrunedStore, Pruning
+from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 
 pytest.importorskip("seismic", reason="pyseismic-lsr is not installed")
 
@@ -177,7 +177,7 @@ def test_plain_and_pruned_vectors_have_a_recall_too(built: SimpleNamespace, tmp_
     plain = build_index(open_store(path, plain=True), find_engine("seismic"), tmp_path / "plain")
     assert plain.searcher(THOROUGH).search([{"u0": 1.0}], 2)[0].docids == ["d45", "d40"]
     assert plain.manifest["recall"]["recall@10"] > 0.5
-    pruned = PrunedStore(built.store, [Pruning.parse("threshold:2")])
+    pruned = PrunedStore(built.store, [PruningRule.parse("threshold:2")])
     index = build_index(pruned, find_engine("seismic"), tmp_path / "pruned")
     assert index.manifest["empty_documents"] == pruned.emptied + int((built.batch.lengths() == 0).sum())
     assert index.manifest["vectors"]["pruning"] == "threshold:2"

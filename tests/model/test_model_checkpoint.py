@@ -19,7 +19,7 @@ from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import write_json
 from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
-from milco_pyserini.model.checkpoint import load_model, own_layout, read_tensors
+from milco_pyserini.model.checkpoint import load_model, read_tensors, rename_tensors
 from milco_pyserini.model.tokenization import open_tokenizer
 
 pytestmark = pytest.mark.golden
@@ -134,7 +134,7 @@ def test_tied_means_the_teachers_embedding() -> None:
     """Without a decoder matrix, the decoder is the teacher's embedding and no other tensor."""
     values = without("decoder.weight")(tensors("alignment"))
     wanted = values["en_lsr.bert.embeddings.word_embeddings.weight"]
-    assert torch.equal(own_layout(values)["decoder.weight"], wanted)
+    assert torch.equal(rename_tensors(values)["decoder.weight"], wanted)
 
 
 # A checkpoint without echo.weight is one without a source view, and its pooler, its position ids and one of the two

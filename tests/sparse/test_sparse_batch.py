@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
-from milco_pyserini.sparse.pruning import Pruning
-from milco_pyserini.sparse.quantization import SCALE, check_scale, quantize, quantize_vector
+from milco_pyserini.sparse.pruning import PruningRule
+from milco_pyserini.sparse.quantization import SCALE, quantize, quantize_vector, validate_scale
 
 ENGLISH, ALL = 7, 12
 VOCABULARY = Vocabulary([f"w{number}" for number in range(ENGLISH)], [f"s{number}" for number in range(ALL - ENGLISH)])
@@ -133,7 +133,7 @@ def pruned(vector: Vector, method: str, value: float) -> Vector:
 )
 def test_pruning_is_its_reference(vectors: list[Vector], rule: tuple[str, float]) -> None:
     """Each method equals the readable one on every vector, ties included."""
-    ours = Pruning(*rule)(batch_of(vectors))
+    ours = PruningRule(*rule)(batch_of(vectors))
     assert_well_formed(ours)
     assert ours.to_dicts(VOCABULARY) == [pruned(vector, *rule) for vector in vectors]
 
@@ -144,25 +144,25 @@ def test_pruning_is_its_reference(vectors: list[Vector], rule: tuple[str, float]
 def test_pruning_one_view_leaves_the_other(vectors: list[Vector], view: str, rule: tuple[str, float]) -> None:
     """With a view named, its terms are pruned as if they stood alone, and the other view's are as they were."""
     batch = batch_of(vectors)
-    ours = Pruning.parse(f"{view}:{rule[0]}:{rule[1]}")(batch)
+    ours = PruningRule.parse(f"{view}:{rule[0]}:{rule[1]}")(batch)
     assert_well_formed(ours)
     other = next(name for name in VIEWS if name != view)
     assert ours.view(other).to_dicts(VOCABULARY) == batch.view(other).to_dicts(VOCABULARY)
-    assert ours.view(view).to_dicts(VOCABULARY) == Pruning(*rule)(batch.view(view)).to_dicts(VOCABULARY)
+    assert ours.view(view).to_dicts(VOCABULARY) == PruningRule(*rule)(batch.view(view)).to_dicts(VOCABULARY)
 
 
 @given(VECTORS, st.sampled_from(["percentile", "mass"]), st.floats(0, 99.999))
 def test_a_share_never_empties_a_vector(vectors: list[Vector], method: str, share: float) -> None:
     """percentile and mass leave the strongest term of every vector that had one."""
-    for before, after in zip(vectors, Pruning(method, share)(batch_of(vectors)).to_dicts(VOCABULARY), strict=True):
+    for before, after in zip(vectors, PruningRule(method, share)(batch_of(vectors)).to_dicts(VOCABULARY), strict=True):
         assert set(ranked(before)[:1]) <= set(after)
 
 
 @given(VECTORS, st.sampled_from(["top-k:3", "percentile:50", "mass:25", "mass:50", "threshold:1"]))
 def test_company_never_changes_pruning(vectors: list[Vector], rule: str) -> None:
     """A vector pruned among others is the vector pruned alone."""
-    together = Pruning.parse(rule)(batch_of(vectors)).to_dicts(VOCABULARY)
-    assert together == [Pruning.parse(rule)(batch_of([vector])).to_dicts(VOCABULARY)[0] for vector in vectors]
+    together = PruningRule.parse(rule)(batch_of(vectors)).to_dicts(VOCABULARY)
+    assert together == [PruningRule.parse(rule)(batch_of([vector])).to_dicts(VOCABULARY)[0] for vector in vectors]
 
 
 def test_mass_ties_hold_behind_many_vectors() -> None:
@@ -171,7 +171,7 @@ def test_mass_ties_hold_behind_many_vectors() -> None:
     generator = np.random.default_rng(0)
     crowd = [dict(zip(wide.terms, generator.random(700) ** 12 * 40 + 1e-6, strict=True)) for _ in range(100)]
     equals = [dict.fromkeys(wide.terms[:10].tolist(), number * 1e-6) for number in range(1, 200)]
-    kept = Pruning("mass", 50)(SparseBatch.from_dicts([*crowd, *equals], wide)).to_dicts(wide)[len(crowd) :]
+    kept = PruningRule("mass", 50)(SparseBatch.from_dicts([*crowd, *equals], wide)).to_dicts(wide)[len(crowd) :]
     assert [list(vector) for vector in kept] == [wide.terms[:5].tolist()] * len(equals)
 
 
@@ -184,7 +184,7 @@ def test_percentile_is_the_papers_arithmetic(percent: int, paper: float) -> None
     """Of 572 terms, percentile leaves the paper's number of terms, within one."""
     wide = Vocabulary([f"w{number}" for number in range(572)], [])
     vector = dict(zip(wide.terms.tolist(), np.linspace(1, 2, 572).tolist(), strict=True))
-    left = len(Pruning("percentile", percent)(SparseBatch.from_dicts([vector], wide)).columns)
+    left = len(PruningRule("percentile", percent)(SparseBatch.from_dicts([vector], wide)).columns)
     assert left == pytest.approx(paper, abs=1)
     assert percent != 50 or left == 286
 
@@ -203,7 +203,7 @@ def test_percentile_is_the_papers_arithmetic(percent: int, paper: float) -> None
 )
 def test_a_rule_is_spelled_as_it_is_read(text: str) -> None:
     """parse and str are each other's inverse, so that a manifest says what was done."""
-    assert str(Pruning.parse(text)) == text
+    assert str(PruningRule.parse(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_rule_is_spelled_as_it_is_read(text: str) -> None:
 def test_a_rule_that_cannot_be_is_refused(text: str, reason: str) -> None:
     """An unknown method, or a value out of its range, is named with what is valid."""
     with pytest.raises(MilcoError, match=reason):
-        Pruning.parse(text)
+        PruningRule.parse(text)
 
 
 @given(VECTORS, st.sampled_from([1.0, 10.0, SCALE, 1000.0]))
@@ -262,7 +262,7 @@ def test_an_impact_that_no_index_can_hold_is_refused(scale: float, weight: float
 def test_a_scale_that_is_none_is_refused(scale: float) -> None:
     """Anything but a number above 0 that leaves room for a weight of 1."""
     with pytest.raises(MilcoError, match=r"--scale .*: must be above 0 and at most 2,147,483,647"):
-        check_scale(scale)
+        validate_scale(scale)
 
 
 def test_a_half_goes_to_the_even_number() -> None:

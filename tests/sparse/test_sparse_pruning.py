@@ -8,12 +8,12 @@ from synthetic_stores import synthetic_batch, vocabulary, write_plain, write_sto
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import open_store
-from milco_pyserini.sparse.pruning import PrunedStore, Pruning
+from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 from milco_pyserini.sparse.store import VectorStore
 
 
-def rules(*texts: str) -> list[Pruning]:
-    return [Pruning.parse(text) for text in texts]
+def rules(*texts: str) -> list[PruningRule]:
+    return [PruningRule.parse(text) for text in texts]
 
 
 @pytest.fixture(params=[False, True], ids=["jsonl", "parquet"])

@@ -27,7 +27,7 @@ class MilcoError(Exception):
         return f"{self.message}{'' if self.message.endswith(('.', '?', '!')) else '.'} {self.hint}"
 
 
-class Unreachable(MilcoError):
+class Unreachable(MilcoError):  # noqa: N818
     """A server that does not answer: a model or data hub, a download site, a search service."""
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from milco_pyserini.encode import MilcoEncoder
-    from milco_pyserini.train.bitext import BitextPair
+    from milco_pyserini.train.data.bitext import BitextPair
 
 _PRODUCT = (2048, 1024, 4096)
 
@@ -97,7 +97,7 @@ def training_step(encoder: "MilcoEncoder", options: Options, dtype: "torch.dtype
 def sample_pairs(count: int) -> "list[BitextPair]":
     """Passages of the sample on one topic, several in a row so that every text is long enough to be cut."""
     from milco_pyserini.corpora import open_corpus
-    from milco_pyserini.train.bitext import BitextPair
+    from milco_pyserini.train.data.bitext import BitextPair
 
     texts = [document.text for document in open_corpus("sample")]
     long = [" ".join(texts[place : place + 4]) for place in range(0, len(texts) - 4, 4)]

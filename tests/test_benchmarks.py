@@ -19,7 +19,7 @@ import pytest
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import open_index
 from milco_pyserini.sparse import SparseBatch, Vocabulary, open_store
-from milco_pyserini.train.retrieval_records import RetrievalExample
+from milco_pyserini.train.data.retrieval import RetrievalExample
 
 ROOT = Path(__file__).parent.parent / "benchmarks"
 CHECKPOINT = str(Path(__file__).parent / "data" / "golden" / "ckpt_distillation")

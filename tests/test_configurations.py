@@ -11,7 +11,7 @@ import torch
 from golden_set import GOLDEN, bent
 
 from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.train.retrieval_records import RetrievalExample
+from milco_pyserini.train.data.retrieval import RetrievalExample
 from recipes.configurations.__main__ import main
 from recipes.configurations.catalogue import CONFIGURATIONS
 from recipes.configurations.data import collections, split, spread

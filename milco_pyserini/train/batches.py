@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from milco_pyserini.model.tokenization import TextTokenizer
-from milco_pyserini.train.bitext import BitextPair
-from milco_pyserini.train.retrieval import Group
+from milco_pyserini.train.data.bitext import BitextPair
+from milco_pyserini.train.data.retrieval_stream import QueryGroup
 from milco_pyserini.train.teachers import Teacher
 
 # Blocks among which examples of similar length are gathered: padding falls to a few per cent.
@@ -56,10 +56,10 @@ def alignment_collator(texts: Texts, teacher: Teacher, max_length: int) -> Calla
     return collate
 
 
-def contrast_collator(texts: Texts, query_length: int, passage_length: int) -> Callable[[list[Group]], dict]:
+def contrast_collator(texts: Texts, query_length: int, passage_length: int) -> Callable[[list[QueryGroup]], dict]:
     """Groups to the arguments of Contrast.forward(), and "languages"."""
 
-    def collate(groups: list[Group]) -> dict:
+    def collate(groups: list[QueryGroup]) -> dict:
         passages = [passage for group in groups for passage in group.passages]
         languages = [group.language for group in groups]
         batch = {

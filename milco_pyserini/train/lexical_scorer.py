@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.sparse import SparseBatch
+from milco_pyserini.train.data.retrieval import RetrievalSource
 from milco_pyserini.train.mining import distinct_passages
-from milco_pyserini.train.retrieval import RetrievalSource
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -17,7 +17,7 @@ from torch import Tensor
 from milco_pyserini.console import Progress
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import whole_file
-from milco_pyserini.train.bitext_files import BitextPair
+from milco_pyserini.train.data.bitext import BitextPair
 
 # Function words stand in every text and say nothing about it.
 STOP_WORDS = frozenset(

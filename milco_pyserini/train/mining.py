@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from milco_pyserini.index import Hits
     from milco_pyserini.index.protocol import Engine, Searcher
     from milco_pyserini.sparse import SparseBatch
-    from milco_pyserini.train.retrieval import RetrievalSource
-    from milco_pyserini.train.retrieval_records import RetrievalExample
+    from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource
 
 # Passages that share so much of the shorter one's text are taken for the same one.
 _SAME = 0.8
@@ -65,7 +64,7 @@ def mine_command(options: MineOptions) -> None:
     from milco_pyserini.corpora import open_corpus
     from milco_pyserini.encode import open_encoder
     from milco_pyserini.index import find_engine
-    from milco_pyserini.train.retrieval import open_retrieval
+    from milco_pyserini.train.data.retrieval_stream import open_retrieval
     from milco_pyserini.train.rewriting import begin, write_parts
 
     engine = find_engine(options.engine)

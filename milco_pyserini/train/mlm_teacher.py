@@ -12,7 +12,7 @@ from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.model.checkpoint import find_model
 from milco_pyserini.model.loading import loading
 from milco_pyserini.model.pooling import max_logits
-from milco_pyserini.train.bitext_files import BitextPair
+from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.teachers import LEXICAL
 
 # What a padded position says: nothing, or a logit of 0 as in the authors' code, which hides negative maxima.

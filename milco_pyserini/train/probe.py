@@ -14,7 +14,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.train.alarms import CollapseMonitor
 from milco_pyserini.train.batches import Texts
-from milco_pyserini.train.bitext import BitextPair, BitextSource
+from milco_pyserini.train.data.bitext import BitextPair, BitextSource
 
 _PER_SOURCE = 32
 

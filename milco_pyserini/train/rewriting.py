@@ -10,8 +10,8 @@ from pathlib import Path
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json, refuse_existing_directory, remove_directory, whole_file, write_json
-from milco_pyserini.train.retrieval import RetrievalSource
-from milco_pyserini.train.retrieval_records import UNDETERMINED, RetrievalExample, write_example
+from milco_pyserini.train.data import UNDETERMINED
+from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource, dump_example
 
 MANIFEST = "manifest.json"
 
@@ -57,7 +57,7 @@ def write_parts(
         if not part.is_file():
             # Without a time in it, the same work gives the same bytes.
             with whole_file(part) as handle, gzip.GzipFile("", "wb", _COMPRESSION, handle, mtime=0) as packed:
-                packed.writelines(write_example(example) + b"\n" for example in work(chunk))
+                packed.writelines(dump_example(example) + b"\n" for example in work(chunk))
         parts.append(part)
     with whole_file(file) as handle:
         # gzip files one after the other are a gzip file.

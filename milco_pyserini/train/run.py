@@ -22,12 +22,12 @@ from milco_pyserini.io.files import read_json, remove_directory, whole_directory
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.alarms import CollapseMonitor
 from milco_pyserini.train.batches import Texts, alignment_collator, contrast_collator, pair_length
-from milco_pyserini.train.bitext import BitextStream, open_bitext
+from milco_pyserini.train.data.bitext_stream import BitextStream, open_bitext
+from milco_pyserini.train.data.retrieval_stream import RetrievalStream, open_retrieval
 from milco_pyserini.train.objectives import Alignment, Contrast
 from milco_pyserini.train.probe import Probe
 from milco_pyserini.train.processes import waiting_for_others
 from milco_pyserini.train.recipe import SapOptions, SctOptions, TrainingOptions, check, shares, write_recipe
-from milco_pyserini.train.retrieval import RetrievalStream, open_retrieval
 from milco_pyserini.train.start import starting_encoder
 from milco_pyserini.train.teachers import Teacher, check_vocabulary, open_teacher
 from milco_pyserini.train.trainer import (

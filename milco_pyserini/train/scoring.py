@@ -18,8 +18,7 @@ from milco_pyserini.errors import MilcoError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from milco_pyserini.train.retrieval import RetrievalSource
-    from milco_pyserini.train.retrieval_records import RetrievalExample
+    from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource
 
 LEXICAL = "lexical"
 
@@ -69,7 +68,7 @@ class Teacher(Protocol):
 def score_command(options: ScoreOptions) -> None:
     """Do what the options say. Raises MilcoError before anything is written if they cannot be met."""
     _check(options)
-    from milco_pyserini.train.retrieval import open_retrieval
+    from milco_pyserini.train.data.retrieval_stream import open_retrieval
     from milco_pyserini.train.rewriting import begin, write_parts
 
     sources = open_retrieval(options.data, options.languages or None)

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.bitext_files import BitextPair
+from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.lexical_teacher import LexicalTeacher
 
 LEXICAL = "lexical"

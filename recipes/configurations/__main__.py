@@ -95,8 +95,8 @@ def _chosen(options: Options) -> list[Configuration]:
 
 def _prepare(options: Options) -> "Plan":
     """Training data with negatives and scores, test collections, and the two checkpoints to start from."""
+    from milco_pyserini.train.data.retrieval_stream import open_retrieval
     from milco_pyserini.train.mining import MineOptions, mine_command
-    from milco_pyserini.train.retrieval import open_retrieval
     from milco_pyserini.train.scoring import ScoreOptions, score_command
 
     from .data import prepare

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeVar
 from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json, whole_directory, whole_file, write_json
-from milco_pyserini.train.retrieval import language_of, open_retrieval
-from milco_pyserini.train.retrieval_records import RetrievalExample, write_example
+from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language
+from milco_pyserini.train.data.retrieval_stream import open_retrieval
 
 # Of every set, the last passages and their queries are not trained on.
 HELD_OUT = 0.1
@@ -48,7 +48,7 @@ def prepare(data: Path, directory: Path, train_queries: int, queries: int, passa
     with whole_directory(directory, overwrite=False, ours=lambda _: False) as partial:
         for name, examples in training.items():
             with whole_file(partial / "train" / f"{name}.jsonl") as handle:
-                handle.writelines(write_example(example) + b"\n" for example in spread(examples, train_queries))
+                handle.writelines(dump_example(example) + b"\n" for example in spread(examples, train_queries))
         for collection in collections(sets, held_out, queries, passages):
             write_json(partial / "test" / f"{collection.name}.json", _as_json(collection))
             number = sum(map(len, collection.questions.values()))
@@ -136,4 +136,4 @@ def _collection(name: str) -> str:
 
 
 def _language(name: str) -> str:
-    return language_of(Path(f"{name}.jsonl"))
+    return file_language(Path(f"{name}.jsonl"))

@@ -20,7 +20,7 @@ from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.train import losses
 from milco_pyserini.train.batches import Texts
-from milco_pyserini.train.bitext import BitextPair
+from milco_pyserini.train.data.bitext import BitextPair
 
 Batch = dict[str, Tensor]
 

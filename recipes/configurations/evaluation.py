@@ -15,7 +15,7 @@ from milco_pyserini.eval import evaluate
 from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.sparse import PIVOT
 from milco_pyserini.train.alarms import CollapseMonitor
-from milco_pyserini.train.bitext import BitextPair
+from milco_pyserini.train.data.bitext import BitextPair
 
 from . import dense
 from .catalogue import DENSE, MULTILINGUAL_HEAD, Configuration

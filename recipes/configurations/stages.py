@@ -11,10 +11,10 @@ from torch.utils.data import IterableDataset
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.batches import Texts, contrast_collator, pair_length
-from milco_pyserini.train.bitext import BitextStream, open_bitext
+from milco_pyserini.train.data.bitext_stream import BitextStream, open_bitext
+from milco_pyserini.train.data.retrieval_stream import RetrievalStream, open_retrieval
 from milco_pyserini.train.probe import Probe
 from milco_pyserini.train.recipe import SapOptions, SctOptions, TrainingOptions, shares
-from milco_pyserini.train.retrieval import RetrievalStream, open_retrieval
 from milco_pyserini.train.run import MODEL, run_directory, sap_command, sct_command, train_objective
 from milco_pyserini.train.start import starting_encoder
 from milco_pyserini.train.trainer import training_arguments

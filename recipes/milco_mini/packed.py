@@ -22,7 +22,7 @@ import orjson
 from milco_pyserini.console import Progress, counted, say
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import is_json_with, refuse_output, whole_directory, whole_file
-from milco_pyserini.train.bitext import open_bitext, source_probabilities
+from milco_pyserini.train.data.bitext_stream import open_bitext, source_probabilities
 from milco_pyserini.train.recipe import SapOptions, read_recipe
 
 from . import alignment, corpus, training

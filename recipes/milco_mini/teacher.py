@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from milco_pyserini.train.bitext import BitextPair
+from milco_pyserini.train.data.bitext import BitextPair
 
 from .words import WordTable
 

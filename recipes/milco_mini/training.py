@@ -20,9 +20,9 @@ from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.io.files import whole_directory, whole_file
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.model.modeling import LexEcho
+from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language
+from milco_pyserini.train.data.retrieval_stream import open_retrieval
 from milco_pyserini.train.recipe import SapOptions, SctOptions, from_recipe
-from milco_pyserini.train.retrieval import language_of, open_retrieval
-from milco_pyserini.train.retrieval_records import RetrievalExample, write_example
 from milco_pyserini.train.run import MODEL, sap_command, sct_command
 
 from . import corpus
@@ -90,7 +90,7 @@ def write_pairs(data: Path, directory: Path) -> None:
     spoken = corpus.languages(data)
     for name in (name for names in corpus.PASSAGES.values() for name in names):
         path = data / "retrieval" / f"{name}.jsonl.gz"
-        if path.exists() and language_of(path).partition("-")[0] in spoken:
+        if path.exists() and file_language(path).partition("-")[0] in spoken:
             found = (example for source in open_retrieval([path]) for example in source.examples())
             _write(directory / path.name, filter(is_for_training, found))
     for language in spoken:
@@ -112,4 +112,4 @@ def _write(path: Path, examples: Iterator[RetrievalExample]) -> None:
     first = list(islice(examples, _MOST_QUESTIONS))
     if first:
         with whole_file(path) as handle:
-            handle.write(gzip.compress(b"".join(write_example(example) + b"\n" for example in first), mtime=0))
+            handle.write(gzip.compress(b"".join(dump_example(example) + b"\n" for example in first), mtime=0))

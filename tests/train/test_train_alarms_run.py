@@ -9,7 +9,7 @@ from golden_set import bent
 
 from milco_pyserini.cli.train import main
 from milco_pyserini.train.alarms import COUNTED
-from milco_pyserini.train.bitext import open_bitext
+from milco_pyserini.train.data.bitext_stream import open_bitext
 
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
 OFF = "grounding is not watched: give --probe FILE"

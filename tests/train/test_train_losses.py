@@ -15,7 +15,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.pooling import log_saturation, max_logits, max_logits_reference
 from milco_pyserini.train import losses
 from milco_pyserini.train.batches import Texts
-from milco_pyserini.train.bitext import BitextPair
+from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.mlm_teacher import MaskedLanguageModelTeacher
 from milco_pyserini.train.objectives import Alignment, Contrast, source_views
 

@@ -12,6 +12,8 @@ from milco_pyserini.cli.options import run_command
 from milco_pyserini.encode import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Hits
+from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile
+from milco_pyserini.train.data.retrieval_stream import open_retrieval
 from milco_pyserini.train.mining import (
     MineOptions,
     Miner,
@@ -22,8 +24,6 @@ from milco_pyserini.train.mining import (
     near_duplicates,
     shingles,
 )
-from milco_pyserini.train.retrieval import RetrievalFile, open_retrieval
-from milco_pyserini.train.retrieval_records import RetrievalExample
 
 CHECKPOINT = GOLDEN / "ckpt_distillation"
 WORDS = "old harbour 小さな 市場 первая книга Brücke خريطة train river bridge marché".split()

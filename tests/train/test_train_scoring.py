@@ -20,9 +20,9 @@ from milco_pyserini.encode import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train import rewriting, scoring
 from milco_pyserini.train.cross_encoder import CrossEncoder
+from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, RetrievalSource
+from milco_pyserini.train.data.retrieval_stream import RetrievalStream, open_retrieval
 from milco_pyserini.train.lexical_scorer import K1, B, LexicalScorer
-from milco_pyserini.train.retrieval import RetrievalFile, RetrievalSource, RetrievalStream, open_retrieval
-from milco_pyserini.train.retrieval_records import RetrievalExample
 from milco_pyserini.train.scoring import ScoreOptions, score_command, score_examples
 
 CHECKPOINT = GOLDEN / "ckpt_distillation"

@@ -27,7 +27,7 @@ from transformers import (
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train import lexical_teacher, mlm_teacher
-from milco_pyserini.train.bitext import BitextPair
+from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.lexical_teacher import LexicalTeacher
 from milco_pyserini.train.mlm_teacher import MaskedLanguageModelTeacher
 from milco_pyserini.train.teachers import check_vocabulary, open_teacher

@@ -1,4 +1,4 @@
-"""Bitext in local files, and the endless mixture of its sources."""
+"""Reading sentence pairs from files, and mixing sources into a stream."""
 
 import gzip
 import itertools
@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.bitext import BitextPair, BitextSource, BitextStream, open_bitext
-
-BITEXT = Path(__file__).resolve().parents[3] / "shared" / "data" / "bitext"
+from milco_pyserini.train.data.bitext import BitextPair, BitextSource
+from milco_pyserini.train.data.bitext_stream import BitextStream, open_bitext
 
 
 def write(path: Path, *lines: str) -> Path:
-    """A file of lines, compressed if its name ends in .gz."""
+    """Write lines to a file, compressed if its name ends in .gz."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = "".join(f"{line}\n" for line in lines).encode()
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
@@ -25,17 +24,17 @@ def write(path: Path, *lines: str) -> Path:
 
 
 def numbered(path: Path, count: int, prefix: str = "") -> Path:
-    """A TSV file of count pairs, all different."""
+    """Write a TSV file of count different pairs."""
     return write(path, *(f"{prefix}text {number}\t{prefix}english {number}" for number in range(count)))
 
 
 def head(stream: BitextStream, count: int) -> list[BitextPair]:
-    """The first examples of a stream."""
+    """Return the first examples of a stream."""
     return list(itertools.islice(stream, count))
 
 
-class Counted:
-    """A source of so many pairs that are made when they are asked for."""
+class MemorySource:
+    """A source of count generated pairs."""
 
     def __init__(self, collection: str, language: str, count: int) -> None:
         self.collection = collection
@@ -44,16 +43,16 @@ class Counted:
         self._count = count
 
     def size(self) -> int:
-        """The number of pairs."""
+        """Return the number of pairs."""
         return self._count
 
     def pairs(self) -> Iterator[BitextPair]:
-        """The pairs."""
+        """Yield the pairs."""
         return (BitextPair(self.language, f"{self.name} {n}", f"english {n}") for n in range(self._count))
 
 
-def test_tsv_and_json_lines_hold_the_same_pairs_plain_or_gzip(tmp_path: Path) -> None:
-    """Four files in the four forms give the same pairs, of the language in their names."""
+def test_tsv_and_jsonl_plain_or_gzip_give_the_same_pairs(tmp_path: Path) -> None:
+    """All four formats give the same pairs, in the language of the file name."""
     tsv = ("Hallo!\tHi.", "", " Grüß Gott! \tGood day.")
     lines = ('{"text": "Hallo!", "english": "Hi."}', '{"text": "Grüß Gott!", "english": "Good day.", "language": "de"}')
     for name in ("de-en.tsv", "de-en.tsv.gz", "de-en.part1.jsonl", "de-en.jsonl.gz"):
@@ -63,8 +62,8 @@ def test_tsv_and_json_lines_hold_the_same_pairs_plain_or_gzip(tmp_path: Path) ->
         assert list(source.pairs()) == [("de", "Hallo!", "Hi."), ("de", "Grüß Gott!", "Good day.")]
 
 
-def test_a_directory_is_every_bitext_file_below_it_in_order(tmp_path: Path) -> None:
-    """Files at any depth count, other files do not, and a script or region is part of the language."""
+def test_a_directory_means_every_bitext_file_below_it_in_sorted_order(tmp_path: Path) -> None:
+    """Other and hidden files are ignored; a script or region is part of the language."""
     for name in ("b/de-en.tsv.gz", "a/zh-tw-en.tsv", "a/de-en.jsonl", "README.md", "a/.de-en.tsv"):
         write(tmp_path / name, '{"text": "a", "english": "b"}' if "jsonl" in name else "a\tb")
     sources = open_bitext([tmp_path])
@@ -76,8 +75,8 @@ def test_a_directory_is_every_bitext_file_below_it_in_order(tmp_path: Path) -> N
     assert {source.collection for source in sources} == {str(tmp_path)}
 
 
-def test_json_lines_may_tell_their_language_themselves(tmp_path: Path) -> None:
-    """Where the name does not tell it, the first line does, and another language further down is an error."""
+def test_the_language_of_jsonl_may_come_from_its_lines(tmp_path: Path) -> None:
+    """The first line decides if the file name has none; another language later is an error."""
     german = '{"text": "a", "english": "b", "language": "de"}'
     (source,) = open_bitext([write(tmp_path / "pairs.jsonl", german)])
     assert (source.language, source.size()) == ("de", 1)
@@ -89,21 +88,21 @@ def test_json_lines_may_tell_their_language_themselves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "line", "why"),
     [
-        ("de-en.tsv", b"a", r"1 column\(s\) between tabs, where 2 are needed"),
-        ("de-en.tsv", b"a\tb\tc", r"3 column\(s\) between tabs"),
-        ("de-en.tsv", b" \tb", "first column is empty"),
-        ("de-en.tsv", b"a\t ", "second column is empty"),
+        ("de-en.tsv", b"a", r"1 tab-separated column\(s\): expected text TAB English"),
+        ("de-en.tsv", b"a\tb\tc", r"3 tab-separated column\(s\)"),
+        ("de-en.tsv", b" \tb", "column 1 is empty"),
+        ("de-en.tsv", b"a\t ", "column 2 is empty"),
         ("de-en.tsv", b"a\xff\tb", r"not UTF-8 \(byte 2 of the line\)"),
         ("de-en.jsonl", b"a\tb", "not UTF-8 JSON"),
         ("de-en.jsonl", b'{"text": "\xff", "english": "b"}', "not UTF-8 JSON"),
         ("de-en.jsonl", b"[]", "not a JSON object"),
-        ("de-en.jsonl", b'{"text": "a"}', "'english' is not there"),
-        ("de-en.jsonl", b'{"text": 1, "english": "b"}', "'text' is no string"),
+        ("de-en.jsonl", b'{"text": "a"}', "'english' is missing"),
+        ("de-en.jsonl", b'{"text": 1, "english": "b"}', "'text' is not a string"),
         ("de-en.jsonl", b'{"text": "a", "english": ""}', "'english' is empty"),
     ],
 )
-def test_a_broken_line_is_named_before_training_starts(tmp_path: Path, name: str, line: bytes, why: str) -> None:
-    """The checking pass names the file, the line and what is wrong with it."""
+def test_a_broken_line_is_reported_before_training(tmp_path: Path, name: str, line: bytes, why: str) -> None:
+    """The error has the file, the line number and the reason."""
     good = b'{"text": "a", "english": "b"}' if "jsonl" in name else b"a\tb"
     path = tmp_path / name
     path.write_bytes(good + b"\n" + line + b"\n")
@@ -111,22 +110,22 @@ def test_a_broken_line_is_named_before_training_starts(tmp_path: Path, name: str
         BitextStream(open_bitext([path]), temperature=1, seed=0)
 
 
-def test_what_is_no_bitext_is_one_sentence(tmp_path: Path) -> None:
-    """Unknown names, wrong file names, empty and damaged files: each says what was expected."""
+def test_invalid_bitext_names_and_files_are_refused(tmp_path: Path) -> None:
+    """Unknown names, wrong file names, empty and damaged files: each error has the fix."""
     with pytest.raises(MilcoError, match="unknown bitext 'europal': did you mean 'europarl'"):
         open_bitext(["europal"])
-    with pytest.raises(MilcoError, match="no such file or directory of bitext"):
+    with pytest.raises(MilcoError, match="no such bitext file or directory"):
         open_bitext([tmp_path / "absent.tsv"])
-    with pytest.raises(MilcoError, match="does not tell its language; name it <language>-en"):
+    with pytest.raises(MilcoError, match="no language in the file name: name it LANG-en"):
         open_bitext([write(tmp_path / "german.tsv", "a\tb")])
-    with pytest.raises(MilcoError, match="write its language into every line"):
+    with pytest.raises(MilcoError, match="add the language to every line"):
         open_bitext([write(tmp_path / "german.jsonl", "no JSON")])
-    with pytest.raises(MilcoError, match="is no bitext: name it"):
+    with pytest.raises(MilcoError, match="is not bitext: its name must be"):
         open_bitext([write(tmp_path / "de-en.txt", "a\tb")])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(MilcoError, match="holds no bitext: its files are named"):
+    with pytest.raises(MilcoError, match="has no bitext: file names must be"):
         open_bitext([tmp_path / "empty"])
-    with pytest.raises(MilcoError, match="holds no pairs"):
+    with pytest.raises(MilcoError, match="has no pairs"):
         open_bitext([write(tmp_path / "fr-en.tsv")])[0].size()
     path = write(tmp_path / "es-en.tsv.gz", *("a\tb" for _ in range(1000)))
     path.write_bytes(path.read_bytes()[:-12])
@@ -136,8 +135,8 @@ def test_what_is_no_bitext_is_one_sentence(tmp_path: Path) -> None:
         open_bitext([path, path])
 
 
-def test_languages_are_a_filter_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
-    """Only the named languages are left; a language that no source has is answered with those there are."""
+def test_languages_filter_sources_and_unknown_ones_are_refused(tmp_path: Path) -> None:
+    """The error for an unknown language lists the available ones."""
     for language in ("de", "fr", "es"):
         numbered(tmp_path / f"{language}-en.tsv", 1)
     assert [source.language for source in open_bitext([tmp_path], ["fr", "de"])] == ["de", "fr"]
@@ -145,8 +144,8 @@ def test_languages_are_a_filter_and_an_unknown_one_is_refused(tmp_path: Path) ->
         open_bitext([tmp_path], ["de", "ger"])
 
 
-def test_a_stream_is_the_same_whenever_it_is_read_from_the_start(tmp_path: Path) -> None:
-    """Read twice, copied, in another place: the same examples; with another seed, others."""
+def test_a_stream_is_reproducible(tmp_path: Path) -> None:
+    """Read twice, pickled or from another directory: the same examples; another seed gives others."""
     for place in ("here", "there"):
         numbered(tmp_path / place / "de-en.tsv", 40)
         numbered(tmp_path / place / "fr-en.tsv.gz", 10)
@@ -159,8 +158,8 @@ def test_a_stream_is_the_same_whenever_it_is_read_from_the_start(tmp_path: Path)
 
 
 @pytest.mark.parametrize("buffer", [1, 300, 1000, 100_000])
-def test_every_pair_comes_once_before_any_comes_twice(tmp_path: Path, buffer: int) -> None:
-    """A pass over a source is a permutation of it, for a buffer of any size, and the next pass another one."""
+def test_every_pass_is_a_different_permutation(tmp_path: Path, buffer: int) -> None:
+    """Every pair comes once before any comes twice, for any buffer size."""
     (source,) = open_bitext([numbered(tmp_path / "de-en.tsv", 1000)])
     examples = head(BitextStream([source], 1, 0, buffer=buffer), 2000)
     assert sorted(examples[:1000]) == sorted(examples[1000:]) == sorted(source.pairs())
@@ -168,9 +167,13 @@ def test_every_pair_comes_once_before_any_comes_twice(tmp_path: Path, buffer: in
     assert examples[:1000] != list(source.pairs())
 
 
-def test_languages_are_drawn_by_tempered_size_and_sources_by_size() -> None:
-    """With temperature 2, 90,000 and 10,000 pairs are drawn 3 to 1; within a language sizes decide."""
-    sources: list[BitextSource] = [Counted("a", "de", 60_000), Counted("b", "de", 30_000), Counted("a", "fr", 10_000)]
+def test_languages_are_drawn_by_tempered_size() -> None:
+    """With temperature 2, 90,000 and 10,000 pairs are drawn 3 to 1; sources of a language by size."""
+    sources: list[BitextSource] = [
+        MemorySource("a", "de", 60_000),
+        MemorySource("b", "de", 30_000),
+        MemorySource("a", "fr", 10_000),
+    ]
     stream = BitextStream(sources, temperature=2, seed=1)
     assert stream.probabilities == pytest.approx([0.5, 0.25, 0.25])
     drawn = Counter(pair.text.split()[0] for pair in head(stream, 20_000))
@@ -179,27 +182,31 @@ def test_languages_are_drawn_by_tempered_size_and_sources_by_size() -> None:
     assert BitextStream(sources, 1, 1).probabilities == pytest.approx([0.6, 0.3, 0.1])
 
 
-def test_a_weight_is_the_share_of_a_collection() -> None:
-    """With weights 4 and 1 a lexicon gets a fifth of the draws however large it is, tempered inside."""
+def test_weights_are_shares_of_collections() -> None:
+    """With weights 4 and 1 a lexicon gets a fifth of the draws, whatever its size."""
     sources: list[BitextSource] = [
-        Counted("bitext", "de", 100),
-        Counted("lexicon", "de", 900),
-        Counted("lexicon", "yo", 100),
+        MemorySource("bitext", "de", 100),
+        MemorySource("lexicon", "de", 900),
+        MemorySource("lexicon", "yo", 100),
     ]
     stream = BitextStream(sources, temperature=2, seed=1, weights={"bitext": 4, "lexicon": 1})
     assert stream.probabilities == pytest.approx([0.8, 0.15, 0.05])
 
 
 def test_collections_without_a_weight_share_the_rest() -> None:
-    """One weight of 0.2 leaves 0.8 for the others, which are mixed as if they were one collection."""
-    sources: list[BitextSource] = [Counted("a", "de", 300), Counted("b", "fr", 100), Counted("lexicon", "de", 900)]
+    """A weight of 0.2 leaves 0.8 to the others, which are mixed like one collection."""
+    sources: list[BitextSource] = [
+        MemorySource("a", "de", 300),
+        MemorySource("b", "fr", 100),
+        MemorySource("lexicon", "de", 900),
+    ]
     stream = BitextStream(sources, temperature=1, seed=1, weights={"lexicon": 0.2})
     assert stream.probabilities == pytest.approx([0.6, 0.2, 0.2])
 
 
-def test_concatenated_examples_are_passages_of_one_source() -> None:
-    """The share asked for has 2, 4 or 8 pairs, equally often, both sides joined in the same order."""
-    sources: list[BitextSource] = [Counted("a", "de", 500), Counted("b", "fr", 500)]
+def test_concatenated_examples_join_pairs_of_one_source() -> None:
+    """2, 4 or 8 pairs, equally often, with both sides in the same order."""
+    sources: list[BitextSource] = [MemorySource("a", "de", 500), MemorySource("b", "fr", 500)]
     lengths: Counter[int] = Counter()
     for pair in head(BitextStream(sources, 1, 0, concatenate=0.6), 6000):
         words, english = pair.text.split(), pair.english.split()
@@ -211,7 +218,7 @@ def test_concatenated_examples_are_passages_of_one_source() -> None:
     assert lengths[8] / 6000 == pytest.approx(0.2, abs=0.03)
 
 
-def test_memory_does_not_grow_with_a_source(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_source(tmp_path: Path) -> None:
     """Reading 30,000 pairs through a small buffer takes less than a tenth of their size."""
     path = write(tmp_path / "de-en.tsv.gz", *(f"{n} {'wort ' * 40}\t{n} {'word ' * 40}" for n in range(30_000)))
     stream = BitextStream(open_bitext([path]), 1, 0, buffer=300)
@@ -221,11 +228,3 @@ def test_memory_does_not_grow_with_a_source(tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.5e6
-
-
-@pytest.mark.skipif(not BITEXT.is_dir(), reason="needs the shared bitext")
-def test_the_shared_bitext_is_whole() -> None:
-    """A source for each of its files, and as many pairs of a small language as its table says."""
-    sources = open_bitext([BITEXT])
-    assert len(sources) == len(list(BITEXT.rglob("*.tsv.gz")))
-    assert sum(source.size() for source in open_bitext([BITEXT], ["sw"])) == 10_898

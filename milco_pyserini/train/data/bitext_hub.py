@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.lines import numbered_lines
-from milco_pyserini.train.bitext_files import BitextPair, BitextSource
+from milco_pyserini.train.data.bitext import BitextPair, BitextSource
 
 _ROWS_AT_A_TIME = 1024
 
 
-class Collection(NamedTuple):
+class BitextCollection(NamedTuple):
     """A data set on the hub. paper: millions of pairs as the paper counts them (its table of pretraining data).
 
     pairs: those in the training split as the hub's card or viewer counts them, each once; None where neither was at
@@ -33,8 +33,8 @@ class Collection(NamedTuple):
     pairs: int | None
 
 
-def _sentences(name: str, paper: int, pairs: int | None) -> Collection:
-    return Collection(f"sentence-transformers/parallel-sentences-{name}", paper, pairs)
+def _sentences(name: str, paper: int, pairs: int | None) -> BitextCollection:
+    return BitextCollection(f"sentence-transformers/parallel-sentences-{name}", paper, pairs)
 
 
 MMARCO_PASSAGES = 8_841_823
@@ -55,7 +55,7 @@ _MMARCO_LANGUAGES = {
 }
 
 COLLECTIONS = {
-    "mmarco": Collection("unicamp-dl/mmarco", 115, len(_MMARCO_LANGUAGES) * MMARCO_PASSAGES),
+    "mmarco": BitextCollection("unicamp-dl/mmarco", 115, len(_MMARCO_LANGUAGES) * MMARCO_PASSAGES),
     "wikititles": _sentences("wikititles", 14, 14_700_458),
     "wikimatrix": _sentences("wikimatrix", 19, 9_688_498),
     "europarl": _sentences("europarl", 50, 25_139_999),

@@ -11,8 +11,8 @@ import pytest
 from pyarrow import parquet
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.bitext import BitextStream, open_bitext
-from milco_pyserini.train.bitext_hub import COLLECTIONS
+from milco_pyserini.train.data.bitext_hub import COLLECTIONS
+from milco_pyserini.train.data.bitext_stream import BitextStream, open_bitext
 
 ROOT = Path(__file__).parents[2]
 SENTENCES = [("Hallo!", "Hi."), ("Grüß Gott!", "Good day."), (" ", "Nothing."), (None, "Nothing."), ("Ja.", "Yes.")]
@@ -165,7 +165,7 @@ def test_an_unreachable_hub_is_one_sentence(tmp_path: Path) -> None:
     """Nobody listening where the hub should be gives the same sentence."""
     surroundings = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
     surroundings |= {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
-    program = "from milco_pyserini.train.bitext_hub import hub_sources; hub_sources('talks')"
+    program = "from milco_pyserini.train.data.bitext_hub import hub_sources; hub_sources('talks')"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**surroundings, "PYTHONPATH": str(ROOT)},
@@ -180,8 +180,8 @@ def test_the_hub_is_not_imported_for_local_files(tmp_path: Path) -> None:
     """Reading one's own files loads neither the hub's library nor Parquet's."""
     (tmp_path / "fr-en.tsv").write_text("Salut!\tHi.\n", encoding="utf-8")
     program = (
-        "import sys; from milco_pyserini.train.bitext_files import FileSource; from pathlib import Path; "
-        "import milco_pyserini.train.bitext_hub; FileSource(Path(sys.argv[1]), '').size(); "
+        "import sys; from milco_pyserini.train.data.bitext import BitextFile; from pathlib import Path; "
+        "import milco_pyserini.train.data.bitext_hub; BitextFile(Path(sys.argv[1]), '').size(); "
         "sys.exit(any(name in sys.modules for name in ('huggingface_hub', 'pyarrow', 'datasets')))"
     )
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path / "fr-en.tsv")], timeout=120).returncode == 0

@@ -15,8 +15,7 @@ from milco_pyserini.console import counted, say
 from milco_pyserini.corpora.names import MIRACL_SPLITS, MRTYDI_LANGUAGES
 from milco_pyserini.corpora.records import BadLineError
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.train.retrieval import Census, RetrievalSource
-from milco_pyserini.train.retrieval_records import RetrievalExample, read_example
+from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource, RetrievalStats, read_example
 
 REPOSITORY = "hanhainebula/bge-multilingual-gemma2-data"
 REVISION = "refs/convert/parquet"
@@ -27,7 +26,7 @@ _COLUMNS = ("query", "pos", "neg", "pos_scores", "neg_scores")
 _ROWS_AT_A_TIME = 256
 
 
-class Collection(NamedTuple):
+class RetrievalCollection(NamedTuple):
     """A subset of REPOSITORY; queries: as the paper counts them."""
 
     config: str
@@ -36,22 +35,22 @@ class Collection(NamedTuple):
 
 
 COLLECTIONS = {
-    "en_msmarco": Collection("en_msmarco", ("en",), 485_823),
-    "en_eli5": Collection("en_eli5", ("en",), 150_000),
-    "zh_mmarco_zh": Collection("zh_mmarco_zh", ("zh",), 100_000),
-    "zh_t2ranking": Collection("zh_t2ranking", ("zh",), 90_467),
-    "en_squad": Collection("en_squad", ("en",), 87_599),
-    "en_hotpotqa": Collection("en_hotpotqa", ("en",), 84_516),
-    "zh_dureader": Collection("zh_dureader", ("zh",), 80_416),
-    "en_trivia-triviaqa": Collection("en_trivia", ("en",), 60_315),
-    "en_quora": Collection("en_quora", ("en",), 60_202),
-    "en_nq": Collection("en_nq", ("en",), 58_568),
-    "multilingual_mrtydi": Collection("multilingual_mrtydi", tuple(MRTYDI_LANGUAGES), 48_729),
-    "multilingual_miracl": Collection("multilingual_miracl", tuple(MIRACL_SPLITS["train"]), 40_203),
-    "en_fever-fever": Collection("en_fever", ("en",), 29_096),
-    "en_fiqa": Collection("en_fiqa", ("en",), 5_500),
-    "en_arguana": Collection("en_arguana", ("en",), 4_065),
-    "en_scidocs": Collection("en_scidocs", ("en",), 884),
+    "en_msmarco": RetrievalCollection("en_msmarco", ("en",), 485_823),
+    "en_eli5": RetrievalCollection("en_eli5", ("en",), 150_000),
+    "zh_mmarco_zh": RetrievalCollection("zh_mmarco_zh", ("zh",), 100_000),
+    "zh_t2ranking": RetrievalCollection("zh_t2ranking", ("zh",), 90_467),
+    "en_squad": RetrievalCollection("en_squad", ("en",), 87_599),
+    "en_hotpotqa": RetrievalCollection("en_hotpotqa", ("en",), 84_516),
+    "zh_dureader": RetrievalCollection("zh_dureader", ("zh",), 80_416),
+    "en_trivia-triviaqa": RetrievalCollection("en_trivia", ("en",), 60_315),
+    "en_quora": RetrievalCollection("en_quora", ("en",), 60_202),
+    "en_nq": RetrievalCollection("en_nq", ("en",), 58_568),
+    "multilingual_mrtydi": RetrievalCollection("multilingual_mrtydi", tuple(MRTYDI_LANGUAGES), 48_729),
+    "multilingual_miracl": RetrievalCollection("multilingual_miracl", tuple(MIRACL_SPLITS["train"]), 40_203),
+    "en_fever-fever": RetrievalCollection("en_fever", ("en",), 29_096),
+    "en_fiqa": RetrievalCollection("en_fiqa", ("en",), 5_500),
+    "en_arguana": RetrievalCollection("en_arguana", ("en",), 4_065),
+    "en_scidocs": RetrievalCollection("en_scidocs", ("en",), 884),
 }
 
 
@@ -65,15 +64,15 @@ class HubRetrieval:
         self.language = language
         self._directory = f"{collection.config}/{'train' if alone else f'{language}_train'}"
 
-    def census(self) -> Census:
+    def stats(self) -> RetrievalStats:
         """The number of rows, from the files' own metadata; all of them have negatives and scores."""
         from pyarrow.parquet import ParquetFile
 
-        return Census(sum(ParquetFile(path).metadata.num_rows for path in self._files))
+        return RetrievalStats(sum(ParquetFile(path).metadata.num_rows for path in self._files))
 
     def size(self) -> int:
         """The number of rows."""
-        return self.census().examples
+        return self.stats().examples
 
     def examples(self) -> Iterator[RetrievalExample]:
         """Every example, file after file. Rows without a query or a passage are left out, counted and said."""

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.retrieval import RetrievalStream, open_retrieval
-from milco_pyserini.train.retrieval_hub import ALL, COLLECTIONS, REPOSITORY, REVISION
-from milco_pyserini.train.retrieval_records import RetrievalExample
+from milco_pyserini.train.data.retrieval import RetrievalExample
+from milco_pyserini.train.data.retrieval_hub import ALL, COLLECTIONS, REPOSITORY, REVISION
+from milco_pyserini.train.data.retrieval_stream import RetrievalStream, open_retrieval
 
 
 def row(name: str, negatives: int = 2) -> dict:

@@ -1,4 +1,4 @@
-"""Training data for retrieval: what a line may hold, and the stream of groups that training reads."""
+"""Reading retrieval examples from JSONL, and the stream of query groups."""
 
 import gzip
 import itertools
@@ -11,12 +11,18 @@ from torch.utils.data import DataLoader
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train.batches import Examples
-from milco_pyserini.train.retrieval import Group, RetrievalFile, RetrievalStream, language_of, open_retrieval
-from milco_pyserini.train.retrieval_records import RetrievalExample, parse_line, write_example
+from milco_pyserini.train.data.retrieval import (
+    RetrievalExample,
+    RetrievalFile,
+    dump_example,
+    file_language,
+    parse_example,
+)
+from milco_pyserini.train.data.retrieval_stream import QueryGroup, RetrievalStream, open_retrieval
 
 
 def write(path: Path, *lines: dict) -> Path:
-    """A JSONL file, gzip if its name says so."""
+    """Write a JSONL file, compressed if its name ends in .gz."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
@@ -24,7 +30,7 @@ def write(path: Path, *lines: dict) -> Path:
 
 
 def example(name: str, negatives: int = 3, scores: bool = False) -> dict:
-    """A query with two positives and some negatives; scores fall from 10."""
+    """Return a query with two positives and some negatives; scores decrease from 10."""
     line: dict = {"query": name, "positives": [f"{name}+0", f"{name}+1"]}
     line["negatives"] = [f"{name}-{number}" for number in range(negatives)]
     if scores:
@@ -33,18 +39,18 @@ def example(name: str, negatives: int = 3, scores: bool = False) -> dict:
 
 
 def collection(path: Path, count: int, **more: int) -> Path:
-    """A file of so many examples, named by file and number."""
+    """Write a file of count examples."""
     return write(path, *(example(f"{path.name[0]}{number}", **more) for number in range(count)))
 
 
-def first(stream: RetrievalStream, count: int) -> list[Group]:
-    """The first groups of a stream."""
+def first(stream: RetrievalStream, count: int) -> list[QueryGroup]:
+    """Return the first groups of a stream."""
     return list(itertools.islice(stream, count))
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz"])
-def test_our_lines_are_read_plain_and_gzip(tmp_path: Path, ending: str) -> None:
-    """Texts in order; scores are parted into positives' and negatives'."""
+def test_examples_are_read_plain_and_gzip(tmp_path: Path, ending: str) -> None:
+    """Scores are split between positives and negatives."""
     path = write(tmp_path / f"x.ja{ending}", example("q", 1, scores=True), example("r", 0))
     assert list(RetrievalFile(path).examples()) == [
         RetrievalExample("ja", "q", ("q+0", "q+1"), ("q-0",), (10.0, 9.0), (8.0,)),
@@ -52,19 +58,19 @@ def test_our_lines_are_read_plain_and_gzip(tmp_path: Path, ending: str) -> None:
     ]
 
 
-def test_a_pair_has_its_title_before_its_passage(tmp_path: Path) -> None:
-    """{"query", "positive", "title"}: a title that is null, empty or absent is none."""
+def test_a_title_precedes_its_passage(tmp_path: Path) -> None:
+    """In {"query", "positive", "title"}; null, empty and absent titles add nothing."""
     pairs = [{"query": "q", "positive": "p", "title": "t"}, {"query": "q", "positive": "p", "title": None}]
     path = write(tmp_path / "x.fr.jsonl", *pairs, {"query": "q", "positive": "p"}, {**pairs[0], "title": ""})
     assert [one.positives for one in RetrievalFile(path).examples()] == [("t p",), ("p",), ("p",), ("p",)]
 
 
-def test_the_bge_layout_is_read_too() -> None:
-    """query, pos, neg and their scores; what else stands there is not looked at."""
+def test_bge_layout_is_read() -> None:
+    """Further fields are ignored; scores need both pos_scores and neg_scores."""
     line = {"query": "q", "pos": ["p"], "neg": ["n", "m"], "pos_scores": [90.5], "neg_scores": [1, 2.5], "prompt": "x"}
-    assert parse_line(orjson.dumps(line)) == RetrievalExample("und", "q", ("p",), ("n", "m"), (90.5,), (1.0, 2.5))
+    assert parse_example(orjson.dumps(line)) == RetrievalExample("und", "q", ("p",), ("n", "m"), (90.5,), (1.0, 2.5))
     del line["pos_scores"]
-    assert parse_line(orjson.dumps(line)).negative_scores is None
+    assert parse_example(orjson.dumps(line)).negative_scores is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +89,7 @@ def test_the_bge_layout_is_read_too() -> None:
         (b'{"query": "q", "positives": ["p"], "negatives": [null]}', "'negatives[0]' is missing or null"),
         (b'{"query": "q", "positives": ["p"], "negatives": ["n"], "scores": [1]}', "1 numbers for 2 passages"),
         (b'{"query": "q", "positives": ["p"], "negatives": [], "scores": ["1"]}', "'scores[0]' is a string"),
-        (b'{"query": "q", "positives": ["p"], "negatives": [], "scores": [true]}', "'scores[0]' is a truth value"),
+        (b'{"query": "q", "positives": ["p"], "negatives": [], "scores": [true]}', "'scores[0]' is a boolean"),
         (b'{"query": "q", "positives": ["p"], "negatives": [], "scores": [NaN]}', "not JSON"),
         (b'{"query": "q", "positives": ["p"], "negatives": [], "scores": 1}', "'scores' is the number 1"),
         (b'{"query": "q", "positive": ""}', "'positive' is empty"),
@@ -95,8 +101,8 @@ def test_the_bge_layout_is_read_too() -> None:
         ),
     ],
 )
-def test_a_broken_line_is_named_with_its_file_and_number(tmp_path: Path, line: bytes, why: str) -> None:
-    """The checking pass finds it before anything else happens; blank lines count."""
+def test_a_broken_line_is_reported_with_file_and_number(tmp_path: Path, line: bytes, why: str) -> None:
+    """The first pass finds it; blank lines are counted."""
     path = tmp_path / "x.jsonl"
     path.write_bytes(orjson.dumps(example("q")) + b"\n\n" + line + b"\n")
     with pytest.raises(MilcoError) as error:
@@ -104,20 +110,20 @@ def test_a_broken_line_is_named_with_its_file_and_number(tmp_path: Path, line: b
     assert f"{path}:3: " in str(error.value) and why in str(error.value)
 
 
-def test_a_score_without_end_is_refused() -> None:
-    """JSON has no infinity, but a number may be too large for one."""
+def test_infinite_scores_are_refused() -> None:
+    """JSON has no infinity, but 1e999 overflows to it."""
     line = b'{"query": "q", "positives": ["p"], "negatives": [], "scores": [1e999]}'
     with pytest.raises(ValueError, match=r"finite|not JSON"):
-        parse_line(line)
+        parse_example(line)
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_examples_survive_a_round_trip() -> None:
     """With and without scores and language."""
     for one in (
         RetrievalExample("ja", "q", ("p",), ("n",), (1.5,), (-2.0,)),
         RetrievalExample("und", "q", ("p", "r"), ()),
     ):
-        assert parse_line(write_example(one)) == one
+        assert parse_example(dump_example(one)) == one
 
 
 @pytest.mark.parametrize(
@@ -131,13 +137,13 @@ def test_what_is_written_is_read_again() -> None:
         (".ja.jsonl", "und"),
     ],
 )
-def test_the_language_is_the_one_in_the_file_name(name: str, language: str) -> None:
-    """NAME.LANG.jsonl.gz; "und" where there is none."""
-    assert language_of(Path(name)) == language
+def test_language_of_a_file_name(name: str, language: str) -> None:
+    """NAME.LANG.jsonl.gz, else "und"."""
+    assert file_language(Path(name)) == language
 
 
-def test_a_line_tells_its_language_where_the_file_does_not(tmp_path: Path) -> None:
-    """And a choice of languages takes such a file's lines one by one, other files whole."""
+def test_lines_have_their_own_language_if_the_file_name_has_none(tmp_path: Path) -> None:
+    """Selecting languages filters the lines of such files, and other files as a unit."""
     write(tmp_path / "d" / "mixed.jsonl", example("a") | {"language": "ja"}, example("b") | {"language": "ko"})
     write(tmp_path / "d" / "deep" / "x.ko.jsonl", example("c") | {"language": "ja"})
     write(tmp_path / "d" / "deep" / "y.ja.jsonl.gz", example("d"))
@@ -149,21 +155,21 @@ def test_a_line_tells_its_language_where_the_file_does_not(tmp_path: Path) -> No
     assert [source.size() for source in chosen] == [1, 1]
 
 
-def test_names_that_stand_for_nothing_are_refused(tmp_path: Path) -> None:
-    """A directory without JSONL, no name, and a language that no file has."""
-    with pytest.raises(MilcoError, match=r"no file in .* ends in \.jsonl"):
+def test_invalid_retrieval_names_are_refused(tmp_path: Path) -> None:
+    """A directory without JSONL, no name, a language that no file has, a misspelled collection."""
+    with pytest.raises(MilcoError, match=r"has no \.jsonl or \.jsonl\.gz files"):
         open_retrieval([tmp_path])
     with pytest.raises(MilcoError, match="no retrieval data"):
         open_retrieval([])
     path = collection(tmp_path / "a.ja.jsonl", 1)
     with pytest.raises(MilcoError, match="no retrieval data in ko"):
         open_retrieval([path], ["ko"])
-    with pytest.raises(MilcoError, match=r"did you mean 'en_msmarco'.*A path"):
+    with pytest.raises(MilcoError, match=r"did you mean 'en_msmarco'.*JSONL"):
         open_retrieval(["en_msmarko"])
 
 
-def test_a_group_is_a_positive_and_different_negatives_with_their_scores(tmp_path: Path) -> None:
-    """Scores stay with their passages, wherever the passages go."""
+def test_a_group_is_a_positive_and_distinct_negatives_with_their_scores(tmp_path: Path) -> None:
+    """Scores stay with their passages."""
     stream = RetrievalStream(open_retrieval([collection(tmp_path / "a.ja.jsonl", 20, negatives=9, scores=1)]), 8, 1)
     groups = first(stream, 200)
     for group in groups:
@@ -177,15 +183,15 @@ def test_a_group_is_a_positive_and_different_negatives_with_their_scores(tmp_pat
 
 
 def test_too_few_negatives_are_repeated_evenly(tmp_path: Path) -> None:
-    """None comes a third time before all have come twice; groups without scores have none."""
+    """No negative comes a third time before all have come twice."""
     stream = RetrievalStream(open_retrieval([collection(tmp_path / "a.jsonl", 3, negatives=3)]), 9, 1)
     for group in first(stream, 10):
         counts = Counter(group.passages[1:])
         assert len(counts) == 3 and set(counts.values()) == {2, 3} and group.scores is None
 
 
-def test_the_same_arguments_give_the_same_stream_from_its_start(tmp_path: Path) -> None:
-    """Two streams, and one stream read twice; another seed gives another order."""
+def test_a_stream_is_reproducible(tmp_path: Path) -> None:
+    """Two equal streams, and one read twice; another seed gives another order."""
     paths = [collection(tmp_path / f"{name}.jsonl", 30) for name in "ab"]
     streams = [RetrievalStream(open_retrieval(paths), 3, seed, 2.0, 10, 4) for seed in (5, 5, 6)]
     once, again, other = (first(stream, 300) for stream in streams)
@@ -193,8 +199,8 @@ def test_the_same_arguments_give_the_same_stream_from_its_start(tmp_path: Path) 
     assert once != other
 
 
-def test_every_example_comes_once_in_a_pass_in_another_order(tmp_path: Path) -> None:
-    """Whether the shuffle buffer holds the whole source or not."""
+def test_every_pass_is_a_different_permutation(tmp_path: Path) -> None:
+    """With any buffer size."""
     path = collection(tmp_path / "a.jsonl", 50)
     for buffer in (1, 7, 1000):
         queries = [group.query for group in first(RetrievalStream(open_retrieval([path]), 2, 1, buffer=buffer), 150)]
@@ -203,16 +209,16 @@ def test_every_example_comes_once_in_a_pass_in_another_order(tmp_path: Path) -> 
         assert passes[0] != passes[1] != passes[2]
 
 
-def test_blocks_are_of_one_source(tmp_path: Path) -> None:
-    """So that the other passages of a batch come from the query's own collection."""
+def test_a_block_is_of_one_source(tmp_path: Path) -> None:
+    """In-batch negatives come from the query's own collection."""
     paths = [collection(tmp_path / f"{name}.jsonl", 5) for name in "abc"]
     queries = [group.query[0] for group in first(RetrievalStream(open_retrieval(paths), 2, 1, block=8), 800)]
     blocks = [set(queries[start : start + 8]) for start in range(0, 800, 8)]
     assert all(len(block) == 1 for block in blocks) and set.union(*blocks) == {"a", "b", "c"}
 
 
-def test_temperature_evens_out_the_sources(tmp_path: Path) -> None:
-    """p ~ n ** (1 / temperature): 1 keeps the proportions 1:9, 2 makes them 1:3."""
+def test_temperature_flattens_the_distribution_of_sources(tmp_path: Path) -> None:
+    """1 keeps the proportions 1:9, 2 makes them 1:3."""
     paths = [collection(tmp_path / "a.jsonl", 10), collection(tmp_path / "b.jsonl", 90)]
     for temperature, share in ((1.0, 0.1), (2.0, 0.25)):
         stream = RetrievalStream(open_retrieval(paths), 2, 3, temperature, block=1)
@@ -221,16 +227,16 @@ def test_temperature_evens_out_the_sources(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seen", [0, 12])
-def test_workers_share_the_blocks(tmp_path: Path, seen: int) -> None:
-    """Two workers of a data loader yield what one process yields, block by block, wherever a run goes on."""
+def test_data_loader_workers_do_not_change_the_order(tmp_path: Path, seen: int) -> None:
+    """Two data loader workers yield what one process yields, from the start and after resuming."""
     stream = RetrievalStream(open_retrieval([collection(tmp_path / "a.jsonl", 40)]), 2, 1, block=4)
     loader = DataLoader(Examples(stream, seen, 4, None, 1), batch_size=4, num_workers=2, collate_fn=list)
     batches = list(itertools.islice(loader, 7))
     assert [group for batch in batches for group in batch] == first(stream, 40)[seen : seen + 28]
 
 
-def test_what_training_needs_and_lacks_is_said_before_it_starts(tmp_path: Path) -> None:
-    """An empty source, an example without negatives, one without scores; and settings without sense."""
+def test_missing_negatives_and_scores_are_reported_before_training(tmp_path: Path) -> None:
+    """So are empty sources, no sources, and values out of range."""
     bare = write(tmp_path / "bare.jsonl", example("q", scores=True), {"query": "r", "positive": "p"})
     (tmp_path / "empty.jsonl").write_bytes(b"\n")
     sources = open_retrieval([bare])
@@ -239,7 +245,7 @@ def test_what_training_needs_and_lacks_is_said_before_it_starts(tmp_path: Path) 
     assert len(first(RetrievalStream(sources, 1, 1), 4)) == 4
     with pytest.raises(MilcoError, match=r"bare\.jsonl:2: no teacher scores.*milco train score"):
         RetrievalStream(sources, 1, 1, scored=True)
-    with pytest.raises(MilcoError, match="holds no example"):
+    with pytest.raises(MilcoError, match="has no examples"):
         RetrievalStream(open_retrieval([tmp_path / "empty.jsonl"]), 1, 1)
     with pytest.raises(MilcoError, match="no retrieval data"):
         RetrievalStream([], 1, 1)

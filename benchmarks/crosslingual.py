@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import Progress
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import Evaluation, compare, render, report, table
 from milco_pyserini.io.lines import numbered_lines
+from milco_pyserini.options import option
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
 
 if TYPE_CHECKING:

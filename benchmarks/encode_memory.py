@@ -18,11 +18,12 @@ from pathlib import Path
 
 import orjson
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import say
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option
 
 SEED = 20260
 WORDS = (8, 12)

@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     import torch

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.corpora import open_topics
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.index import Index

@@ -48,10 +48,11 @@ from broken_checkpoints import CHECKPOINTS, Change, met, tiny_checkpoint
 from broken_inputs import COMMANDS, Broken, broken_inputs
 
 from milco_pyserini.cli.main import main as milco
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.io.files import PARTIAL, write_json
+from milco_pyserini.options import option
 
 SEED = 20261
 _COMMANDS = ("encode", "eval", "index", "search", "train")

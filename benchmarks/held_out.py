@@ -20,11 +20,12 @@ from same_language import FORMATS, VIEWS, bm25_run, fused, view_runs
 from same_language import Collection as Files
 from same_language import Options as Search
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import Evaluation, compare, evaluate, render, report, table
 from milco_pyserini.io.runs import Run
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from recipes.configurations.data import Collection

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from milco_pyserini.cli.main import COMMANDS
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.options import option
 
 
 @dataclass(frozen=True)

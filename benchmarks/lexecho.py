@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.corpora import open_corpus, open_topics
 from milco_pyserini.corpora.families import FAMILIES
 from milco_pyserini.corpora.records import encoded_text
 from milco_pyserini.defaults import MINI
 from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.options import option
 from milco_pyserini.sparse import PIVOT
 
 _SHORTEST_NAME = 3

@@ -24,9 +24,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import say
 from milco_pyserini.io.files import write_json
+from milco_pyserini.options import option
 from milco_pyserini.sparse import SparseBatch, Vocabulary, open_store
 from milco_pyserini.sparse.store import FORMAT_VERSION, write_jsonl
 

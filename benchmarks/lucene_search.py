@@ -35,9 +35,10 @@ from lucene_indexing import (
 )
 from numpy.typing import NDArray
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import say
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option
 from milco_pyserini.sparse import open_store
 
 Query = dict[str, float]

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.corpora import open_topics
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.formats import render
 from milco_pyserini.eval.tables import Figure, Row, Table
+from milco_pyserini.options import option
 from milco_pyserini.sparse import VectorStore, open_store
 from milco_pyserini.sparse.quantization import quantize
 

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.corpora import open_corpus, open_qrels, open_topics
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import Evaluation, compare, evaluate, render, report, table
 from milco_pyserini.io.runs import Run
+from milco_pyserini.options import option
 from milco_pyserini.sparse import PIVOT, SOURCE, open_store
 
 VIEWS = {"pivot": (PIVOT,), "source": (SOURCE,), "both": (PIVOT, SOURCE)}

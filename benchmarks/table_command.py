@@ -32,11 +32,12 @@ import table_figure
 from lucene_indexing import in_fresh_process
 from table_rows import JSON, Row, processor, written
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import say
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import refuse_output
+from milco_pyserini.options import option
 
 PARTS = ("encode", "write", "index", "search", "engines", "curve")
 FORMATS = ("text", "markdown", "latex", "csv", JSON)

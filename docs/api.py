@@ -10,8 +10,9 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from milco_pyserini.cli.options import first_words, option, run_command
+from milco_pyserini.cli.parser import first_words, run_command
 from milco_pyserini.io.files import whole_directory
+from milco_pyserini.options import option
 
 PACKAGE = "milco_pyserini"
 # The rooms that have names for others, and the modules that docs/extending.md builds upon.

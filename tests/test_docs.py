@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from milco_pyserini.cli import options
+from milco_pyserini.cli import parser
 from milco_pyserini.cli.main import main
 from milco_pyserini.integrations.pyserini import COMMANDS
 
@@ -263,13 +263,13 @@ def test_the_options_that_a_page_names_exist(
 ) -> None:
     """A command of a sh block is read by its verb's own parser, and not run."""
 
-    parse = options.parse
+    parse = parser.parse
 
     def read_only(*arguments: Any) -> None:
         parse(*arguments)
         raise SystemExit(0)
 
-    monkeypatch.setattr(options, "parse", read_only)
+    monkeypatch.setattr(parser, "parse", read_only)
     for language, text in blocks(page):
         for arguments in shell_commands(text) if language == "sh" else ():
             if arguments[0] == "pyserini":

@@ -26,7 +26,7 @@ HEAVY = (
 )
 
 
-@pytest.mark.parametrize("module", ["milco_pyserini", "milco_pyserini.encode", "milco_pyserini.cli.options"])
+@pytest.mark.parametrize("module", ["milco_pyserini", "milco_pyserini.encode", "milco_pyserini.options"])
 def test_importing_loads_nothing_heavy(module: str) -> None:
     """Neither torch nor Java nor numpy is loaded before something is asked for."""
     code = f"import sys, {module}; print([name for name in {HEAVY} if name in sys.modules])"

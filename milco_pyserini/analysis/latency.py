@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milco_pyserini.analysis.task import TaskOptions, open_task
-from milco_pyserini.cli.options import option
 from milco_pyserini.console import say
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.analysis.timing import Ask

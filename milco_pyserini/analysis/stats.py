@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from milco_pyserini.cli.options import option
 from milco_pyserini.console import say
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import refuse_output
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.analysis.stats_counts import Counts

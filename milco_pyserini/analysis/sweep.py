@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from milco_pyserini.analysis.task import Task, TaskOptions, open_task
-from milco_pyserini.cli.options import option
 from milco_pyserini.console import say
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.analysis.systems import Cut, System

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, cast
 
 import orjson
 
-from milco_pyserini.cli.options import MOST_THREADS, option
 from milco_pyserini.console import counted, duration, say
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.eval.measures import KINDS, Cutoff, Measure, parse_measures
+from milco_pyserini.options import MAX_THREADS, option
 
 if TYPE_CHECKING:
     from milco_pyserini.analysis.systems import Cut
@@ -52,7 +52,7 @@ class TaskOptions:
     hits: int | None = option(None, help="documents for each topic (default: as deep as the measures look)")
     rounds: int = option(5, minimum=1, help="how often each topic is timed; its median counts")
     threads: int = option(
-        1, minimum=1, maximum=MOST_THREADS, help="threads that build; a search is always timed on one core"
+        1, minimum=1, maximum=MAX_THREADS, help="threads that build; a search is always timed on one core"
     )
     encoder: str | None = option(None, help="where the vectors' encoder is now, for topics that are texts")
     output: Path | None = option(

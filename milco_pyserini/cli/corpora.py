@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.cli import program
-from milco_pyserini.cli.options import first_words, option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError, nearest, unknown_name
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora.origin import Family
@@ -34,7 +35,7 @@ class ListOptions:
     """
 
     only: tuple[str, ...] = option(
-        (), metavar="BENCHMARK", help="these benchmarks only, such as mldr (also as positional arguments)"
+        (), positional=True, metavar="BENCHMARK", help="benchmarks to list, such as mldr (default: all)"
     )
     names: bool = option(False, help="every name of a corpus and of topics, with its size")
     json: bool = option(False, help="all of it as JSON")
@@ -44,7 +45,7 @@ class ListOptions:
 class ShowOptions:
     """A benchmark with all its names, or what one name of a corpus or of topics stands for."""
 
-    name: tuple[str, ...] = option(help="such as miracl, miracl-ar or miracl-ar-dev (also as positional arguments)")
+    name: tuple[str, ...] = option(positional=True, metavar="NAME", help="such as miracl, miracl-ar or miracl-ar-dev")
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     command, rest = arguments[0], arguments[1:]
     if command == "list":
-        return run_command(f"{PROG} list", ListOptions, _list, first_words("--only", rest))
+        return run_command(f"{PROG} list", ListOptions, _list, rest)
     if command == "show":
-        return run_command(f"{PROG} show", ShowOptions, _show, first_words("--name", rest))
+        return run_command(f"{PROG} show", ShowOptions, _show, rest)
     if command == "judge":
         return run_command(f"{PROG} judge", JudgeOptions, _judge, rest, "nothing was written")
     return program.fail(PROG, str(unknown_name("command", command, COMMANDS)))

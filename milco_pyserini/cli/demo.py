@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import duration, say
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document, Query

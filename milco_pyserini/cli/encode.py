@@ -6,11 +6,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, check_local_name, vectors_directory
 from milco_pyserini.encode.engines import ENGINES, LOCAL, RAY, check_engine, engine_devices, open_engine
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Corpus, Topics

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.cli.options import first_words, option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.eval.measures import KINDS, parse_measures
 from milco_pyserini.io.files import refuse_output, whole_file
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.eval.comparison import Comparison
@@ -75,12 +76,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["stats"]:
         from milco_pyserini.analysis.stats import StatsOptions, stats_command
 
-        rest = first_words("--vectors", arguments[1:])
-        return run_command(f"{PROG} stats", StatsOptions, stats_command, rest, "nothing was written")
+        return run_command(f"{PROG} stats", StatsOptions, stats_command, arguments[1:], "nothing was written")
     if arguments[:1] == ["reproduce"]:
         from milco_pyserini.cli.reproduce import reproduce
 
-        return reproduce(f"{PROG} reproduce", first_words("--tables", arguments[1:]), _GOES_ON)
+        return reproduce(f"{PROG} reproduce", arguments[1:], _GOES_ON)
     return run_command(PROG, EvalOptions, _evaluate, argv, interrupted="nothing was written")
 
 

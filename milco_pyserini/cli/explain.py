@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import DEFAULT_ENCODER, INDEXES
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import refuse_output, whole_file
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.explain.parts import Comparison, Explanation

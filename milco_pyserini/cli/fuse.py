@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.cli.options import option
 from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import RUNS, directory_name
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.io.runs import Run

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.cli.options import MOST_THREADS, option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import INDEXES, directory_name
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import MAX_THREADS, option
 
 if TYPE_CHECKING:
     from milco_pyserini.index.protocol import Documents, Engine
@@ -44,7 +45,7 @@ class Options:
     )
     output: Path | None = option(None, help="directory of the index (default: indexes/NAME.ENGINE)")
     threads: int = option(
-        1, minimum=1, maximum=MOST_THREADS, help="threads that build; in Lucene each begins a segment of its own"
+        1, minimum=1, maximum=MAX_THREADS, help="threads that build; in Lucene each begins a segment of its own"
     )
     prune: tuple[str, ...] = option(
         (),

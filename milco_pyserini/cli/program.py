@@ -1,4 +1,4 @@
-"""This process as a command: its streams, its signals, and the exit code that it ends with."""
+"""Run a command as this process: its streams, its signals and its exit code."""
 
 import contextlib
 import io
@@ -14,19 +14,20 @@ from typing import Any
 
 from milco_pyserini.console import say
 from milco_pyserini.errors import DISK_FULL, MilcoError
+from milco_pyserini.options import InvalidOptions
 
 INTERRUPTED = 130
 BAD_INPUT = 2
-# One Ctrl-C may arrive twice, as of `timeout -s INT`. A later one is a person who does not want to wait.
+# `timeout -s INT` sends one Ctrl-C twice. After this many seconds a second one means that the user will not wait.
 _IMPATIENCE = 1.0
-# Until a call that swallowed Ctrl-C has returned.
+# Seconds until a call that swallowed Ctrl-C has returned.
 _RETURNING = 0.05
 
 
 def start(main: Callable[[], int | None], prog: str = "milco") -> int:
-    """Run main() as what this process is for; returns its exit code.
+    """Run main() as the purpose of this process; return its exit code.
 
-    Streams that are closed or break never stop its work, but for a broken stdout; Ctrl-C is one line at any moment.
+    A closed or broken stderr never stops the work, and Ctrl-C is reported in one line at any moment.
     """
     signal.signal(signal.SIGINT, _interrupts)
     sys.unraisablehook = _interrupts.raise_again
@@ -34,14 +35,17 @@ def start(main: Callable[[], int | None], prog: str = "milco") -> int:
     try:
         return run(prog, main)
     finally:
-        # Ctrl-C while the interpreter takes itself apart would only print a traceback.
+        # During interpreter shutdown Ctrl-C would only print a traceback.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run(prog: str, command: Callable[[], int | None], interrupted: str = "") -> int:
     """Run a command and turn every outcome into an exit code: 0 or its own, 2 for bad input, 130 for Ctrl-C.
 
-    interrupted: what Ctrl-C leaves of the command's work, and how to resume. A bug stays a traceback.
+    A bug remains a traceback.
+
+    Args:
+        interrupted: what Ctrl-C leaves of the command's work, and how to resume.
     """
     try:
         _check_environment()
@@ -51,11 +55,15 @@ def run(prog: str, command: Callable[[], int | None], interrupted: str = "") -> 
     except SystemExit:
         _drop_unwritten()
         raise
+    except InvalidOptions as invalid:
+        for error in invalid.errors:
+            fail(prog, str(error))
+        return BAD_INPUT
     except MilcoError as error:
         return fail(prog, str(error))
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _is_stdout_broken():
-            # The reader of our output (head, less) has had enough: that is its right, not an error.
+            # The reader of stdout (head, less) has closed it, which is not an error.
             _drop_unwritten()
             return 0
         where = f"{error.filename}: " if error.filename else ""
@@ -64,7 +72,7 @@ def run(prog: str, command: Callable[[], int | None], interrupted: str = "") -> 
             fix = f". Free some space, then run the same command again{interrupted and f' ({interrupted})'}"
         return fail(prog, f"{where}{error.strerror or error}{fix}")
     except BaseException as error:
-        # What is interrupted in the middle of an import may raise any error.
+        # Interrupting an import may raise any error.
         if not isinstance(error, KeyboardInterrupt) and _interrupts.first is None:
             raise
         _interrupts.write(f"{prog}: interrupted{interrupted and '; '}{interrupted}")
@@ -72,7 +80,7 @@ def run(prog: str, command: Callable[[], int | None], interrupted: str = "") -> 
 
 
 def fail(prog: str, message: str) -> int:
-    """Report on stderr, in one line, why a command ends; returns its exit code, 2."""
+    """Report an error in one line on stderr; return the exit code 2."""
     _drop_unwritten()
     line = " ".join(message.split())
     say(f"{prog}: error: {line}")
@@ -81,7 +89,7 @@ def fail(prog: str, message: str) -> int:
 
 @contextlib.contextmanager
 def interrupts_held() -> Any:
-    """Start processes in it: they inherit a blocked Ctrl-C, which this process gets at the end."""
+    """Context in which to start processes: they inherit a blocked Ctrl-C, and this process receives it at the end."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -90,7 +98,7 @@ def interrupts_held() -> Any:
 
 
 class _Interrupts:
-    """The handler of SIGINT. first: when it was called first; None before."""
+    """The handler of SIGINT. first: time of its first call, or None."""
 
     first: float | None = None
     _written = False
@@ -102,21 +110,21 @@ class _Interrupts:
         if time.monotonic() - self.first > _IMPATIENCE:
             if not self._written:
                 os.write(2, b"\ninterrupted\n")
-            # Whatever is complete has its name already.
+            # Complete files have been renamed into place already.
             os._exit(INTERRUPTED)
 
     def write(self, line: str) -> None:
-        """The one line."""
+        """Report the interruption."""
         say(f"\n{line}")
         self._written = True
 
     def raise_again(self, unraisable: "sys.UnraisableHookArgs") -> None:
-        """Python drops what is raised in a callback of C or a finalizer: Ctrl-C there counts a moment later."""
+        """Deliver Ctrl-C again where Python dropped it: in a callback from C or in a finalizer."""
         if unraisable.exc_type is not KeyboardInterrupt:
             sys.__unraisablehook__(unraisable)
             return
         self.first = None
-        # A real signal, which ends a system call that the main thread may wait in.
+        # A real signal also ends a system call in which the main thread may wait.
         again = threading.Timer(_RETURNING, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
         again.daemon = True
         again.start()
@@ -126,13 +134,13 @@ _interrupts = _Interrupts()
 
 
 class _LastingStderr(io.FileIO):
-    """A stderr whose reader may go away, or whose disk may be full: the rest goes to nowhere."""
+    """A stderr that discards what it cannot write: its reader may be gone, or its disk full."""
 
     def write(self, data: Any) -> int:
         try:
             return super().write(data)
         except OSError:
-            # So that the libraries' own messages cannot fail either.
+            # Messages that libraries write must not fail either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             return len(data)
 
@@ -142,7 +150,7 @@ def _open_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            # A file of ours would get its number otherwise, and a library's message would end up there.
+            # Otherwise the next file opened would get this descriptor, and messages would be written into it.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
@@ -153,12 +161,12 @@ def _open_streams() -> None:
         lasting = io.BufferedWriter(_LastingStderr(2, "w", closefd=False))
         sys.stderr = io.TextIOWrapper(lasting, encoding, "backslashreplace", line_buffering=True)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal or PYTHONIOENCODING that cannot write a term gets its number.
+        # Characters that the terminal cannot encode are escaped.
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _check_environment() -> None:
-    """Raise MilcoError for what libraries would end in a traceback for when they are imported."""
+    """Raise MilcoError for settings with which importing a library would end in a traceback."""
     if sys.flags.optimize > 1:
         raise MilcoError("python -OO: transformers reads docstrings, which it removes. Use -O, or PYTHONOPTIMIZE=1")
     threads = os.environ.get("NUMBA_NUM_THREADS", "")
@@ -167,7 +175,7 @@ def _check_environment() -> None:
 
 
 def _is_stdout_broken() -> bool:
-    """Whether nobody reads stdout any more."""
+    """Return whether the reader of stdout is gone."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
@@ -177,7 +185,7 @@ def _is_stdout_broken() -> bool:
 
 
 def _drop_unwritten() -> None:
-    """Write what is left for stdout; what cannot be written goes to nowhere, or Python would complain at its end."""
+    """Flush stdout; discard what cannot be written, or Python would complain at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -7,10 +7,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.cli.options import MOST_THREADS, option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, check_local_name
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import MAX_THREADS, option
 
 if TYPE_CHECKING:
     from milco_pyserini.reproduce.cells import Table
@@ -43,7 +44,7 @@ class ReproduceOptions:
     The exit code is 0 if anything that was asked for could be measured, 1 if nothing could.
     """
 
-    tables: tuple[str, ...] = option((), metavar="TABLE", help="as the first words, this option's name left away")
+    tables: tuple[str, ...] = option((), positional=True, metavar="TABLE", help="tables to reproduce")
     all: bool = option(False, help="all tables but the sample's")
     lang: tuple[str, ...] = option((), help="these columns only: languages, or data sets of beir, tasks of mteb-v2")
     systems: tuple[str, ...] = option(
@@ -64,7 +65,7 @@ class ReproduceOptions:
     )
     output: Path = option(Path("reproduction"), help="directory of everything: vectors, indexes, runs, cells, the page")
     device: str = option("auto", help="for encoders: auto, cpu, cuda or cuda:N")
-    threads: int = option(1, minimum=1, maximum=MOST_THREADS, help="threads that index and search")
+    threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that index and search")
 
 
 def reproduce(prog: str, argv: Sequence[str], interrupted: str) -> int:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from milco_pyserini.cli.options import MOST_THREADS, option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import Progress, counted, duration, say
 from milco_pyserini.defaults import INDEXES, RUNS, directory_name
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import refuse_output
+from milco_pyserini.options import MAX_THREADS, option
 
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoQueryEncoder
@@ -41,7 +42,7 @@ class Options:
     index: Path | None = option(None, help="directory of the index (default: the only one in indexes/)")
     output: Path | None = option(None, help="the run's file (default: runs/INDEX.TOPICS.txt); - is stdout")
     hits: int = option(1000, minimum=1, help="documents for each topic; with --max-passage, passages to start from")
-    threads: int = option(1, minimum=1, maximum=MOST_THREADS, help="threads that search")
+    threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that search")
     batch_size: int = option(64, minimum=1, help="topics that are encoded and searched at a time")
     alpha: float | None = option(
         None,

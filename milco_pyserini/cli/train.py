@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from milco_pyserini.cli import program
-from milco_pyserini.cli.options import run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.errors import MilcoError, unknown_name
 
 PROG = "milco train"

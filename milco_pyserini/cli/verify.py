@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from milco_pyserini.cli.options import first_words, option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import is_json_with, read_json
@@ -21,6 +21,7 @@ from milco_pyserini.io.manifest import (
     list_files,
     read_checked,
 )
+from milco_pyserini.options import option
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Options:
     and whenever its results are in doubt.
     """
 
-    paths: tuple[Path, ...] = option(help="vector stores and indexes; the option's name may be omitted")
+    paths: tuple[Path, ...] = option(positional=True, metavar="PATH", help="vector stores and indexes")
 
 
 def command(options: Options) -> None:
@@ -110,5 +111,4 @@ def _damage(check: Callable[..., object], *arguments: object) -> list[DamagedErr
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    arguments = first_words("--paths", sys.argv[1:] if argv is None else argv)
-    return run_command("milco verify", Options, command, arguments)
+    return run_command("milco verify", Options, command, argv)

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from milco_pyserini.cli.options import option
 from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.explain.parts import Explanation, Hit

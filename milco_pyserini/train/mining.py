@@ -11,9 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.cli.options import MOST_THREADS, option
 from milco_pyserini.console import Progress, counted, say
 from milco_pyserini.defaults import DEFAULT_ENCODER
+from milco_pyserini.options import MAX_THREADS, option
 
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoEncoder
@@ -52,7 +52,7 @@ class MineOptions:
         help="leave out hits above this share of the best positive's score, as false negatives: 0.95, say",
     )
     engine: str = option("exact", help="exact or lucene: the engine that searches")
-    threads: int = option(1, minimum=1, maximum=MOST_THREADS, help="threads that search")
+    threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that search")
     batch_size: int = option(128, minimum=1, help="texts in one forward pass, at most")
     device: str = option("auto", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", help="auto, float32 or bfloat16: the matrix products' precision")

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import yaml
 
-from milco_pyserini.cli.options import option
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.options import option
 
 RECIPES = Path(__file__).parent / "recipes"
 SCHEDULES = ("cosine", "linear", "constant")

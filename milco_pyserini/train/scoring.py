@@ -11,9 +11,9 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from milco_pyserini.cli.options import option
 from milco_pyserini.console import Progress, counted, say
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

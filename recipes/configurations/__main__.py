@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.options import option
 
 from .catalogue import CONFIGURATIONS, DENSE, NUMBERS, Configuration
 

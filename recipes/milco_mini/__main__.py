@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from milco_pyserini.cli.options import option, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import say
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import refuse_output
+from milco_pyserini.options import option
 
 
 @dataclass(frozen=True)

@@ -112,11 +112,11 @@ def test_terms_are_shown_as_pieces_of_text(stats: Stats, report: Callable[..., d
 
 
 def test_the_first_word_may_be_the_vectors(stats: Stats, encoded: Path, capsys: pytest.CaptureFixture) -> None:
-    """eval stats VECTORS is eval stats --vectors VECTORS; a second word is refused."""
+    """--vectors takes one store, and nothing is positional."""
     _, named, _ = stats(encoded / "vectors")
-    assert main(["stats", str(encoded / "vectors")]) == 0
+    assert main(["stats", "--vectors", str(encoded / "vectors")]) == 0
     assert capsys.readouterr().out == named
-    assert main(["stats", "v", "w"]) == 2
+    assert main(["stats", "--vectors", "v", "w"]) == 2
     assert "unexpected argument 'w'" in capsys.readouterr().err
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from milco_pyserini.cli import options as options_module
-from milco_pyserini.cli.options import first_words, option, parse, run_command
+from milco_pyserini.cli import parser as options_module
+from milco_pyserini.cli.parser import parse, run_command
 from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.options import option
 
 
 @dataclass(frozen=True)
@@ -52,25 +53,19 @@ def test_a_value_may_look_like_an_option() -> None:
     assert read("--corpus", "--what is this").corpus == "--what is this"
 
 
-def test_first_words_are_an_options_values() -> None:
-    """As in reproduce miracl mldr --lang ar; without one, the line stays as it is."""
-    assert first_words("--tables", ["miracl", "mldr", "--lang", "ar"]) == "--tables miracl mldr --lang ar".split()
-    assert first_words("--tables", ["--all"]) == ["--all"]
-    assert first_words("--tables", []) == []
-
-
 @pytest.mark.parametrize(
     ("argv", "reason"),
     [
         (["--corpus", "x", "--hit", "5"], "unknown option '--hit': did you mean '--hits'?"),
         (["--corpsu", "x"], "unknown option '--corpsu': did you mean '--corpus'?"),
         (["--corpsu=x"], "unknown option '--corpsu': did you mean '--corpus'?"),
-        ([], "the following arguments are required: -c/--corpus"),
+        ([], "--corpus is required"),
         (["--corpus", "caf\udce9.tsv"], "--corpus 'caf\\udce9.tsv' is not UTF-8: names are written to manifests"),
-        (["--corpus", "x", "--hits", "many"], "--hits takes a whole number, not 'many'"),
-        (["--corpus", "x", "--alpha", "half"], "--alpha takes a number, not 'half'"),
-        (["--corpus", "x", "--sizes", "1", "b"], "--sizes takes a whole number, not 'b'"),
+        (["--corpus", "x", "--hits", "many"], "--hits expects an integer, got 'many'"),
+        (["--corpus", "x", "--alpha", "half"], "--alpha expects a number, got 'half'"),
+        (["--corpus", "x", "--sizes", "1", "b"], "--sizes expects an integer, got 'b'"),
         (["--corpus", "x", "--hits"], "expected one argument"),
+        (["--corpus", "x", "--hits", "5", "--hits=6"], "--hits is given twice"),
         (["--corpus", "x", "--engine", "lucine"], "unknown value for --engine 'lucine': did you mean 'lucene'?"),
         (["--corpus", "x", "y"], "unexpected argument 'y'"),
         (["--corpus", "x", "--hits", "0"], "--hits 0: must be at least 1"),
@@ -154,7 +149,7 @@ def test_help_names_defaults_and_choices(capsys: pytest.CaptureFixture[str]) -> 
     for part in (
         "Search something.",
         "--hits N how many (default: 1000)",
-        "--shift FLOAT a number that may be zero (default: 0.0)",
+        "--shift X a number that may be zero (default: 0.0)",
         "a share of 100%",
         "--engine exact|lucene which engine (default: exact)",
         "which measures (default: nDCG@10 R@100)",
@@ -168,7 +163,7 @@ def test_help_names_defaults_and_choices(capsys: pytest.CaptureFixture[str]) -> 
 PIPE = """
 import sys
 from dataclasses import dataclass
-from milco_pyserini.cli.options import run_command
+from milco_pyserini.cli.parser import run_command
 @dataclass(frozen=True)
 class Nothing:
     "Nothing."

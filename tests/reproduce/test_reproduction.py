@@ -15,7 +15,7 @@ import torch
 from golden_set import GOLDEN
 
 from milco_pyserini.cli.eval import main
-from milco_pyserini.cli.options import parse
+from milco_pyserini.cli.parser import parse
 from milco_pyserini.corpora import families
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json, write_json

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from golden_set import GOLDEN, encoder
 
-from milco_pyserini.cli.options import run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.encode import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Hits

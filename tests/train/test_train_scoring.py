@@ -15,7 +15,7 @@ from golden_set import GOLDEN, encoder
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaForSequenceClassification
 
-from milco_pyserini.cli.options import run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.encode import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train import rewriting, scoring

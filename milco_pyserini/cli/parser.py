@@ -1,0 +1,219 @@
+"""Derive a command line from a frozen dataclass of options (milco_pyserini.options), and run commands.
+
+A field's type decides how its value is read: str, int, float, Path, bool (a flag), tuple[X, ...] (one or more values),
+X | None (optional). The class docstring is the help page's text; its indented lines are printed as they are.
+"""
+
+import argparse
+import collections
+import dataclasses
+import inspect
+import shutil
+import sys
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from milco_pyserini.cli import program
+from milco_pyserini.errors import MilcoError, shown, unknown_name
+from milco_pyserini.options import InvalidOptions, option_name, validate, value_error
+
+OptionsT = TypeVar("OptionsT")
+
+_METAVARS: dict[type, str] = {int: "N", float: "X", Path: "PATH", str: "NAME"}
+_WIDEST = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Subcommand:
+    """One subcommand: its options, the function that runs it, and what Ctrl-C leaves of its work."""
+
+    options: type
+    run: Callable[[Any], None]
+    interrupted: str = ""
+
+
+def run_command(
+    prog: str,
+    options_class: type[OptionsT],
+    command: Callable[[OptionsT], None],
+    argv: Sequence[str] | None,
+    interrupted: str = "",
+) -> int:
+    """Parse the command line and run the command; return its exit code (see program.run).
+
+    Args:
+        prog: the command as users type it: "milco encode".
+        argv: its arguments; None for those of this process.
+        interrupted: what Ctrl-C leaves of the command's work, and how to resume.
+    """
+
+    def parse_and_run() -> None:
+        command(parse(options_class, sys.argv[1:] if argv is None else argv, prog))
+
+    return program.run(prog, parse_and_run, interrupted)
+
+
+def run_subcommand(prog: str, summary: str, table: Mapping[str, Subcommand], argv: Sequence[str]) -> int:
+    """Run the subcommand that argv begins with, or print the page that lists them; return the exit code."""
+    if not argv or argv[0] in ("-h", "--help"):
+        return program.run(prog, lambda: print_page(prog, summary, table))
+    name, *arguments = argv
+    if name not in table:
+        return program.fail(prog, str(unknown_name("subcommand", name, table)))
+    chosen = table[name]
+    return run_command(f"{prog} {name}", chosen.options, chosen.run, arguments, chosen.interrupted)
+
+
+def print_page(prog: str, summary: str, table: Mapping[str, Subcommand]) -> None:
+    """Print the help page of a command that has subcommands."""
+    sys.stdout.write(f"usage: {prog} SUBCOMMAND [options]\n\n{_wrapped(summary)}\n\n")
+    width = max(map(len, table))
+    for name, subcommand in table.items():
+        purpose = inspect.cleandoc(subcommand.options.__doc__ or "").split("\n")[0].rstrip(".")
+        sys.stdout.write(f"  {name:<{width}}  {purpose}\n")
+    sys.stdout.write(f"\n{prog} SUBCOMMAND --help lists the options of a subcommand.\n")
+
+
+def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> OptionsT:
+    """Read a command line into an options object. --help prints the page and exits with code 0.
+
+    Raises:
+        MilcoError: an option or a value is invalid. Several invalid ones are reported together, as InvalidOptions.
+    """
+    parser = _Parser(
+        prog=prog,
+        description=inspect.cleandoc(options_class.__doc__ or ""),
+        allow_abbrev=False,
+        formatter_class=_HelpFormatter,
+    )
+    fields = {field.name: field for field in dataclasses.fields(options_class)}  # type: ignore[arg-type]
+    hints = {name: _type_of(hint) for name, hint in typing.get_type_hints(options_class).items()}
+    groups: dict[str, Any] = {"": parser}
+    for name, field in fields.items():
+        group = field.metadata["group"]
+        if group not in groups:
+            groups[group] = parser.add_argument_group(group)
+        _add(groups[group], field, *hints[name])
+    errors = _option_errors(parser, argv)
+    misspelled = bool(errors)
+    given, unexpected = parser.parse_known_args(argv)
+    if unexpected and not errors:
+        errors.append(MilcoError(f"unexpected argument {unexpected[0]!r} (see {prog} --help)"))
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        raw = getattr(given, name)
+        if raw is None or raw == []:
+            # A misspelled option may be the required one.
+            if field.default is dataclasses.MISSING and not misspelled:
+                errors.append(MilcoError(f"{option_name(field)} is required"))
+            continue
+        try:
+            values[name] = _read(field, hints[name][0], raw)
+        except MilcoError as error:
+            errors.append(error)
+            continue
+        if (invalid := value_error(field, values[name])) is not None:
+            errors.append(invalid)
+    if errors:
+        raise InvalidOptions(errors) if len(errors) > 1 else errors[0]
+    options = options_class(**values)
+    validate(options)
+    return options
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise MilcoError(f"{message} (see {self.prog} --help)")
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=_width())
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return _wrapped(text)
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size().columns - 2, _WIDEST)
+
+
+def _wrapped(text: str) -> str:
+    """Wrap paragraphs to the terminal; lines that are indented, such as examples, stay as they are."""
+    paragraphs = [
+        paragraph if any(line.startswith(" ") for line in paragraph.split("\n")) else textwrap.fill(paragraph, _width())
+        for paragraph in text.split("\n\n")
+    ]
+    return "\n\n".join(paragraphs)
+
+
+def _type_of(hint: Any) -> tuple[type, bool]:
+    """Return the type of one value, and whether there may be several."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        hint = next(inner for inner in typing.get_args(hint) if inner is not type(None))
+    if typing.get_origin(hint) is tuple:
+        return typing.get_args(hint)[0], True
+    return hint, False
+
+
+def _add(group: Any, field: dataclasses.Field, value_type: type, several: bool) -> None:
+    """Add a field to the parser. Values stay strings, so that parse() can report all invalid ones together."""
+    metadata = field.metadata
+    help_text = metadata["help"].replace("%", "%%")
+    if value_type is bool:
+        group.add_argument(*metadata["names"], option_name(field), dest=field.name, action="store_true", help=help_text)
+        return
+    if field.default not in (dataclasses.MISSING, None, (), ""):
+        default = " ".join(map(str, field.default)) if isinstance(field.default, tuple) else field.default
+        help_text = f"{help_text} (default: {default})"
+    metavar = metadata["metavar"] or "|".join(metadata["choices"]) or _METAVARS.get(value_type, "VALUE")
+    if metadata["positional"]:
+        count = "+" if several else None
+        if field.default is not dataclasses.MISSING:
+            count = "*" if several else "?"
+        group.add_argument(field.name, nargs=count, metavar=metadata["metavar"] or field.name.upper(), help=help_text)
+        return
+    names = [*metadata["names"], option_name(field)]
+    count = "+" if several else None
+    group.add_argument(*names, dest=field.name, nargs=count, metavar=metavar, help=help_text)
+
+
+def _option_errors(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[MilcoError]:
+    """Return an error for every option that is unknown, and for every one that is given twice."""
+    canonical = {name: action.dest for action in parser._actions for name in action.option_strings}
+    errors: list[MilcoError] = []
+    counts: collections.Counter[str] = collections.Counter()
+    for argument in argv:
+        name = argument.split("=")[0]
+        if name in canonical:
+            counts[canonical[name]] += 1
+            if counts[canonical[name]] == 2:
+                errors.append(MilcoError(f"{name} is given twice. Give it once, with all its values"))
+        elif name.startswith("--") and " " not in name and name != "--":
+            errors.append(unknown_name("option", name, canonical))
+    return errors
+
+
+def _read(field: dataclasses.Field, value_type: type, raw: Any) -> Any:
+    """Convert the string or strings of an option to its type."""
+    if isinstance(raw, list):
+        return tuple(_read(field, value_type, one) for one in raw)
+    if value_type is bool:
+        return raw
+    if not raw.isascii():
+        try:
+            raw.encode()
+        except UnicodeEncodeError:
+            raise MilcoError(
+                f"{option_name(field)} {raw!a} is not UTF-8: names are written to manifests, as UTF-8",
+                hint="Rename the file, or check the terminal's encoding",
+            ) from None
+    try:
+        return value_type(raw)
+    except ValueError:
+        expected = {int: "an integer", float: "a number"}.get(value_type, value_type.__name__)
+        raise MilcoError(f"{option_name(field)} expects {expected}, got {shown(raw)}") from None

@@ -1,0 +1,131 @@
+"""Declare options as fields of a frozen dataclass, with their ranges, choices and groups.
+
+A command's options and a training recipe are such classes: milco_pyserini.cli.parser derives a command line from one,
+validate() checks an object that was built in Python.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from milco_pyserini.errors import MilcoError, unknown_name
+
+# Java, Rust and C++ read integers of 32 bits.
+MAX_INTEGER = 2**31 - 1
+# Beyond this, threads only use up memory for their stacks.
+MAX_THREADS = 1024
+
+
+class InvalidOptions(MilcoError):
+    """Several invalid options, reported together: a command prints one line for each of `errors`."""
+
+    def __init__(self, errors: Iterable[MilcoError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("; ".join(map(str, self.errors)))
+
+
+def option(
+    default: Any = dataclasses.MISSING,
+    *,
+    help: str,
+    group: str = "",
+    choices: Sequence[str] = (),
+    metavar: str | None = None,
+    names: Sequence[str] = (),
+    positional: bool = False,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+) -> Any:
+    """Return a dataclass field that is an option; one without a default is required.
+
+    Args:
+        help: a noun phrase for the help page. The default is appended to it.
+        group: heading under which the help page lists the option; "" for the first, unnamed group.
+        choices: valid values; any other is answered with the nearest match.
+        metavar: stands for the value on the help page (default: by type and choices).
+        names: other spellings, such as "-m".
+        positional: the value is given without the option's name.
+        minimum, maximum: inclusive bounds of a number; above: an exclusive lower bound. Numbers are always finite, and
+            integers fit 32 bits.
+    """
+    metadata = {
+        "help": help,
+        "group": group,
+        "choices": tuple(choices),
+        "metavar": metavar,
+        "names": tuple(names),
+        "positional": positional,
+        "range": (minimum, maximum, above),
+    }
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def option_name(field: dataclasses.Field) -> str:
+    """Return the name of a field's option as users type it: "--max-length", or "PATH" for a positional one."""
+    if field.metadata["positional"]:
+        return field.metadata["metavar"] or field.name.upper()
+    return "--" + field.name.replace("_", "-")
+
+
+def validate(options: Any) -> None:
+    """Raise InvalidOptions if an options object holds values outside their declared ranges and choices.
+
+    If its class has a method `conflicts()` that yields messages about combinations of options, these are reported too.
+    """
+    errors = [
+        error
+        for field in dataclasses.fields(options)
+        if (error := value_error(field, getattr(options, field.name))) is not None
+    ]
+    conflicts = getattr(options, "conflicts", None)
+    if conflicts is not None and not errors:
+        errors = [MilcoError(message) for message in conflicts()]
+    if errors:
+        raise InvalidOptions(errors) if len(errors) > 1 else errors[0]
+
+
+def value_error(field: dataclasses.Field, value: Any) -> MilcoError | None:
+    """Return why a value is outside a field's declared choices or range, or None if it is valid."""
+    for one in value if isinstance(value, tuple) else (value,):
+        choices = field.metadata["choices"]
+        if choices and isinstance(one, str) and one and one not in choices:
+            return unknown_name(f"value for {option_name(field)}", one, choices)
+        if isinstance(one, int | float) and not isinstance(one, bool):
+            try:
+                validate_number(option_name(field), one, *field.metadata["range"])
+            except MilcoError as error:
+                return error
+    return None
+
+
+def validate_number(
+    name: str,
+    value: float,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+) -> None:
+    """Raise MilcoError if a number is not finite or is outside its range.
+
+    Args:
+        name: of the option or argument, for the message: "--hits".
+    """
+    if maximum is None and isinstance(value, int) and value > MAX_INTEGER:
+        maximum = MAX_INTEGER
+    lowest = above if minimum is None else minimum
+    low = -math.inf if lowest is None else lowest
+    high = math.inf if maximum is None else maximum
+    if low <= value <= high and value != above and abs(value) != math.inf:
+        return
+    if lowest is None:
+        rule = "a finite number" if maximum is None else f"at most {maximum:,}"
+    elif maximum is None:
+        rule = f"at least {lowest:,}" if above is None else f"above {lowest:,}"
+    else:
+        rule = f"from {lowest:,} to {maximum:,}" if above is None else f"above {lowest:,} and at most {maximum:,}"
+    number = f"{value:g}" if isinstance(value, float) else str(value)
+    raise MilcoError(f"{name} {number}: must be {rule}")

@@ -17,7 +17,7 @@ MAX_INTEGER = 2**31 - 1
 MAX_THREADS = 1024
 
 
-class InvalidOptions(MilcoError):
+class InvalidOptions(MilcoError):  # noqa: N818
     """Several invalid options, reported together: a command prints one line for each of `errors`."""
 
     def __init__(self, errors: Iterable[MilcoError]) -> None:

@@ -32,7 +32,7 @@ _SHORTEST_WHOLE, _LONGEST_WHOLE = 64, 1024
 _SCORES = 2**20
 
 
-class NotPacked(ValueError):
+class NotPacked(ValueError):  # noqa: N818
     """The network is of a kind that PackedForward does not compute; MilcoModel.forward does."""
 
 

@@ -16,8 +16,8 @@ import orjson
 from milco_pyserini.corpora.collection import OnBad, RecordT
 from milco_pyserini.corpora.origin import CorpusOrigin, TopicsOrigin
 from milco_pyserini.corpora.records import BadLineError, Document, Query, record_id, text_of
+from milco_pyserini.corpora.remote import HubFile, located, matching
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.hub import HubFile, located, matching
 from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.io.qrels import Qrels
 

@@ -9,10 +9,10 @@ from typing import Generic, TypeVar
 from milco_pyserini.corpora.collection import OnBad, RecordT, Source
 from milco_pyserini.corpora.jsonl import json_records
 from milco_pyserini.corpora.records import Document, Query
+from milco_pyserini.corpora.remote import RemoteFile, lines
 from milco_pyserini.corpora.source_files import Reader
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.archives import is_archive
-from milco_pyserini.io.hub import RemoteFile, lines
 from milco_pyserini.io.qrels import Qrels, qrels_of_lines
 
 T = TypeVar("T")

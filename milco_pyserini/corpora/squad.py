@@ -15,7 +15,7 @@ from milco_pyserini.corpora.origin import (
     queries,
 )
 from milco_pyserini.corpora.records import BadLineError, Document, Query, record_id, text_of
-from milco_pyserini.io.hub import RemoteFile
+from milco_pyserini.corpora.remote import RemoteFile
 
 FIELD_RULE = "context"
 # A text and its questions (id, text) -> the passage's id.

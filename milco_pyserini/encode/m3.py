@@ -5,6 +5,7 @@ al., ACL Findings 2024, arXiv:2402.03216). That is MILCO's source view, pooled b
 vocabulary; so a MilcoModel is what is loaded.
 """
 
+import contextlib
 import re
 import warnings
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
+from milco_pyserini.io.hub import fetch_hub_file
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.model.checkpoint import build_model, make_config, read_tensors, rename_tensors, validate_weights
 from milco_pyserini.model.lengths import text_length, token_limit
@@ -39,15 +41,10 @@ def find_head(name: str, directory: Path) -> Path | None:
         return directory / HEAD
     if Path(name).is_dir() or name.count("/") != 1:
         return None
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
-
-    try:
-        # A snapshot's directory is named for its revision.
-        return Path(hf_hub_download(name, HEAD, revision=directory.name))
-    except (EntryNotFoundError, OSError, RuntimeError):
-        # The hub has no such file, or cannot be reached.
-        return None
+    # A snapshot's directory is named after its revision. If the hub has no such file or cannot be reached: None.
+    with contextlib.suppress(MilcoError):
+        return fetch_hub_file(name, HEAD, revision=directory.name)
+    return None
 
 
 def load_m3(directory: Path, head: Path) -> MilcoModel:

@@ -6,6 +6,7 @@ Everything else is Pyserini's: its modules are run unchanged, with the arguments
 """
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import runpy
@@ -23,6 +24,7 @@ from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.index import jvm
 from milco_pyserini.index.errors import reason_of
 from milco_pyserini.io.files import read_json
+from milco_pyserini.io.hub import fetch_hub_file
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.contract import MilcoQueryEncoder
@@ -244,15 +246,13 @@ def _do_without_faiss() -> None:
 
 
 def _hub_model_type(name: str) -> str | None:
-    """What the hub, or its cache, says of a model; None where there is none, or no way to it."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    """Return the model type in a hub model's config.json; None if there is no such model or no way to reach it."""
+    from huggingface_hub.errors import HFValidationError
 
-    try:
-        return read_json(Path(hf_hub_download(name, "config.json"))).get("model_type")
-    except (HfHubHTTPError, HFValidationError, OSError):
-        # Whatever it is, it is not ours: Pyserini says what is wrong with it.
-        return None
+    # If the name is not a model, Pyserini reports what is wrong with it.
+    with contextlib.suppress(MilcoError, HFValidationError, OSError):
+        return read_json(fetch_hub_file(name, "config.json")).get("model_type")
+    return None
 
 
 def _read(arguments: list[str], options: Sequence[str], flags: Sequence[str] = ()) -> argparse.Namespace:

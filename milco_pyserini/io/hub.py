@@ -1,216 +1,125 @@
-"""Files of a publisher: on the Hugging Face hub, on a server, or within an archive; or in a local copy of them.
+"""Fetch files and snapshots from the Hugging Face hub, or find them in its cache (HF_HOME).
 
-A copy has the publisher's layout: it is a hub repository's folder, or holds such folders by their repositories' names;
-a server's files lie as the class says; or a file is in one of the other places that it names (also). It may be gzip or
-plain, whichever the publisher has. Where a copy is given nothing is fetched, and nothing is written into it. What is
-fetched is kept: the hub's files in the hub's cache (HF_HOME), others in MILCO_DATA.
+The only module that calls the hub. A cached copy is used without a network. If neither the cache nor the hub can
+provide a file, the error is Unreachable, whichever way the network is missing.
 """
 
 import contextlib
+import errno
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from functools import partial
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.archives import archived_lines, is_archive
-from milco_pyserini.io.lines import numbered_lines
+from milco_pyserini.errors import DISK_FULL, MilcoError, Unreachable
 
-
-@dataclass(frozen=True)
-class HubFile:
-    """A file of a data set on the hub. revision: a commit, where one is known to hold it, or a branch."""
-
-    repository: str
-    path: str
-    revision: str = "main"
-    also: tuple[str, ...] = ()
-
-    @property
-    def publisher(self) -> str:
-        """Whose layout a copy must have."""
-        return f"{self.repository} on the Hugging Face hub"
-
-    def __str__(self) -> str:
-        return f"{self.path} of {self.publisher}"
+DATASET = "dataset"
+_NOT_WRITABLE = (*DISK_FULL, errno.EACCES, errno.EPERM, errno.EROFS)
+_HINT = "Run the same command once with a network."
 
 
-@dataclass(frozen=True)
-class WebFile:
-    """A file on a server. path: under MILCO_DATA's folder of that name, and in a copy.
+def fetch_hub_file(
+    repository: str, path: str, *, revision: str | None = None, repo_type: str | None = None, hint: str = _HINT
+) -> Path:
+    """Return a file of a hub repository, fetching it only if the cache does not contain it.
 
-    checksum: 64 hexadecimal digits of SHA-256 or 32 of MD5, where they are known.
+    Args:
+        repo_type: None for a model, DATASET for a dataset.
+        hint: what a user can do without a network.
+
+    Raises:
+        Unreachable: the file is not cached and there is no network.
+        MilcoError: the repository or the file does not exist, or its terms have not been accepted.
     """
-
-    url: str
-    folder: str
-    path: str
-    checksum: str | None = None
-    also: tuple[str, ...] = ()
-
-    @property
-    def publisher(self) -> str:
-        """Whose layout a copy must have."""
-        return self.url.removesuffix(self.path)
-
-    def __str__(self) -> str:
-        return self.url
-
-
-@dataclass(frozen=True)
-class Member:
-    """A file in a zip or tar archive. A copy may hold the archive, or what was in it."""
-
-    archive: HubFile | WebFile
-    path: str
-    also: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.path} in {self.archive}"
-
-
-RemoteFile = HubFile | WebFile | Member
-
-
-def located(file: HubFile | WebFile, copy: Path | None) -> Path:
-    """Where the file lies: in the copy, or else in a cache, to which it is fetched if it is not there.
-
-    Raises MilcoError if the copy does not hold it, or it cannot be fetched.
-    """
-    if copy is not None:
-        path = _in_copy(copy, file)
-        if path is None:
-            raise _not_there(copy, f"no {file.path}", file)
-        return path
-    if isinstance(file, HubFile):
-        return _from_hub(file)
-    from milco_pyserini.io.downloads import data_home, download
-
-    path = data_home() / file.folder / file.path
-    if not path.exists():
-        download(file.url, path, file.checksum)
-    return path
-
-
-def lines(file: RemoteFile, copy: Path | None) -> Iterator[tuple[int, bytes]]:
-    """The numbered lines of a file (lines.numbered_lines), plain, gzip or in an archive."""
-    if not isinstance(file, Member):
-        yield from numbered_lines(located(file, copy))
-        return
-    unpacked = _in_copy(copy, file) if copy is not None and not is_archive(copy) else None
-    if unpacked:
-        yield from numbered_lines(unpacked)
-        return
-    if copy is not None and not _in_copy(copy, file.archive):
-        raise _not_there(copy, f"neither {file.path} nor {file.archive.path}", file.archive)
-    yield from archived_lines(located(file.archive, copy), file.path)
-
-
-def matching(repository: str, revision: str, pattern: str, copy: Path | None) -> list[HubFile]:
-    """The files of a hub repository, or of its copy, whose paths match a pattern (train-*), in sorted order.
-
-    Raises MilcoError if there is none, or if a numbered set (-of-00003) is not whole.
-    """
-    if copy is not None:
-        paths = [path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()]
-    else:
-        paths = _listing(repository, revision)
-    files = [HubFile(repository, path, revision) for path in sorted(paths) if fnmatchcase(path, pattern)]
-    where = str(copy) if copy is not None else f"{repository} on the Hugging Face hub, or its cache,"
-    if not files:
-        raise MilcoError(f"{where} holds no {pattern}")
-    parts = PurePosixPath(files[0].path).name.rpartition("-of-")[2].split(".")[0]
-    if parts.isdigit() and len(files) != int(parts):
-        raise MilcoError(f"{where} holds {len(files)} of {int(parts)} files of {pattern}")
-    return files
-
-
-def _in_copy(copy: Path, file: RemoteFile) -> Path | None:
-    if copy.is_file():
-        return copy
-    path = PurePosixPath(file.path)
-    places = [copy / path]
-    if len(path.parts) > 1 and copy.resolve().name == path.parts[0]:
-        places.append(copy / PurePosixPath(*path.parts[1:]))
-    if isinstance(file, HubFile):
-        places.append(copy / PurePosixPath(file.repository).name / path)
-    places += [copy / other for other in file.also]
-    spellings = (spelling for place in places for spelling in (place, _other_spelling(place)))
-    return next((spelling for spelling in spellings if spelling.is_file()), None)
-
-
-def _other_spelling(path: Path) -> Path:
-    """Plain where path is gzip, and gzip where it is plain."""
-    return path.with_suffix("") if path.suffix == ".gz" else path.with_name(f"{path.name}.gz")
-
-
-def _not_there(copy: Path, what: str, of: HubFile | WebFile) -> MilcoError:
-    return MilcoError(f"{copy} holds {what}: a copy must have the layout of {of.publisher}")
-
-
-def _from_hub(file: HubFile) -> Path:
     from huggingface_hub import hf_hub_download
 
-    fetch = partial(hf_hub_download, file.repository, file.path, revision=file.revision, repo_type="dataset")
     try:
-        return Path(fetch(local_files_only=True))
+        return Path(hf_hub_download(repository, path, revision=revision, repo_type=repo_type, local_files_only=True))
     except FileNotFoundError:
         pass
-    try:
-        with _without_warnings():
-            return Path(fetch())
-    except _no_network() as error:
-        raise _unreachable(str(file), error) from None
+    with _hub_errors(f"{path} of {repository}", repository, repo_type, hint):
+        return Path(hf_hub_download(repository, path, revision=revision, repo_type=repo_type))
 
 
-def _listing(repository: str, revision: str) -> list[str]:
-    from huggingface_hub import HfApi, snapshot_download
+def cached_snapshot(repository: str, *, revision: str | None = None, repo_type: str | None = None) -> Path | None:
+    """Return the cached snapshot of a repository, which may lack files; None if nothing is cached."""
+    from huggingface_hub import snapshot_download
 
     try:
-        with _without_warnings():
-            return HfApi().list_repo_files(repository, revision=revision, repo_type="dataset")
-    except _no_network() as error:
-        trouble = error
-    try:
-        cached = snapshot_download(repository, revision=revision, repo_type="dataset", local_files_only=True)
+        return Path(snapshot_download(repository, revision=revision, repo_type=repo_type, local_files_only=True))
     except FileNotFoundError:
-        raise _unreachable(f"the list of files of {repository} on the Hugging Face hub", trouble) from None
-    return [path.relative_to(cached).as_posix() for path in Path(cached).rglob("*") if path.is_file()]
+        return None
+
+
+def fetch_snapshot(
+    repository: str,
+    patterns: Sequence[str],
+    *,
+    what: str | None = None,
+    revision: str | None = None,
+    repo_type: str | None = None,
+    hint: str = _HINT,
+) -> Path:
+    """Fetch the files of a repository whose paths match the patterns; return the snapshot's directory.
+
+    what: the name of the repository in errors, such as "encoder 'a/b'". Raises as fetch_hub_file() does.
+    """
+    from huggingface_hub import snapshot_download
+
+    with _hub_errors(what or repository, repository, repo_type, hint):
+        return Path(
+            snapshot_download(repository, revision=revision, repo_type=repo_type, allow_patterns=list(patterns))
+        )
+
+
+def list_hub_files(
+    repository: str, *, revision: str | None = None, repo_type: str | None = None, hint: str = _HINT
+) -> list[str]:
+    """Return the paths of all files of a repository; without a network, of those in the cache."""
+    from huggingface_hub import HfApi
+
+    try:
+        with _hub_errors(f"the file list of {repository}", repository, repo_type, hint):
+            return HfApi().list_repo_files(repository, revision=revision, repo_type=repo_type)
+    except MilcoError:
+        cached = cached_snapshot(repository, revision=revision, repo_type=repo_type)
+        if cached is None:
+            raise
+    return [path.relative_to(cached).as_posix() for path in cached.rglob("*") if path.is_file()]
 
 
 @contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
-    """The hub's library tells of each of its attempts; our own error says as much in one line."""
+def _hub_errors(what: str, repository: str, repo_type: str | None, hint: str) -> Iterator[None]:
+    """Turn every failure of the hub's library into one MilcoError, and silence the warnings of its own attempts."""
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    # Without a network the library raises its own errors, those of requests, time-outs and, from 1.0 on, httpx's.
+    failures: tuple[type[Exception], ...] = (OSError, RuntimeError)
+    if find_spec("httpx") is not None:
+        import httpx
+
+        failures += (httpx.HTTPError,)
     logger = logging.getLogger("huggingface_hub")
-    before = logger.level
+    level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         yield
+    except GatedRepoError:
+        page = f"https://huggingface.co/{'datasets/' if repo_type == DATASET else ''}{repository}"
+        raise MilcoError(
+            f"{what} is not in the local cache and the hub gives it only to users who accepted its terms",
+            f"Accept them at {page} and log in with 'hf auth login'. {hint}",
+        ) from None
+    except RepositoryNotFoundError:
+        raise MilcoError(
+            f"{what} is not in the local cache and the hub has no public repository {repository}", hint
+        ) from None
+    except failures as error:
+        if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
+            raise
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status is not None:
+            raise MilcoError(f"{what} cannot be fetched: the hub answers {status}", hint) from None
+        raise Unreachable(f"{what} is not in the local cache and the hub cannot be reached", hint) from None
     finally:
-        logger.setLevel(before)
-
-
-def _no_network() -> tuple[type[Exception], ...]:
-    """Every way of having no network: the library's own errors, requests', a time-out, and since its 1.0 httpx's."""
-    if find_spec("httpx") is None:
-        return OSError, RuntimeError
-    import httpx
-
-    return OSError, RuntimeError, httpx.HTTPError
-
-
-def _unreachable(what: str, error: Exception) -> MilcoError:
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status in (401, 403):
-        return MilcoError(
-            f"{what} is not free to fetch: accept its terms on its page, then log in with 'hf auth login'"
-        )
-    if status is not None:
-        return MilcoError(f"{what} cannot be fetched: the hub answers {status}")
-    return MilcoError(
-        f"{what} cannot be reached, and the hub's cache does not hold it. With a network the same command fetches it; "
-        "without, give a copy of the repository as NAME@PATH"
-    )
+        logger.setLevel(level)

@@ -4,6 +4,7 @@ Ours: config.json, model.safetensors, tokenizer.json, english/tokenizer.json. Th
 safetensors, whole or sharded, beside or apart from the two sub-models that config.json names.
 """
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ from milco_pyserini.console import say
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, check_local_name
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.io.files import read_json
+from milco_pyserini.io.hub import cached_snapshot, fetch_snapshot
 from milco_pyserini.model.configuration import VARIANTS, MilcoConfig
 from milco_pyserini.model.loading import loading, one_line
 from milco_pyserini.model.modeling import MilcoModel
@@ -85,33 +87,22 @@ def find_model(name: str, kind: str, example: str, embedded: str, weights: bool 
     check_local_name(name, kind, example, embedded)
     if Path(name).is_dir():
         return Path(name)
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.errors import HFValidationError
 
-    # A cached snapshot is used as it is: no network for what is already here. One without its weights is a download
-    # that was cut short, or of the tokenizer alone, and goes on where weights are needed.
+    # A cached snapshot is used as it is, without a network. If it lacks the weights, a download was interrupted or
+    # fetched only the tokenizer, and continues when the weights are needed.
     try:
-        cached = Path(snapshot_download(name, local_files_only=True))
-        if weights or not any((cached / file).is_file() for file in TOKENIZERS):
-            _weight_files(cached)
-        return cached
-    except (FileNotFoundError, MilcoError):
-        pass
+        cached = cached_snapshot(name)
     except HFValidationError:
         raise MilcoError(f"{name!r} is not a hub name: expected owner/name, such as {example}") from None
-    try:
-        return Path(snapshot_download(name, allow_patterns=_DOWNLOADED if weights else _DESCRIPTION))
-    except GatedRepoError:
-        reason = f"the hub gives it only to those who accepted its terms (https://huggingface.co/{name})"
-    except RepositoryNotFoundError:
-        reason = "the hub has no public model of that name"
-    except (OSError, RuntimeError):
-        # Every way of having no network: the library's own errors, requests', httpx's, a time-out.
-        reason = "the hub cannot be reached"
-    raise MilcoError(
-        f"{kind} {name!r} is not in the local cache and {reason}: give the path of a downloaded checkpoint, or "
-        f"{embedded!r}, which needs no download"
-    )
+    if cached is not None:
+        if not weights and any((cached / file).is_file() for file in TOKENIZERS):
+            return cached
+        with contextlib.suppress(MilcoError):
+            _weight_files(cached)
+            return cached
+    hint = f"Pass the path of a downloaded checkpoint, or {embedded!r}, which needs no download."
+    return fetch_snapshot(name, _DOWNLOADED if weights else _DESCRIPTION, what=f"{kind} {name!r}", hint=hint)
 
 
 def load_model(directory: Path, variants: dict[str, Any] | None = None) -> MilcoModel:

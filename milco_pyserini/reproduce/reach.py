@@ -2,11 +2,9 @@
 
 import time
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, Unreachable
 from milco_pyserini.reproduce.roads import ANSWERS, CORPUS, ENCODER, QRELS, TOPICS, Need
 
-# As corpora and checkpoints say it where there is no network.
-_NO_NETWORK = "be reached"
 # The hub's library tries for half a minute. What it could not reach is asked for again after this long: a long run
 # should not give up all that follows for a network that was away for a moment.
 _PATIENCE = 600.0
@@ -34,7 +32,7 @@ class Reach:
         try:
             _open(need)
         except (MilcoError, OSError) as error:
-            if _NO_NETWORK in str(error):
+            if isinstance(error, Unreachable):
                 self._offline_until = time.monotonic() + _PATIENCE
             return " ".join(str(error).split())
         finally:

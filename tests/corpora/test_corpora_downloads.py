@@ -16,11 +16,11 @@ import pytest
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.corpora.families import CORPORA
 from milco_pyserini.corpora.origin import CorpusOrigin, documents
+from milco_pyserini.corpora.remote import WebFile, lines, located
 from milco_pyserini.corpora.squad import first_question, squad_documents
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import locks
 from milco_pyserini.io.downloads import data_home, download
-from milco_pyserini.io.hub import WebFile, lines, located
 
 CONTENT = bytes(range(256)) * 40
 

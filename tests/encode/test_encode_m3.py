@@ -205,7 +205,9 @@ def test_the_hub_is_asked_for_the_layer_alone(tmp_path: Path, monkeypatch: pytes
     snapshot.mkdir()
     asked = []
 
-    def download(name: str, file: str, revision: str) -> str:
+    def download(name: str, file: str, revision: str, local_files_only: bool = False, **_: object) -> str:
+        if local_files_only:
+            raise LocalEntryNotFoundError("not in the cache")
         asked.append((name, file, revision))
         if name == "some/encoder":
             raise LocalEntryNotFoundError("not there, and no network")

@@ -331,9 +331,9 @@ def test_a_checkpoint_is_known_by_what_it_says_of_itself(tmp_path: Path, monkeyp
     assert is_milco(str(GOLDEN))
     assert is_milco("mini")
     assert is_milco("omai-research/MILCO-650m")
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda name, file: str(GOLDEN / file))
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda name, file, **_: str(GOLDEN / file))
     assert is_milco("someone/renamed")
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda name, file: str(other / file))
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda name, file, **_: str(other / file))
     assert not is_milco("someone/else")
 
 

@@ -17,7 +17,7 @@ from golden_set import GOLDEN
 from milco_pyserini.cli.eval import main
 from milco_pyserini.cli.parser import parse
 from milco_pyserini.corpora import families
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, Unreachable
 from milco_pyserini.io.files import read_json, write_json
 from milco_pyserini.reproduce import reach, runner, sample
 from milco_pyserini.reproduce.assembly import assemble
@@ -486,7 +486,7 @@ def test_without_a_network_the_hub_is_waited_for_once(monkeypatch: pytest.Monkey
     def opened(need: Need) -> None:
         seen.append(constants.HF_HUB_OFFLINE)
         if need.name != "stored":
-            raise MilcoError(f"{need.name} cannot be reached")
+            raise Unreachable(f"{need.name} cannot be reached")
 
     monkeypatch.setattr(reach, "_open", opened)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)

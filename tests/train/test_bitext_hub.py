@@ -108,16 +108,14 @@ def test_a_listed_file_that_is_not_cached_is_fetched(cache: Path, monkeypatch: p
     here = write_parquet(cached(cache, "europarl") / "en-de/train-00000-of-00001.parquet", [("Ja.", "Yes.")])
     elsewhere = write_parquet(cache / "elsewhere.parquet", [("Oui.", "Yes.")])
     files = [f"en-{language}/train-00000-of-00001.parquet" for language in ("de", "fr")]
-    monkeypatch.setattr(
-        "huggingface_hub.HfApi.list_repo_files", lambda self, repository, repo_type: [*files, "README.md"]
-    )
+    monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", lambda self, repository, **_: [*files, "README.md"])
     german, french = open_bitext(["europarl"])
     assert list(german.pairs()) == [("de", "Ja.", "Yes.")]
-    with pytest.raises(MilcoError, match=r"europarl: .* cannot be reached, and the cache does not hold en-fr/train-0"):
+    with pytest.raises(MilcoError, match=r"en-fr/train-0.*europarl is not in the local cache and the hub"):
         french.size()
     fetched: list[str] = []
 
-    def download(repository: str, file: str, repo_type: str, local_files_only: bool = False) -> str:
+    def download(repository: str, file: str, local_files_only: bool = False, **_: object) -> str:
         if file.startswith("en-de"):
             return str(here)
         if local_files_only:
@@ -136,7 +134,7 @@ def test_a_cache_that_is_not_whole_is_never_taken_for_the_collection(cache: Path
     with pytest.raises(MilcoError, match="nor its cached copy has files of pairs"):
         open_bitext(["jw300"])
     path = write_parquet(snapshot / "en-de/train-00000-of-00002.parquet", SENTENCES)
-    with pytest.raises(MilcoError, match="the cache holds 1 of 2 files of de"):
+    with pytest.raises(MilcoError, match="bitext jw300: 1 of 2 files of de are cached"):
         open_bitext(["jw300"])
     path = path.rename(path.with_name("train-00000-of-00001.parquet"))
     (source,) = open_bitext(["jw300"])
@@ -149,8 +147,8 @@ def test_a_cache_that_is_not_whole_is_never_taken_for_the_collection(cache: Path
 
 
 UNREACHABLE = (
-    "bitext talks: the Hugging Face hub (sentence-transformers/parallel-sentences-talks) cannot be reached, and the "
-    "cache does not hold it: run the same once with a network, or give local files named <language>-en.tsv.gz instead"
+    "the file list of sentence-transformers/parallel-sentences-talks is not in the local cache and the hub cannot be "
+    "reached. Run the same command once with a network, or pass local files named <language>-en.tsv.gz."
 )
 
 
@@ -173,7 +171,7 @@ def test_an_unreachable_hub_is_one_sentence(tmp_path: Path) -> None:
         text=True,
         timeout=300,
     )
-    assert done.stderr.splitlines()[-1].endswith(f"MilcoError: {UNREACHABLE}")
+    assert done.stderr.splitlines()[-1].endswith(f"Unreachable: {UNREACHABLE}")
 
 
 def test_the_hub_is_not_imported_for_local_files(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from milco_pyserini.corpora.origin import (
     queries,
 )
 from milco_pyserini.corpora.records import Document, Query, record_id, text_of
-from milco_pyserini.io.hub import WebFile
+from milco_pyserini.corpora.remote import WebFile
 
 T = TypeVar("T")
 _NAN = re.compile(rb"([:\[] ?)NaN(?=[,\]}])")

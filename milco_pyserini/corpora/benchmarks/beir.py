@@ -14,7 +14,7 @@ from milco_pyserini.corpora.origin import (
     queries,
     trec_judgements,
 )
-from milco_pyserini.io.hub import Member, WebFile
+from milco_pyserini.corpora.remote import Member, WebFile
 
 _SERVER = "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets/"
 

@@ -15,7 +15,7 @@ from milco_pyserini.corpora.origin import (
     queries,
 )
 from milco_pyserini.corpora.records import Document, Query, text_of
-from milco_pyserini.io.hub import HubFile
+from milco_pyserini.corpora.remote import HubFile
 
 REPOSITORY = "facebook/belebele"
 REVISION = "75b399394a9803252cfec289d103de462763db7c"

@@ -2,8 +2,8 @@
 
 from milco_pyserini.corpora.jsonl import jsonl_documents
 from milco_pyserini.corpora.origin import CorpusOrigin, Family, TopicsOrigin, documents, queries, trec_judgements
+from milco_pyserini.corpora.remote import HubFile
 from milco_pyserini.corpora.tsv import tsv_queries
-from milco_pyserini.io.hub import HubFile
 
 _PASSAGES = ("CIRAL/ciral-corpus", "81644d6e18427ab79a36bb31141c9281239ba40c")
 _TOPICS = "CIRAL/ciral"

@@ -6,8 +6,8 @@ Without a copy ir_datasets fetches it (names.py); a copy of ir_datasets' home wi
 from milco_pyserini.corpora.jsonl import jsonl_documents
 from milco_pyserini.corpora.names import MIRACL_SPLITS
 from milco_pyserini.corpora.origin import CorpusOrigin, TopicsOrigin, documents, queries, trec_judgements
+from milco_pyserini.corpora.remote import HubFile
 from milco_pyserini.corpora.tsv import tsv_queries
-from milco_pyserini.io.hub import HubFile
 
 # How many files the passages of a language are in.
 _FILES = {

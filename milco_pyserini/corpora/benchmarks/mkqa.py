@@ -9,7 +9,7 @@ from pathlib import Path
 
 from milco_pyserini.corpora.origin import Family, TopicsOrigin, answered, json_reader, per_line, queries
 from milco_pyserini.corpora.records import BadLineError, Query, record_id, text_of
-from milco_pyserini.io.hub import HubFile, Member
+from milco_pyserini.corpora.remote import HubFile, Member
 
 _LANGUAGES = "ar da de es fi fr he hu it ja km ko ms nl no pl pt ru sv th tr vi zh-cn zh-hk zh-tw".split()
 _ARCHIVE = HubFile("Shitao/bge-m3-data", "MKQA_test-data.zip")

@@ -14,7 +14,7 @@ from milco_pyserini.corpora.origin import (
     judgements,
     queries,
 )
-from milco_pyserini.io.hub import HubFile
+from milco_pyserini.corpora.remote import HubFile
 
 REPOSITORY = "Shitao/MLDR"
 REVISION = "d076455304da5ccf7adf3a644325100062994718"

@@ -6,8 +6,8 @@ A passage has a hash of its text as its id, the same in every file of its langua
 from itertools import product
 
 from milco_pyserini.corpora.origin import Family, TopicsOrigin
+from milco_pyserini.corpora.remote import Member, WebFile
 from milco_pyserini.corpora.squad import FIELD_RULE, squad_corpus, squad_topics, text_hash
-from milco_pyserini.io.hub import Member, WebFile
 
 _ARCHIVE = WebFile(
     "https://dl.fbaipublicfiles.com/MLQA/MLQA_V1.zip",

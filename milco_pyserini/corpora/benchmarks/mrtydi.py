@@ -6,8 +6,8 @@ Without a copy ir_datasets fetches it (names.py) and checks its MD5; a copy of i
 from milco_pyserini.corpora.jsonl import jsonl_documents
 from milco_pyserini.corpora.names import MRTYDI_SPLITS
 from milco_pyserini.corpora.origin import CorpusOrigin, TopicsOrigin, documents, queries, trec_judgements
+from milco_pyserini.corpora.remote import Member, WebFile
 from milco_pyserini.corpora.tsv import tsv_queries
-from milco_pyserini.io.hub import Member, WebFile
 
 _SERVER = "https://git.uwaterloo.ca/jimmylin/mr.tydi/-/raw/master/data/"
 _LANGUAGES = {

@@ -23,9 +23,9 @@ from milco_pyserini.corpora.origin import (
     trec_judgements,
 )
 from milco_pyserini.corpora.records import BadLineError, Query, record_id, text_of
+from milco_pyserini.corpora.remote import HubFile, Member, WebFile, lines
 from milco_pyserini.corpora.tsv import tsv_queries
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.hub import HubFile, Member, WebFile, lines
 from milco_pyserini.io.qrels import Qrels, qrels_of_lines
 
 REPOSITORY = "neuclir/bench"

@@ -5,8 +5,8 @@ topics of one language can be searched in documents of another.
 """
 
 from milco_pyserini.corpora.origin import Family
+from milco_pyserini.corpora.remote import WebFile
 from milco_pyserini.corpora.squad import FIELD_RULE, first_question, squad_corpus, squad_topics
-from milco_pyserini.io.hub import WebFile
 
 _PASSAGES, _QUESTIONS = 240, 1190
 _COMMIT = "7d30520c717524000f0d9d2f9c10a069acd9d285"

@@ -10,11 +10,11 @@ others.
 
 import re
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.hub import DATASET, fetch_hub_file, list_hub_files
 from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.train.data.bitext import BitextPair, BitextSource
 
@@ -72,6 +72,7 @@ _MMARCO_FILE = re.compile(r"data/google/collections/([a-z]+)_collection\.tsv")
 _TRAIN_FILE = re.compile(r"(?:en-(?P<language>[a-z]{2,3}(?:-[a-z]+)?)|data)/train-\d+-of-(?P<count>\d+)\.parquet")
 _UNDETERMINED = "und"
 _COLUMNS = ["non_english", "english"]
+_WITHOUT_NETWORK = "Run the same command once with a network, or pass local files named <language>-en.tsv.gz."
 
 
 class HubBitext:
@@ -102,7 +103,8 @@ class HubBitext:
                         yield pair
 
     def _paths(self) -> list[Path]:
-        return [_fetch(self.collection, file) for file in self._files]
+        repository = COLLECTIONS[self.collection].repository
+        return [fetch_hub_file(repository, file, repo_type=DATASET, hint=_WITHOUT_NETWORK) for file in self._files]
 
 
 class HubPassages(HubBitext):
@@ -136,10 +138,10 @@ class HubPassages(HubBitext):
 def hub_sources(name: str) -> list[BitextSource]:
     """One source for each language of a collection, in the order of the languages' codes.
 
-    The hub is asked for its list of files (without a network, the hub's cache is); none is fetched. Raises
-    MilcoError if neither has one.
+    Lists the files of the hub (without a network, of its cache) and fetches none. Raises Unreachable if neither has
+    the collection.
     """
-    files = _listing(name)
+    files = list_hub_files(COLLECTIONS[name].repository, repo_type=DATASET, hint=_WITHOUT_NETWORK)
     if name == "mmarco":
         return [*_passages(name, files)]
     by_language: dict[str, list[str]] = {}
@@ -150,7 +152,7 @@ def hub_sources(name: str) -> list[BitextSource]:
     for language, parts in by_language.items():
         count = int(_TRAIN_FILE.fullmatch(parts[0])["count"])  # type: ignore[index]
         if len(parts) != count:
-            raise MilcoError(_unreachable(name, f"the cache holds {len(parts)} of {count} files of {language}"))
+            raise MilcoError(f"bitext {name}: {len(parts)} of {count} files of {language} are cached", _WITHOUT_NETWORK)
     if not by_language:
         raise MilcoError(_no_files(name))
     return [HubBitext(name, language, parts) for language, parts in sorted(by_language.items())]
@@ -164,53 +166,6 @@ def _passages(name: str, files: list[str]) -> Iterator[HubPassages]:
     for language, code in sorted(_MMARCO_LANGUAGES.items(), key=lambda item: item[1]):
         if language in by_language:
             yield HubPassages(name, code, [by_language[language], english])
-
-
-def _listing(name: str) -> list[str]:
-    """The paths of the files of a collection: all those on the hub, or else those in its cache."""
-    from huggingface_hub import HfApi, snapshot_download
-
-    repository = COLLECTIONS[name].repository
-    try:
-        return HfApi().list_repo_files(repository, repo_type="dataset")
-    except _no_network():
-        pass
-    try:
-        cached = Path(snapshot_download(repository, repo_type="dataset", local_files_only=True))
-    except FileNotFoundError:
-        raise MilcoError(_unreachable(name, "the cache does not hold it")) from None
-    return [file.relative_to(cached).as_posix() for file in cached.rglob("*") if file.is_file()]
-
-
-def _fetch(name: str, file: str) -> Path:
-    """The file in the hub's cache; one that is there already is used as it is."""
-    from huggingface_hub import hf_hub_download
-
-    repository = COLLECTIONS[name].repository
-    try:
-        return Path(hf_hub_download(repository, file, repo_type="dataset", local_files_only=True))
-    except FileNotFoundError:
-        pass
-    try:
-        return Path(hf_hub_download(repository, file, repo_type="dataset"))
-    except _no_network():
-        raise MilcoError(_unreachable(name, f"the cache does not hold {file}")) from None
-
-
-def _no_network() -> tuple[type[Exception], ...]:
-    """Every way of having no network: the library's own errors, requests', a time-out, and since its 1.0 httpx's."""
-    if find_spec("httpx") is None:
-        return OSError, RuntimeError
-    import httpx
-
-    return OSError, RuntimeError, httpx.HTTPError
-
-
-def _unreachable(name: str, what: str) -> str:
-    return (
-        f"bitext {name}: the Hugging Face hub ({COLLECTIONS[name].repository}) cannot be reached, and {what}: run the "
-        "same once with a network, or give local files named <language>-en.tsv.gz instead"
-    )
 
 
 def _no_files(name: str) -> str:

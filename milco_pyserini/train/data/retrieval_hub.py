@@ -14,7 +14,8 @@ from typing import NamedTuple
 from milco_pyserini.console import counted, say
 from milco_pyserini.corpora.names import MIRACL_SPLITS, MRTYDI_LANGUAGES
 from milco_pyserini.corpora.records import BadLineError
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import Unreachable, unknown_name
+from milco_pyserini.io.hub import DATASET, fetch_snapshot
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource, RetrievalStats, read_example
 
 REPOSITORY = "hanhainebula/bge-multilingual-gemma2-data"
@@ -118,22 +119,11 @@ def _rows(path: Path) -> Iterator[dict[str, object]]:
 
 
 def _fetch(name: str, directory: str) -> list[Path]:
-    from huggingface_hub import snapshot_download
-
     wanted = f"{directory}/*.parquet"
-    try:
-        root = Path(snapshot_download(REPOSITORY, repo_type="dataset", revision=REVISION, allow_patterns=[wanted]))
-    except (OSError, RuntimeError) as error:
-        # Every way of having no network: the library's own errors, requests', httpx's, a time-out.
-        raise MilcoError(_unreachable(name)) from error
+    hint = "Run the same command once with a network, or pass local JSONL files."
+    what = f"retrieval data {name}"
+    root = fetch_snapshot(REPOSITORY, [wanted], what=what, revision=REVISION, repo_type=DATASET, hint=hint)
     files = sorted(root.glob(wanted))
     if not files:
-        raise MilcoError(_unreachable(name))
+        raise Unreachable(f"{what} is not in the local cache and the hub cannot be reached", hint)
     return files
-
-
-def _unreachable(name: str) -> str:
-    return (
-        f"retrieval data {name} is not in the local cache and the hub ({REPOSITORY}) cannot be reached: run the same "
-        "once with a network, or name local JSONL files"
-    )

@@ -62,11 +62,11 @@ def command(options: Options) -> None:
 def differences(index: "Index", queries: Sequence[str], k: int) -> tuple[int, float]:
     """How many hits there are, and the largest difference of an engine's score and the sum of its parts."""
     from milco_pyserini.encode import open_query_encoder
-    from milco_pyserini.explain import IndexExplainer
+    from milco_pyserini.explain import Explainer
     from milco_pyserini.explain.parts import total
 
     encoder = open_query_encoder(index.vectors)
-    explainer, searcher = IndexExplainer(index, encoder), index.searcher()
+    explainer, searcher = Explainer(index, encoder), index.searcher()
     hits, largest = 0, 0.0
     for query in queries:
         found = searcher.search(encoder.encode_batch([query]), k)[0]

@@ -9,7 +9,7 @@ from golden_set import GOLDEN
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.corpora import open_topics
 from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
-from milco_pyserini.explain import IndexExplainer
+from milco_pyserini.explain import Explainer
 from milco_pyserini.explain.sources import Texts
 from milco_pyserini.index import Index, build_index, find_engine
 from milco_pyserini.sparse import PlainStore, VectorStore, open_store
@@ -50,9 +50,9 @@ def query_encoder() -> MilcoQueryEncoder:
     return open_query_encoder(store().manifest, device="cpu")
 
 
-def explainer(of: Index, texts: Texts | None = None, vectors: VectorStore | PlainStore | None = None) -> IndexExplainer:
+def explainer(of: Index, texts: Texts | None = None, vectors: VectorStore | PlainStore | None = None) -> Explainer:
     """An explainer without texts, if none are given."""
-    return IndexExplainer(of, query_encoder(), texts, vectors)
+    return Explainer(of, query_encoder(), texts, vectors)
 
 
 def queries(count: int) -> list[str]:

@@ -107,16 +107,17 @@ def only_index() -> Path:
 
 
 def _of_index(options: Options) -> "list[Explanation]":
-    from milco_pyserini.encode import open_query_encoder
-    from milco_pyserini.explain.explainer import IndexExplainer
-    from milco_pyserini.explain.sources import ScannedTexts, corpus_of, store_of
-    from milco_pyserini.index import open_index
-    from milco_pyserini.index.protocol import TERMS
+    from milco_pyserini.explain import Explainer
 
-    index = open_index(options.index or only_index(), TERMS)
-    corpus, store = corpus_of(index.vectors, options.corpus), store_of(index, options.vectors)
-    encoder = open_query_encoder(index.vectors, options.encoder, options.device, options.dtype)
-    explainer = IndexExplainer(index, encoder, ScannedTexts(corpus) if corpus else None, store, options.alpha)
+    explainer = Explainer.open(
+        options.index or only_index(),
+        options.encoder,
+        options.corpus,
+        options.vectors,
+        options.alpha,
+        options.device,
+        options.dtype,
+    )
     return explainer.explain(options.query, options.doc, max(options.hits, 2 if options.compare else 1))
 
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from milco_pyserini.lazy import lazy
 
 if TYPE_CHECKING:
-    from milco_pyserini.explain.explainer import IndexExplainer as IndexExplainer
+    from milco_pyserini.explain.explainer import Explainer as Explainer
+    from milco_pyserini.explain.explainer import explain as explain
     from milco_pyserini.explain.explainer import explain_texts as explain_texts
     from milco_pyserini.explain.parts import Comparison as Comparison
     from milco_pyserini.explain.parts import Explanation as Explanation
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
 _LAZY = {
     "Comparison": "milco_pyserini.explain.parts",
     "Explanation": "milco_pyserini.explain.parts",
-    "IndexExplainer": "milco_pyserini.explain.explainer",
+    "Explainer": "milco_pyserini.explain.explainer",
     "compare": "milco_pyserini.explain.parts",
+    "explain": "milco_pyserini.explain.explainer",
     "explain_texts": "milco_pyserini.explain.explainer",
 }
 

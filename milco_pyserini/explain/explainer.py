@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isclose
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.explain.documents import Documents, Known
@@ -12,8 +13,9 @@ from milco_pyserini.explain.losses import Account
 from milco_pyserini.explain.numbers import open_numbers
 from milco_pyserini.explain.origins import Reading, read_text
 from milco_pyserini.explain.parts import Explanation, Hit, Lost, Side, Term, matched, total
-from milco_pyserini.explain.sources import Texts
-from milco_pyserini.index import Index
+from milco_pyserini.explain.sources import ScannedTexts, Texts, corpus_of, store_of
+from milco_pyserini.index import Index, open_index
+from milco_pyserini.index.protocol import TERMS
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ _FAR = (
 )
 
 
-class IndexExplainer:
+class Explainer:
     """Explains what an index finds.
 
     encoder: the index's own (encode.open_query_encoder). texts, store: where documents' texts and whole vectors are,
@@ -52,6 +54,34 @@ class IndexExplainer:
         self._searcher = index.searcher()
         self._numbers = open_numbers(index, self._searcher)
         self._documents = Documents(index, encoder.encoder, texts, store)
+
+    @classmethod
+    def open(
+        cls,
+        index: Index | str | Path,
+        encoder: "MilcoQueryEncoder | str | None" = None,
+        corpus: str | None = None,
+        vectors: Path | None = None,
+        alpha: float | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+    ) -> Self:
+        """Open an explainer with the index's own encoder, and the texts and vectors it was built from if available.
+
+        Args:
+            index: An open index, or the directory of one.
+            encoder: A query encoder that fits the index, or where the index's encoder is now (default: the manifest's).
+            corpus: Name or path of the index's documents (default: where they were encoded; nothing is downloaded).
+            vectors: The vector store that the index was built from (default: vectors/NAME).
+        """
+        from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
+
+        if not isinstance(index, Index):
+            index = open_index(index, TERMS)
+        documents, store = corpus_of(index.vectors, corpus), store_of(index, vectors)
+        if not isinstance(encoder, MilcoQueryEncoder):
+            encoder = open_query_encoder(index.vectors, encoder, device, dtype)
+        return cls(index, encoder, ScannedTexts(documents) if documents else None, store, alpha)
 
     def search(self, query: str, hits: int) -> list[Hit]:
         """The best hits as the search command finds them, best first, without explanations: nothing else is encoded."""
@@ -184,12 +214,35 @@ class IndexExplainer:
         return replace(explanation, score=score, rank=rank, difference=score - rounded, notes=notes)
 
 
+def explain(
+    index: Index | str | Path,
+    query: str,
+    docids: Sequence[str] = (),
+    hits: int = 3,
+    encoder: "MilcoQueryEncoder | str | None" = None,
+    **options: Any,
+) -> list[Explanation]:
+    """Explain the scores of some documents of an index for a query, or of its best hits.
+
+    For several queries, Explainer.open(index) loads everything once.
+
+    Args:
+        index: An open index, or the directory of one.
+        query: The query's text.
+        docids: Documents to explain, in this order (default: the best hits, best first).
+        hits: Number of best hits where no docids are given.
+        encoder: A query encoder that fits the index, or where the index's encoder is now.
+        options: Further arguments of Explainer.open().
+    """
+    return Explainer.open(index, encoder, **options).explain(query, docids, hits)
+
+
 def explain_texts(
     encoder: "MilcoEncoder", query: str, texts: Sequence[str], lowercase: bool = False, alpha: float | None = None
 ) -> list[Explanation]:
     """Each text as a document for the query, in the encoder's weights: no index, nothing pruned, nothing rounded.
 
-    encoder: of any kind (encode.open_encoder). alpha: as for IndexExplainer. The sum is a float64 sum of the products
+    encoder: of any kind (encode.open_encoder). alpha: as for Explainer. The sum is a float64 sum of the products
     of float32 weights. Raises MilcoError as check_alpha() does.
     """
     check_alpha(alpha, encoder.views)

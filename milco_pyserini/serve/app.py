@@ -70,7 +70,7 @@ def serve_command(options: ServeOptions) -> None:
     """Serve until Ctrl-C. Raises MilcoError if the port is in use, before the encoder is loaded."""
     from milco_pyserini.cli.explain import only_index
     from milco_pyserini.encode import open_query_encoder
-    from milco_pyserini.explain.explainer import IndexExplainer, check_alpha
+    from milco_pyserini.explain.explainer import Explainer, check_alpha
     from milco_pyserini.explain.sources import ShelvedTexts, corpus_of, example_queries
     from milco_pyserini.index import open_index
     from milco_pyserini.index.protocol import TERMS
@@ -84,7 +84,7 @@ def serve_command(options: ServeOptions) -> None:
         texts = ShelvedTexts(corpus) if corpus else None
         if texts:
             stack.callback(texts.close)
-        explainer = IndexExplainer(index, encoder, texts, alpha=options.alpha)
+        explainer = Explainer(index, encoder, texts, alpha=options.alpha)
         worker = stack.enter_context(ThreadPoolExecutor(1))
         stack.callback(worker.submit, _let_java_go)
         server.search = lambda query: worker.submit(explainer.search, query, options.hits).result()

@@ -11,7 +11,7 @@ from synthetic_stores import write_plain
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain import Explanation, IndexExplainer, compare
+from milco_pyserini.explain import Explainer, Explanation, compare
 from milco_pyserini.explain import explainer as explainer_module
 from milco_pyserini.explain.numbers import FloatNumbers
 from milco_pyserini.explain.page import comparison_html
@@ -38,7 +38,7 @@ def test_a_query_has_one_vector_alone_in_a_run_and_on_the_page(dtype: str) -> No
     """The same to the bit, so that the page and Python show the scores of the run."""
     encoder = open_query_encoder(store().manifest, device="cpu", dtype=dtype)
     asked = queries(13)
-    page = IndexExplainer(index("exact"), encoder).explain
+    page = Explainer(index("exact"), encoder).explain
     for text, vector in zip(asked, encoder.encode_batch(asked), strict=True):
         alone = encoder.encoder.encode_query(text, max_length=encoder.max_length)
         assert alone.to_dicts(encoder.encoder.vocabulary) == [vector]
@@ -79,7 +79,7 @@ def test_a_search_finds_what_is_explained_later(
     engine: str, alpha: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same documents, scores and texts, without a document that is encoded again."""
-    one = IndexExplainer(index(engine), query_encoder(), texts(), alpha=alpha)
+    one = Explainer(index(engine), query_encoder(), texts(), alpha=alpha)
     explained = {query: one.explain(query) for query in queries(5)}
     for module in ("documents", "explainer"):
         monkeypatch.delattr(f"milco_pyserini.explain.{module}.read_text")
@@ -92,7 +92,7 @@ def test_a_search_finds_what_is_explained_later(
 def test_with_alpha_the_parts_add_up_to_what_search_alpha_finds(engine: str, alpha: float) -> None:
     """Difference 0 to the score of the query as encode_query(alpha) gives it; a view that counts 0 has no part."""
     built, plain = index(engine), query_encoder()
-    explain, searcher = IndexExplainer(built, plain, alpha=alpha).explain, built.searcher()
+    explain, searcher = Explainer(built, plain, alpha=alpha).explain, built.searcher()
     for query in queries(25):
         vector = plain.encoder.encode_query([query], alpha, max_length=plain.max_length).to_dicts(
             plain.encoder.vocabulary
@@ -109,7 +109,7 @@ def test_with_alpha_the_parts_add_up_to_what_search_alpha_finds(engine: str, alp
 
 def test_alpha_changes_the_query_alone() -> None:
     """Each part's number of the query is its own weight times its view's; the document's is the index's, as ever."""
-    with_alpha, without = IndexExplainer(index("exact"), query_encoder(), texts(), alpha=0.3), explainer(index("exact"))
+    with_alpha, without = Explainer(index("exact"), query_encoder(), texts(), alpha=0.3), explainer(index("exact"))
     for query in queries(10):
         for one in with_alpha.explain(query):
             whole = without.explain(query, [one.document.name])[0]
@@ -128,7 +128,7 @@ def test_seismics_scores_are_explained_with_alpha() -> None:
         find_engine("seismic").available()
     except MilcoError as error:
         pytest.skip(str(error))
-    explain = IndexExplainer(index("seismic"), query_encoder(), texts(), alpha=0.3).explain
+    explain = Explainer(index("seismic"), query_encoder(), texts(), alpha=0.3).explain
     for one in (one for query in queries(10) for one in explain(query)):
         assert one.score == pytest.approx(one.total, rel=2e-3)
 
@@ -137,9 +137,9 @@ def test_alpha_needs_two_views(engine: str) -> None:
     """Refused before anything is explained, as is a number that weighs nothing."""
     encoder = MilcoQueryEncoder(query_encoder().encoder, views=("pivot",))
     with pytest.raises(MilcoError, match=r"alpha 0\.5 weighs two views of a query, and here is the pivot view alone"):
-        IndexExplainer(index(engine, "--views", "pivot"), encoder, alpha=0.5)
+        Explainer(index(engine, "--views", "pivot"), encoder, alpha=0.5)
     with pytest.raises(MilcoError, match=r"alpha 1\.5 is not between 0 and 1"):
-        IndexExplainer(index(engine), query_encoder(), alpha=1.5)
+        Explainer(index(engine), query_encoder(), alpha=1.5)
 
 
 def test_named_documents_stand_in_their_order_and_unknown_ones_are_refused(engine: str) -> None:
@@ -161,7 +161,7 @@ def test_a_document_without_a_shared_term_has_no_parts_and_no_rank(tmp_path: Pat
     path = write_plain(tmp_path / "vectors.jsonl", {"a": {term: 3}, "b": {other: 2, "theirs": 7}})
     built = build_index(open_store(path, plain=True), find_engine(engine), tmp_path / "index")
     encoder = query_encoder()
-    one = IndexExplainer(built, encoder, None, store_of(built, path)).explain("x", ["b"])[0]
+    one = Explainer(built, encoder, None, store_of(built, path)).explain("x", ["b"])[0]
     assert one.document.complete
     assert {term.term: term.view for term, _ in one.document_only or []}["theirs"] is None
     assert one.score is None or one.parts
@@ -244,7 +244,7 @@ def test_a_view_that_the_index_lacks_is_told(engine: str) -> None:
     """With the pivot view alone, source terms of both texts are lost to that."""
     built = index(engine, "--views", "pivot")
     encoder = MilcoQueryEncoder(query_encoder().encoder, views=("pivot",))
-    ones = [IndexExplainer(built, encoder, texts()).explain(query)[0] for query in queries(10)]
+    ones = [Explainer(built, encoder, texts()).explain(query)[0] for query in queries(10)]
     assert all(one.shares["source"] == 0 for one in ones)
     assert all("the index has no source view" in (one.dropped or {}) for one in ones)
 

@@ -12,8 +12,7 @@ from milco_pyserini.console import Progress, say
 from milco_pyserini.corpora import Corpus, Document, Query, Topics, open_corpus, open_topics
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.opening import at_hand
-from milco_pyserini.corpora.records import encoded_text
-from milco_pyserini.encode.parts import PASSAGE_DELIMITER
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER, encoded_text
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.tokenization import TextTokenizer, open_tokenizer
 from milco_pyserini.sparse import PlainStore, VectorStore

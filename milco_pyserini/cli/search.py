@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import Progress, counted, duration, say
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import INDEXES, RUNS, directory_name
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import refuse_output
@@ -60,7 +61,7 @@ class Options:
         None, help="hnsw: vectors that a search keeps in view; more is slower and finds more (default: the index's own)"
     )
     max_passage: bool = option(False, help="the index holds passages DOCID#N: rank documents by their best one")
-    max_passage_delimiter: str = option("#", help="what stands between document and passage")
+    max_passage_delimiter: str = option(PASSAGE_DELIMITER, help="what stands between document and passage")
     max_passage_hits: int = option(100, minimum=1, help="with --max-passage: documents for each topic")
     remove_query: bool = option(
         False, help="leave out the document that has the topic's id, as BEIR does for ArguAna and Quora"

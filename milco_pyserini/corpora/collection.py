@@ -1,20 +1,16 @@
 """A corpus and a set of topics: records that can be read again and again, and checked before they are used."""
 
-from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Generic, Protocol, TypeVar
 
 from milco_pyserini.console import counted, say
-from milco_pyserini.corpora.records import Document, Query, encoded_text
+from milco_pyserini.corpora.records import Document, Query, SeenIds, encoded_text
 from milco_pyserini.errors import MilcoError, shown
 
 RecordT = TypeVar("RecordT", Document, Query)
 RecordT_co = TypeVar("RecordT_co", bound=Document | Query, covariant=True)
-
-# More ids than this cannot share a 64-bit hash by chance, so confirming these finds a real duplicate.
-_CONFIRMED = 1000
 
 OnBad = Callable[[str, int, str], None]
 
@@ -96,31 +92,23 @@ class _Collection(Generic[RecordT]):
         def note(where: str, number: int, why: str) -> None:
             skipped.append(f"{where}:{number}: {why}")
 
-        hashes, digest, first = array("q"), TextDigest(), None
+        ids, digest, first = SeenIds(), TextDigest(), None
         for _, _, record in self._source.read(note if self._skip_bad_lines else _refuse):
             first = first or record
-            hashes.append(hash(record.id))
+            ids.add(record.id)
             digest.add(record)
         if first is None:
             left_out = f" (left out: {counted(len(skipped), 'line')}, the first {skipped[0]})" if skipped else ""
             raise MilcoError(f"{self.name} is empty: nothing in it can be read{left_out}")
-        self._refuse_duplicates(_repeated(hashes))
-        if self._published not in (None, len(hashes)):
-            say(f"{self.name}: {len(hashes):,} are read, {self._published:,} were published: is the copy whole?")
-        return len(hashes), skipped, digest.hexdigest(), first
-
-    def _refuse_duplicates(self, repeated: list[int]) -> None:
-        suspects = set(repeated[:_CONFIRMED])
-        if not suspects:
-            return
-        seen: dict[str, str] = {}
-        for where, number, record in self._source.read(_ignore):
-            if hash(record.id) in suspects:
-                place = f"{where}:{number}"
-                before = seen.setdefault(record.id, place)
-                if before != place:
-                    more = f" ({len(repeated):,} ids are duplicates)" if len(repeated) > 1 else ""
-                    raise MilcoError(f"duplicate id {shown(record.id)}: {before} and {place}{more}")
+        duplicate = ids.find_duplicate(
+            lambda: ((record.id, f"{where}:{number}") for where, number, record in self._source.read(_ignore))
+        )
+        if duplicate is not None:
+            more = f" ({duplicate.total:,} ids have duplicates)" if duplicate.total > 1 else ""
+            raise MilcoError(f"duplicate id {shown(duplicate.id)}: {duplicate.first} and {duplicate.second}{more}")
+        if self._published not in (None, len(ids)):
+            say(f"{self.name}: read {len(ids):,} records, {self._published:,} were published: is the copy complete?")
+        return len(ids), skipped, digest.hexdigest(), first
 
 
 class Corpus(_Collection[Document]):
@@ -152,15 +140,6 @@ class Topics(_Collection[Query]):
     def check(self) -> TopicsReport:
         """Read everything once, before expensive work. Raises MilcoError as Corpus.check does."""
         return TopicsReport(*self._check())
-
-
-def _repeated(hashes: "array[int]") -> list[int]:
-    """The hashes that stand more than once. Sorts in place: no second copy of millions of ids' hashes."""
-    import numpy as np  # here, so that --help does not wait for it
-
-    values = np.frombuffer(hashes, dtype=np.int64)
-    values.sort()
-    return np.unique(values[1:][values[1:] == values[:-1]]).tolist()
 
 
 def _refuse(where: str, number: int, why: str) -> None:

@@ -1,16 +1,28 @@
-"""A document and a query: what every source is turned into."""
+"""Documents, queries and their ids: what every source of records is turned into."""
 
+from array import array
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
 
 from milco_pyserini.errors import shown
 
-# Lucene's limit, with room for the number of a passage. Said here, before anything is encoded.
-_MAX_ID_BYTES = 32_700
+PASSAGE_DELIMITER = "#"
+"""Separates document and passage number in the ids of passages: DOCID#0, DOCID#1."""
+
+MAX_ID_BYTES = 32_766
+"""Lucene's limit for the UTF-8 bytes of an id. It holds for all engines, so that they accept the same documents."""
+
+# Leaves room for a passage delimiter and number within Lucene's limit.
+_MAX_RECORD_ID_BYTES = MAX_ID_BYTES - 66
+# More ids than this cannot share a 64-bit hash by chance, so rereading these finds a real duplicate.
+_CANDIDATES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document. title is "" where the source has none, and text may be empty too."""
+    """A document. title is "" if the source has none; text may be empty, too."""
 
     id: str
     title: str
@@ -18,7 +30,7 @@ class Document:
 
     @property
     def contents(self) -> str:
-        """What is encoded: title and text with a space between, or text alone where there is no title."""
+        """The text to encode: title and text with a space between, or the text if there is no title."""
         return f"{self.title} {self.text}" if self.title else self.text
 
 
@@ -31,40 +43,82 @@ class Query:
 
 
 def encoded_text(record: Document | Query) -> str:
-    """What is encoded of a record of either kind."""
+    """Return the text to encode of a document or a query."""
     return record.contents if isinstance(record, Document) else record.text
 
 
 class BadLineError(ValueError):
-    """Why a line is no record. Its reader adds the file and the line number."""
+    """The reason why a line is not a record. Its reader adds the file and the line number."""
 
 
 def record_id(value: object) -> str:
-    """The id that a source gives, as a string; whole numbers are ids too.
+    """Return the id of a record as a string; integers are valid ids.
 
-    Raises BadLineError if there is none, or if it holds white space: a TREC run separates its columns by it, so
-    such an id could never be judged.
+    Raises:
+        BadLineError: the id is missing, too long, or contains white space, which separates the columns of a TREC run:
+            a document with such an id could never be judged.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise BadLineError(f"the id is {_kind(value)}, where a string is needed")
+        raise BadLineError(f"the id is {_json_type(value)}: ids are strings or integers")
     if len(value.split()) != 1 or value.strip() != value:
-        why = "holds white space, which a TREC run cannot hold" if value.strip() else "is empty"
-        raise BadLineError(f"the id {shown(value)} {why}")
+        problem = "holds white space, which separates the columns of a TREC run" if value.strip() else "is empty"
+        raise BadLineError(f"the id {shown(value)} {problem}")
     size = len(value.encode("utf-8", "surrogatepass"))
-    if size > _MAX_ID_BYTES:
-        raise BadLineError(f"the id {shown(value)} is {size:,} bytes long, an index takes up to {_MAX_ID_BYTES:,}")
+    if size > _MAX_RECORD_ID_BYTES:
+        raise BadLineError(f"the id {shown(value)} has {size:,} bytes: the limit is {_MAX_RECORD_ID_BYTES:,}")
     return value
 
 
 def text_of(value: object, name: str) -> str:
-    """The text that a source gives in field name. Raises BadLineError if it is no string."""
+    """Return the text in the field called name. Raises BadLineError if it is not a string."""
     if not isinstance(value, str):
-        raise BadLineError(f"{name!r} is {_kind(value)}, where a string is needed")
+        raise BadLineError(f"{name!r} is {_json_type(value)}: texts are strings")
     return value
 
 
-def _kind(value: object) -> str:
-    names = {type(None): "null", bool: "a truth value", list: "a list", dict: "an object"}
+def _json_type(value: object) -> str:
+    names = {type(None): "null", bool: "a boolean", list: "a list", dict: "an object"}
     return names.get(type(value), "a number")
+
+
+class DuplicateId(NamedTuple):
+    """An id of two records: their places, and how many ids of the whole source have duplicates."""
+
+    id: str
+    first: Hashable
+    second: Hashable
+    total: int
+
+
+class SeenIds:
+    """Finds duplicate ids among millions with 8 bytes of memory each: their hashes, which candidates must share."""
+
+    def __init__(self) -> None:
+        self._hashes = array("q")
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def add(self, identity: str) -> None:
+        """Remember an id."""
+        self._hashes.append(hash(identity))
+
+    def find_duplicate(self, reread: Callable[[], Iterable[tuple[str, Hashable]]]) -> DuplicateId | None:
+        """Return the first id that occurs in two places, or None.
+
+        Args:
+            reread: yields each id once more with its place. Called only if hashes are equal, which may be by chance.
+        """
+        import numpy as np  # here, so that --help does not wait for it
+
+        hashes = np.frombuffer(self._hashes, dtype=np.int64)
+        hashes.sort()  # in place: no second copy of millions of hashes
+        repeated = np.unique(hashes[1:][hashes[1:] == hashes[:-1]]).tolist()
+        candidates = set(islice(repeated, _CANDIDATES))
+        places: dict[str, Hashable] = {}
+        for identity, place in reread() if candidates else ():
+            if hash(identity) in candidates and places.setdefault(identity, place) != place:
+                return DuplicateId(identity, places[identity], place, len(repeated))
+        return None

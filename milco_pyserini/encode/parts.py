@@ -11,11 +11,10 @@ from typing import IO, Any
 
 from milco_pyserini.console import Report
 from milco_pyserini.corpora import Document, Query
-from milco_pyserini.corpora.records import encoded_text
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER, encoded_text
 from milco_pyserini.encode.threads import ahead, behind, pool
 from milco_pyserini.sparse import Vocabulary
 
-PASSAGE_DELIMITER = "#"
 # A part's number and its records.
 Job = tuple[int, Sequence[Document | Query]]
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.explain.losses import Account, Steps, follow
 from milco_pyserini.explain.origins import Reading, passage_text, read_text
 from milco_pyserini.explain.sources import Texts, stored_impacts, stored_vector
@@ -13,7 +14,6 @@ from milco_pyserini.sparse import PlainStore, VectorStore
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoEncoder
 
-_DELIMITER = "#"
 # A weight that is encoded again may round to the neighbour, and bfloat16 has three digits.
 _TOLERANCE = 0.03
 _OTHERS = "others wrote these vectors: where a document's terms came from is not known"
@@ -109,5 +109,5 @@ class Documents:
 
 def _passage(docid: str) -> tuple[str, int | None]:
     """The document and the number of a passage ID#N."""
-    name, _, number = docid.rpartition(_DELIMITER)
+    name, _, number = docid.rpartition(PASSAGE_DELIMITER)
     return (name, int(number)) if name and number.isdecimal() else (docid, None)

@@ -1,9 +1,7 @@
 """What an index must know of its documents, noted and checked while an engine reads them, whichever engine it is."""
 
 import re
-from array import array
 from collections.abc import Iterator
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.console import Progress
+from milco_pyserini.corpora.records import MAX_ID_BYTES, SeenIds
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.protocol import DENSE, TERMS, TEXT, Documents
 from milco_pyserini.sparse import SparseBatch
@@ -19,8 +18,7 @@ from milco_pyserini.sparse.quantization import SCALE
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
 
-# Lucene's limits. They hold for every engine: what one of them takes, the others take too.
-MAX_ID_BYTES = 32_766
+# Lucene's limit. It holds for all engines, so that they accept the same documents.
 MAX_IMPACTS = 2**31 - 1
 
 _SPACE = re.compile(r"\s")
@@ -36,7 +34,7 @@ class _Count:
         self.id_with_space: str | None = None
         self._store: Any = store
         self._progress = progress
-        self._hashes = array("q")
+        self._seen = SeenIds()
 
     @property
     def path(self) -> Path:
@@ -54,16 +52,9 @@ class _Count:
 
     def refuse_duplicates(self) -> None:
         """Raise MilcoError if two documents share an id: a ranking could not tell them apart."""
-        hashes = np.sort(np.frombuffer(self._hashes, np.int64))
-        twice = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
-        if not twice:
-            return
-        seen: set[str] = set()
-        for name in self._ids():
-            if _hash(name) in twice:
-                if name in seen:
-                    raise MilcoError(f"{self.path} holds two documents with the id {shown(name)}")
-                seen.add(name)
+        duplicate = self._seen.find_duplicate(lambda: ((name, place) for place, name in enumerate(self._ids())))
+        if duplicate is not None:
+            raise MilcoError(f"{self.path} holds two documents with the id {shown(duplicate.id)}")
 
     def _ids(self) -> Iterator[str]:
         raise NotImplementedError
@@ -75,7 +66,7 @@ class _Count:
                 raise MilcoError(
                     f"document {shown(name)}: its id is {size:,} bytes long, an index takes up to {MAX_ID_BYTES:,}"
                 )
-            self._hashes.append(_hash(name))
+            self._seen.add(name)
             if self.id_with_space is None and _SPACE.search(name):
                 self.id_with_space = name
         self._progress.add(len(names))
@@ -170,7 +161,3 @@ def _refuse_impacts(name: str, total: float) -> None:
             f"document {shown(name)}: its impacts add up to {total:,.0f}, an index takes up to {MAX_IMPACTS:,}: "
             "choose a smaller scale"
         )
-
-
-def _hash(name: str) -> int:
-    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little", signed=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.index.protocol import Hits, Searcher
 
 _MORE = 4
@@ -16,7 +17,7 @@ def search_documents(
     queries: Sequence[Any],
     documents: int,
     passages: int,
-    delimiter: str = "#",
+    delimiter: str = PASSAGE_DELIMITER,
     threads: int = 1,
 ) -> list[Hits]:
     """The best documents for each query; a document's score is its best passage's.
@@ -38,7 +39,7 @@ def search_documents(
     return found
 
 
-def best_passages(hits: Hits, documents: int, delimiter: str = "#") -> Hits:
+def best_passages(hits: Hits, documents: int, delimiter: str = PASSAGE_DELIMITER) -> Hits:
     """The first documents of a ranking of passages; ties in ascending order of docid.
 
     A passage's id ends in the delimiter and a number, which its document's lacks; any other id is a document's own.

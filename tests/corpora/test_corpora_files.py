@@ -173,11 +173,11 @@ BROKEN_JSONL = [
     ('{"id": null, "text": "y"}', "the id is null"),
     ('{"id": "", "text": "y"}', "the id '' is empty"),
     ('{"id": 1.5, "text": "y"}', "the id is a number"),
-    ('{"id": true, "text": "y"}', "the id is a truth value"),
+    ('{"id": true, "text": "y"}', "the id is a boolean"),
     ('{"id": "a b", "text": "y"}', "the id 'a b' holds white space"),
     ('{"id": "a\\n", "text": "y"}', "holds white space"),
     ('{"id": "' + "long " * 99 + '", "text": "y"}', "long long…' holds white space"),
-    ('{"id": "' + "x" * 40_000 + '", "text": "y"}', "xxx…' is 40,000 bytes long, an index takes up to 32,700"),
+    ('{"id": "' + "x" * 40_000 + '", "text": "y"}', "xxx…' has 40,000 bytes: the limit is 32,700"),
     ('{"id": "x"}', "neither 'contents' nor 'text' is there"),
     ('{"id": "x", "text": 3}', "'text' is a number"),
     ('{"id": "x", "text": null}', "'text' is null"),
@@ -249,7 +249,7 @@ def test_a_duplicate_id_is_told_with_both_places(tmp_path: Path, skip_bad_lines:
 
 def test_ids_that_share_a_hash_by_chance_are_no_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hash that stands twice is confirmed by reading again."""
-    monkeypatch.setattr("milco_pyserini.corpora.collection.hash", lambda value: 1, raising=False)
+    monkeypatch.setattr("milco_pyserini.corpora.records.hash", lambda value: 1, raising=False)
     assert corpus_of(tmp_path / "c.jsonl", TWO_JSONL).check().documents == 2
     with pytest.raises(MilcoError, match=r"duplicate id 'a': .*:1 and .*:3"):
         corpus_of(tmp_path / "c.jsonl", TWO_JSONL + TWO_JSONL).check()
@@ -259,7 +259,7 @@ def test_many_duplicates_are_counted(tmp_path: Path) -> None:
     """The same file twice is one error, not a thousand."""
     for name in ("1.tsv", "2.tsv"):
         corpus_of(tmp_path / name, "".join(f"{number}\tx\n" for number in range(1500)))
-    with pytest.raises(MilcoError, match=r"duplicate id .* \(1,500 ids are duplicates\)"):
+    with pytest.raises(MilcoError, match=r"duplicate id .* \(1,500 ids have duplicates\)"):
         open_corpus(str(tmp_path)).check()
 
 

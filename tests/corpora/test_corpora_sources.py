@@ -76,7 +76,7 @@ def test_tables_of_mteb_are_found_by_their_card(tmp_path: Path, capsys: pytest.C
     corpus = open_corpus(f"miracl-hn-sw@{tmp_path}")
     assert corpus.field_rule == "title + ' ' + text"
     assert corpus.check().documents == 2
-    assert "2 are read, 131,924 were published: is the copy whole?" in capsys.readouterr().err
+    assert "read 2 records, 131,924 were published: is the copy complete?" in capsys.readouterr().err
 
 
 def test_tables_that_are_not_whole_are_refused(tmp_path: Path) -> None:

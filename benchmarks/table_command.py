@@ -36,7 +36,7 @@ from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import say
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import refuse_output
+from milco_pyserini.io.files import validate_output_file
 from milco_pyserini.options import option
 
 PARTS = ("encode", "write", "index", "search", "engines", "curve")
@@ -105,7 +105,7 @@ def _check(options: Options) -> None:
         if min(getattr(options, name)) < 1:
             raise MilcoError(f"--{name} {min(getattr(options, name))}: must be at least 1")
     if options.plot is not None:
-        refuse_output(options.plot, True, "--plot")
+        validate_output_file(options.plot, True, "--plot")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

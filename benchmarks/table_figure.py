@@ -8,7 +8,7 @@ from typing import Any
 from table_rows import Row
 
 from milco_pyserini.analysis.sweep_figure import COLOURS, DASHES, MARKERS
-from milco_pyserini.io.files import whole_file
+from milco_pyserini.io.files import atomic_file
 
 _WIDTH = 10.5
 _CURVE_HEIGHT = 3.4
@@ -32,7 +32,7 @@ def draw(path: Path, rows: Sequence[Row]) -> None:
     if curve:
         _curve(parts.pop(0), curve)
     canvas = FigureCanvasAgg(figure)
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         canvas.print_png(file)
 
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from milco_pyserini.cli.parser import first_words, run_command
-from milco_pyserini.io.files import whole_directory
+from milco_pyserini.io.files import atomic_directory
 from milco_pyserini.options import option
 
 PACKAGE = "milco_pyserini"
@@ -61,7 +61,7 @@ def is_reference(directory: Path) -> bool:
 
 def write(options: Options) -> None:
     """Write the reference, in place of what an earlier run left there."""
-    with whole_directory(options.output, True, is_reference) as place:
+    with atomic_directory(options.output, True, is_reference) as place:
         import pdoc
 
         modules = [resolve(name) for name in (PACKAGE, *(f"{PACKAGE}.{each}" for each in MODULES))]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini.console import Progress
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import whole_file, write_json
+from milco_pyserini.io.files import atomic_file, write_json
 
 # Texts to float32 [texts, d].
 Encode = Callable[[list[str]], NDArray[np.float32]]
@@ -68,9 +68,9 @@ def encode_all(encode: Encode, records: Iterable[tuple[str, str]], kind: str, to
 
 def save(directory: Path, kind: str, vectors: DenseVectors, about: dict) -> None:
     """Write vectors of a kind, and what they are of."""
-    with whole_file(directory / f"{kind}.npy") as file:
+    with atomic_file(directory / f"{kind}.npy") as file:
         np.save(file, vectors.matrix)
-    with whole_file(directory / f"{kind}.txt", "w") as lines:
+    with atomic_file(directory / f"{kind}.txt", "w") as lines:
         lines.writelines(f"{name}\n" for name in vectors.ids)
     write_json(directory / f"{kind}.json", about)
 

@@ -11,7 +11,7 @@ from milco_pyserini import __version__
 from milco_pyserini.analysis.task import Task, TaskOptions
 from milco_pyserini.eval.formats import render
 from milco_pyserini.eval.tables import Figure, Row, Table
-from milco_pyserini.io.files import whole_file, write_json
+from milco_pyserini.io.files import atomic_file, write_json
 
 if TYPE_CHECKING:
     from milco_pyserini.analysis.workbench import Point
@@ -24,7 +24,7 @@ _CPU = Path("/proc/cpuinfo")
 def write_report(options: TaskOptions, task: Task, rows: Rows, name: str) -> None:
     """Write NAME.csv and NAME.json into the directory of the options, and the table to stdout."""
     table = points_table(rows, task.measures)
-    with whole_file(options.directory / f"{name}.csv", "w") as file:
+    with atomic_file(options.directory / f"{name}.csv", "w") as file:
         file.write(render(table, "csv"))
     points = [{**vars(point), "figures": dict(figures)} for point, figures in rows]
     about = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.console import say
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import refuse_output
+from milco_pyserini.io.files import validate_output_file
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _check(options: StatsOptions) -> None:
         return
     if options.figure.suffix.lower() != ".png":
         raise MilcoError(f"--figure {options.figure}: the picture is PNG, give a name that ends in .png")
-    refuse_output(options.figure, options.overwrite, "--figure")
+    validate_output_file(options.figure, options.overwrite, "--figure")
 
 
 def _draw(

@@ -12,7 +12,7 @@ from matplotlib.ft2font import FT2Font
 from milco_pyserini.analysis.stats_counts import BOTH, TERMS, Counts
 from milco_pyserini.analysis.stats_lengths import UNKNOWN, Lengths
 from milco_pyserini.analysis.sweep_figure import COLOURS
-from milco_pyserini.io.files import whole_file
+from milco_pyserini.io.files import atomic_file
 
 _DPI = 130
 _SIZE = (13.5, 7.6)
@@ -40,7 +40,7 @@ def draw(path: Path, title: str, counts: Counts, lengths: Lengths | None, value:
         panel.spines[["top", "right"]].set_visible(False)
         panel.title.set_fontsize("medium")
     canvas = FigureCanvasAgg(figure)
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         canvas.print_png(file)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from milco_pyserini.io.files import whole_file
+from milco_pyserini.io.files import atomic_file
 
 if TYPE_CHECKING:
     from milco_pyserini.analysis.measured import Rows
@@ -75,7 +75,7 @@ def draw(path: Path, systems: "Sequence[System]", rows: "Rows") -> None:
         line[0].set_ylabel(measure)
     figure.legend(handles=_legend(found), loc="outside lower center", ncols=6, frameon=False, fontsize="small")
     canvas = FigureCanvasAgg(figure)
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         canvas.print_png(file)
 
 

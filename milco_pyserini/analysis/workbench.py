@@ -18,7 +18,7 @@ from milco_pyserini.eval.evaluation import Evaluation, evaluate
 from milco_pyserini.index.directory import FORMAT_VERSION as INDEX_VERSION
 from milco_pyserini.index.directory import Index, build_index, is_index
 from milco_pyserini.index.settings import BUILD, SEARCH, values
-from milco_pyserini.io.files import is_json_with, read_json, refuse_existing_directory, whole_file, write_json
+from milco_pyserini.io.files import atomic_file, is_json_with, read_json, validate_output_directory, write_json
 from milco_pyserini.io.manifest import MANIFEST, RECALL, read_checked
 from milco_pyserini.io.run_file import write_hits
 from milco_pyserini.io.runs import read_run
@@ -136,7 +136,7 @@ class Workbench:
 
     def _measured(self, name: str, path: Path, timed: Timed, **what: Any) -> Point:
         run = self._runs / f"{name}.txt"
-        with whole_file(run, "w") as file:
+        with atomic_file(run, "w") as file:
             for topic, found in zip(self.task.ids, timed.hits, strict=True):
                 write_hits(file, topic, found, "trec", name)
         return Point(
@@ -167,7 +167,7 @@ class Workbench:
 
 def refuse_foreign(directory: Path) -> None:
     """Raise MilcoError if a directory holds something that no sweep and no latency table wrote."""
-    refuse_existing_directory(directory, True, lambda path: is_json_with(path / _MARK, "format_version"))
+    validate_output_directory(directory, True, lambda path: is_json_with(path / _MARK, "format_version"))
 
 
 def size_on_disk(directory: Path) -> int:

@@ -206,9 +206,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _judge(options: JudgeOptions) -> None:
     from milco_pyserini.corpora import open_answers, open_corpus
     from milco_pyserini.corpora.answers import judge
-    from milco_pyserini.io.files import refuse_output, whole_file
+    from milco_pyserini.io.files import atomic_file, validate_output_file
 
-    refuse_output(options.output, options.overwrite)
+    validate_output_file(options.output, options.overwrite)
     answers = open_answers(options.topics)
     corpus = open_corpus(options.corpus)
     retrieved: dict[str, set[str]] = {}
@@ -224,7 +224,7 @@ def _judge(options: JudgeOptions) -> None:
         raise MilcoError(
             f"{options.corpus} lacks {wanted - graded:,} of {wanted:,} passages: was another one searched?"
         )
-    with whole_file(options.output, "w") as handle:
+    with atomic_file(options.output, "w") as handle:
         for query, grades in qrels.items():
             # A topic without results counts too: as one whose judgements hold no passage that is relevant.
             lines = grades or {_NO_PASSAGE: 0}

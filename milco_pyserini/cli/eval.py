@@ -10,7 +10,7 @@ from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.eval.measures import KINDS, parse_measures
-from milco_pyserini.io.files import refuse_output, whole_file
+from milco_pyserini.io.files import atomic_file, validate_output_file
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _check_files(options: EvalOptions) -> None:
             why = "a directory, not a run" if run.is_dir() else "no regular file" if run.exists() else "not there"
             raise MilcoError(f"{run} is {why}")
     if options.output is not None:
-        refuse_output(options.output, options.overwrite)
+        validate_output_file(options.output, options.overwrite)
 
 
 def _account(evaluation: "Evaluation") -> str:
@@ -183,5 +183,5 @@ def _write(options: EvalOptions, comparison: "Comparison") -> None:
     if options.output is None:
         sys.stdout.write(text)
         return
-    with whole_file(options.output, "w") as file:
+    with atomic_file(options.output, "w") as file:
         file.write(text)

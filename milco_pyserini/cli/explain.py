@@ -10,7 +10,7 @@ from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import DEFAULT_ENCODER, INDEXES
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.io.files import refuse_output, whole_file
+from milco_pyserini.io.files import atomic_file, validate_output_file
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _check(options: Options) -> None:
     if options.compare and (len(given) not in (0, 2) or (options.text and len(given) != 2)):
         raise MilcoError(f"--compare is of two documents, {len(given)} given")
     if options.html is not None:
-        refuse_output(options.html, options.overwrite, "--html")
+        validate_output_file(options.html, options.overwrite, "--html")
 
 
 def refuse_twice(docids: Sequence[str]) -> None:
@@ -133,7 +133,7 @@ def _write(options: Options, explanations: "Sequence[Explanation]", comparison: 
     if options.html is not None:
         from milco_pyserini.explain.page import report_page
 
-        with whole_file(options.html, "w") as file:
+        with atomic_file(options.html, "w") as file:
             file.write(report_page(options.query, explanations, comparison))
         say(f"page in {options.html}: {counted(len(explanations), 'document')}")
     if options.json:

@@ -41,7 +41,7 @@ class Options:
 
 def command(options: Options) -> None:
     """Fuse and write the run. Raises MilcoError before anything is written if something does not fit."""
-    from milco_pyserini.io.files import refuse_output, whole_file
+    from milco_pyserini.io.files import atomic_file, validate_output_file
     from milco_pyserini.io.run_file import check_tag, write_hits
     from milco_pyserini.search.fusion import Method, fuse
 
@@ -50,7 +50,7 @@ def command(options: Options) -> None:
     check_tag(tag)
     names = "+".join(directory_name(str(path)) for path in options.runs)
     output = options.output or RUNS / f"{names}.{options.method}.txt"
-    refuse_output(output, options.overwrite)
+    validate_output_file(output, options.overwrite)
     runs = _read(options)
     method = Method(options.method, normalize=options.normalize)
     if options.rrf_k is not None:
@@ -58,7 +58,7 @@ def command(options: Options) -> None:
     if options.alpha is not None:
         method = replace(method, alpha=options.alpha)
     topics = 0
-    with whole_file(output, "w") as handle:
+    with atomic_file(output, "w") as handle:
         for topic, hits in fuse(runs, method, options.depth, options.hits):
             write_hits(handle, topic, hits, "trec", tag)
             topics += 1

@@ -77,7 +77,7 @@ def command(options: Options) -> None:
     from milco_pyserini.index.recall import APPROXIMATE
     from milco_pyserini.index.registry import find_engine
     from milco_pyserini.index.settings import BUILD, adjusted, given
-    from milco_pyserini.io.files import refuse_existing_directory
+    from milco_pyserini.io.files import validate_output_directory
     from milco_pyserini.sparse import open_store
     from milco_pyserini.sparse.pruning import PrunedStore
 
@@ -88,7 +88,7 @@ def command(options: Options) -> None:
     if options.topics and engine.exactness != APPROXIMATE:
         raise MilcoError(f"--topics: {engine.name} is exact, there is no recall to measure")
     output = options.output or INDEXES / f"{directory_name(name)}.{engine.name}"
-    refuse_existing_directory(output, options.overwrite, is_index)
+    validate_output_directory(output, options.overwrite, is_index)
     store = open_source()
     topics = None
     if options.topics:

@@ -182,12 +182,12 @@ def _take(directory: Path, roads: "Roads", tables: "Sequence[Table]") -> str:
     Records and vectors bear a system's short name, and figures of two checkpoints must not meet under one. Raises
     MilcoError if they would, or if the directory is another's.
     """
-    from milco_pyserini.io.files import is_json_with, read_json, refuse_existing_directory, write_json
+    from milco_pyserini.io.files import is_json_with, read_json, validate_output_directory, write_json
     from milco_pyserini.reproduce.roads import ENCODER
     from milco_pyserini.reproduce.systems import MILCO
 
     path = directory / MARK
-    refuse_existing_directory(
+    validate_output_directory(
         directory, True, lambda place: is_json_with(place / MARK, "format_version", "checkpoints")
     )
     before = read_json(path)["checkpoints"] if path.is_file() else {}

@@ -16,7 +16,7 @@ from milco_pyserini.console import Progress, counted, duration, say
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import INDEXES, RUNS, directory_name
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.io.files import refuse_output
+from milco_pyserini.io.files import validate_output_file
 from milco_pyserini.options import MAX_THREADS, option
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def command(options: Options) -> None:
         _check_passages(index)
     output = options.output or RUNS / f"{index.path.resolve().name}.{directory_name(options.topics)}.txt"
     if output != STDOUT:
-        refuse_output(output, options.overwrite)
+        validate_output_file(output, options.overwrite)
     topics = read_topics(options.topics, index, index.engine.queries)
     _write_run(options, index, topics, output)
 
@@ -128,7 +128,7 @@ def _check_passages(index: "Index") -> None:
 def _write_run(options: Options, index: "Index", topics: "Topics", output: Path) -> None:
     from milco_pyserini.index.protocol import TEXT
     from milco_pyserini.index.settings import given
-    from milco_pyserini.io.files import whole_file
+    from milco_pyserini.io.files import atomic_file
     from milco_pyserini.io.run_file import write_hits
 
     started = time.monotonic()
@@ -141,7 +141,7 @@ def _write_run(options: Options, index: "Index", topics: "Topics", output: Path)
     progress = Progress("queries", len(topics.ids))
     tag = options.tag or f"milco-{index.engine.name}"
     empty = without_hits = 0
-    with contextlib.nullcontext(sys.stdout) if output == STDOUT else whole_file(output, "w") as run:
+    with contextlib.nullcontext(sys.stdout) if output == STDOUT else atomic_file(output, "w") as run:
         for names, queries in batches:
             results = _search(options, searcher, names, queries)
             for name, hits in zip(names, results, strict=True):

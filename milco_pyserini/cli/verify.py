@@ -15,11 +15,11 @@ from milco_pyserini.io.manifest import (
     OTHER_CONTENT,
     RECALL,
     DamagedError,
-    check_fields,
-    check_size,
     describe_files,
     list_files,
     read_checked,
+    validate_fields,
+    validate_size,
 )
 from milco_pyserini.options import option
 
@@ -66,7 +66,7 @@ def _verify(path: Path) -> bool:
     """Write one line for each problem, or a summary if there is none; return whether there is none."""
     try:
         manifest = read_checked(path / MANIFEST)
-        check_fields(manifest, {"files?": FILES, "parts?": FILES}, path, MANIFEST)
+        validate_fields(manifest, {"files?": FILES, "parts?": FILES}, path, MANIFEST)
     except DamagedError as error:
         sys.stdout.write(f"{path / error.file}: {error.reason}. Without it the other files cannot be verified\n")
         return False
@@ -78,7 +78,7 @@ def _verify(path: Path) -> bool:
     problems = [error for file in checked for error in _damage(read_checked, path / file, True)]
     right_size = []
     for one in listed:
-        found = _damage(check_size, path, one)
+        found = _damage(validate_size, path, one)
         problems += found
         right_size += [] if found else [one]
     stated = {one["file"]: one["checksum"] for one in right_size if "checksum" in one}

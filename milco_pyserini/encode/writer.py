@@ -17,6 +17,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import locks
 from milco_pyserini.io.files import (
     PARTIAL,
+    atomic_file,
     checksum,
     is_json_with,
     json_bytes,
@@ -24,7 +25,6 @@ from milco_pyserini.io.files import (
     remove_directory,
     remove_partial,
     remove_partial_in,
-    whole_file,
     write_json,
 )
 from milco_pyserini.io.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
@@ -72,7 +72,7 @@ class StoreWriter:
         self.plan = plan
         place = path.resolve()
         place.parent.mkdir(parents=True, exist_ok=True)
-        with locks.alone_in(place.parent):
+        with locks.locked_directory(place.parent):
             remove_partial(place)
             before = _before(path)
             if _check(path, before, plan, overwrite):
@@ -83,7 +83,7 @@ class StoreWriter:
             # Held while this process works here, so that none that starts over takes the directory away.
             self._descriptor = os.open(path, os.O_RDONLY)
             with contextlib.suppress(OSError):
-                locks.take(self._descriptor, shared=True)
+                locks.try_lock(self._descriptor, shared=True)
 
     def __enter__(self) -> Self:
         return self
@@ -138,7 +138,7 @@ class StoreWriter:
 
     def _reopen(self, records: dict[int, PartRecord]) -> None:
         """Make a finished store an unfinished one that has these parts."""
-        with locks.alone_in(self.path.resolve().parent):
+        with locks.locked_directory(self.path.resolve().parent):
             write_json(self.path / _PLAN, self.plan)
             for number, record in records.items():
                 write_json(self._record(number), asdict(record))
@@ -147,7 +147,7 @@ class StoreWriter:
     def write(self, number: int, ending: str, write: Callable[[IO[bytes]], None], **counts: Any) -> PartRecord:
         """Write one part and its record. write: what writes the part's bytes. counts: the rest of PartRecord."""
         path = self.path / PARTS / f"part-{number:05d}.{ending}"
-        with whole_file(path) as handle:
+        with atomic_file(path) as handle:
             write(handle)
         record = PartRecord(
             file=str(path.relative_to(self.path)),
@@ -298,7 +298,7 @@ def _remove_store(path: Path) -> None:
 
 def _take_alone(descriptor: int) -> bool:
     try:
-        return locks.take(descriptor)
+        return locks.try_lock(descriptor)
     except OSError:
         # The file system has no locks: the user knows who is at work.
         return True

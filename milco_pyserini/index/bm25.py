@@ -17,7 +17,7 @@ from milco_pyserini.index import jvm
 from milco_pyserini.index.errors import engine_errors, reason_of
 from milco_pyserini.index.lucene_java import refusing_newer
 from milco_pyserini.index.protocol import TEXT, Built, Hits, Searcher, TextStore
-from milco_pyserini.io.files import whole_file
+from milco_pyserini.io.files import atomic_file
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
@@ -58,7 +58,7 @@ class Bm25Engine:
         with engine_errors(self.name, "build", directory):
             built = _write(store.documents(), words, _arguments(directory, language, threads))
         if words.tokenizer is not None:
-            with whole_file(directory / _TOKENIZER, "w") as handle:
+            with atomic_file(directory / _TOKENIZER, "w") as handle:
                 handle.write(words.tokenizer.tokenizer.to_str())
         return built
 

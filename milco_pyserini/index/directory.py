@@ -23,7 +23,7 @@ from milco_pyserini.index.recall import (
 )
 from milco_pyserini.index.registry import ENGINES, find_engine
 from milco_pyserini.index.settings import BUILD, SEARCH, adjusted, values
-from milco_pyserini.io.files import is_json_with, whole_directory
+from milco_pyserini.io.files import atomic_directory, is_json_with
 from milco_pyserini.io.manifest import (
     DENSE_INDEX,
     INDEX,
@@ -31,11 +31,11 @@ from milco_pyserini.io.manifest import (
     SPARSE_INDEX,
     TEXT_INDEX,
     DamagedError,
-    check_fields,
-    check_files,
     describe_files,
     list_files,
     read_checked,
+    validate_fields,
+    validate_files,
     write_checked,
 )
 
@@ -88,7 +88,7 @@ class Index:
         engine.available()
         try:
             with engine_errors(engine.name, "open", self.path):
-                check_files(self.path, self.manifest.get("files", []))
+                validate_files(self.path, self.manifest.get("files", []))
                 return engine.open(self.path, self.manifest)
         except MilcoError as error:
             return self._successor(error).searcher(settings)
@@ -135,7 +135,7 @@ def build_index(
     engine.available()
     progress = Progress("documents", store.manifest.get("documents"))
     census = count_in(engine.queries, store, progress)
-    with whole_directory(output, overwrite, is_index) as directory:
+    with atomic_directory(output, overwrite, is_index) as directory:
         built = engine.build(census, directory, threads)
         census.refuse_duplicates()
         if not built.documents:
@@ -212,9 +212,9 @@ def open_index(path: str | Path, queries: str | None = None) -> Index:
         raise MilcoError(f"{path} is no index: build one from it with milco index --vectors {path}")
     if version != FORMAT_VERSION:
         raise MilcoError(f"{path} has index version {version}, this is version {FORMAT_VERSION}: build it again")
-    check_fields(manifest, INDEX, path, MANIFEST)
+    validate_fields(manifest, INDEX, path, MANIFEST)
     engine = find_engine(manifest["engine"])
-    check_fields(manifest, _FIELDS[engine.queries], path, MANIFEST)
+    validate_fields(manifest, _FIELDS[engine.queries], path, MANIFEST)
     if queries not in (None, engine.queries):
         fit = [name for name, other in ENGINES.items() if other.queries == queries]
         raise MilcoError(

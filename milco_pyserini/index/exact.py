@@ -16,7 +16,7 @@ from milco_pyserini.index.arrays import map_array
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import TERMS, Built, Hits, Searcher, Store
 from milco_pyserini.index.strings import StringTable, write_strings
-from milco_pyserini.io.files import whole_file
+from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import DamagedError, intact
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class ExactEngine:
         indptr = np.concatenate([[0], matrix.indptr[used + 1]]).astype(np.int64)
         arrays = {"indptr.npy": indptr, _ROWS: matrix.indices.astype(np.int32), "weights.npy": matrix.data}
         for file, array in arrays.items():
-            with whole_file(directory / file) as handle:
+            with atomic_file(directory / file) as handle:
                 np.save(handle, array)
         write_strings(directory, "terms", [terms[column] for column in used])
         write_strings(directory, "ids", ids)

@@ -18,7 +18,7 @@ from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import DENSE, Built, DenseStore, Hits, Searcher
 from milco_pyserini.index.settings import BUILD, SEARCH, setting
 from milco_pyserini.index.strings import StringTable, write_strings
-from milco_pyserini.io.files import whole_file
+from milco_pyserini.io.files import atomic_file
 
 _INDEX = "index"
 _DOCIDS = "docid"
@@ -54,10 +54,10 @@ class _FaissEngine:
             ids += [names[row] for row in rows]
         if ids:
             # Faiss' own files lose their last bytes without an error if the disk is full when they are closed.
-            with whole_file(directory / _INDEX) as handle, engine_errors(self.name, "build", directory):
+            with atomic_file(directory / _INDEX) as handle, engine_errors(self.name, "build", directory):
                 faiss.write_index(index, faiss.PyCallbackIOWriter(handle.write))  # type: ignore[attr-defined]
             write_strings(directory, _IDS, ids)
-            with whole_file(directory / _DOCIDS, "w") as lines:
+            with atomic_file(directory / _DOCIDS, "w") as lines:
                 lines.writelines(f"{name}\n" for name in ids)
         return Built(len(ids), empty)
 

@@ -25,7 +25,7 @@ from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.protocol import TERMS, Built, Hits, Searcher, Store
 from milco_pyserini.index.settings import BUILD, SEARCH, setting
 from milco_pyserini.index.strings import StringTable, write_strings
-from milco_pyserini.io.files import naming_full_disk, read_json, whole_file, write_json
+from milco_pyserini.io.files import atomic_file, full_disk_errors, read_json, write_json
 from milco_pyserini.sparse import SparseBatch
 
 PACKAGE = "pyseismic-lsr"
@@ -94,7 +94,7 @@ class SeismicEngine:
             terms = store.terms
             write_strings(directory, "terms", [terms[column] for column in written.columns])
             write_strings(directory, "ids", written.ids)
-            with whole_file(directory / _RANKS) as ranks:
+            with atomic_file(directory / _RANKS) as ranks:
                 np.save(ranks, _ranks(written.ids))
             size = (directory / _INDEX).stat().st_size
             write_json(directory / _ABOUT, {"version": _version(), "kind": kind, "bytes": size})
@@ -169,7 +169,7 @@ class SeismicSearcher(Searcher):
     def _search_together(self, vectors: Sequence[tuple[NDArray, NDArray]], k: int, threads: int) -> list[list]:
         """The package's own threads read queries from a file; it has no other way to search with several."""
         os.environ.setdefault(_THREADS, str(threads))
-        with tempfile.NamedTemporaryFile(suffix=".bin") as handle, naming_full_disk(Path(handle.name)):
+        with tempfile.NamedTemporaryFile(suffix=".bin") as handle, full_disk_errors(Path(handle.name)):
             known = [vector for vector in vectors if len(vector[0])]
             handle.write(np.uint32(len(known)).tobytes())
             for columns, weights in known:

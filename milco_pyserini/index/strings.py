@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.index.arrays import map_array
-from milco_pyserini.io.files import whole_file
+from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import DamagedError, intact
 
 
@@ -48,7 +48,7 @@ class StringTable:
 def write_strings(directory: Path, name: str, strings: Sequence[str]) -> None:
     """Write what StringTable(directory, name) reads."""
     encoded = [string.encode() for string in strings]
-    with whole_file(directory / f"{name}.utf8") as handle:
+    with atomic_file(directory / f"{name}.utf8") as handle:
         handle.writelines(encoded)
-    with whole_file(directory / f"{name}.ends.npy") as handle:
+    with atomic_file(directory / f"{name}.ends.npy") as handle:
         np.save(handle, np.cumsum([len(string) for string in encoded], dtype=np.int64))

@@ -14,7 +14,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from milco_pyserini.console import say
 from milco_pyserini.errors import DISK_FULL, MilcoError
 from milco_pyserini.io import locks
-from milco_pyserini.io.files import naming_full_disk, publish
+from milco_pyserini.io.files import full_disk_errors, publish
 
 HOME = "MILCO_DATA"
 # A server has stalled that sends nothing for so many seconds, or fewer bytes than these in so many seconds.
@@ -47,7 +47,7 @@ def download(url: str, target: Path, checksum: str | None = None) -> None:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")
-    with naming_full_disk(target), locks.alone_at(part):
+    with full_disk_errors(target), locks.locked_file(part):
         try:
             if target.exists():
                 return

@@ -35,14 +35,14 @@ _BLOCK = 2**20
 
 
 @contextlib.contextmanager
-def whole_file(path: Path, mode: str = "wb") -> Iterator[IO]:
+def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO]:
     """Open a file for writing that takes its name only when the block ends without an error.
 
     The bytes are on disk (fsync) before the name is; text modes are UTF-8 with "\\n" line ends. What killed runs left
     of the same name is removed. A full disk raises OSError with path as its filename.
     """
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    with naming_full_disk(path):
+    with full_disk_errors(path):
         _make_directory(path.parent)
         remove_partial(path)
         descriptor, temporary = _partial_file(path)
@@ -60,30 +60,30 @@ def whole_file(path: Path, mode: str = "wb") -> Iterator[IO]:
 
 
 @contextlib.contextmanager
-def whole_directory(path: Path, overwrite: bool, ours: Callable[[Path], bool]) -> Iterator[Path]:
+def atomic_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], bool]) -> Iterator[Path]:
     """Yield an empty directory beside path; it becomes path when the block ends without an error.
 
     Its whole tree is on disk (fsync) before it has the name. A full disk, whatever error a library makes of it,
     raises OSError with path as its filename. Raises MilcoError before the block if path is a mount point, which no
     other directory can replace.
 
-    ours: as for refuse_existing_directory, which is asked before the block and after it.
+    is_owned: as for validate_output_directory, which is asked before the block and after it.
     """
     place = path.resolve()
     _refuse_mount_point(place)
-    with naming_full_disk(path):
+    with full_disk_errors(path):
         _make_directory(place.parent)
-        with locks.alone_in(place.parent):
+        with locks.locked_directory(place.parent):
             _restore(place)
-            refuse_existing_directory(path, overwrite, ours)
+            validate_output_directory(path, overwrite, is_owned)
             remove_partial(place)
         descriptor, temporary = _partial_directory(place)
         try:
             yield temporary
             sync_tree(temporary)
             # No limit: what was built is not given up because another program holds a lock.
-            with locks.alone_in(place.parent, limit=None):
-                refuse_existing_directory(path, overwrite, ours)
+            with locks.locked_directory(place.parent, limit=None):
+                validate_output_directory(path, overwrite, is_owned)
                 _replace_directory(place, temporary)
         except BaseException as error:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -96,7 +96,7 @@ def whole_directory(path: Path, overwrite: bool, ours: Callable[[Path], bool]) -
 
 
 @contextlib.contextmanager
-def naming_full_disk(path: Path) -> Iterator[None]:
+def full_disk_errors(path: Path) -> Iterator[None]:
     """Turn every error that reports a full disk, a library's of any type too, into an OSError that names path.
 
     An OSError that names a file already keeps its name.
@@ -114,7 +114,7 @@ def naming_full_disk(path: Path) -> Iterator[None]:
         raise
 
 
-def refuse_output(path: Path, overwrite: bool, option: str = "--output") -> None:
+def validate_output_file(path: Path, overwrite: bool, option: str = "--output") -> None:
     """Raise MilcoError, before any work, if option can name no file at path, or if one is there that must stay."""
     if path.is_dir():
         raise MilcoError(f"{path} is a directory: {option} names a file here")
@@ -134,15 +134,15 @@ def refuse_output(path: Path, overwrite: bool, option: str = "--output") -> None
         raise MilcoError(f"{option} {path} cannot be written: no new file in {above} ({error.strerror})") from None
 
 
-def refuse_existing_directory(path: Path, overwrite: bool, ours: Callable[[Path], bool]) -> None:
+def validate_output_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], bool]) -> None:
     """Raise MilcoError if path holds something that may not be replaced; an empty directory is nothing.
 
-    ours: whether a directory is one that this command has written. What is not is never replaced, whatever the
+    is_owned: whether a directory is one that this command has written. What is not is never replaced, whatever the
     caller says: it may be somebody's home.
     """
     if not _taken(path):
         return
-    if not (path.is_dir() and ours(path)):
+    if not (path.is_dir() and is_owned(path)):
         raise MilcoError(f"{path} was not written by this command, so it is never replaced: choose another --output")
     if not overwrite:
         raise MilcoError(f"{path} exists: choose another --output, or replace it with --overwrite")
@@ -189,7 +189,7 @@ def _remove_dead(left: Path) -> None:
         return
     descriptor = os.open(left, os.O_RDONLY if left.is_dir() else os.O_RDWR)
     try:
-        if not locks.take(descriptor):
+        if not locks.try_lock(descriptor):
             return
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
@@ -238,7 +238,7 @@ def sync_directory(directory: Path) -> None:
 
 def write_json(path: Path, value: object) -> None:
     """Write value as indented JSON, whole or not at all."""
-    with whole_file(path) as handle:
+    with atomic_file(path) as handle:
         handle.write(json_bytes(value))
 
 
@@ -278,13 +278,13 @@ def checksum(path: Path, add: Callable[[int], None] = lambda size: None) -> str:
     return digest.hexdigest()
 
 
-def checksum_of(content: bytes) -> str:
+def checksum_bytes(content: bytes) -> str:
     """Return what checksum() returns of a file with this content."""
     return hashlib.blake2b(content, digest_size=_CHECKSUM_BYTES).hexdigest()
 
 
 def is_json_with(path: Path, *keys: str) -> bool:
-    """Whether path is a file with a JSON object that has these keys: how a directory of ours is known as ours."""
+    """Whether path is a file with a JSON object that has these keys: how a directory of is_owned is known as is_owned."""
     try:
         return set(keys) <= read_json(path).keys()
     except (MilcoError, OSError):
@@ -308,7 +308,7 @@ def _partial_file(path: Path) -> tuple[int, Path]:
     while True:
         temporary = _partial_name(path)
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        locks.hold(descriptor)
+        locks.lock(descriptor)
         if locks.is_at(descriptor, temporary):
             return descriptor, temporary
         # Another run swept it away between its making and its locking.
@@ -322,7 +322,7 @@ def _partial_directory(path: Path) -> tuple[int, Path]:
         temporary.mkdir()
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(temporary, os.O_RDONLY)
-            locks.hold(descriptor)
+            locks.lock(descriptor)
             if locks.is_at(descriptor, temporary):
                 return descriptor, temporary
             os.close(descriptor)

@@ -16,7 +16,7 @@ _LIMIT = 600.0
 _INTERVAL = 0.02
 
 
-def take(descriptor: int, shared: bool = False) -> bool:
+def try_lock(descriptor: int, shared: bool = False) -> bool:
     """Lock what is open until it is closed; False if another process is in the way.
 
     Raises OSError where the file system has no locks.
@@ -28,14 +28,14 @@ def take(descriptor: int, shared: bool = False) -> bool:
     return True
 
 
-def hold(descriptor: int) -> None:
+def lock(descriptor: int) -> None:
     """Lock what is open, as soon as nobody else does; where the file system has no locks, go on without."""
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 @contextlib.contextmanager
-def alone_in(directory: Path, limit: float | None = _LIMIT) -> Iterator[None]:
+def locked_directory(directory: Path, limit: float | None = _LIMIT) -> Iterator[None]:
     """One process at a time: for the moments in which names in directory are moved and looked at.
 
     A wait of more than some seconds is reported. limit: raise MilcoError after so many; None: wait without end.
@@ -51,7 +51,7 @@ def alone_in(directory: Path, limit: float | None = _LIMIT) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone_at(path: Path) -> Iterator[None]:
+def locked_file(path: Path) -> Iterator[None]:
     """One process at a time, for as long as it makes the file path, which is created empty if it is not there.
 
     A wait of more than some seconds is reported; it ends when the other process ends, or renames path.
@@ -79,7 +79,7 @@ def is_at(descriptor: int, path: Path) -> bool:
 def _wait(descriptor: int, path: Path, limit: float | None) -> None:
     started = time.monotonic()
     silent = True
-    while not take(descriptor):
+    while not try_lock(descriptor):
         waited = time.monotonic() - started
         if limit is not None and waited > limit:
             raise MilcoError(

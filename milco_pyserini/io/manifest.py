@@ -16,7 +16,7 @@ import orjson
 
 from milco_pyserini.console import Progress
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import checksum, checksum_of, json_bytes, whole_file
+from milco_pyserini.io.files import atomic_file, checksum, checksum_bytes, json_bytes
 
 MANIFEST = "manifest.json"
 # What recall was measured on; it has a checksum of its own, for tuning replaces it.
@@ -110,8 +110,8 @@ def write_checked(path: Path, value: dict, indent: bool = True) -> None:
     complete = value | {"checksum": _UNKNOWN}
     content = json_bytes(complete) if indent else orjson.dumps(complete)
     before, _, after = content.rpartition(_UNKNOWN.encode())
-    with whole_file(path) as handle:
-        handle.write(before + checksum_of(content).encode() + after)
+    with atomic_file(path) as handle:
+        handle.write(before + checksum_bytes(content).encode() + after)
 
 
 def read_checked(path: Path, required: bool = False) -> dict:
@@ -134,7 +134,7 @@ def read_checked(path: Path, required: bool = False) -> dict:
     before, _, after = content.rpartition(str(stated).encode())
     if stated is None and (required or "files" in value):
         raise DamagedError(path.parent, path.name, "its checksum is missing")
-    if stated is not None and stated != checksum_of(before + _UNKNOWN.encode() + after):
+    if stated is not None and stated != checksum_bytes(before + _UNKNOWN.encode() + after):
         raise DamagedError(path.parent, path.name, OTHER_CONTENT)
     return value
 
@@ -165,7 +165,7 @@ def describe_files(directory: Path, paths: Iterable[Path]) -> list[dict[str, Any
     return files
 
 
-def check_files(directory: Path, files: Iterable[dict], content: int = _SMALL) -> None:
+def validate_files(directory: Path, files: Iterable[dict], content: int = _SMALL) -> None:
     """Compare the sizes of a directory's files, and the content of the smallest, with what its manifest lists.
 
     content: how much is read, in bytes of all files; milco verify reads the others. Raises DamagedError for the first
@@ -173,13 +173,13 @@ def check_files(directory: Path, files: Iterable[dict], content: int = _SMALL) -
     """
     left = content
     for listed in sorted(files, key=lambda one: one["bytes"]):
-        check_size(directory, listed)
+        validate_size(directory, listed)
         left -= listed["bytes"]
         if left >= 0 and "checksum" in listed and checksum(directory / listed["file"]) != listed["checksum"]:
             raise DamagedError(directory, listed["file"], OTHER_CONTENT)
 
 
-def check_size(directory: Path, listed: dict) -> None:
+def validate_size(directory: Path, listed: dict) -> None:
     """Raise DamagedError if a file that a manifest lists is missing or has another size."""
     try:
         size = (directory / listed["file"]).stat().st_size
@@ -198,7 +198,7 @@ def intact(directory: Path, file: str) -> Iterator[None]:
         raise DamagedError(directory, file, f"{type(error).__name__}: {error}") from error
 
 
-def check_fields(value: Any, fields: dict, directory: Path, file: str) -> None:
+def validate_fields(value: Any, fields: dict, directory: Path, file: str) -> None:
     """Raise DamagedError if the JSON value of a file has not these fields: a table of this module."""
     try:
         _check(value, fields, "")

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from milco_pyserini.console import counted
-from milco_pyserini.io.files import whole_file
+from milco_pyserini.io.files import atomic_file
 from milco_pyserini.reproduce.markup import css_class, meaning, table_html, verdicts
 from milco_pyserini.reproduce.pictures import draw, inline_svg, png, svg
 from milco_pyserini.reproduce.records import QUOTED, Reproduction, TableResult
@@ -48,7 +48,7 @@ def write_page(reproduction: Reproduction, directory: Path) -> Path:
             contents[directory / FIGURES / f"{table.name}.png"] = png(figure)
     contents[directory / PAGE] = page_html(reproduction, pictures).encode()
     for path, content in contents.items():
-        with whole_file(path) as file:
+        with atomic_file(path) as file:
             file.write(content)
     return directory / PAGE
 

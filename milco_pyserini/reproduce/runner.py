@@ -13,7 +13,7 @@ from milco_pyserini.cli.program import INTERRUPTED
 from milco_pyserini.console import say
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import read_json, whole_file, write_json
+from milco_pyserini.io.files import atomic_file, read_json, write_json
 from milco_pyserini.reproduce.cells import DIFFERENCE, Cell, Key
 from milco_pyserini.reproduce.reach import Reach
 from milco_pyserini.reproduce.records import DONE, FAILED, OPEN, UNREACHABLE, CellResult, cell_from_json, cell_to_json
@@ -164,7 +164,7 @@ def run_step(step: Step) -> None:
     if code:
         raise MilcoError(heard.error or f"{step.command} ended with exit code {code}")
     if step.printed:
-        with whole_file(step.output, "w") as file:
+        with atomic_file(step.output, "w") as file:
             file.write(printed.getvalue())
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.io.files import checksum_of, is_json_with, read_json
+from milco_pyserini.io.files import checksum_bytes, is_json_with, read_json
 from milco_pyserini.io.lines import lines_of, numbered_lines
 from milco_pyserini.io.manifest import (
     DENSE_VECTORS,
@@ -26,9 +26,9 @@ from milco_pyserini.io.manifest import (
     SPARSE_VECTORS,
     STORE,
     VOCABULARY_FIELDS,
-    check_fields,
-    check_files,
     read_checked,
+    validate_fields,
+    validate_files,
 )
 from milco_pyserini.sparse.batch import SparseBatch, validate_finite
 from milco_pyserini.sparse.quantization import MAX_IMPACT, quantize, validate_scale
@@ -56,9 +56,9 @@ class VectorStore:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The terms of the columns. Raises Damaged if the file is not what was written."""
-        check_files(self.path, self.manifest.get("files", []), content=sys.maxsize)
+        validate_files(self.path, self.manifest.get("files", []), content=sys.maxsize)
         value = read_json(self.path / VOCABULARY)
-        check_fields(value, VOCABULARY_FIELDS, self.path, VOCABULARY)
+        validate_fields(value, VOCABULARY_FIELDS, self.path, VOCABULARY)
         return Vocabulary.from_json(value)
 
     @property
@@ -228,8 +228,8 @@ def open_manifest(path: Path) -> dict:
         raise MilcoError(f"{path} has format version {version}, this is version {FORMAT_VERSION}: encode it again")
     if "parts" not in manifest:
         raise MilcoError(f"{path} is no vector store (its {MANIFEST} names no parts): give what encode wrote")
-    check_fields(manifest, STORE, path, MANIFEST)
-    check_fields(manifest, DENSE_VECTORS if "dense" in manifest else SPARSE_VECTORS, path, MANIFEST)
+    validate_fields(manifest, STORE, path, MANIFEST)
+    validate_fields(manifest, DENSE_VECTORS if "dense" in manifest else SPARSE_VECTORS, path, MANIFEST)
     return manifest
 
 
@@ -246,7 +246,7 @@ def read_parts(path: Path, manifest: dict) -> Iterator[tuple[Path, bytes]]:
     for part in manifest["parts"]:
         file = path / part["file"]
         content = file.read_bytes()
-        if "checksum" in part and checksum_of(content) != part["checksum"]:
+        if "checksum" in part and checksum_bytes(content) != part["checksum"]:
             raise MilcoError(f"{file} has changed: its checksum is not that of {MANIFEST}. {_MEND}")
         yield file, content
 

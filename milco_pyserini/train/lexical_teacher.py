@@ -16,7 +16,7 @@ from torch import Tensor
 
 from milco_pyserini.console import Progress
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import whole_file
+from milco_pyserini.io.files import atomic_file
 from milco_pyserini.train.data.bitext import BitextPair
 
 # Function words stand in every text and say nothing about it.
@@ -113,7 +113,7 @@ class LexicalTeacher:
         }
         if self.paraphrases is not None:
             arrays |= {name: getattr(self.paraphrases, name) for name in _PARAPHRASES}
-        with whole_file(path) as handle:
+        with atomic_file(path) as handle:
             np.savez_compressed(handle, **arrays)
 
     @cached_property

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import read_json, refuse_existing_directory, remove_directory, whole_file, write_json
+from milco_pyserini.io.files import atomic_file, read_json, remove_directory, validate_output_directory, write_json
 from milco_pyserini.train.data import UNDETERMINED
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource, dump_example
 
@@ -56,10 +56,10 @@ def write_parts(
         part = directory / f"{len(parts):06d}.jsonl.gz"
         if not part.is_file():
             # Without a time in it, the same work gives the same bytes.
-            with whole_file(part) as handle, gzip.GzipFile("", "wb", _COMPRESSION, handle, mtime=0) as packed:
+            with atomic_file(part) as handle, gzip.GzipFile("", "wb", _COMPRESSION, handle, mtime=0) as packed:
                 packed.writelines(dump_example(example) + b"\n" for example in work(chunk))
         parts.append(part)
-    with whole_file(file) as handle:
+    with atomic_file(file) as handle:
         # gzip files one after the other are a gzip file.
         for part in parts:
             with part.open("rb") as written:
@@ -77,7 +77,7 @@ def _file_name(source: RetrievalSource) -> str:
 
 
 def _take(output: Path, plan: dict, overwrite: bool) -> None:
-    refuse_existing_directory(output, True, lambda path: _command(path) == plan["command"])
+    validate_output_directory(output, True, lambda path: _command(path) == plan["command"])
     if (output / MANIFEST).is_file():
         before = read_json(output / MANIFEST)
         difference = next((name for name in plan if before.get(name) != plan[name]), None)

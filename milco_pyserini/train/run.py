@@ -18,7 +18,7 @@ from milco_pyserini.console import say
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.encoder import choose_dtype
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import read_json, remove_directory, whole_directory, whole_file, write_json
+from milco_pyserini.io.files import atomic_directory, atomic_file, read_json, remove_directory, write_json
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.alarms import CollapseMonitor
 from milco_pyserini.train.batches import Texts, alignment_collator, contrast_collator, pair_length
@@ -168,7 +168,7 @@ def train_objective(
     trainer.train_on()
     if trainer.is_world_process_zero():
         model = run / MODEL
-        with writing(str(model), run), whole_directory(model, overwrite=False, ours=lambda _: False) as directory:
+        with writing(str(model), run), atomic_directory(model, overwrite=False, is_owned=lambda _: False) as directory:
             encoder.model.eval()
             encoder.save_pretrained(directory)
         say(f"wrote {model}: milco encode --encoder {model} --corpus NAME")
@@ -228,7 +228,7 @@ def _write_run(options: TrainingOptions, run: Path, command: str | None, devices
             f"{run} holds a run on {before} devices, and this is one on {devices}: start as many processes, or begin "
             f"another --output with --model {newest}"
         )
-    with whole_file(run / RECIPE, "w") as handle:
+    with atomic_file(run / RECIPE, "w") as handle:
         handle.write(write_recipe(options))
     stage = "sap" if isinstance(options, SapOptions) else "sct"
     packages = ("torch", "transformers", "accelerate")

@@ -21,7 +21,7 @@ from transformers.integrations import TensorBoardCallback
 from milco_pyserini.console import Progress, say
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import checksum, read_json, sync_directory, sync_tree, whole_file, write_json
+from milco_pyserini.io.files import atomic_file, checksum, read_json, sync_directory, sync_tree, write_json
 from milco_pyserini.model.checkpoint import read_tensors, rename_tensors
 from milco_pyserini.model.loading import loading
 from milco_pyserini.train.alarms import CollapseMonitor
@@ -405,7 +405,7 @@ class _Log(TrainerCallback):
         lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
         # Of the last one, a run that was killed may have written half.
         whole = [line for line in lines if line.endswith(b"\n")]
-        with writing(str(self._path), self._path.parent), whole_file(self._path) as handle:
+        with writing(str(self._path), self._path.parent), atomic_file(self._path) as handle:
             handle.writelines(line for line in whole if orjson.loads(line)["step"] <= state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -63,7 +63,7 @@ def command(options: Options) -> None:
     import torch
 
     from milco_pyserini.eval import render
-    from milco_pyserini.io.files import whole_file, write_json
+    from milco_pyserini.io.files import atomic_file, write_json
 
     from .data import read_collections
     from .evaluation import read_probe
@@ -75,7 +75,7 @@ def command(options: Options) -> None:
     collections = read_collections(options.work / "retrieval")
     outcomes = [_outcome(options, plan, configuration, collections, probe) for configuration in chosen]
     text = f"{render(retrieval_table(outcomes))}\n{render(collapse_table(outcomes))}"
-    with whole_file(options.work / "table.txt", "w") as handle:
+    with atomic_file(options.work / "table.txt", "w") as handle:
         handle.write(text)
     write_json(options.work / "table.json", as_json(outcomes))
     sys.stdout.write(text)

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import read_json, whole_directory, whole_file, write_json
+from milco_pyserini.io.files import atomic_directory, atomic_file, read_json, write_json
 from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language
 from milco_pyserini.train.data.retrieval_stream import open_retrieval
 
@@ -45,9 +45,9 @@ def prepare(data: Path, directory: Path, train_queries: int, queries: int, passa
         return
     sets = read_sets(data / "retrieval")
     training, held_out = split(sets)
-    with whole_directory(directory, overwrite=False, ours=lambda _: False) as partial:
+    with atomic_directory(directory, overwrite=False, is_owned=lambda _: False) as partial:
         for name, examples in training.items():
-            with whole_file(partial / "train" / f"{name}.jsonl") as handle:
+            with atomic_file(partial / "train" / f"{name}.jsonl") as handle:
                 handle.writelines(dump_example(example) + b"\n" for example in spread(examples, train_queries))
         for collection in collections(sets, held_out, queries, passages):
             write_json(partial / "test" / f"{collection.name}.json", _as_json(collection))

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models
 from torch import nn
 
 from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.io.files import whole_directory
+from milco_pyserini.io.files import atomic_directory
 from milco_pyserini.model import MilcoConfig, MilcoModel
 from milco_pyserini.model.tokenization import TextTokenizer
 
@@ -125,5 +125,5 @@ def _reset(norm: nn.LayerNorm) -> None:
 
 
 def _save(encoder: MilcoEncoder, directory: Path) -> None:
-    with whole_directory(directory, overwrite=False, ours=lambda _: False) as partial:
+    with atomic_directory(directory, overwrite=False, is_owned=lambda _: False) as partial:
         encoder.save_pretrained(partial)

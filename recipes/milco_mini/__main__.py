@@ -12,7 +12,7 @@ from pathlib import Path
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import say
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import refuse_output
+from milco_pyserini.io.files import validate_output_file
 from milco_pyserini.options import option
 
 
@@ -76,7 +76,7 @@ def _check(options: Options) -> None:
     if options.data is not None and not (options.data / "bitext").is_dir():
         raise MilcoError(f"--data {options.data}: there is no bitext/ in it")
     if options.pack is not None:
-        refuse_output(options.pack, overwrite=False)
+        validate_output_file(options.pack, overwrite=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.io.files import whole_file
+from milco_pyserini.io.files import atomic_file
 
 from . import corpus
 
@@ -177,7 +177,7 @@ def _rank_in_group(groups: NDArray[np.int64]) -> NDArray[np.int64]:
 def save(path: Path, translations: Translations) -> None:
     """Write translations as arrays, without pickle."""
     fields: dict[str, Any] = {name: np.asarray(value) for name, value in translations._asdict().items()}
-    with whole_file(path) as handle:
+    with atomic_file(path) as handle:
         np.savez(handle, **fields)
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from milco_pyserini.io.files import is_json_with, whole_directory
+from milco_pyserini.io.files import atomic_directory, is_json_with
 from milco_pyserini.model import MilcoModel
 
 from .network import ECHO_ENLARGED, echo_dimensions
@@ -26,7 +26,7 @@ _BLOCK = 8192
 
 def export(model: MilcoModel, source: Tokenizer, english: Tokenizer, card: str, output: Path) -> None:
     """Write the whole checkpoint directory, replacing what is there."""
-    with whole_directory(output, True, _is_checkpoint) as directory:
+    with atomic_directory(output, True, _is_checkpoint) as directory:
         save_file(quantise(model), str(directory / "model.safetensors"), metadata={"format": "pt"})
         model.config.architectures = ["MilcoModel"]
         config = model.config.to_diff_dict() | {"encoder": model.config.encoder.to_diff_dict()}

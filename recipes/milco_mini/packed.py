@@ -21,7 +21,7 @@ import orjson
 
 from milco_pyserini.console import Progress, counted, say
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import is_json_with, refuse_output, whole_directory, whole_file
+from milco_pyserini.io.files import atomic_directory, atomic_file, is_json_with, validate_output_file
 from milco_pyserini.train.data.bitext_stream import open_bitext, source_probabilities
 from milco_pyserini.train.recipe import SapOptions, read_recipe
 
@@ -53,7 +53,7 @@ def pack(data: Path, work: Path, output: Path, megabytes: float, overwrite: bool
 
     work: with everything up to "initial". Raises MilcoError if something is missing there, or if there is no room.
     """
-    refuse_output(output, overwrite)
+    validate_output_file(output, overwrite)
     if not (data / "retrieval").is_dir():
         raise MilcoError(f"{data} has no retrieval/, whose questions SCT needs: pack from the data as they came")
     missing = [name for name in (*_WORK, *map(_translations, corpus.languages(data))) if not (work / name).exists()]
@@ -64,7 +64,7 @@ def pack(data: Path, work: Path, output: Path, megabytes: float, overwrite: bool
     if room <= 0:
         raise MilcoError(f"{megabytes:g} MB hold no pairs: the model and the tables alone take {len(fixed) / 1e6:.1f}")
     pairs = _fitting(list(_sources(data, Spelling(work))), room)
-    with whole_file(output) as handle:
+    with atomic_file(output) as handle:
         handle.write(fixed + pairs)
     say(f"wrote {output}: {(len(fixed) + len(pairs)) / 1e6:.1f} MB, {len(pairs) / 1e6:.1f} of them pairs")
 
@@ -75,7 +75,7 @@ def unpack(packed: Path, directory: Path) -> tuple[Path, Path]:
     A directory that is there already is taken as it is: what training left in it stays.
     """
     if not is_json_with(directory / _MANIFEST, "packed"):
-        with whole_directory(directory, overwrite=False, ours=lambda _: False) as made:
+        with atomic_directory(directory, overwrite=False, is_owned=lambda _: False) as made:
             try:
                 with lzma.open(packed) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
                     _extract(archive, made)

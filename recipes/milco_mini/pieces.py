@@ -14,7 +14,7 @@ import sentencepiece
 from tokenizers import BertWordPieceTokenizer, Regex, Tokenizer, normalizers, pre_tokenizers
 
 from milco_pyserini.console import say
-from milco_pyserini.io.files import whole_file
+from milco_pyserini.io.files import atomic_file
 
 from . import corpus
 
@@ -152,7 +152,7 @@ def _count_tokens(data: Path, language: str) -> Counter[str]:
 
 def _write(tokenizer: Tokenizer | BertWordPieceTokenizer, path: Path) -> None:
     """Write a tokenizer as compact JSON: a third of the size of the indented file."""
-    with whole_file(path, "w") as file:
+    with atomic_file(path, "w") as file:
         json.dump(json.loads(tokenizer.to_str()), file, ensure_ascii=False, separators=(",", ":"))
 
 

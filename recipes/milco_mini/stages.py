@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save
 from tokenizers import Tokenizer
 
 from milco_pyserini.console import say
-from milco_pyserini.io.files import whole_file
+from milco_pyserini.io.files import atomic_file
 from milco_pyserini.model import MilcoModel
 
 from . import alignment, codes, corpus, echo, english, export, network, pieces, table
@@ -69,14 +69,14 @@ def _table(options: "Options") -> None:
         name: alignment.load(options.work / f"translations.{name}.npz") for name in corpus.languages(data_of(options))
     }
     built = table.build_table(data_of(options), _tokenizer(options), terms, found)
-    with whole_file(options.work / "table.npz") as handle:
+    with atomic_file(options.work / "table.npz") as handle:
         sp.save_npz(handle, built)
 
 
 def _codes(options: "Options") -> None:
     size = network.code_size(options.hidden)
     fitted = codes.fit_codes(sp.load_npz(options.work / "table.npz"), size, options.epochs, options.seed)
-    with whole_file(options.work / "codes.safetensors") as handle:
+    with atomic_file(options.work / "codes.safetensors") as handle:
         handle.write(save(fitted._asdict()))
 
 
@@ -109,5 +109,5 @@ def _tokenizer(options: "Options") -> Tokenizer:
 
 
 def _save(path: Path, array: np.ndarray) -> None:
-    with whole_file(path) as handle:
+    with atomic_file(path) as handle:
         np.save(handle, array)

@@ -17,7 +17,7 @@ from typing import cast
 import torch
 
 from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.io.files import whole_directory, whole_file
+from milco_pyserini.io.files import atomic_directory, atomic_file
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.model.modeling import LexEcho
 from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language
@@ -57,7 +57,7 @@ def align(data: Path, work: Path, start: Path, steps: int | None) -> Path:
     sap_command(replace(options, steps=options.steps if steps is None else steps), WordTeacher(work))
     averaged = work / "averaged"
     if not averaged.exists():
-        with whole_directory(averaged, overwrite=False, ours=lambda _: False) as directory:
+        with atomic_directory(averaged, overwrite=False, is_owned=lambda _: False) as directory:
             average(start, work / "sap" / MODEL, _START_SHARE).save_pretrained(directory)
     return averaged
 
@@ -75,7 +75,7 @@ def contrast(data: Path, work: Path, start: Path, steps: int | None) -> MilcoMod
     """SCT from a checkpoint on questions and their passages; returns the model that mini becomes."""
     pairs = work / "contrast"
     if not pairs.exists():
-        with whole_directory(pairs, overwrite=False, ours=lambda _: False) as directory:
+        with atomic_directory(pairs, overwrite=False, is_owned=lambda _: False) as directory:
             write_pairs(data, directory)
     options = from_recipe(SctOptions, "mini-sct", model=str(start), data=(str(pairs),), output=work / "sct")
     sct_command(replace(options, steps=options.steps if steps is None else steps))
@@ -111,5 +111,5 @@ def is_for_training(example: RetrievalExample) -> bool:
 def _write(path: Path, examples: Iterator[RetrievalExample]) -> None:
     first = list(islice(examples, _MOST_QUESTIONS))
     if first:
-        with whole_file(path) as handle:
+        with atomic_file(path) as handle:
             handle.write(gzip.compress(b"".join(dump_example(example) + b"\n" for example in first), mtime=0))

@@ -116,7 +116,7 @@ def test_a_file_is_fetched_once(server: Server, tmp_path: Path, capsys: pytest.C
 
 def test_several_processes_fetch_a_file_once(server: Server, tmp_path: Path) -> None:
     """The others wait for the one that began, and for no other file of the folder."""
-    with locks.alone_at(tmp_path / "other.part"), ThreadPoolExecutor(4) as pool:
+    with locks.locked_file(tmp_path / "other.part"), ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: download(server.url, tmp_path / "file"), range(4)))
     assert server.asked == [""]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "other.part"]

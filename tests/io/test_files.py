@@ -18,15 +18,15 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import files, locks
 from milco_pyserini.io.files import (
     PARTIAL,
+    atomic_directory,
+    atomic_file,
     checksum,
-    checksum_of,
+    checksum_bytes,
     read_json,
-    refuse_existing_directory,
-    refuse_output,
     remove_directory,
     remove_partial,
-    whole_directory,
-    whole_file,
+    validate_output_directory,
+    validate_output_file,
     write_json,
 )
 
@@ -52,7 +52,7 @@ def umask() -> object:
 def test_a_file_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
     """Until the block ends there is nothing under the name; then all of it, with a file's usual rights."""
     path = tmp_path / "deep" / "out.txt"
-    with whole_file(path, "w") as handle:
+    with atomic_file(path, "w") as handle:
         handle.write("ä\n")
         handle.flush()
         assert not path.exists()
@@ -68,7 +68,7 @@ def test_a_file_that_fails_leaves_what_was_there(tmp_path: Path, error: type[Bas
     for before in (None, b"old"):
         if before:
             path.write_bytes(before)
-        with pytest.raises(error), whole_file(path) as handle:
+        with pytest.raises(error), atomic_file(path) as handle:
             handle.write(b"half")
             raise error
         assert names(tmp_path) == (["out"] if before else [])
@@ -76,14 +76,14 @@ def test_a_file_that_fails_leaves_what_was_there(tmp_path: Path, error: type[Bas
 
 
 def new_directory(path: Path) -> contextlib.AbstractContextManager[Path]:
-    """whole_directory() for a name that is free."""
-    return whole_directory(path, False, ours)
+    """atomic_directory() for a name that is free."""
+    return atomic_directory(path, False, ours)
 
 
 KILLED = """
 import sys, time
 from pathlib import Path
-from milco_pyserini.io.files import whole_directory, whole_file
+from milco_pyserini.io.files import atomic_directory, atomic_file
 with {context} as place:
     {write}
     print("written", flush=True)
@@ -92,8 +92,8 @@ with {context} as place:
 WRITERS = pytest.mark.parametrize(
     ("context", "write"),
     [
-        ("whole_file(Path('out'))", "place.write(b'x' * 100_000); place.flush()"),
-        ("whole_directory(Path('out'), True, lambda path: True)", "(place / 'half').write_text('half')"),
+        ("atomic_file(Path('out'))", "place.write(b'x' * 100_000); place.flush()"),
+        ("atomic_directory(Path('out'), True, lambda path: True)", "(place / 'half').write_text('half')"),
     ],
     ids=["file", "directory"],
 )
@@ -121,7 +121,7 @@ def test_kill_leaves_no_half(tmp_path: Path, context: str, write: str) -> None:
     process.communicate()
     assert not (tmp_path / "out").exists()
     assert all(PARTIAL in name for name in names(tmp_path))
-    with (whole_file if "whole_file" in context else new_directory)(tmp_path / "out"):
+    with (atomic_file if "atomic_file" in context else new_directory)(tmp_path / "out"):
         pass
     assert names(tmp_path) == ["out"]
 
@@ -132,23 +132,23 @@ def test_what_a_living_process_writes_is_no_leftover(tmp_path: Path, context: st
     process = writer(tmp_path, context, write)
     (left,) = names(tmp_path)
     remove_partial(tmp_path / "out")
-    with whole_directory(tmp_path / "out", False, ours) as place:
+    with atomic_directory(tmp_path / "out", False, ours) as place:
         (place / "new").write_text("new")
     assert names(tmp_path) == sorted([left, "out"])
-    if "whole_file" in context:
+    if "atomic_file" in context:
         (tmp_path / "out" / "new").unlink()
         (tmp_path / "out").rmdir()
     process.communicate()
     assert process.returncode == 0
     assert names(tmp_path) == ["out"]
-    if "whole_file" not in context:
+    if "atomic_file" not in context:
         assert names(tmp_path / "out") == ["half"]
 
 
 def test_a_directory_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
     """The block fills a directory beside the name; at its end that is the directory of the name."""
     path = tmp_path / "deep" / "index"
-    with whole_directory(path, False, ours) as place:
+    with atomic_directory(path, False, ours) as place:
         (place / "a").write_text("a")
         assert not path.exists()
     assert names(path) == ["a"]
@@ -161,7 +161,7 @@ def test_a_directory_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "index"
     path.mkdir()
     (path / "old").write_text("old")
-    with pytest.raises(ValueError, match="half"), whole_directory(path, True, ours) as place:
+    with pytest.raises(ValueError, match="half"), atomic_directory(path, True, ours) as place:
         (place / "new").write_text("new")
         raise ValueError("half")
     assert names(tmp_path) == ["index"]
@@ -175,10 +175,10 @@ def test_what_is_there_is_replaced_only_when_asked(tmp_path: Path) -> None:
     (path / "old").write_text("old")
     with (
         pytest.raises(MilcoError, match="index exists: choose another --output, or replace it with --overwrite"),
-        whole_directory(path, False, ours),
+        atomic_directory(path, False, ours),
     ):
         pytest.fail("the block must not run")
-    with whole_directory(path, True, ours) as place:
+    with atomic_directory(path, True, ours) as place:
         (place / "new").write_text("new")
         assert path.exists()
     assert names(path) == ["new"]
@@ -188,12 +188,12 @@ def test_what_is_there_is_replaced_only_when_asked(tmp_path: Path) -> None:
 def test_the_old_directory_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new directory has the name before anything of the old one is deleted."""
     path = tmp_path / "index"
-    with whole_directory(path, False, ours) as place:
+    with atomic_directory(path, False, ours) as place:
         (place / "old").write_text("old")
     seen = []
     rmtree = files.shutil.rmtree
     monkeypatch.setattr(files.shutil, "rmtree", lambda *args, **more: (seen.append(names(path)), rmtree(*args, **more)))
-    with whole_directory(path, True, ours) as place:
+    with atomic_directory(path, True, ours) as place:
         (place / "new").write_text("new")
     assert seen == [["new"]]
 
@@ -212,7 +212,7 @@ def test_what_is_not_ours_is_never_replaced(tmp_path: Path, kind: str, overwrite
         pytest.raises(
             MilcoError, match="home was not written by this command, so it is never replaced: choose another"
         ),
-        whole_directory(path, overwrite, ours),
+        atomic_directory(path, overwrite, ours),
     ):
         pytest.fail("the block must not run")
     assert (path / "letter" if kind == "directory" else path).read_text() == "dear"
@@ -224,7 +224,7 @@ def test_what_appeared_meanwhile_is_not_replaced_unasked(tmp_path: Path) -> None
     path = tmp_path / "index"
     with (
         pytest.raises(MilcoError, match="index exists: choose another --output"),
-        whole_directory(path, False, ours) as place,
+        atomic_directory(path, False, ours) as place,
     ):
         (place / "new").write_text("late")
         path.mkdir()
@@ -260,13 +260,13 @@ def test_everything_is_on_disk_before_it_has_its_name(tmp_path: Path, flushed: d
     """A power cut after the rename finds every file and directory of the tree, and the name itself."""
     for overwrite in (False, True):
         flushed.clear()
-        with whole_directory(tmp_path / "index", overwrite, ours) as place:
+        with atomic_directory(tmp_path / "index", overwrite, ours) as place:
             (place / "deep" / "er").mkdir(parents=True)
             (place / "new").write_bytes(b"1" * 9)
             (place / "deep" / "er" / "file").write_bytes(b"2" * 99)
         assert str(tmp_path) in flushed
     flushed.clear()
-    with whole_file(tmp_path / "file") as handle:
+    with atomic_file(tmp_path / "file") as handle:
         handle.write(b"3" * 999)
     assert str(tmp_path) in flushed
 
@@ -285,7 +285,7 @@ def test_a_file_system_that_flushes_no_directories_is_written_to(
 
     monkeypatch.setattr(os, "fsync", files_only)
     write_json(tmp_path / "index.json", {})
-    with whole_directory(tmp_path / "index", False, ours) as place:
+    with atomic_directory(tmp_path / "index", False, ours) as place:
         (place / "new").write_text("new")
     assert names(tmp_path) == ["index", "index.json"]
 
@@ -296,7 +296,7 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     path = tmp_path / "index"
     path.symlink_to(tmp_path / "disk" / "real")
     for name in ("old", "new"):
-        with whole_directory(path, True, ours) as place:
+        with atomic_directory(path, True, ours) as place:
             (place / name).write_text(name)
             assert place.parent == tmp_path / "disk"
     assert path.is_symlink()
@@ -318,7 +318,7 @@ def then_die(call):
             os.kill(os.getpid(), signal.SIGKILL)
         return call(*arguments, **more)
     return counted
-with files.whole_directory(Path("index"), True, lambda path: True) as place:
+with files.atomic_directory(Path("index"), True, lambda path: True) as place:
     (place / "new").write_text("new")
     Path.replace = then_die(Path.replace)
     shutil.rmtree = then_die(shutil.rmtree)
@@ -336,10 +336,10 @@ def test_kill_while_a_directory_is_replaced_loses_nothing(tmp_path: Path, moment
         env={**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])},
     )
     assert killed.returncode == -signal.SIGKILL
-    with pytest.raises(MilcoError, match="index exists"), whole_directory(tmp_path / "index", False, ours):
+    with pytest.raises(MilcoError, match="index exists"), atomic_directory(tmp_path / "index", False, ours):
         pytest.fail("the block must not run")
     assert names(tmp_path / "index") == [stands]
-    with whole_directory(tmp_path / "index", True, ours) as place:
+    with atomic_directory(tmp_path / "index", True, ours) as place:
         (place / "new").write_text("newer")
     assert (tmp_path / "index" / "new").read_text() == "newer"
     assert names(tmp_path) == ["index"]
@@ -350,7 +350,7 @@ def test_interrupted_between_the_renames_the_old_directory_comes_back(
 ) -> None:
     """Ctrl-C at the worst moment: the old directory has its name again when the command ends."""
     path = tmp_path / "index"
-    with whole_directory(path, False, ours) as place:
+    with atomic_directory(path, False, ours) as place:
         (place / "old").write_text("old")
     replace, calls = Path.replace, []
 
@@ -361,7 +361,7 @@ def test_interrupted_between_the_renames_the_old_directory_comes_back(
         return replace(self, target)
 
     monkeypatch.setattr(Path, "replace", interrupted)
-    with pytest.raises(KeyboardInterrupt), whole_directory(path, True, ours) as place:
+    with pytest.raises(KeyboardInterrupt), atomic_directory(path, True, ours) as place:
         (place / "new").write_text("new")
     assert names(path) == ["old"]
     assert names(tmp_path) == ["index"]
@@ -383,8 +383,8 @@ def test_a_directory_is_removed_as_a_whole(tmp_path: Path, monkeypatch: pytest.M
 def test_an_empty_directory_is_no_output(tmp_path: Path) -> None:
     """A directory that somebody made beforehand is filled without --overwrite."""
     (tmp_path / "index").mkdir()
-    refuse_existing_directory(tmp_path / "index", False, ours)
-    with whole_directory(tmp_path / "index", False, ours) as place:
+    validate_output_directory(tmp_path / "index", False, ours)
+    with atomic_directory(tmp_path / "index", False, ours) as place:
         (place / "a").write_text("a")
     assert names(tmp_path / "index") == ["a"]
 
@@ -402,7 +402,7 @@ def test_what_can_hold_no_file_is_refused_whatever_is_said(tmp_path: Path, overw
         (tmp_path / "file" / "runs" / "run.txt", "file is a file, nothing can be written below it"),
     ):
         with pytest.raises(MilcoError, match=message):
-            refuse_output(path, overwrite)
+            validate_output_file(path, overwrite)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]
 
 
@@ -414,7 +414,7 @@ def test_a_directory_that_may_not_be_written_to_is_named(tmp_path: Path, monkeyp
 
     monkeypatch.setattr("tempfile.TemporaryFile", denied)
     with pytest.raises(MilcoError, match=rf"run.txt cannot be written: no new file in {tmp_path} \(Permission denied"):
-        refuse_output(tmp_path / "runs" / "run.txt", False)
+        validate_output_file(tmp_path / "runs" / "run.txt", False)
 
 
 def test_a_disk_that_is_full_from_the_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,7 +425,7 @@ def test_a_disk_that_is_full_from_the_start_is_named(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     with pytest.raises(OSError, match="No space") as raised:
-        refuse_output(tmp_path / "run.txt", False)
+        validate_output_file(tmp_path / "run.txt", False)
     assert raised.value.filename == str(tmp_path / "run.txt")
 
 
@@ -433,17 +433,17 @@ def test_a_disk_that_is_full_from_the_start_is_named(tmp_path: Path, monkeypatch
 def test_what_the_system_writes_alone_is_refused_before_any_work() -> None:
     """/proc lets root write and makes no file; the option that was given is named."""
     with pytest.raises(MilcoError, match=r"^--html /proc/x cannot be written: "):
-        refuse_output(Path("/proc/x"), False, "--html")
+        validate_output_file(Path("/proc/x"), False, "--html")
 
 
 def test_new_files_and_files_to_replace_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Directories that are missing are made later; a file that is there needs --overwrite."""
     monkeypatch.chdir(tmp_path)
-    refuse_output(Path("runs/deep/run.txt"), False)
+    validate_output_file(Path("runs/deep/run.txt"), False)
     Path("run.txt").write_text("mine")
-    refuse_output(Path("run.txt"), True)
+    validate_output_file(Path("run.txt"), True)
     with pytest.raises(MilcoError, match="replace it with --overwrite"):
-        refuse_output(Path("run.txt"), False)
+        validate_output_file(Path("run.txt"), False)
     assert [path.name for path in tmp_path.iterdir()] == ["run.txt"]
 
 
@@ -463,11 +463,11 @@ def test_only_the_leftovers_of_that_name_are_removed(tmp_path: Path) -> None:
 def test_fresh_files_of_another_machine_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where machines do not see each other's locks, none removes what another one is writing to the same name."""
     path = tmp_path / "out"
-    with whole_file(path, "w") as handle:
+    with atomic_file(path, "w") as handle:
         (left,) = tmp_path.iterdir()
         other = left.with_name(left.name.replace(PARTIAL, f"{PARTIAL}0"))
         os.link(left, other)
-        monkeypatch.setattr("milco_pyserini.io.locks.take", lambda descriptor: True)
+        monkeypatch.setattr("milco_pyserini.io.locks.try_lock", lambda descriptor: True)
         remove_partial(path)
         assert names(tmp_path) == [other.name]
         os.link(other, left)
@@ -483,7 +483,7 @@ def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path, name: s
     assert read_json(path) == {"long": True}
     path.unlink()
     for content in ("old", "new"):
-        with whole_directory(path, True, ours) as place:
+        with atomic_directory(path, True, ours) as place:
             (place / content).write_text(content)
     assert names(tmp_path) == [name]
     assert names(path) == ["new"]
@@ -498,12 +498,12 @@ def test_a_file_system_without_modes_is_written_to(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "chmod", refused)
     monkeypatch.setattr(os, "fchmod", refused)
     write_json(tmp_path / "index.json", {})
-    with whole_directory(tmp_path / "index", False, ours) as place:
+    with atomic_directory(tmp_path / "index", False, ours) as place:
         (place / "new").write_text("new")
     assert names(tmp_path) == ["index", "index.json"]
 
 
-@pytest.mark.parametrize("writer", [whole_file, new_directory])
+@pytest.mark.parametrize("writer", [atomic_file, new_directory])
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -538,7 +538,7 @@ def test_an_error_in_a_new_directory_names_the_file_under_its_later_name(tmp_pat
 )
 def test_other_errors_keep_what_they_name(tmp_path: Path, error: Exception) -> None:
     """A full disk elsewhere, a pipe that is closed, bad input: not a matter of the output."""
-    with pytest.raises(type(error)) as raised, whole_file(tmp_path / "out"):
+    with pytest.raises(type(error)) as raised, atomic_file(tmp_path / "out"):
         raise error
     assert raised.value is error
 
@@ -568,14 +568,14 @@ def test_a_lock_of_another_program_is_reported_and_waited_for_only_so_long(
 ) -> None:
     """Any program may hold a lock on a directory: the command names it, and ends if the lock does not."""
     monkeypatch.setattr(locks, "PATIENCE", 0.05)
-    with locks.alone_in(tmp_path):
+    with locks.locked_directory(tmp_path):
         with pytest.raises(MilcoError, match=f"{tmp_path} has been locked by another program for"):
-            locks.alone_in(tmp_path, limit=0.1).__enter__()
+            locks.locked_directory(tmp_path, limit=0.1).__enter__()
         assert capsys.readouterr().err == f"waiting for another program that has locked {tmp_path} (lslocks lists it)\n"
         with pytest.raises(MilcoError, match="End that program"):
-            locks.alone_in(tmp_path, limit=0).__enter__()
+            locks.locked_directory(tmp_path, limit=0).__enter__()
         assert not capsys.readouterr().err
-    with locks.alone_in(tmp_path, limit=0):
+    with locks.locked_directory(tmp_path, limit=0):
         pass
 
 
@@ -618,7 +618,7 @@ def test_checksum_depends_on_every_byte(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(content)
     sizes: list[int] = []
     expected = hashlib.blake2b(content, digest_size=16).hexdigest()
-    assert checksum(tmp_path / "file", sizes.append) == checksum_of(content) == expected
+    assert checksum(tmp_path / "file", sizes.append) == checksum_bytes(content) == expected
     assert sum(sizes) == len(content) and len(sizes) > 1
     (tmp_path / "file").write_bytes(content[:-1] + b"\xfe")
     assert checksum(tmp_path / "file") != expected

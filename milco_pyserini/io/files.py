@@ -1,4 +1,4 @@
-"""Files and directories that appear whole or not at all."""
+"""Atomic files and directories: complete under their name, or absent."""
 
 import contextlib
 import errno
@@ -22,13 +22,13 @@ from milco_pyserini.io import locks
 PARTIAL = ".partial-"
 # NumPy's error for a file that could not be written to its end has no errno.
 _SHORT_WRITE = re.compile(r"\d+ requested and \d+ written")
-# Locks of other machines may be invisible here (Lustre, some NFS): what they write has their mark in its name, and is
-# taken for left behind only after a day.
+# Locks of other machines may be invisible here (Lustre, some NFS). The name of a partial file therefore contains a hash
+# of its machine; those of other machines are removed only after a day.
 _MACHINE = hashlib.blake2b(platform.node().encode(), digest_size=4).hexdigest()
 _DAY = 86_400
-# Hidden names are longer than the name they are made from, and stay below the limits of file systems (143 to 255).
+# Bytes of a name. Partial names are longer, and must stay below the limits of file systems (143 to 255).
 _LONGEST = 100
-# Not a partial name: what stands under it is whole, and comes back if a run is killed before the new one is there.
+# Suffix of a directory that is being replaced. It is complete, and is restored if the replacement is interrupted.
 _REPLACED = ".before-overwrite"
 _CHECKSUM_BYTES = 16
 _BLOCK = 2**20
@@ -36,10 +36,10 @@ _BLOCK = 2**20
 
 @contextlib.contextmanager
 def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO]:
-    """Open a file for writing that takes its name only when the block ends without an error.
+    """Open a file for writing; it is renamed to path when the block ends without an error.
 
-    The bytes are on disk (fsync) before the name is; text modes are UTF-8 with "\\n" line ends. What killed runs left
-    of the same name is removed. A full disk raises OSError with path as its filename.
+    The content is flushed to disk (fsync) before the rename. Text modes write UTF-8 with "\\n" line ends. Partial files
+    of killed runs are removed. A full disk raises OSError with path as its filename.
     """
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     with full_disk_errors(path):
@@ -47,7 +47,7 @@ def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO]:
         remove_partial(path)
         descriptor, temporary = _partial_file(path)
         try:
-            # Locked until it has its name, so that no other run takes it for what a dead one left.
+            # Locked until it is renamed, so that no other run mistakes it for the leftover of a dead one.
             with os.fdopen(descriptor, mode, **text) as handle:  # type: ignore[call-overload]
                 yield handle
                 handle.flush()
@@ -61,13 +61,16 @@ def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO]:
 
 @contextlib.contextmanager
 def atomic_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], bool]) -> Iterator[Path]:
-    """Yield an empty directory beside path; it becomes path when the block ends without an error.
+    """Yield an empty directory next to path; it is renamed to path when the block ends without an error.
 
-    Its whole tree is on disk (fsync) before it has the name. A full disk, whatever error a library makes of it,
-    raises OSError with path as its filename. Raises MilcoError before the block if path is a mount point, which no
-    other directory can replace.
+    Its tree is flushed to disk (fsync) before the rename. A full disk raises OSError with path as its filename,
+    whatever error a library raised.
 
-    is_owned: as for validate_output_directory, which is asked before the block and after it.
+    Args:
+        overwrite, is_owned: as for validate_output_directory(), which runs before and after the block.
+
+    Raises:
+        MilcoError: before the block, if path is a mount point, which cannot be replaced.
     """
     place = path.resolve()
     _refuse_mount_point(place)
@@ -81,14 +84,14 @@ def atomic_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], boo
         try:
             yield temporary
             sync_tree(temporary)
-            # No limit: what was built is not given up because another program holds a lock.
+            # Wait without a limit: finished work is not lost because another program holds the lock.
             with locks.locked_directory(place.parent, limit=None):
                 validate_output_directory(path, overwrite, is_owned)
                 _replace_directory(place, temporary)
         except BaseException as error:
             shutil.rmtree(temporary, ignore_errors=True)
             if isinstance(error, OSError) and Path(str(error.filename)).is_relative_to(temporary):
-                # The hidden name is gone by now, and means nothing to a user.
+                # Users do not know the partial name, which no longer exists.
                 error.filename = str(path / Path(error.filename).relative_to(temporary))
             raise
         finally:
@@ -97,9 +100,9 @@ def atomic_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], boo
 
 @contextlib.contextmanager
 def full_disk_errors(path: Path) -> Iterator[None]:
-    """Turn every error that reports a full disk, a library's of any type too, into an OSError that names path.
+    """Convert any error that reports a full disk, whatever its type, to an OSError with path as its filename.
 
-    An OSError that names a file already keeps its name.
+    An OSError that has a filename keeps it.
     """
     try:
         yield
@@ -115,18 +118,22 @@ def full_disk_errors(path: Path) -> Iterator[None]:
 
 
 def validate_output_file(path: Path, overwrite: bool, option: str = "--output") -> None:
-    """Raise MilcoError, before any work, if option can name no file at path, or if one is there that must stay."""
+    """Raise MilcoError if a file cannot be written at path, or if one exists and overwrite is False.
+
+    Args:
+        option: that gave the path, for the message.
+    """
     if path.is_dir():
-        raise MilcoError(f"{path} is a directory: {option} names a file here")
+        raise MilcoError(f"{path} is a directory: {option} expects a file")
     if path.exists() and not overwrite:
         raise MilcoError(f"{path} exists: choose another {option}, or replace it with --overwrite")
     if path.exists() and not path.is_file():
-        raise MilcoError(f"{path} is no regular file: choose another {option}")
+        raise MilcoError(f"{path} is not a regular file: choose another {option}")
     above = next(parent for parent in path.absolute().parents if parent.exists())
     if not above.is_dir():
         raise MilcoError(f"{option} {path}: {above} is a file, nothing can be written below it")
     try:
-        # Permissions do not tell it all: /proc, or a file system that is full of names or read-only.
+        # Permissions do not reveal /proc, a read-only file system or one without free inodes.
         tempfile.TemporaryFile(dir=above).close()
     except OSError as error:
         if error.errno in DISK_FULL:
@@ -135,10 +142,11 @@ def validate_output_file(path: Path, overwrite: bool, option: str = "--output") 
 
 
 def validate_output_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], bool]) -> None:
-    """Raise MilcoError if path holds something that may not be replaced; an empty directory is nothing.
+    """Raise MilcoError if path exists, unless it is an empty directory, or may be overwritten.
 
-    is_owned: whether a directory is one that this command has written. What is not is never replaced, whatever the
-    caller says: it may be somebody's home.
+    Args:
+        is_owned: returns whether a directory was written by this command. Any other is never replaced, with or without
+            overwrite: it may be a home directory.
     """
     if not _taken(path):
         return
@@ -149,9 +157,10 @@ def validate_output_directory(path: Path, overwrite: bool, is_owned: Callable[[P
 
 
 def remove_directory(path: Path) -> None:
-    """Remove a directory so that a run that is killed meanwhile leaves all of it or nothing under its name.
+    """Remove a directory atomically: a killed run leaves it complete or absent.
 
-    Raises MilcoError if it is a mount point, which cannot be renamed.
+    Raises:
+        MilcoError: it is a mount point, which cannot be renamed.
     """
     place = path.resolve()
     _refuse_mount_point(place)
@@ -164,12 +173,12 @@ def remove_directory(path: Path) -> None:
 
 
 def remove_partial(path: Path) -> None:
-    """Remove what earlier runs that were killed left of path: it never had its name. What lives is left alone."""
+    """Remove the partial files and directories that killed runs left for path. Those of live runs are kept."""
     _sweep(path.parent, f".{_short(path.name)}{PARTIAL}")
 
 
 def remove_partial_in(directory: Path) -> None:
-    """The same for every name in a directory."""
+    """Remove the partial files and directories that killed runs left in a directory."""
     _sweep(directory, ".")
 
 
@@ -200,14 +209,14 @@ def _remove_dead(left: Path) -> None:
 
 
 def publish(temporary: Path, path: Path) -> None:
-    """Give a complete file or directory its name: flush it to disk, rename it, and flush the new name."""
+    """Flush a complete file or directory to disk, rename it to path, and flush the new name."""
     sync_tree(temporary)
     temporary.replace(path)
     sync_directory(path.parent)
 
 
 def sync_tree(path: Path) -> None:
-    """Flush a file, or every file and directory of a tree, to disk: what is to be done before a rename names it."""
+    """Flush a file, or every file and directory of a tree, to disk."""
     if not path.is_dir():
         _sync_file(path)
     for parent, _, names in os.walk(path, topdown=False):
@@ -225,7 +234,7 @@ def _sync_file(path: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Flush the names in a directory to disk, where its file system can (some FUSE and SMB mounts cannot)."""
+    """Flush the names in a directory to disk if its file system supports that (some FUSE and SMB mounts do not)."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -237,38 +246,41 @@ def sync_directory(directory: Path) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write value as indented JSON, whole or not at all."""
+    """Write value as indented JSON, atomically."""
     with atomic_file(path) as handle:
         handle.write(json_bytes(value))
 
 
 def json_bytes(value: object) -> bytes:
-    """Return value as indented JSON. Raises MilcoError for text with a lone surrogate, which UTF-8 cannot hold."""
+    """Return value as indented JSON. Raises MilcoError for a string with a lone surrogate (not valid UTF-8)."""
     try:
         return orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
     except TypeError as error:
         if "surrogates" not in str(error):
             raise
-        raise MilcoError("a text has a lone surrogate, half a character: JSON is UTF-8. Remove or replace it") from None
+        raise MilcoError(
+            "a string contains a lone surrogate: JSON is UTF-8. Remove or replace that character"
+        ) from None
 
 
 def read_json(path: Path) -> dict:
-    """Read a JSON object. Raises MilcoError if the file is not there or holds something else."""
+    """Read a JSON object. Raises MilcoError if the file is missing or contains anything else."""
     try:
         value = orjson.loads(path.read_bytes())
     except FileNotFoundError:
-        raise MilcoError(f"{path} is not there") from None
+        raise MilcoError(f"{path} does not exist") from None
     except orjson.JSONDecodeError as error:
         raise MilcoError(f"{path} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise MilcoError(f"{path} holds {type(value).__name__}, not a JSON object")
+        raise MilcoError(f"{path} contains {type(value).__name__}, not a JSON object")
     return value
 
 
 def checksum(path: Path, add: Callable[[int], None] = lambda size: None) -> str:
-    """Return the BLAKE2b checksum of a file, 32 hexadecimal digits, reading it in blocks.
+    """Return the BLAKE2b checksum of a file, as 32 hexadecimal digits.
 
-    add: called with the size of each block in bytes, to show progress.
+    Args:
+        add: called with the size in bytes of each block read, for progress.
     """
     digest = hashlib.blake2b(digest_size=_CHECKSUM_BYTES)
     with path.open("rb") as handle:
@@ -279,12 +291,12 @@ def checksum(path: Path, add: Callable[[int], None] = lambda size: None) -> str:
 
 
 def checksum_bytes(content: bytes) -> str:
-    """Return what checksum() returns of a file with this content."""
+    """Return the checksum() of a file with this content."""
     return hashlib.blake2b(content, digest_size=_CHECKSUM_BYTES).hexdigest()
 
 
 def is_json_with(path: Path, *keys: str) -> bool:
-    """Whether path is a file with a JSON object that has these keys: how a directory of is_owned is known as is_owned."""
+    """Return whether path is a file with a JSON object that has these keys, as manifests of this package do."""
     try:
         return set(keys) <= read_json(path).keys()
     except (MilcoError, OSError):
@@ -292,7 +304,7 @@ def is_json_with(path: Path, *keys: str) -> bool:
 
 
 def _short(name: str) -> str:
-    """Return a name, or the start and a hash of one that is too long to be made longer."""
+    """Return a name, or the start and a hash of one that is too long for a suffix."""
     encoded = os.fsencode(name)
     if len(encoded) <= _LONGEST:
         return name
@@ -304,19 +316,19 @@ def _partial_name(path: Path) -> Path:
 
 
 def _partial_file(path: Path) -> tuple[int, Path]:
-    """A new file beside path, open and locked."""
+    """Return the descriptor and path of a new file next to path, open and locked."""
     while True:
         temporary = _partial_name(path)
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         locks.lock(descriptor)
         if locks.is_at(descriptor, temporary):
             return descriptor, temporary
-        # Another run swept it away between its making and its locking.
+        # Another run removed it before it was locked.
         os.close(descriptor)
 
 
 def _partial_directory(path: Path) -> tuple[int, Path]:
-    """A new directory beside path, open and locked."""
+    """Return the descriptor and path of a new directory next to path, open and locked."""
     while True:
         temporary = _partial_name(path)
         temporary.mkdir()
@@ -329,7 +341,7 @@ def _partial_directory(path: Path) -> tuple[int, Path]:
 
 
 def _make_directory(path: Path) -> None:
-    """Make a directory and those above it, and flush their names to disk."""
+    """Create a directory and its parents, and flush their names to disk."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for each in missing:
@@ -339,13 +351,13 @@ def _make_directory(path: Path) -> None:
 def _refuse_mount_point(path: Path) -> None:
     if _is_mount_point(path):
         raise MilcoError(
-            f"{path} is a mount point, and no new directory can replace it: the new one has its name only when it is "
-            f"complete. Choose a directory in it, such as {path / 'NAME'}"
+            f"{path} is a mount point, which cannot be replaced by a complete directory. Choose a directory inside it, "
+            f"such as {path / 'NAME'}"
         )
 
 
 def _is_mount_point(path: Path) -> bool:
-    """Whether something is mounted at path; os.path.ismount() does not see a directory bound within its own disk."""
+    """Return whether path is a mount point, including bind mounts of the same disk, which os.path.ismount() misses."""
     if path.is_mount():
         return True
     mounts = Path("/proc/self/mountinfo")
@@ -354,7 +366,7 @@ def _is_mount_point(path: Path) -> bool:
 
 
 def _taken(path: Path) -> bool:
-    """Whether path holds something; an empty directory, which somebody made beforehand, does not."""
+    """Return whether path exists and is not an empty directory."""
     return any(path.iterdir()) if path.is_dir() else path.exists()
 
 
@@ -363,9 +375,9 @@ def _replaced(path: Path) -> Path:
 
 
 def _replace_directory(path: Path, new: Path) -> None:
-    """Give new the name path; what has it now is moved away first, and is removed only when new stands there.
+    """Rename new to path and remove the directory that it replaces.
 
-    Interrupted or failed between the two renames, what was there has its name again.
+    If the second of the two renames fails or is interrupted, the old directory is restored.
     """
     old = _replaced(path)
     try:
@@ -380,7 +392,7 @@ def _replace_directory(path: Path, new: Path) -> None:
 
 
 def _restore(path: Path) -> None:
-    """Mend what a run left that was killed while it replaced path: the old directory comes back, or goes for good."""
+    """Recover from a replacement that was interrupted: restore the old directory, or delete it."""
     old = _replaced(path)
     if not old.exists():
         return

@@ -1,4 +1,4 @@
-"""Advisory locks on open files and directories: the kernel releases those of a dead process, so a holder is alive."""
+"""Advisory locks (flock) on files and directories. The kernel releases those of a dead process."""
 
 import contextlib
 import fcntl
@@ -17,9 +17,10 @@ _INTERVAL = 0.02
 
 
 def try_lock(descriptor: int, shared: bool = False) -> bool:
-    """Lock what is open until it is closed; False if another process is in the way.
+    """Lock an open file until it is closed; return False if another process holds the lock.
 
-    Raises OSError where the file system has no locks.
+    Raises:
+        OSError: the file system has no locks.
     """
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -29,20 +30,20 @@ def try_lock(descriptor: int, shared: bool = False) -> bool:
 
 
 def lock(descriptor: int) -> None:
-    """Lock what is open, as soon as nobody else does; where the file system has no locks, go on without."""
+    """Wait for the lock of an open file. A file system without locks is ignored."""
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 @contextlib.contextmanager
 def locked_directory(directory: Path, limit: float | None = _LIMIT) -> Iterator[None]:
-    """One process at a time: for the moments in which names in directory are moved and looked at.
+    """Hold the lock of a directory while its entries are inspected and renamed. Waits of over 5 s are reported.
 
-    A wait of more than some seconds is reported. limit: raise MilcoError after so many; None: wait without end.
+    Args:
+        limit: seconds after which MilcoError is raised; None waits without a limit.
     """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        # Where the file system has no locks, go on without.
         with contextlib.suppress(OSError):
             _wait(descriptor, directory, limit)
         yield
@@ -52,9 +53,9 @@ def locked_directory(directory: Path, limit: float | None = _LIMIT) -> Iterator[
 
 @contextlib.contextmanager
 def locked_file(path: Path) -> Iterator[None]:
-    """One process at a time, for as long as it makes the file path, which is created empty if it is not there.
+    """Hold the lock of a file while it is written; it is created empty if it is missing. Long waits are reported.
 
-    A wait of more than some seconds is reported; it ends when the other process ends, or renames path.
+    A wait ends when the other process ends, or renames the file.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -69,7 +70,7 @@ def locked_file(path: Path) -> Iterator[None]:
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Whether what is open still has this name."""
+    """Return whether an open file still has this path."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -83,10 +84,10 @@ def _wait(descriptor: int, path: Path, limit: float | None) -> None:
         waited = time.monotonic() - started
         if limit is not None and waited > limit:
             raise MilcoError(
-                f"{path} has been locked by another program for {duration(waited)}: a new name in it needs the "
-                "lock. End that program (lslocks lists it), or choose an --output in another directory"
+                f"{path} has been locked by another program for {duration(waited)}: writing to it needs the lock. "
+                "End that program (lslocks lists it), or choose an --output in another directory"
             )
         if silent and waited > PATIENCE:
             silent = False
-            say(f"waiting for another program that has locked {path} (lslocks lists it)")
+            say(f"Waiting for another program that has locked {path} (lslocks lists it)")
         time.sleep(_INTERVAL)

@@ -456,7 +456,7 @@ def test_a_checkpoint_of_no_known_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MilcoError, match=r"its config\.json names model_type t5, which is neither"):
         open_encoder(directory)
     (directory / "config.json").unlink()
-    with pytest.raises(MilcoError, match=r"config\.json is not there"):
+    with pytest.raises(MilcoError, match=r"config\.json does not exist"):
         open_encoder(directory)
 
 

@@ -571,7 +571,7 @@ def test_a_lock_of_another_program_is_reported_and_waited_for_only_so_long(
     with locks.locked_directory(tmp_path):
         with pytest.raises(MilcoError, match=f"{tmp_path} has been locked by another program for"):
             locks.locked_directory(tmp_path, limit=0.1).__enter__()
-        assert capsys.readouterr().err == f"waiting for another program that has locked {tmp_path} (lslocks lists it)\n"
+        assert capsys.readouterr().err == f"Waiting for another program that has locked {tmp_path} (lslocks lists it)\n"
         with pytest.raises(MilcoError, match="End that program"):
             locks.locked_directory(tmp_path, limit=0).__enter__()
         assert not capsys.readouterr().err
@@ -590,10 +590,10 @@ def test_json_round_trips(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (None, "is not there"),
+        (None, "does not exist"),
         (b"{", "is not JSON"),
         (b"\xff", "is not JSON"),
-        (b"[1]", "holds list, not a JSON object"),
+        (b"[1]", "contains list, not a JSON object"),
     ],
 )
 def test_json_that_is_none_is_named(tmp_path: Path, content: bytes | None, reason: str) -> None:
@@ -607,7 +607,7 @@ def test_json_that_is_none_is_named(tmp_path: Path, content: bytes | None, reaso
 
 def test_a_lone_surrogate_is_no_json(tmp_path: Path) -> None:
     """It is refused by name, and no file is left."""
-    with pytest.raises(MilcoError, match="a text has a lone surrogate"):
+    with pytest.raises(MilcoError, match="a string contains a lone surrogate"):
         write_json(tmp_path / "vocabulary.json", {"english": ["a\ud800"]})
     assert not list(tmp_path.iterdir())
 

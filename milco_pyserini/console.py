@@ -1,4 +1,4 @@
-"""What a person sees while a command works. stdout is data; everything here goes to stderr."""
+"""Progress and messages on stderr; stdout is for data."""
 
 import contextlib
 import sys
@@ -10,12 +10,12 @@ from typing import Any
 
 _TERMINAL_INTERVAL = 0.5
 _LOG_INTERVAL = 60.0
-# Takes how many more texts are done, and their tokens.
+# Called with the number of further texts that are encoded, and their tokens.
 Report = Callable[[int, int], None]
 
 
 def say(message: str) -> None:
-    """Write one line to stderr, above a bar that is there."""
+    """Write one line to stderr, above a progress bar if one is shown."""
     shown = _bar_class().external_write_mode(file=sys.stderr) if "tqdm" in sys.modules else contextlib.nullcontext()
     with shown:
         sys.stderr.write(f"{message}\n")
@@ -23,25 +23,29 @@ def say(message: str) -> None:
 
 
 def counted(number: int, one: str, more: str = "") -> str:
-    """A number and its noun: "1 query", "1,204 queries". more: the plural where it is not one + "s"."""
+    """Return a number with its noun: "1 query", "1,204 queries". more: the plural, if it is not one + "s"."""
     return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: 41 s, 12:05, 3:20:00."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    hours, rest = divmod(whole, 3600)
+    """Format seconds: "41 s", "12:05", "3:20:00"."""
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    hours, rest = divmod(total, 3600)
     minutes = f"{rest // 60:02d}:{rest % 60:02d}"
     return f"{hours}:{minutes}" if hours else minutes.removeprefix("0")
 
 
 class Progress:
-    """Counts of one long piece of work: rates, averages, time left; a closing line always.
+    """Progress of a long task: counts, rates, averages and remaining time, with a summary line at the end.
 
-    A terminal sees a bar from the beginning on, cut to its width; a log file gets one line a minute. total may be None
-    where it is not known. unit: in the plural.
+    On a terminal it is a bar, shown from the start and truncated to its width; in a log it is one line per minute.
+
+    Args:
+        unit: what is counted, in the plural.
+        total: None if unknown.
+        done: units that were finished before, as in a resumed run.
     """
 
     def __init__(self, unit: str, total: int | None = None, done: int = 0) -> None:
@@ -49,7 +53,7 @@ class Progress:
         self.total = total
         self.done = self._before = done
         self.tokens = 0.0
-        # Of each further sum, its value and the number of units that it is of.
+        # Name -> sum, and the number of units it covers.
         self.sums: dict[str, tuple[float, int]] = {}
         self._started = self._shown = time.monotonic()
         self._bar: Any = None
@@ -59,7 +63,7 @@ class Progress:
             self._bar = _bar_class()(**how, file=sys.stderr, dynamic_ncols=True, leave=False)
 
     def add(self, count: int, tokens: float = 0, **sums: float) -> None:
-        """Count finished units; tokens are shown as a rate, sums as their average per unit."""
+        """Count finished units. tokens are reported as a rate, sums as averages per unit."""
         self.done += count
         self.tokens += tokens
         self.average(count, **sums)
@@ -74,13 +78,13 @@ class Progress:
             self._bar.set_description_str(self.line())
 
     def average(self, count: int, **sums: float) -> None:
-        """Add to the sums what is of units that are counted already, or will be."""
+        """Add to the sums of units that are counted elsewhere."""
         for name, value in sums.items():
             before, units = self.sums.get(name, (0, 0))
             self.sums[name] = before + value, units + count
 
     def line(self) -> str:
-        """The line as it stands: done, rates, averages per unit, time left."""
+        """Return the progress line: counts, rates, averages per unit, remaining time."""
         seconds = max(time.monotonic() - self._started, 1e-9)
         rate = (self.done - self._before) / seconds
         of = f"/{self.total:,}" if self.total is not None else ""
@@ -95,7 +99,7 @@ class Progress:
         return ", ".join(parts)
 
     def close(self, outcome: str | None = "done") -> None:
-        """Remove the bar and report the counts, the rates and the time it took; outcome None reports nothing."""
+        """Remove the bar and report counts, rates and elapsed time after outcome; None reports nothing."""
         if self._bar is not None:
             self._bar.close()
         if outcome is None:
@@ -108,7 +112,7 @@ def _bar_class() -> Any:
     from tqdm import tqdm
 
     class Bar(tqdm):
-        """Without tqdm's thread, and its lock between processes."""
+        """tqdm without its monitor thread and its lock between processes."""
 
         monitor_interval = 0
         _lock = threading.RLock()
@@ -117,5 +121,5 @@ def _bar_class() -> Any:
 
 
 def _singular(unit: str) -> str:
-    """One of "queries", of "English texts"."""
+    """Return the singular: "query" for "queries"."""
     return f"{unit.removesuffix('ies')}y" if unit.endswith("ies") else unit.removesuffix("s")

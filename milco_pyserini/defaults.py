@@ -1,4 +1,4 @@
-"""Names that several verbs must agree on, without loading anything."""
+"""Default names and directories that the commands share."""
 
 import re
 from pathlib import Path
@@ -13,11 +13,12 @@ RUNS = Path("runs")
 
 
 def check_local_name(name: str, kind: str = "encoder", example: str = DEFAULT_ENCODER, embedded: str = MINI) -> None:
-    """Raise MilcoError for what is no directory, nor a name that the hub could have. Fetches nothing.
+    """Raise MilcoError for a name that is neither a directory nor a possible hub name. Nothing is fetched.
 
-    kind, example, embedded: for the message.
+    Args:
+        kind, example, embedded: for the message.
     """
-    # An empty name would be the working directory.
+    # An empty path would be the working directory.
     if not name or (not Path(name).is_dir() and (name.startswith((".", "/", "~")) or name.count("/") != 1)):
         raise MilcoError(
             f"no {kind} at {name!r}: give a checkpoint directory, a hub name such as {example}, or {embedded!r}"
@@ -25,12 +26,12 @@ def check_local_name(name: str, kind: str = "encoder", example: str = DEFAULT_EN
 
 
 def vectors_directory(name: str, topics: bool, dense: bool = False) -> Path:
-    """Where the vectors of a corpus, or of topics, stand by default: a corpus and its topics may share a name."""
+    """Return the default vector store of a corpus or topics, which may share a name."""
     return VECTORS / (directory_name(name) + (".dense" if dense else "") + (".topics" if topics else ""))
 
 
 def directory_name(name: str) -> str:
-    """The name or path of a corpus or topics as one folder name: NAME in vectors/NAME and indexes/NAME."""
+    """Return NAME in vectors/NAME and indexes/NAME for a corpus or topics given by name or path."""
     path = Path(name)
     stem = re.sub(r"(\.(jsonl|json|tsv|txt|trec))?(\.gz)?$", "", path.name) if path.exists() else name
     return re.sub(r"[^\w.-]+", "-", stem).strip("-") or "corpus"

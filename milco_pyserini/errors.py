@@ -1,10 +1,10 @@
-"""The one kind of error that a user can mend: it names the value, the limit and the fix."""
+"""Errors that a user can fix: each names the value, the rule and the fix."""
 
 import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-# A disk, a quota or a limit of file sizes (ulimit -f) is used up: with more space the same command succeeds.
+# A full disk, an exhausted quota, or a file size limit (ulimit -f): with more space the same command succeeds.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -32,9 +32,11 @@ class Unreachable(MilcoError):  # noqa: N818
 
 
 def unknown_name(kind: str, value: str, valid: Iterable[str], hint: str = "") -> MilcoError:
-    """An error for a name that is in no table: the nearest match first, then the valid names.
+    """Return an error for an unknown name, with the nearest match and the valid names.
 
-    kind: what the name stands for, such as "engine". hint: one more sentence on what else is accepted.
+    Args:
+        kind: the kind of name, such as "engine".
+        hint: a further sentence, on what else is accepted.
     """
     names = sorted(valid)
     near = nearest(value, names)
@@ -44,17 +46,17 @@ def unknown_name(kind: str, value: str, valid: Iterable[str], hint: str = "") ->
 
 
 def nearest(value: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the name that value probably misspells, upper and lower case aside; None if none is near."""
+    """Return the name that value probably misspells, ignoring case, or None."""
     lowered = {name.lower(): name for name in names}
     given = value.lower()
-    # The letters of a short name, such as a language's code, are in many a long word, which has to begin with them.
+    # Many long words contain the letters of a short name, such as a language code; only those that begin with it count.
     alike = [name for name in lowered if 2 * len(name) > len(given) or given.startswith(name)]
     near = get_close_matches(given, alike, n=1, cutoff=cutoff)
-    # arabic is near to ar.
+    # "arabic" begins with "ar".
     near = near or sorted(filter(given.startswith, alike), key=len)[-1:]
     return lowered[near[0]] if near else None
 
 
 def shown(value: str, limit: int = 60) -> str:
-    """A value in quotes for a message, cut where it is long: an id or a term may be a whole text by mistake."""
+    """Return a value in quotes for a message, truncated if it is long: an id may be a document's text by mistake."""
     return repr(value if len(value) <= limit else value[: limit - 1] + "…")

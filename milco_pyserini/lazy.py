@@ -1,4 +1,4 @@
-"""Packages whose public names are loaded when they are first used: importing one loads neither torch nor Java."""
+"""Lazy public names (PEP 562): importing a package loads neither torch nor Java."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def lazy(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The __getattr__ and __dir__ of a package (PEP 562). names: public name -> module that defines it.
+    """Return the __getattr__ and __dir__ of a package. names: public name -> module that defines it.
 
-    Type checkers and editors do not run it: a package imports the names for them, under TYPE_CHECKING.
+    For type checkers and editors, the package also imports the names under TYPE_CHECKING.
     """
 
     def load(name: str) -> Any:

@@ -25,54 +25,58 @@ from milco_pyserini.options import option
 
 
 @dataclass(frozen=True)
-class Options:
-    """Read every file of vector stores and indexes and compare it with the checksum in the manifest. Each damaged,
-    missing or unexpected file is one line on stdout, and the exit code is 2 if there is one. Opening an index compares
-    the sizes of all files, but the content of the smallest only: verify an index after it was copied or downloaded,
-    and whenever its results are in doubt.
+class VerifyOptions:
+    """Compare every file of vector stores and indexes with the checksums in their manifests.
+
+    Prints one line for each damaged, missing or unexpected file, and exits with code 2 if there are any. Opening an
+    index compares the sizes of all files but reads only the smallest ones, so verify an index after you have copied or
+    downloaded it.
+
+    Example:
+      milco verify vectors/sample indexes/sample.lucene
     """
 
     paths: tuple[Path, ...] = option(positional=True, metavar="PATH", help="vector stores and indexes")
 
 
-def command(options: Options) -> None:
-    """Verify all paths. Raises MilcoError at the end if one is damaged, at the start for one that is something else."""
+def verify(options: VerifyOptions) -> None:
+    """Verify all paths. Raises MilcoError if one is damaged, or before any work if one is no store or index."""
     for path in options.paths:
-        _refuse_others(path)
+        _validate_kind(path)
     damaged = [path for path in options.paths if not _verify(path)]
     if damaged:
         raise MilcoError(
-            f"{', '.join(map(str, damaged))}: damaged. Copy the damaged files again, build an index again with "
-            "--overwrite, encode a vector store again with the same command"
+            f"damaged: {', '.join(map(str, damaged))}",
+            hint="Copy the damaged files again, rebuild the index with --overwrite, or rerun the encode command",
         )
 
 
-def _refuse_others(path: Path) -> None:
+def _validate_kind(path: Path) -> None:
     if is_json_with(path / "plan.json", "texts") and not (path / MANIFEST).exists():
-        raise MilcoError(f"{path} is not finished: run the same milco encode command again, which resumes")
+        raise MilcoError(f"{path} is not complete: rerun its milco encode command to resume")
     try:
         is_owned = not {"engine", "parts", "files"}.isdisjoint(read_json(path / MANIFEST))
     except MilcoError:
-        # A manifest that is no JSON is damage, to be reported.
+        # A manifest that is not JSON is damaged, and reported as such.
         is_owned = (path / MANIFEST).is_file()
     if not is_owned:
         raise MilcoError(
-            f"{path} is neither a vector store nor an index (by its {MANIFEST}): milco verify expects what milco "
-            "encode or milco index completed"
+            f"{path} is neither a vector store nor an index (by its {MANIFEST}): milco verify expects a directory "
+            "written by milco encode or milco index"
         )
 
 
 def _verify(path: Path) -> bool:
-    """Write one line for each problem, or a summary if there is none; return whether there is none."""
+    """Print one line for each problem, or a summary if there is none; return whether the directory is intact."""
     try:
         manifest = read_checked(path / MANIFEST)
         validate_fields(manifest, {"files?": FILES, "parts?": FILES}, path, MANIFEST)
     except DamagedError as error:
         sys.stdout.write(f"{path / error.file}: {error.reason}. Without it the other files cannot be verified\n")
         return False
-    # Version 0.1 wrote no list of files, and checksums of a store's parts only.
+    # Version 0.1 listed no files, and wrote checksums only for the parts of a store.
     is_complete = "files" in manifest
-    # The parts that an index names are those of the vectors it was built from.
+    # The parts in an index's manifest are those of its vector store.
     listed = manifest.get("files", []) + ([] if "engine" in manifest else manifest.get("parts", []))
     checked = ([MANIFEST, RECALL] if "recall" in manifest else [MANIFEST]) if is_complete else []
     problems = [error for file in checked for error in _damage(read_checked, path / file, True)]
@@ -96,7 +100,7 @@ def _verify(path: Path) -> bool:
         what = f"{counted(len(checked), 'file')}, {size:,} bytes, all checksums match"
         without = len(listed) - len(stated) + len(others) + (MANIFEST not in checked)
         if without:
-            what += f"; {counted(without, 'file')} without a checksum, as version 0.1 wrote them, could not be verified"
+            what += f"; {counted(without, 'file')} without a checksum (written by version 0.1) could not be verified"
         sys.stdout.write(f"Verified {path}: {what}\n")
     return not problems
 
@@ -110,5 +114,5 @@ def _damage(check: Callable[..., object], *arguments: object) -> list[DamagedErr
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
-    return run_command("milco verify", Options, command, argv)
+    """Run milco verify; return its exit code."""
+    return run_command("milco verify", VerifyOptions, verify, argv)

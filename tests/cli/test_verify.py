@@ -1,4 +1,4 @@
-"""What is damaged is found: every bit by milco verify, what is cheap to compare when an index or a store is opened."""
+"""milco verify finds every flipped bit; opening an index or a store finds what is cheap to compare."""
 
 import importlib.util
 import io
@@ -42,7 +42,7 @@ EVERY = (*STORES, *INDEXES)
 
 @pytest.fixture(scope="module")
 def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A store or an index of each kind, built once."""
+    """Return a function that builds a store or an index of each kind once."""
     root = tmp_path_factory.mktemp("made")
 
     @cache
@@ -69,7 +69,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 def encode(path: Path, kind: str) -> None:
-    """A store of made-up vectors in two parts, through the writer that milco encode uses."""
+    """Write a store of synthetic vectors in two parts, with the writer of milco encode."""
     ids, batch = synthetic_batch(DOCUMENTS)
     vectors = np.random.default_rng(0).normal(size=(DOCUMENTS, DIMENSIONS)).astype(np.float32)
     plan: dict[str, Any] = {"format_version": 1, "kind": "documents", "encoder": "tiny", "texts": DOCUMENTS}
@@ -96,7 +96,7 @@ def encode(path: Path, kind: str) -> None:
 
 
 def answers(kind: str, path: Path) -> list[Any]:
-    """What an index finds, or a store holds."""
+    """Return the hits of an index, or the vectors of a store."""
     if kind == "dense":
         return [(ids, rows.tolist()) for ids, rows in open_dense_store(path).batches()]
     if kind in STORES:
@@ -114,7 +114,7 @@ def files(path: Path) -> list[Path]:
 
 
 def flipped(file: Path, bits: int) -> Iterator[int]:
-    """Flip one bit of a file at a time, at random places that are always the same; it is intact at the end."""
+    """Flip one bit of a file at a time, at reproducible random positions, and restore it at the end."""
     content = file.read_bytes()
     for _ in range(bits):
         bit = random.Random(f"{file.name} {_}").randrange(8 * len(content))
@@ -129,7 +129,7 @@ def flipped(file: Path, bits: int) -> Iterator[int]:
 def test_verify_finds_every_flipped_bit(
     make: Callable[[str], Path], kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In every file, its own manifest included; what is intact has one line, with its files and bytes."""
+    """In every file, including the manifest. An intact directory has one summary line."""
     path = make(kind)
     for file in files(path):
         for bit in flipped(file, 4):
@@ -143,7 +143,7 @@ def test_verify_finds_every_flipped_bit(
 
 @pytest.mark.parametrize("kind", EVERY)
 def test_opening_finds_missing_files_and_other_sizes(make: Callable[[str], Path], kind: str, tmp_path: Path) -> None:
-    """And every flipped bit of an index as small as this one, whose files are all read."""
+    """In an index this small, opening reads every file, and so finds every flipped bit."""
     path = shutil.copytree(make(kind), tmp_path / kind)
     for file in files(path):
         content = file.read_bytes()
@@ -163,7 +163,7 @@ def test_opening_finds_missing_files_and_other_sizes(make: Callable[[str], Path]
 def test_verify_reports_every_file(
     make: Callable[[str], Path], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A missing, a cut and an unexpected one, each on a line; other paths are verified all the same."""
+    """A missing, a truncated and an unexpected file: one line each. The other paths are verified too."""
     path = shutil.copytree(make(kind), tmp_path / kind)
     missing, cut = [file for file in files(path) if file.name != "manifest.json"][:2]
     missing.unlink()
@@ -175,19 +175,19 @@ def test_verify_reports_every_file(
     assert out.splitlines()[1].startswith(f"{cut}: {cut.stat().st_size:,} bytes, not ")
     assert out.splitlines()[2] == f"{path / 'more'}: unexpected: the manifest does not list it"
     assert out.splitlines()[3].startswith(f"Verified {make(kind)}: ")
-    assert f"error: {path}: damaged. " in err
+    assert f"error: damaged: {path}. " in err
 
 
 def test_verify_refuses_what_it_cannot_check(
     make: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before it reads anything: no directory, a training run, a store that is not finished."""
+    """Before reading anything: a missing directory, a training run, an incomplete store."""
     write_checked(tmp_path / "run" / "manifest.json", {"command": "train"})
     write_checked(tmp_path / "begun" / "plan.json", {"texts": 3})
     for name, message in (
         ("nothing", "is neither a vector store nor an index"),
         ("run", "is neither a vector store nor an index"),
-        ("begun", "is not finished: run the same milco encode command again"),
+        ("begun", "is not complete: rerun its milco encode command"),
     ):
         assert main([str(make("exact")), str(tmp_path / name)]) == 2
         out, err = capsys.readouterr()
@@ -196,10 +196,10 @@ def test_verify_refuses_what_it_cannot_check(
 
 
 @pytest.mark.parametrize("kind", INDEXES)
-def test_an_index_of_version_0_1_opens_and_is_not_called_verified(
+def test_an_index_of_version_0_1_opens_without_checksums(
     make: Callable[[str], Path], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has no checksums: the same hits, and a line that counts what could not be compared."""
+    """The hits are the same, and the summary counts the files without a checksum."""
     path = old(shutil.copytree(make(kind), tmp_path / kind))
     assert answers(kind, path) == answers(kind, make(kind))
     assert main([str(path)]) == 0
@@ -207,7 +207,7 @@ def test_an_index_of_version_0_1_opens_and_is_not_called_verified(
 
 
 def old(path: Path) -> Path:
-    """Make a store or an index what version 0.1 wrote."""
+    """Convert a store or an index to the form that version 0.1 wrote."""
     for name in ("manifest.json", "recall.json"):
         if (path / name).exists():
             value = read_checked(path / name)
@@ -216,8 +216,8 @@ def old(path: Path) -> Path:
     return path
 
 
-def test_settings_that_are_written_down_leave_an_index_verified(make: Callable[[str], Path], tmp_path: Path) -> None:
-    """As milco index tune does, also where the queries of recall are others."""
+def test_an_index_remains_verified_when_its_settings_are_saved(make: Callable[[str], Path], tmp_path: Path) -> None:
+    """As milco index tune does, with other recall queries too."""
     pytest.importorskip("faiss")
     index = open_index(shutil.copytree(make("hnsw"), tmp_path / "hnsw"))
     index.write_down({"ef_search": 32}, {"recall@10": 0.5})
@@ -232,8 +232,8 @@ VALUES = (None, "x", 1.5, -1, [], {}, True, [1], {"a": 1}, 10**15)
 @pytest.mark.parametrize(
     "kind", [*STORES, *(kind for kind in INDEXES if kind.values[0] in ("seismic", "flat", "bm25"))]
 )
-def test_a_mistyped_manifest_is_one_line(make: Callable[[str], Path], kind: str, tmp_path: Path) -> None:
-    """Whatever a field holds, and where it is absent: what is read from it is a result or a MilcoError of one line."""
+def test_a_manifest_with_wrong_types_is_one_error(make: Callable[[str], Path], kind: str, tmp_path: Path) -> None:
+    """Whatever the value of a field, and without the field: opening succeeds or raises a MilcoError of one line."""
     path = old(shutil.copytree(make(kind), tmp_path / kind))
     manifest = json.loads((path / "manifest.json").read_text())
     changed = [{**manifest, key: value} for key in manifest for value in VALUES]
@@ -251,10 +251,10 @@ def test_a_mistyped_manifest_is_one_line(make: Callable[[str], Path], kind: str,
 
 
 @pytest.mark.parametrize("row", [DOCUMENTS, -1, 2**31 - 1, -(2**31)])
-def test_an_exact_index_with_other_rows_never_leaves_its_memory(
+def test_an_exact_index_with_wrong_rows_never_reads_out_of_bounds(
     make: Callable[[str], Path], row: int, tmp_path: Path
 ) -> None:
-    """Of version 0.1, where no checksum reports it first: in a search, and in the matrix that SciPy multiplies."""
+    """Without checksums, as in version 0.1: in a search, and in the SciPy matrix."""
     path = old(shutil.copytree(make("exact"), tmp_path / "exact"))
     rows = np.load(path / "rows.npy")
     np.save(path / "rows.npy", np.full_like(rows, row))
@@ -274,18 +274,18 @@ def falling(array: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("file", ["indptr.npy", "ids.ends.npy", "terms.ends.npy"])
 @pytest.mark.parametrize("change", [shortened, falling, np.float64])
-def test_an_exact_index_whose_files_do_not_fit_together_is_damaged(
+def test_an_exact_index_with_inconsistent_files_is_damaged(
     make: Callable[[str], Path], file: str, change: Callable[[np.ndarray], np.ndarray], tmp_path: Path
 ) -> None:
-    """Arrays of another length, in another order, of another type; and docids that are no UTF-8."""
+    """Arrays of another length, order or type, and docids that are not UTF-8."""
     path = old(shutil.copytree(make("exact"), tmp_path / "exact"))
     np.save(path / file, change(np.load(path / file)))
-    with pytest.raises(DamagedError, match=rf"is damaged \({file.split('.')[0]}\.[^\n]*run milco verify"):
+    with pytest.raises(DamagedError, match=rf"is damaged \({file.split('.')[0]}\.[^\n]*Run milco verify"):
         answers("exact", path)
 
 
-def test_ids_that_are_no_text_are_damage(make: Callable[[str], Path], tmp_path: Path) -> None:
-    """Found when the id is read."""
+def test_ids_that_are_not_utf8_are_damaged(make: Callable[[str], Path], tmp_path: Path) -> None:
+    """It is found when the id is read."""
     path = old(shutil.copytree(make("exact"), tmp_path / "exact"))
     (path / "ids.utf8").write_bytes(b"\xff" * (path / "ids.utf8").stat().st_size)
     with pytest.raises(DamagedError, match=r"is damaged \(ids.utf8: UnicodeDecodeError"):
@@ -293,7 +293,7 @@ def test_ids_that_are_no_text_are_damage(make: Callable[[str], Path], tmp_path: 
 
 
 def test_columns_beyond_the_vocabulary_are_refused(make: Callable[[str], Path], tmp_path: Path) -> None:
-    """Of version 0.1: with a checksum, the vocabulary itself is found to be another."""
+    """Without checksums, as in version 0.1."""
     path = shutil.copytree(make("parquet"), tmp_path / "parquet")
     short = vocabulary().to_json() | {"english": ["only"], "source": []}
     (path / "vocabulary.json").write_text(json.dumps(short))
@@ -303,8 +303,8 @@ def test_columns_beyond_the_vocabulary_are_refused(make: Callable[[str], Path], 
         answers("parquet", old(path))
 
 
-def test_an_index_that_is_replaced_while_it_is_opened(make: Callable[[str], Path], tmp_path: Path) -> None:
-    """By one of the same vectors: that one is searched. By another: an error, which does not call it damaged."""
+def test_an_index_can_be_replaced_while_it_is_opened(make: Callable[[str], Path], tmp_path: Path) -> None:
+    """By one of the same vectors: the new one is searched. By another: an error that does not report damage."""
     store = open_store(make("jsonl"))
     before = build_index(store, find_engine("exact"), tmp_path / "index")
     pruned = PrunedStore(store, [PruningRule.parse("top-k:3")])

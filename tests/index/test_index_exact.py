@@ -96,7 +96,7 @@ def test_plain_vectors_are_searched_by_their_own_terms(tmp_path: Path) -> None:
 def test_a_damaged_index_is_refused(built: SimpleNamespace, tmp_path: Path) -> None:
     """An index whose files are gone is an error that names it."""
     (tmp_path / "manifest.json").write_bytes((built.index.path / "manifest.json").read_bytes())
-    with pytest.raises(MilcoError, match=r"damaged.*run milco verify"):
+    with pytest.raises(MilcoError, match=r"damaged.*Run milco verify"):
         open_index(tmp_path).searcher()
 
 

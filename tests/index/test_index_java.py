@@ -61,7 +61,7 @@ def test_no_java_is_an_error_that_says_what_to_install(monkeypatch: pytest.Monke
 def test_a_missing_jar_is_an_error_that_names_the_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """ANSERINI_CLASSPATH is believed."""
     monkeypatch.setenv("ANSERINI_CLASSPATH", str(tmp_path))
-    with pytest.raises(MilcoError, match="holds no anserini"):
+    with pytest.raises(MilcoError, match="contains no anserini"):
         jvm.anserini_jar()
     (tmp_path / "anserini-9.9-fatjar.jar").touch()
     assert jvm.anserini_jar() == tmp_path / "anserini-9.9-fatjar.jar"
@@ -120,7 +120,7 @@ def test_a_damaged_jar_is_named(tmp_path: Path) -> None:
     jar = tmp_path / "anserini-9.9-fatjar.jar"
     jar.write_bytes(b"no jar")
     done = python("from milco_pyserini.index import jvm; jvm.start()", ANSERINI_CLASSPATH=str(tmp_path))
-    assert f"{jar} is no jar of Anserini: pip install" in done.stderr.splitlines()[-1]
+    assert f"{jar} is not an Anserini jar. Run pip install" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.integration

@@ -330,7 +330,7 @@ def test_errors_that_are_no_librarys_are_left_alone(action: str, error: BaseExce
 def test_a_damaged_index_is_refused(built: SimpleNamespace, tmp_path: Path) -> None:
     """An index whose files are gone is an error that names it."""
     (tmp_path / "manifest.json").write_bytes((built.ours.path / "manifest.json").read_bytes())
-    with pytest.raises(MilcoError, match=r"is damaged .*: it is missing.: run milco verify") as refused:
+    with pytest.raises(MilcoError, match=r"is damaged .*: it is missing.. Run milco verify") as refused:
         open_index(tmp_path).searcher()
     assert "\n" not in str(refused.value)
 

@@ -19,12 +19,11 @@ from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.encoder import BATCH_SIZE
 from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.model.checkpoint import find_checkpoint, weight_hash
+from milco_pyserini.model.checkpoint import find_checkpoint
+from milco_pyserini.model.forward import pad_rows
+from milco_pyserini.model.loading import weight_hash
 from milco_pyserini.model.packed import NotPacked, PackedEncoder
 from milco_pyserini.sparse.batch import validate_finite
-
-# Attention with a mask is fast on a GPU where its rows are aligned.
-_LENGTH_MULTIPLE = {"cpu": 1, "cuda": 8}
 
 
 class DenseEncoder:
@@ -139,20 +138,11 @@ class DenseEncoder:
         if isinstance(self._network, PackedEncoder):
             pooled = pool_packed(self._network(rows), [len(row) for row in rows], self.pooling)
             return functional.normalize(pooled, dim=-1)
-        ids, mask = self._padded(rows)
+        arrays = pad_rows(rows, self._padding_id, self._limit, self.device)
+        ids, mask = (torch.from_numpy(array).to(self.device) for array in arrays)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
             states = self._network(input_ids=ids, attention_mask=mask).last_hidden_state.float()
         return functional.normalize(pool(states, mask, self.pooling), dim=-1)
-
-    def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        longest, multiple = max(map(len, rows)), _LENGTH_MULTIPLE[self.device.type]
-        width = max(longest, min(-(-longest // multiple) * multiple, self._limit))
-        ids = torch.full((len(rows), width), self._padding_id)
-        mask = torch.zeros((len(rows), width), dtype=torch.int64)
-        for place, row in enumerate(rows):
-            ids[place, : len(row)] = torch.tensor(row)
-            mask[place, : len(row)] = 1
-        return ids.to(self.device), mask.to(self.device)
 
     @cached_property
     def _network(self) -> PackedEncoder | torch.nn.Module:

@@ -14,9 +14,7 @@ from torch import nn
 from milco_pyserini.encode.prompts import read_prompts
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
-from milco_pyserini.model.checkpoint import validate_weights
-from milco_pyserini.model.lengths import text_length, token_limit
-from milco_pyserini.model.loading import loading
+from milco_pyserini.model.loading import loading, text_length, token_limit, validate_weights
 from milco_pyserini.model.tokenization import TextTokenizer, load_tokenizer
 
 CLS, MEAN, LAST = "cls", "mean", "last"

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,15 +18,14 @@ from milco_pyserini.console import Report
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.batches import BatchRunner, empty_batch
 from milco_pyserini.encode.devices import choose_device, choose_dtype
-from milco_pyserini.encode.m3 import HEAD, find_head, load_m3, no_english
-from milco_pyserini.encode.splade import SpladeModel, is_masked_language_model, load_splade
+from milco_pyserini.encode.m3 import HEAD, empty_vocabulary, find_head, load_m3
+from milco_pyserini.encode.splade import is_masked_language_model, load_splade
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.io.files import read_json, write_json
-from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
-from milco_pyserini.model.card import model_card
-from milco_pyserini.model.checkpoint import ENGLISH, weight_hash
-from milco_pyserini.model.forward import Forward, PaddedForward, choose_forward
-from milco_pyserini.model.lengths import token_limit
+from milco_pyserini.model import MilcoConfig, MilcoModel, SparseEncoderModel, find_checkpoint
+from milco_pyserini.model.checkpoint import ENGLISH, model_card
+from milco_pyserini.model.forward import choose_forward
+from milco_pyserini.model.loading import token_limit, weight_hash
 from milco_pyserini.model.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
 from milco_pyserini.sparse.batch import validate_finite
@@ -69,7 +68,7 @@ class MilcoEncoder:
 
     def __init__(
         self,
-        model: MilcoModel,
+        model: SparseEncoderModel,
         tokenizer: TextTokenizer,
         english_tokenizer: Tokenizer,
         name: str,
@@ -80,7 +79,7 @@ class MilcoEncoder:
         self.name = name
         self.device = choose_device(device)
         self.dtype = choose_dtype(dtype, self.device)
-        self.model = model.eval()
+        self.model: Any = model.eval()
         self.tokenizer = tokenizer
         self.english_tokenizer = english_tokenizer
         _check_sizes(model, tokenizer, english_tokenizer, name)
@@ -238,6 +237,11 @@ class MilcoEncoder:
 
         A model card that is there already stays.
         """
+        if not isinstance(self.model, MilcoModel):
+            raise MilcoError(
+                f"encoder {self.name} cannot be saved as a MILCO checkpoint: it is a masked language "
+                "model. Copy its own directory"
+            )
         path = Path(directory)
         self.model.save_pretrained(path)
         for weights in path.glob("*.safetensors"):
@@ -297,10 +301,7 @@ class MilcoEncoder:
         # Made when the first text is encoded: an encoder that is only looked at, or saved, stays where it was loaded.
         config = self.model.config
         dropped = self.tokenizer.special_ids if config.source_drop_special else []
-        model: MilcoModel = self.model.to(self.device)
-        # What is packed has a MILCO's connector.
-        choose: Callable[..., Forward] = PaddedForward if isinstance(model, SpladeModel) else choose_forward
-        forward = choose(model, self.device, self.dtype)
+        forward = choose_forward(self.model.to(self.device), self.device, self.dtype)
         columns = self.vocabulary.english_size, len(self.tokenizer.pieces)
         return BatchRunner(forward, self.device, *columns, config.source_pool, dropped)
 
@@ -335,12 +336,12 @@ def open_encoder(
     said = read_json(directory / "config.json")
     if said.get("model_type") == MilcoConfig.model_type:
         return MilcoEncoder.from_pretrained(name, device, dtype, english_prefix)
-    model: MilcoModel
+    model: SparseEncoderModel
     tokenizer = load_tokenizer(directory)
     if is_masked_language_model(said) and not (directory / HEAD).is_file():
         model, english_tokenizer = load_splade(directory, tokenizer), tokenizer.tokenizer
     elif head := find_head(name, directory):
-        model, english_tokenizer = load_m3(directory, head), no_english()
+        model, english_tokenizer = load_m3(directory, head), empty_vocabulary()
     else:
         raise MilcoError(
             f"encoder {name} gives no term vectors: its config.json names {_named(said)}, which is neither a MILCO "
@@ -354,7 +355,7 @@ def _named(config: dict) -> str:
     return ", ".join(map(str, config.get("architectures") or ())) or f"model_type {config.get('model_type')}"
 
 
-def _check_sizes(model: MilcoModel, tokenizer: TextTokenizer, english_tokenizer: Tokenizer, name: str) -> None:
+def _check_sizes(model: SparseEncoderModel, tokenizer: TextTokenizer, english_tokenizer: Tokenizer, name: str) -> None:
     pieces, rows = len(tokenizer.pieces), model.config.encoder.vocab_size
     if not rows - max(_PADDING_ROWS, rows // 100) <= pieces <= rows:
         raise MilcoError(

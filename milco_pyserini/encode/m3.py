@@ -1,8 +1,8 @@
-"""BGE-M3's lexical weights: a text's own pieces, each with the weight that a linear layer gives its state.
+"""BGE-M3's lexical weights: a linear layer weighs the text's own pieces.
 
-A token's weight is relu(w H + b), a repeated piece has the highest of its weights, special pieces have none (Chen et
-al., ACL Findings 2024, arXiv:2402.03216). That is MILCO's source view, pooled by maximum, beside an empty English
-vocabulary; so a MilcoModel is what is loaded.
+The weight of a token is relu(w H + b), a repeated piece has the highest of its weights, special tokens have none (Chen
+et al., ACL Findings 2024, arXiv:2402.03216). That is MILCO's source view, pooled by maximum, with an empty English
+vocabulary, so such a checkpoint loads as a MilcoModel.
 """
 
 import contextlib
@@ -13,29 +13,29 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from torch import Tensor
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.io.hub import fetch_hub_file
 from milco_pyserini.model import MilcoModel
-from milco_pyserini.model.checkpoint import build_model, make_config, read_tensors, rename_tensors, validate_weights
-from milco_pyserini.model.lengths import text_length, token_limit
-from milco_pyserini.model.loading import loading
+from milco_pyserini.model.checkpoint import make_config, read_tensors, rename_tensors
+from milco_pyserini.model.loading import loading, text_length, token_limit, validate_weights
 
 HEAD = "sparse_linear.pt"
 
 _ENCODER = "xlm-roberta"
-# What stands before the encoder's names where it was saved as a part of something.
+# The prefix of the encoder's tensors if it was saved as part of a larger module.
 _PREFIX = re.compile(r"^((module|model|roberta)\.)+")
-# What a network without English words is not asked.
-_UNUSED = ("connector.", "decoder.")
 
 
 def find_head(name: str, directory: Path) -> Path | None:
-    """The file of the linear layer, None if there is none. name: what the checkpoint in this directory was found by.
+    """Return the file of the linear layer, None if there is none.
 
-    The hub is asked for it: beside an encoder that was downloaded for something else it may be missing.
+    A snapshot that was downloaded for something else may lack it, so the hub is asked for this file.
+
+    Args:
+        name: the checkpoint's name or path, as the user gave it.
+        directory: where it was found.
     """
     if (directory / HEAD).is_file():
         return directory / HEAD
@@ -48,41 +48,38 @@ def find_head(name: str, directory: Path) -> Path | None:
 
 
 def load_m3(directory: Path, head: Path) -> MilcoModel:
-    """The network of a checkpoint in BGE-M3's layout, float32, in eval mode: an encoder, and the file of the layer.
+    """Load a checkpoint in BGE-M3's layout, float32, in eval mode. head: the file of the linear layer.
 
-    Raises MilcoError if the encoder is no XLM-R, or a tensor is missing or of another shape than config.json says.
+    Raises MilcoError if the encoder is not XLM-R, or a tensor is missing or of another shape than config.json states.
     """
-    weight, bias = _read_head(head)
+    with loading(head, "a linear layer with weight and bias"):
+        layer = torch.load(head, map_location="cpu", weights_only=True)
+        weight, bias = layer["weight"].float(), layer["bias"].float()
+    validate_weights(head, {"weight": weight, "bias": bias})
+    if weight.ndim != 2 or len(weight) != 1 or bias.shape != (1,):
+        raise MilcoError(f"{head} is a layer of shape {tuple(weight.shape)}, not one weight for each token")
     path = directory / "config.json"
     values = read_json(path)
     if values.get("model_type") != _ENCODER:
-        raise MilcoError(f"{head} is beside a {values.get('model_type')} encoder: BGE-M3's is of type {_ENCODER}")
-    # An English vocabulary of no pieces.
+        raise MilcoError(f"{head} is next to a {values.get('model_type')} encoder: BGE-M3's is of type {_ENCODER}")
     sizes = {"english_hidden_size": 1, "english_vocab_size": 0}
     config = make_config(path, {"encoder": values, **sizes, "source_pool": "max", "source_drop_special": True})
-    read = read_tensors(directory)
-    tensors = rename_tensors({f"m_model.{_PREFIX.sub('', name)}": tensor for name, tensor in read.items()})
+    saved = read_tensors(directory)
+    tensors = rename_tensors({f"m_model.{_PREFIX.sub('', name)}": tensor for name, tensor in saved.items()})
     tensors |= {"echo.weight": weight, "echo.bias": bias, "echo.scale": torch.ones(1)}
+    # Without an English vocabulary the connector is unused; as zeros it does not change the hash of the weights.
+    unused: dict[str, tuple[int, ...]] = {"projector.weight": (1, config.encoder.hidden_size), "dense.weight": (1, 1)}
+    unused |= dict.fromkeys(("projector.bias", "dense.bias", "layer_norm.weight", "layer_norm.bias"), (1,))
+    tensors |= {f"connector.{name}": torch.zeros(shape) for name, shape in unused.items()}
+    tensors |= {"decoder.weight": torch.zeros(0, 1), "decoder.bias": torch.zeros(0)}
     with warnings.catch_warnings():
-        # Of tensors without elements, which the empty vocabulary has.
         warnings.filterwarnings("ignore", "Initializing zero-element tensors")
-        # Random numbers, though nothing reads them, would give every loading another hash.
-        model = build_model(directory, config, tensors, _UNUSED)
+        model = MilcoModel.from_tensors(config, tensors, directory)
     length = text_length(directory, token_limit(model.encoder, config.encoder))
     config.query_max_length = config.passage_max_length = length
     return model
 
 
-def no_english() -> Tokenizer:
-    """The tokenizer of an empty English vocabulary."""
+def empty_vocabulary() -> Tokenizer:
+    """Return the tokenizer of an empty English vocabulary."""
     return Tokenizer(WordLevel({}, unk_token=""))
-
-
-def _read_head(path: Path) -> tuple[Tensor, Tensor]:
-    with loading(path, "a linear layer with weight and bias"):
-        layer = torch.load(path, map_location="cpu", weights_only=True)
-        weight, bias = layer["weight"].float(), layer["bias"].float()
-    validate_weights(path, {"weight": weight, "bias": bias})
-    if weight.ndim != 2 or len(weight) != 1 or bias.shape != (1,):
-        raise MilcoError(f"{path} is a layer of {tuple(weight.shape)}, not one weight for each token")
-    return weight, bias

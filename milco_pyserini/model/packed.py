@@ -1,7 +1,7 @@
-"""The network on the CPU over texts laid end to end, without padding: the fast form of MilcoModel.forward.
+"""Fast forward pass on the CPU: the tokens of all texts of a batch as one matrix, without padding.
 
-Every linear layer takes the real tokens of all texts as one matrix, from weights in the order in which oneDNN
-multiplies them (model-notes 2.2 to 2.4). MilcoModel.forward stays the reference; tests hold the one against the other.
+Linear layers use weights that oneDNN has packed once (model-notes 2.2 to 2.4). SparseEncoderModel.forward is the
+reference; tests compare both.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,31 +13,30 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PretrainedConfig
 
-from milco_pyserini.model.modeling import MilcoModel
+from milco_pyserini.model.modeling import MilcoModel, SparseEncoderModel
 from milco_pyserini.model.pooling import VOCABULARY_CHUNK
 
-# Encoders that are made of the same parts: absolute positions from the padding id + 1, LayerNorm after each sum.
+# Encoders of one architecture: absolute positions from the padding id + 1, LayerNorm after each sum.
 _KNOWN = ("xlm-roberta", "roberta", "camembert")
 _DTYPES = (torch.float32, torch.bfloat16)
-# Tokens whose intermediate states stand in memory at a time: 16 MB of bfloat16 in the widest layer, 8 MB of logits.
+# Tokens with intermediate states in memory at a time: 16 MB of bfloat16 in the widest layer, 8 MB of logits.
 _LAYER_TOKENS = 2048
 _HEAD_TOKENS = 1024
-# oneDNN makes a kernel for each number of rows that it meets, which takes longer than a query's products.
+# oneDNN compiles a kernel for each number of rows, which takes longer than the products of a query.
 _FEW_ROWS, _MANY_ROWS = 16, 128
-# Lengths of texts in tokens for which attention is faster as products over whole texts, and as many scores at a time
-# as the allocator keeps: 4 MB of float32.
-_SHORTEST_WHOLE, _LONGEST_WHOLE = 64, 1024
+# Text lengths in tokens for which batched matrix products are faster than torch's attention, and the scores that they
+# compute at a time: 4 MB of float32, which the allocator reuses.
+_SHORTEST_BATCHED, _LONGEST_BATCHED = 64, 1024
 _SCORES = 2**20
 
 
 class NotPacked(ValueError):  # noqa: N818
-    """The network is of a kind that PackedForward does not compute; MilcoModel.forward does."""
+    """The network is of a kind that PackedForward does not support."""
 
 
 class Linear:
-    """A linear layer in one dtype. Called with states [T, D_in] of that dtype; returns [T, D_out]."""
+    """A linear layer in one dtype: states [T, D_in] of that dtype to [T, D_out]."""
 
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
         self.weight = weight.to(dtype)
@@ -47,12 +46,12 @@ class Linear:
         return functional.linear(states, self.weight, self.bias)
 
     def gelu(self, states: Tensor) -> Tensor:
-        """The layer and an exact (erf) GELU after it."""
+        """Apply the layer, then an exact (erf) GELU."""
         return functional.gelu(self(states))
 
 
 class OneDnnLinear(Linear):
-    """The same by oneDNN from a packed weight, bias and GELU fused into the product."""
+    """A Linear with a weight packed by oneDNN, bias and GELU fused into the product."""
 
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous(), _LAYER_TOKENS)
@@ -62,15 +61,15 @@ class OneDnnLinear(Linear):
         return torch.ops.mkldnn._linear_pointwise(states, self.weight, self.bias, "none", [], "")
 
     def gelu(self, states: Tensor) -> Tensor:
-        """The layer and an exact (erf) GELU after it."""
+        """Apply the layer and an exact (erf) GELU as one operation."""
         return torch.ops.mkldnn._linear_pointwise(states, self.weight, self.bias, "gelu", [], "none")
 
 
 @cache
 def linear_kind(dtype: torch.dtype) -> type[Linear]:
-    """OneDnnLinear where torch has its operations and they multiply rightly, Linear elsewhere.
+    """Return OneDnnLinear if its operations work in this torch on this processor, else Linear.
 
-    They are private to torch and for some processors only, so one small product of each is compared.
+    The operations are private to torch, so one small product of each is compared with Linear's.
     """
     draw = torch.Generator().manual_seed(0)
     states, weight, bias = (torch.randn(*shape, generator=draw).to(dtype) for shape in ((8, 64), (96, 64), (96,)))
@@ -78,18 +77,24 @@ def linear_kind(dtype: torch.dtype) -> type[Linear]:
     close = partial(torch.allclose, rtol=0.02, atol=128 * torch.finfo(dtype).eps)
     try:
         packed = OneDnnLinear(weight, bias, dtype)
-        right = close(packed(states), plain(states)) and close(packed.gelu(states), plain.gelu(states))
+        works = close(packed(states), plain(states)) and close(packed.gelu(states), plain.gelu(states))
     except (AttributeError, RuntimeError):
         return Linear
-    return OneDnnLinear if right else Linear
+    return OneDnnLinear if works else Linear
 
 
 class PackedEncoder:
-    """The multilingual encoder alone on the CPU, without padding.
+    """The multilingual encoder on the CPU, without padding.
 
-    dtype: of the matrix products, float32 or bfloat16; the residual stream, LayerNorm and what it returns are
-    float32. Takes the weights as they are at that moment and keeps a packed copy of all but the embeddings. Raises
-    NotPacked, with the reason, for a network that it does not compute.
+    Copies all weights but the embeddings when it is created. The residual stream, LayerNorm and the returned states
+    are float32.
+
+    Args:
+        encoder: an XLM-R-type network of transformers, on the CPU, in eval mode.
+        dtype: of the matrix products, float32 or bfloat16.
+
+    Raises:
+        NotPacked: with the reason, for a network that is not supported.
     """
 
     @torch.inference_mode()
@@ -104,36 +109,37 @@ class PackedEncoder:
 
     @torch.inference_mode()
     def __call__(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """rows: B lists of token ids, <s> and </s> included, none empty; T tokens in all.
+        """Return the last hidden states, float32 [R, D_m], R = padded_rows(T); rows from T on belong to no token.
 
-        Returns the last states, float32 [R, D_m], R = padded_rows(T), text after text; rows from T on are no token's.
-        Equal lengths side by side are fastest.
+        rows: B lists of token ids, special ones included, none empty; T tokens in total. Rows of equal length next to
+        each other are fastest.
         """
         lengths = [len(row) for row in rows]
         if not all(lengths):
-            raise ValueError(f"row {lengths.index(0)} has no tokens: give <s> and </s> at least")
+            raise ValueError(f"row {lengths.index(0)} has no tokens: it needs at least <s> and </s>")
         ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(lengths))
         positions = packed_positions(ids, lengths, self.padding_id)
         embeddings = self.embeddings
         hidden = embeddings.word_embeddings(torch.from_numpy(ids)) + embeddings.token_type_embeddings.weight[0]
         hidden += embeddings.position_embeddings(torch.from_numpy(positions))
-        hidden = _normalised(hidden, embeddings.LayerNorm)
-        hidden = _filled(hidden, padded_rows(len(hidden)))
-        runs = list(_equal_runs(lengths))
+        hidden = _layer_norm(hidden, embeddings.LayerNorm)
+        hidden = _pad_to(hidden, padded_rows(len(hidden)))
+        runs = [(len(list(group)), length) for length, group in groupby(lengths)]
         for layer in self.layers:
             hidden = layer(hidden, runs)
         return hidden
 
 
 class PackedForward:
-    """MilcoModel.forward on the CPU, without padding.
+    """A Forward on the CPU, without padding: PackedEncoder, connector, LexEcho head and decoder.
 
-    dtype: of the matrix products, as for PackedEncoder, which it is with a head (in all .67 GB in bfloat16 at the
-    published size). Raises NotPacked, with the reason, for a network that it does not compute.
+    Its copies of the weights take 0.67 GB in bfloat16 at the published size. Arguments and errors as for PackedEncoder.
     """
 
     @torch.inference_mode()
-    def __init__(self, model: MilcoModel, dtype: torch.dtype) -> None:
+    def __init__(self, model: SparseEncoderModel, dtype: torch.dtype) -> None:
+        if not isinstance(model, MilcoModel):
+            raise NotPacked(f"a {type(model).__name__} has no MILCO connector")
         self.model: Any = model
         self.dtype = dtype
         self.encoder = PackedEncoder(model.encoder, dtype)
@@ -146,47 +152,39 @@ class PackedForward:
 
     @torch.inference_mode()
     def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
-        """rows: B lists of token ids, <s> and </s> included, none empty; T tokens in all.
-
-        Returns logits float32 [B, V_e], the highest of every English piece over a text's tokens, before LogSat; and
-        echo float32 [T], the weights of all tokens in the order of the rows, None without a LexEcho head. Equal
-        lengths side by side are fastest.
-        """
+        """Return logits and echo, see forward.Forward. Rows of equal length next to each other are fastest."""
         return self.head(self.encoder(rows), [len(row) for row in rows])
 
     @torch.inference_mode()
     def head(self, hidden: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor | None]:
-        """Connector, LexEcho and decoder, for _HEAD_TOKENS tokens and one chunk of the vocabulary at a time.
+        """Apply connector, LexEcho and decoder, for a block of tokens and a chunk of the vocabulary at a time.
 
-        hidden: float32 [R, D_m], R >= T, the encoder's last states. lengths: of the B texts. Returns as a call does.
+        hidden: float32 [R, D_m], R >= T, the encoder's last states. lengths: of the B texts. Returns logits and echo.
         """
         connector, echo = self.model.connector, self.model.echo
         logits = hidden.new_full((len(lengths), self.model.config.english_vocab_size), -torch.inf)
         weights = []
         start = 0
         for block in _blocks(lengths, _HEAD_TOKENS):
-            tokens = sum(length for _, length in block)
+            counts = [length for _, length in block]
+            tokens = sum(counts)
             states = hidden[start : start + padded_rows(tokens)]
             start += tokens
             projected = self.dense.gelu(self.projector.gelu(states.to(self.dtype)))
-            projected = _normalised(projected.float(), connector.layer_norm)
+            projected = _layer_norm(projected.float(), connector.layer_norm)
             if echo is not None:
                 mask = torch.ones(len(states), dtype=torch.bool)
                 weights.append(echo(projected if echo.variant == "paper" else states, mask)[:tokens])
-            self._highest(projected.to(self.dtype), block, logits)
+            projected = projected.to(self.dtype)
+            for chunk, decoder in self.decoder:
+                for (number, _), part in zip(block, decoder(projected)[:tokens].split(counts), strict=True):
+                    highest = logits[number, chunk]
+                    torch.maximum(highest, part.amax(dim=0), out=highest)
         return logits, torch.cat(weights) if echo is not None else None
-
-    def _highest(self, projected: Tensor, block: list[tuple[int, int]], logits: Tensor) -> None:
-        """Raise the logits [B, V_e] to those of a block's tokens."""
-        counts = [length for _, length in block]
-        for chunk, decoder in self.decoder:
-            for (number, _), part in zip(block, decoder(projected)[: sum(counts)].split(counts), strict=True):
-                highest = logits[number, chunk]
-                torch.maximum(highest, part.amax(dim=0), out=highest)
 
 
 class _Layer:
-    """One layer of the encoder: attention and feed-forward, each added to the residual stream and normalised."""
+    """One layer of the encoder: attention and feed-forward, each added to the residual stream and normalized."""
 
     def __init__(self, layer: Any, heads: int, dtype: torch.dtype) -> None:
         attention = layer.attention
@@ -202,49 +200,40 @@ class _Layer:
         self.norm = layer.output.LayerNorm
 
     def __call__(self, hidden: Tensor, runs: list[tuple[int, int]]) -> Tensor:
-        """hidden: float32 [R, D], overwritten. runs: number and length of texts of one length. Returns as hidden."""
-        context = self._attention(self.query_key_value(hidden.to(self.dtype)), runs)
-        parts = zip(hidden.split(_LAYER_TOKENS), context.split(_LAYER_TOKENS), strict=True)
-        done = [self._feed_forward(states, attended) for states, attended in parts]
-        return _joined(done)
-
-    def _attention(self, query_key_value: Tensor, runs: list[tuple[int, int]]) -> Tensor:
-        """query_key_value: [R, 3D]. Returns [R, D]; every text attends to itself alone."""
+        """hidden: float32 [R, D], overwritten. runs: number and length of texts of one length. Returns like hidden."""
+        query_key_value = self.query_key_value(hidden.to(self.dtype))
+        sizes = [count * length for count, length in runs]
+        attended = []
+        for part, (count, length) in zip(query_key_value[: sum(sizes)].split(sizes), runs, strict=True):
+            heads = part.view(count, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            attended.append(_attention(*heads).transpose(1, 2).reshape(count * length, -1))
+        context = _pad_to(_concat(attended), len(query_key_value))
         done = []
-        tokens = sum(count * length for count, length in runs)
-        texts = query_key_value[:tokens].split([count * length for count, length in runs])
-        for part, (count, length) in zip(texts, runs, strict=True):
-            parts = part.view(count, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-            done.append(_attended(*parts).transpose(1, 2).reshape(count * length, -1))
-        return _filled(_joined(done), len(query_key_value))
-
-    def _feed_forward(self, hidden: Tensor, context: Tensor) -> Tensor:
-        states = _normalised(hidden.add_(self.attention_output(context)), self.attention_norm)
-        return _normalised(states.add_(self.down(self.up.gelu(states.to(self.dtype)))), self.norm)
+        for residual, mixed in zip(hidden.split(_LAYER_TOKENS), context.split(_LAYER_TOKENS), strict=True):
+            states = _layer_norm(residual.add_(self.attention_output(mixed)), self.attention_norm)
+            done.append(_layer_norm(states.add_(self.down(self.up.gelu(states.to(self.dtype)))), self.norm))
+        return _concat(done)
 
 
-def _attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Scaled dot-product attention within texts of one length; all [texts, heads, S, D_h].
 
-    In bfloat16 by products over whole texts, with the softmax in float32: torch's own cuts the queries of every head
-    into blocks of 32, and to set up so small a product takes longer than to compute it.
+    In bfloat16 by batched products with the softmax in float32: torch's own attention splits the queries of each head
+    into blocks of 32, and setting up so small a product takes longer than computing it.
     """
-    texts, heads, length, _ = query.shape
-    if query.dtype != torch.bfloat16 or not _SHORTEST_WHOLE <= length <= _LONGEST_WHOLE:
+    texts, heads, length, size = query.shape
+    if query.dtype != torch.bfloat16 or not _SHORTEST_BATCHED <= length <= _LONGEST_BATCHED:
         return functional.scaled_dot_product_attention(query, key, value)
-    parts = ((query * query.shape[-1] ** -0.5).flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1))
-    several = zip(*(part.split(_SCORES // length**2) for part in parts), strict=True)
-    done = [torch.bmm(_shares(query, key), value) for query, key, value in several]
-    return _joined(done).view(texts, heads, length, -1)
-
-
-def _shares(query: Tensor, key: Tensor) -> Tensor:
-    """How much of every value goes to every query, of the queries' dtype, [B, S, S]. query, key: [B, S, D_h]."""
-    return torch.bmm(query, key.transpose(1, 2)).softmax(dim=-1, dtype=torch.float32).to(query.dtype)
+    flat = ((query * size**-0.5).flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1))
+    done = []
+    for queries, keys, values in zip(*(part.split(_SCORES // length**2) for part in flat), strict=True):
+        scores = torch.bmm(queries, keys.transpose(1, 2))
+        done.append(torch.bmm(scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype), values))
+    return _concat(done).view(texts, heads, length, -1)
 
 
 def why_not_packed(encoder: Any, dtype: torch.dtype) -> str | None:
-    """The reason why PackedEncoder cannot stand for this encoder; None if it can."""
+    """Return the reason why PackedEncoder does not support this encoder; None if it does."""
     device = next(encoder.parameters()).device.type
     if device != "cpu":
         return f"the model is on {device}"
@@ -252,24 +241,20 @@ def why_not_packed(encoder: Any, dtype: torch.dtype) -> str | None:
         return f"{dtype} is neither float32 nor bfloat16"
     if encoder.training:
         return "the model is in training"
-    return _unknown_part(encoder.config)
-
-
-def _unknown_part(config: PretrainedConfig) -> str | None:
-    expected = {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}
+    config = encoder.config
     if config.model_type not in _KNOWN:
         return f"the encoder is of type {config.model_type}, not {', '.join(_KNOWN)}"
-    for name, value in expected.items():
-        # transformers 5 knows some of these no more: then there is but the one kind.
+    for name, value in {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}.items():
+        # transformers 5 has dropped some of these fields; then there is only this kind.
         if getattr(config, name, value) != value:
             return f"the encoder has {name} {getattr(config, name)!r}, not {value!r}"
     return None
 
 
 def packed_positions(ids: np.ndarray, lengths: Sequence[int], padding_id: int) -> np.ndarray:
-    """Position of every token as RoBERTa counts, int64 [T]: from padding_id + 1 in every text.
+    """Return the position of every token as RoBERTa counts, int64 [T]: from padding_id + 1 in every text.
 
-    A padding piece within a text (its name written out there) has position padding_id, and is not counted.
+    A padding token within a text (which may spell it out) has position padding_id and is not counted.
     """
     real = ids != padding_id
     counted = np.cumsum(real)
@@ -279,40 +264,34 @@ def packed_positions(ids: np.ndarray, lengths: Sequence[int], padding_id: int) -
 
 
 def padded_rows(tokens: int) -> int:
-    """Rows of a matrix that holds this many tokens: the next multiple of 16, of 128 where there are more than 128."""
+    """Return the rows of a matrix for this many tokens: the next multiple of 16, of 128 above 128 tokens."""
     multiple = _FEW_ROWS if tokens <= _MANY_ROWS else _MANY_ROWS
     return -(-tokens // multiple) * multiple
 
 
-def _filled(states: Tensor, rows: int) -> Tensor:
-    """states [T, D] and zeros below, [rows, D]."""
+def _pad_to(states: Tensor, rows: int) -> Tensor:
+    """Append zeros to states [T, D]: [rows, D]."""
     return functional.pad(states, (0, 0, 0, rows - len(states))) if rows > len(states) else states
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
-    """The parts below each other; a single one is not copied."""
+def _concat(parts: list[Tensor]) -> Tensor:
+    """Concatenate rows; a single part is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _equal_runs(lengths: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield (number of texts, their length) for texts of one length side by side."""
-    for length, group in groupby(lengths):
-        yield len(list(group)), length
-
-
 def _blocks(lengths: list[int], limit: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield blocks of (text, tokens), limit tokens at most; a text that does not fit is cut."""
+    """Yield blocks of (text, tokens), at most limit tokens each; a text may continue in the next block."""
     block: list[tuple[int, int]] = []
-    room = limit
+    free = limit
     for number, length in enumerate(lengths):
         while length:
-            taken = min(length, room)
+            taken = min(length, free)
             block.append((number, taken))
             length -= taken
-            room -= taken
-            if not room:
+            free -= taken
+            if not free:
                 yield block
-                block, room = [], limit
+                block, free = [], limit
     if block:
         yield block
 
@@ -321,5 +300,5 @@ def _linear(layer: nn.Linear, dtype: torch.dtype) -> Linear:
     return linear_kind(dtype)(layer.weight, layer.bias, dtype)
 
 
-def _normalised(states: Tensor, norm: nn.LayerNorm) -> Tensor:
+def _layer_norm(states: Tensor, norm: nn.LayerNorm) -> Tensor:
     return functional.layer_norm(states, norm.normalized_shape, norm.weight, norm.bias, norm.eps)

@@ -1,4 +1,4 @@
-"""Token states to view weights (MILCO, ICLR 2026: Pivot View, LexEcho). Tensors in, tensors out."""
+"""Pool the logits of a text's tokens into pivot weights (MILCO, ICLR 2026: Pivot View)."""
 
 from typing import Any
 
@@ -6,36 +6,49 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Logits stand in memory for a block of texts and one chunk of the vocabulary at a time: 16 MB in float32.
+# Logits are in memory for a block of texts and one chunk of the vocabulary at a time: 16 MB in float32.
 VOCABULARY_CHUNK = 4096
 _BLOCK_LOGITS = 1 << 22
 
 
 def log_saturation(logits: Tensor) -> Tensor:
-    """LogSat: log(1 + relu(x)), the weight of a term with that logit. Any shape and float dtype."""
+    """Return LogSat, log(1 + relu(x)): the weights of terms with these logits. Any shape and float dtype."""
     return torch.log1p(torch.relu(logits))
 
 
 def max_logits(projected: Tensor, mask: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Each English piece's highest logit over a text's tokens, chunk by chunk of the vocabulary.
+    """Return the highest logit of each English piece over a text's tokens.
 
-    The maximum comes before LogSat, which is monotone.
+    Neither forward nor backward builds [B, S, V_e]: the decoder is applied to chunks of the vocabulary, and a loss
+    without a gradient at most coordinates costs next to nothing backwards. LogSat is monotone, so it can follow the
+    maximum. Matrix products are in autocast's dtype if it is enabled.
 
-    projected: float [B, S, D_e], the connector's output. mask: bool [B, S]. weight: [V_e, D_e], bias: [V_e].
-    Returns float32 [B, V_e]; matrix products are in autocast's dtype where it is on. Neither forward nor backward
-    builds [B, S, V_e]: a loss that has no gradient at most coordinates costs next to nothing backwards. Raises
-    ValueError if a row has no unmasked token.
+    Args:
+        projected: float [B, S, D_e], the connector's output.
+        mask: bool [B, S].
+        weight, bias: [V_e, D_e] and [V_e], the decoder's.
+
+    Returns:
+        float32 [B, V_e].
+
+    Raises:
+        ValueError: a row has no unmasked token.
     """
     if not bool(mask.any(dim=1).all()):
-        raise ValueError("a row without an unmasked token has no logits: mask at least <s>")
+        raise ValueError("a row has no unmasked token, so it has no logits: unmask at least <s>")
     return _MaxLogits.apply(projected, mask, weight, bias)
 
 
 def highest_logits(states: Tensor, weight: Tensor, bias: Tensor, block_logits: int) -> Tensor:
-    """The maximum over the second dimension of the logits, a block of texts and a chunk of pieces at a time.
+    """Return the maximum of the logits over the tokens, for a block of texts and a chunk of pieces at a time.
 
-    states: [B, S, D_e], all of them real; the products are in their dtype. weight: [V_e, D_e], bias: [V_e].
-    block_logits: how many logits may stand in memory. Returns float32 [B, V_e]. No gradients.
+    Args:
+        states: [B, S, D_e], without padding positions; the products are in their dtype.
+        weight, bias: [V_e, D_e] and [V_e], the decoder's.
+        block_logits: the most logits in memory at a time.
+
+    Returns:
+        float32 [B, V_e], without gradients.
     """
     texts, tokens, _ = states.shape
     highest = torch.empty(texts, len(weight), dtype=torch.float32, device=states.device)
@@ -50,7 +63,7 @@ def highest_logits(states: Tensor, weight: Tensor, bias: Tensor, block_logits: i
 
 
 class _MaxLogits(torch.autograd.Function):
-    """The maximum sends each coordinate's gradient to one token, which is found again for those that have one."""
+    """Each coordinate's gradient goes to the token of its maximum, recomputed for coordinates with a gradient."""
 
     @staticmethod
     def forward(ctx: Any, projected: Tensor, mask: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -58,7 +71,7 @@ class _MaxLogits(torch.autograd.Function):
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else projected.dtype
         ctx.save_for_backward(projected, mask, weight)
         ctx.dtype = dtype
-        # A padded position becomes a copy of the row's first real token, which the maximum already holds.
+        # A padded position becomes a copy of the row's first real token, which the maximum already includes.
         first = mask.int().argmax(dim=1)
         real = projected[torch.arange(len(projected), device=projected.device), first].unsqueeze(1)
         states = torch.where(mask.unsqueeze(-1), projected, real).to(dtype)
@@ -86,6 +99,6 @@ class _MaxLogits(torch.autograd.Function):
 
 
 def max_logits_reference(projected: Tensor, mask: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """max_logits() in one expression, with autograd through all the logits."""
+    """Return what max_logits() returns, by one expression with autograd through all logits: its reference."""
     logits = functional.linear(projected, weight, bias).masked_fill(~mask.unsqueeze(-1), float("-inf"))
     return logits.max(dim=1).values

@@ -9,10 +9,10 @@ from tokenizers import Tokenizer
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
-from milco_pyserini.model.checkpoint import ENGLISH, TOKENIZERS, find_checkpoint, sub_model_directories
-from milco_pyserini.model.loading import loading
+from milco_pyserini.model.checkpoint import ENGLISH, find_checkpoint, sub_model_directories
+from milco_pyserini.model.loading import TOKENIZER_FILES, loading
 
-_FILE, _SENTENCEPIECE, _WORD_PIECES = TOKENIZERS
+_FILE, _SENTENCEPIECE, _WORD_PIECES = TOKENIZER_FILES
 # The published checkpoints name a gated repository for the English side; its vocabulary is bert-base-uncased's.
 _GATED = {"naver/splade-v3": "bert-base-uncased"}
 # A tokenizer takes about a hundred bytes of memory for each character of a text.

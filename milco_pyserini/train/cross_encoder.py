@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini.encode.encoder import choose_device, choose_dtype
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model.checkpoint import find_model, validate_weights, weight_hash
-from milco_pyserini.model.loading import loading
+from milco_pyserini.model.loading import find_model, loading, validate_weights, weight_hash
 from milco_pyserini.train.data.retrieval import RetrievalSource
 from milco_pyserini.train.scoring import LEXICAL
 

@@ -9,8 +9,7 @@ from transformers import AutoModel
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
-from milco_pyserini.model.checkpoint import validate_weights
-from milco_pyserini.model.loading import loading
+from milco_pyserini.model.loading import loading, validate_weights
 from milco_pyserini.model.modeling import LexEcho
 from milco_pyserini.model.tokenization import load_tokenizer
 from milco_pyserini.train.mlm_teacher import open_masked_language_model

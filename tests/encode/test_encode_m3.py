@@ -167,7 +167,7 @@ def test_an_encoder_saved_as_a_part_is_read(checkpoint: Path, prefix: str) -> No
     [
         (layer(), r"cannot be read as a linear layer with weight and bias: [^\n]+$"),
         ({"weight": torch.ones(1, SIZE)}, "cannot be read as a linear layer"),
-        (nn.Linear(SIZE, 2).state_dict(), rf"is a layer of \(2, {SIZE}\), not one weight for each token"),
+        (nn.Linear(SIZE, 2).state_dict(), rf"is a layer of shape \(2, {SIZE}\), not one weight for each token"),
         (
             nn.Linear(SIZE + 1, 1).state_dict(),
             r"does not fit its configuration: echo\.weight \(1, 33\) instead of \(1, 32\)",
@@ -186,7 +186,7 @@ def test_another_encoder_is_refused(checkpoint: Path) -> None:
     """The layer was trained on the states of an XLM-R."""
     config = json.loads((checkpoint / "config.json").read_text())
     (checkpoint / "config.json").write_text(json.dumps(config | {"model_type": "distilbert"}))
-    with pytest.raises(MilcoError, match=r"sparse_linear\.pt is beside a distilbert encoder: BGE-M3's is of type xlm"):
+    with pytest.raises(MilcoError, match=r"sparse_linear\.pt is next to a distilbert encoder: BGE-M3's is of type xlm"):
         load(checkpoint)
 
 

@@ -276,8 +276,8 @@ def test_a_tokenizer_that_the_head_does_not_score_is_refused(tmp_path: Path) -> 
     ("said", "refused"),
     [
         ({"pooling_strategy": "max", "activation_function": "relu", "word_embedding_dimension": 360}, None),
-        ({"pooling_strategy": "sum"}, "pooling_strategy 'sum', and only 'max' is read"),
-        ({"activation_function": "log1p_relu"}, "activation_function 'log1p_relu', and only 'relu' is read"),
+        ({"pooling_strategy": "sum"}, "pooling_strategy 'sum' is not supported, only 'max'"),
+        ({"activation_function": "log1p_relu"}, "activation_function 'log1p_relu' is not supported, only 'relu'"),
     ],
 )
 def test_other_poolings_are_refused(
@@ -311,5 +311,5 @@ def test_encoders_of_documents_alone_are_refused(checkpoints: dict[str, Path], t
     """Where queries go another way than documents, queries encoded as documents would be wrong."""
     directory = shutil.copytree(checkpoints["bert"], tmp_path / "checkpoint")
     (directory / "router_config.json").write_text("{}")
-    with pytest.raises(MilcoError, match="encodes queries and documents in two ways"):
+    with pytest.raises(MilcoError, match="encodes queries and documents differently"):
         load(directory)

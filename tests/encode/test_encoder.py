@@ -221,7 +221,7 @@ def test_special_ids_are_the_pieces_of_no_text(milco: MilcoEncoder) -> None:
 def test_echo_can_be_left_out_at_loading(capsys: pytest.CaptureFixture) -> None:
     """echo=False gives the pivot view alone, and says which tensors it did not use."""
     pivot_only = variant(echo=False)
-    assert "no place for echo.bias, echo.scale, echo.weight" in capsys.readouterr().err
+    assert "ignored echo.bias, echo.scale, echo.weight, which the network lacks" in capsys.readouterr().err
     assert pivot_only.views == (PIVOT,)
     np.testing.assert_array_equal(
         dense(pivot_only.encode(FILLED, 512).batch), dense(encoder("distillation").encode(FILLED, 512, (PIVOT,)).batch)

@@ -19,7 +19,7 @@ from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import write_json
 from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
-from milco_pyserini.model.checkpoint import load_model, read_tensors, rename_tensors
+from milco_pyserini.model.checkpoint import read_tensors, rename_tensors
 from milco_pyserini.model.tokenization import open_tokenizer
 
 pytestmark = pytest.mark.golden
@@ -153,21 +153,21 @@ def test_a_missing_tensor_is_named(scratch: Path, name: str) -> None:
     """Whichever tensor is taken away, the error says which is missing."""
     torch.save(without(name)(tensors("distillation")), scratch / "pytorch_model.bin")
     with pytest.raises(MilcoError, match=r"lacks .*" + name.split(".")[-1]):
-        load_model(scratch)
+        MilcoModel.from_pretrained(scratch)
 
 
 def test_a_missing_bias_is_named(tmp_path: Path) -> None:
     """A decoder without a bias under either name is an error, not a bias of zero."""
     with pytest.raises(MilcoError, match=r"lacks decoder\.bias"):
-        load_model(bent(tmp_path, "distillation", without(*BIASES)))
+        MilcoModel.from_pretrained(bent(tmp_path, "distillation", without(*BIASES)))
 
 
 def test_left_over_tensors_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """A tensor that has no place is told on stderr, and the rest is read."""
     extra = {"encoder.adapter.weight": torch.ones(2)}
-    load_model(bent(tmp_path, "distillation", lambda values: values | extra))
-    assert "no place for encoder.adapter.weight" in capsys.readouterr().err
-    load_model(GOLDEN / "ckpt_alignment")
+    MilcoModel.from_pretrained(bent(tmp_path, "distillation", lambda values: values | extra))
+    assert "ignored encoder.adapter.weight" in capsys.readouterr().err
+    MilcoModel.from_pretrained(GOLDEN / "ckpt_alignment")
     assert capsys.readouterr().err == ""
 
 
@@ -176,7 +176,7 @@ def test_another_shape_is_named(tmp_path: Path) -> None:
     name = "mlm_head.predictions.transform.dense.weight"
     directory = bent(tmp_path, "distillation", lambda values: values | {name: torch.zeros(5, 24)})
     with pytest.raises(MilcoError, match=r"connector\.dense\.weight \(5, 24\) instead of \(24, 24\)"):
-        load_model(directory)
+        MilcoModel.from_pretrained(directory)
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
@@ -230,7 +230,7 @@ def test_quantised_rows_are_multiplied_out(tmp_path: Path, bits: int) -> None:
             wanted[name] = whole.float() * scale.half().float()[:, None]
     save_safetensors(path, values)
     assert path.stat().st_size < (GOLDEN / "ckpt_distillation" / "pytorch_model.bin").stat().st_size
-    after = load_model(tmp_path / "own").state_dict()
+    after = MilcoModel.from_pretrained(tmp_path / "own").state_dict()
     assert all(torch.equal(after[name], wanted[name]) for name in wanted)
 
 
@@ -242,14 +242,14 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
         save_safetensors(directory / name, tensors("distillation"))
     (directory / name).write_bytes((directory / name).read_bytes()[:5000])
     with pytest.raises(MilcoError, match=f"checkpoint/{name} cannot be read"):
-        load_model(directory)
+        MilcoModel.from_pretrained(directory)
 
 
 def test_a_pickle_with_code_is_refused(tmp_path: Path) -> None:
     """A checkpoint can hold tensors only: nothing in it is run."""
     directory = bent(tmp_path, "distillation", lambda values: values | {"x": Path})  # type: ignore[dict-item]
     with pytest.raises(MilcoError, match="cannot be read"):
-        load_model(directory)
+        MilcoModel.from_pretrained(directory)
 
 
 def test_sub_models_are_found_inside_too(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_missing_sub_model_is_named(tmp_path: Path, name: str, wanted: str) ->
     shutil.rmtree(tmp_path / name)
     if name == "m_encoder":
         # The encoder's heads are not in any shape: 64 dimensions each, unless its own configuration is there.
-        assert load_model(directory).config.encoder.num_attention_heads == 1
+        assert MilcoModel.from_pretrained(directory).config.encoder.num_attention_heads == 1
     with pytest.raises(MilcoError, match=r"brings no tokenizer: expected tokenizer\.json in one of"):
         read(directory)
 
@@ -306,10 +306,10 @@ def test_no_checkpoint_is_one_sentence(tmp_path: Path) -> None:
     """A path that is nothing, an empty directory, another model: each says what was expected."""
     with pytest.raises(MilcoError, match="no encoder at '/nowhere/at/all': give a checkpoint directory"):
         find_checkpoint("/nowhere/at/all")
-    with pytest.raises(MilcoError, match=r"holds no weights: expected model\.safetensors or pytorch_model\.bin"):
-        load_model(tmp_path)
-    with pytest.raises(MilcoError, match="holds a 'bert' model, not a MILCO checkpoint"):
-        load_model(GOLDEN / "en_lsr")
+    with pytest.raises(MilcoError, match=r"has no weights: expected model\.safetensors or pytorch_model\.bin"):
+        MilcoModel.from_pretrained(tmp_path)
+    with pytest.raises(MilcoError, match="has a 'bert' model, not a MILCO checkpoint"):
+        MilcoModel.from_pretrained(GOLDEN / "en_lsr")
 
 
 def test_unknown_variants_are_refused() -> None:

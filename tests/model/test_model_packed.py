@@ -112,11 +112,11 @@ def test_attention_over_whole_texts_is_attention(length: int, monkeypatch: pytes
     """Against torch's own in float32, for two texts of three heads, all at once and one head at a time."""
     draw = torch.Generator().manual_seed(0)
     parts = torch.randn(3, 2, 3, length, 16, generator=draw).bfloat16()
-    whole = packed._attended(*parts)
+    whole = packed._attention(*parts)
     exact = functional.scaled_dot_product_attention(*parts.float())
     torch.testing.assert_close(whole.float(), exact, atol=2e-2, rtol=0)
     monkeypatch.setattr(packed, "_SCORES", length**2)
-    assert torch.equal(packed._attended(*parts), whole)
+    assert torch.equal(packed._attention(*parts), whole)
 
 
 def test_neighbours_never_change_a_vector() -> None:

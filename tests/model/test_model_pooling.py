@@ -73,10 +73,10 @@ def test_all_logits_are_never_in_memory(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_row_of_padding_alone_is_refused() -> None:
-    """A text without an unmasked token has no maximum: an error, not zeros that look like a vector."""
+    """A text has no unmasked token has no maximum: an error, not zeros that look like a vector."""
     projected, mask, weight, bias = case(2, 3, 2, 5, seed=1)
     mask[1] = False
-    with pytest.raises(ValueError, match="without an unmasked token"):
+    with pytest.raises(ValueError, match="has no unmasked token"):
         max_logits(projected, mask, weight, bias)
 
 

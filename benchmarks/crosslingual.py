@@ -25,7 +25,7 @@ from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import Progress
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.eval import Evaluation, compare, render, report, table
+from milco_pyserini.eval import Evaluation, compare_evaluations, render
 from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.options import option
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
@@ -77,12 +77,12 @@ def command(options: Options) -> None:
     results = {options.encoder: evaluate_all(encoder, pairs, views)}
     if options.word_table:
         results |= evaluate_words(options.word_table, pairs)
-    comparison = compare(results, test="none")
+    comparison = compare_evaluations(results, test="none")
     if options.format == "json":
-        sys.stdout.write(report(comparison))
+        sys.stdout.write(comparison.to_json())
     else:
         note = f"encoder {options.encoder}; {', '.join(views)}; {sum(len(p.ids) for p in pairs.values()):,} sentences"
-        sys.stdout.write(render(replace(table(comparison), notes=(note,)), options.format))
+        sys.stdout.write(render(replace(comparison.to_table(), notes=(note,)), options.format))
 
 
 def find_files(directory: Path, languages: Sequence[str] = ()) -> dict[str, Path]:

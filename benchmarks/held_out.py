@@ -23,7 +23,7 @@ from same_language import Options as Search
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.eval import Evaluation, compare, evaluate, render, report, table
+from milco_pyserini.eval import Evaluation, compare_evaluations, evaluate, render
 from milco_pyserini.io.runs import Run
 from milco_pyserini.options import option
 
@@ -67,12 +67,12 @@ def command(options: Options) -> None:
             for name, run in runs.items():
                 asked = {topic: run.get(topic, {}) for topic in qrels}
                 results.setdefault(name, {})[f"{collection.name}.{language}"] = evaluate(asked, qrels, MEASURES)
-    comparison = compare(results, test="t" if options.bm25 else "none")
+    comparison = compare_evaluations(results, test="t" if options.bm25 else "none")
     if options.format == "json":
-        sys.stdout.write(report(comparison))
+        sys.stdout.write(comparison.to_json())
     else:
-        notes = (*table(comparison).notes, *map(_size, collections), _how(options))
-        sys.stdout.write(render(replace(table(comparison), notes=notes), options.format))
+        notes = (*comparison.to_table().notes, *map(_size, collections), _how(options))
+        sys.stdout.write(render(replace(comparison.to_table(), notes=notes), options.format))
 
 
 def held_out(options: Options) -> "list[Collection]":

@@ -20,8 +20,7 @@ from milco_pyserini.cli.parser import run_command
 from milco_pyserini.corpora import open_topics
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.eval.formats import render
-from milco_pyserini.eval.tables import Figure, Row, Table
+from milco_pyserini.eval import ReportTable, render
 from milco_pyserini.options import option
 from milco_pyserini.sparse import VectorStore, open_store
 from milco_pyserini.sparse.quantization import quantize
@@ -72,7 +71,7 @@ def command(options: Options) -> None:
         rows = [compare_scale(rescaled(store, scale), queries, exact, options.hits) for scale in options.scales]
     heads = (f"overlap@{options.hits}", "identical", "impacts")
     note = f"encoder {options.encoder}; {len(store):,} documents of {options.corpus}; {len(texts):,} queries"
-    sys.stdout.write(render(Table(("scale",), heads, tuple(rows), (note,)), options.format))
+    sys.stdout.write(render(ReportTable(("scale",), heads, rows, notes=(note,)), options.format))
 
 
 def rescaled(store: VectorStore, scale: float) -> VectorStore:
@@ -89,14 +88,16 @@ def search(store: VectorStore, engine: str, queries: Sequence[dict[str, float]],
         return [set(found.docids) for found in searcher.search(queries, hits)]
 
 
-def compare_scale(store: VectorStore, queries: Sequence[dict[str, float]], exact: Sequence[set[str]], hits: int) -> Row:
+def compare_scale(
+    store: VectorStore, queries: Sequence[dict[str, float]], exact: Sequence[set[str]], hits: int
+) -> tuple[str, float, float, float]:
     """One scale's row; queries that find nothing exactly count for nothing."""
     lucene = search(store, "lucene", queries, hits)
     pairs = [(one, other) for one, other in zip(exact, lucene, strict=True) if one]
     overlap = np.mean([len(one & other) / len(one) for one, other in pairs])
     identical = np.mean([one == other for one, other in pairs])
     impacts = sum(len(quantize(batch, store.scale)[1]) for _, batch in store.batches()) / len(store)
-    return Row((f"{store.scale:g}",), (Figure(float(overlap)), Figure(float(identical)), Figure(impacts)))
+    return f"{store.scale:g}", float(overlap), float(identical), impacts
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,7 +18,7 @@ from milco_pyserini.cli.parser import run_command
 from milco_pyserini.corpora import open_corpus, open_qrels, open_topics
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.eval import Evaluation, compare, evaluate, render, report, table
+from milco_pyserini.eval import Evaluation, compare_evaluations, evaluate, render
 from milco_pyserini.io.runs import Run
 from milco_pyserini.options import option
 from milco_pyserini.sparse import PIVOT, SOURCE, open_store
@@ -68,11 +68,11 @@ def command(options: Options) -> None:
             runs["both + BM25"] = fused([runs["both"], runs["BM25"]])
         for name, run in runs.items():
             results.setdefault(name, {})[collection.name] = evaluate(run, qrels, MEASURES)
-    comparison = compare(results, test="t" if options.bm25 else "none")
+    comparison = compare_evaluations(results, test="t" if options.bm25 else "none")
     if options.format == "json":
-        sys.stdout.write(report(comparison))
+        sys.stdout.write(comparison.to_json())
     else:
-        shown = table(comparison)
+        shown = comparison.to_table()
         shown = replace(shown, notes=(*shown.notes, _how(options)))
         sys.stdout.write(render(shown, options.format))
 

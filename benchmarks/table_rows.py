@@ -12,9 +12,7 @@ from typing import Any
 import orjson
 
 from milco_pyserini import __version__
-from milco_pyserini.eval.formats import render
-from milco_pyserini.eval.tables import Figure, Table
-from milco_pyserini.eval.tables import Row as TableRow
+from milco_pyserini.eval import ReportTable, render
 
 # Column -> digits behind the point.
 COLUMNS = {
@@ -74,25 +72,20 @@ def compared(step: str, seconds: Mapping[str, Sequence[float]], figures: Callabl
 
 
 def written(rows: Sequence[Row], form: str, about: Mapping[str, Any]) -> str:
-    """The rows in one of eval.formats, or as JSON with every digit and every round."""
+    """The rows in one of eval.report, or as JSON with every digit and every round."""
     if form == JSON:
         value = {"milco_pyserini": __version__, **about, "rows": [vars(row) for row in rows]}
         return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode() + "\n"
     return render(_table(rows, about), form)
 
 
-def _table(rows: Sequence[Row], about: Mapping[str, Any]) -> Table:
+def _table(rows: Sequence[Row], about: Mapping[str, Any]) -> ReportTable:
     columns = [name for name in COLUMNS if any(not isnan(row.figures.get(name, nan)) for row in rows)]
-    lines = [
-        TableRow(
-            (row.step, row.system),
-            tuple(Figure(row.figures.get(name, nan), digits=COLUMNS[name]) for name in columns),
-        )
-        for row in rows
-    ]
+    lines = [[row.step, row.system, *(row.figures.get(name) for name in columns)] for row in rows]
     meaning = "times: how many times as long as the first row of the step, median of the rounds"
     circumstances = ", ".join(f"{name} {value}" for name, value in about.items())
-    return Table(("step", "system"), tuple(columns), tuple(lines), (meaning, circumstances))
+    digits = [COLUMNS[name] for name in columns]
+    return ReportTable(("step", "system"), columns, lines, digits, (meaning, circumstances))
 
 
 def with_peak(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:

@@ -15,7 +15,10 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent
 MILCO = Path(sys.executable).parent / "milco"
-VERBS = ("corpora", "encode", "index", "search", "verify", "explain", "eval", "train", "pyserini", "demo", "doctor")
+VERBS = (
+    *("corpora", "encode", "index", "search", "verify", "explain", "eval", "analyze"),
+    *("train", "pyserini", "demo", "doctor"),
+)
 ENGINES = ("exact", "lucene")
 # Far below what mini reaches, far above what a broken part would.
 LEAST = {"nDCG@10": 0.3, "R@100": 0.4}

@@ -63,7 +63,7 @@ def test_a_text_that_is_its_own_translation_is_found_first(benchmark_named: Load
     module = benchmark_named("crosslingual")
     assert module.main(["--data", str(pairs), *ENCODER, "--views", "source", "both"]) == 0
     head, *rows, _, note = capsys.readouterr().out.splitlines()
-    assert head.split("  ")[0] == "collection"
+    assert head.split("  ")[0] == "dataset"
     assert "R@1 source" in head and "RR both" in head and "terms both" in head
     assert [row.split()[0] for row in rows] == ["xx", "yy", "mean"]
     assert len({tuple(row.split()[1:]) for row in rows}) == 1
@@ -130,7 +130,7 @@ def test_held_out_questions_search_their_passages(benchmark_named: Load, questio
     sizes = ["--questions", "3", "--passages", "9"]
     assert module.main(["--data", str(questions), *ENCODER, *sizes]) == 0
     head, *rows = capsys.readouterr().out.split("\n\n")[0].splitlines()
-    assert head.split() == ["collection", "run", "nDCG@10", "R@10"]
+    assert head.split() == ["dataset", "run", "nDCG@10", "R@10"]
     sets = ["afriqa-xen.yo", "quiz.de", "quiz.fr", "mean"]
     assert [row.split()[:2] for row in rows] == [[name, view] for name in sets for view in ("pivot", "source", "both")]
     assert all(float(row.split()[3]) == 1 for row in rows if row.split()[1] == "both")

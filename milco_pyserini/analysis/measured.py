@@ -3,14 +3,12 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milco_pyserini import __version__
 from milco_pyserini.analysis.task import Task, TaskOptions
-from milco_pyserini.eval.formats import render
-from milco_pyserini.eval.tables import Figure, Row, Table
+from milco_pyserini.eval.report import ReportTable, render
 from milco_pyserini.io.files import atomic_file, write_json
 
 if TYPE_CHECKING:
@@ -42,27 +40,18 @@ def write_report(options: TaskOptions, task: Task, rows: Rows, name: str) -> Non
     sys.stdout.write(render(table, options.format))
 
 
-def points_table(rows: Rows, measures: Sequence[str]) -> Table:
-    """A row for each point: the columns of the paper's latency table, and the terms of a document."""
+def points_table(rows: Rows, measures: Sequence[str]) -> ReportTable:
+    """Tabulate points with the columns of the paper's latency table, and the terms per document."""
     heads = ("ms", "ms p95", "queries/s", *measures, "MB", "terms")
-    return Table(
-        ("vectors", "index"),
-        heads,
-        tuple(
-            Row(
-                (point.vectors, point.index),
-                (
-                    Figure(point.mean_ms, digits=3),
-                    Figure(point.p95_ms, digits=3),
-                    Figure(point.queries_per_second, digits=0),
-                    *(Figure(figures[measure]) for measure in measures),
-                    Figure(point.size / 1e6, digits=2),
-                    Figure(nan if point.terms is None else point.terms, digits=1),
-                ),
-            )
-            for point, figures in rows
-        ),
-    )
+    lines = [
+        (
+            *(point.vectors, point.index, point.mean_ms, point.p95_ms, point.queries_per_second),
+            *(values[measure] for measure in measures),
+            *(point.size / 1e6, point.terms),
+        )
+        for point, values in rows
+    ]
+    return ReportTable(("vectors", "index"), heads, lines, (3, 3, 0, *[4] * len(measures), 2, 1))
 
 
 def processor() -> str:

@@ -1,22 +1,20 @@
-"""The figures of a store's sparsity as tables for the terminal."""
+"""Render statistics of a store as tables for the terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import nan
 from typing import Any
 
 from milco_pyserini.console import counted
-from milco_pyserini.eval.formats import text
-from milco_pyserini.eval.tables import Figure, Row, Table
+from milco_pyserini.eval.report import ReportTable, render
 
-_SPREAD = ("mean", "min", "p5", "median", "p95", "max")
-_SPREAD_HEADS = ("mean", "min", "5 %", "median", "95 %", "max")
+_SPREAD = {"mean": "mean", "min": "min", "p5": "5 %", "median": "median", "p95": "95 %", "max": "max"}
+_SPREAD_DIGITS = (1, 0, 0, 0, 0, 0)
 _KINDS = {"words": "words", "insides": "insides of words", "signs": "signs", "special": "special"}
 
 
 def shown_report(value: Mapping[str, Any]) -> str:
     """What report() gave, table after table; it ends with a line end."""
     tables = [_terms(value), _lists(value), *_frequent(value), *_never(value), *_length(value), *_languages(value)]
-    return "\n".join([_head(value), *map(text, tables)])
+    return "\n".join([_head(value), *map(render, tables)])
 
 
 def _head(value: Mapping[str, Any]) -> str:
@@ -27,66 +25,59 @@ def _head(value: Mapping[str, Any]) -> str:
     return f"{value['vectors']}: {unit}{of}{by}{pruning}; {counted(value['postings'], 'posting')}\n"
 
 
-def _terms(value: Mapping[str, Any]) -> Table:
-    unit = value["unit"][:-1]
+def _terms(value: Mapping[str, Any]) -> ReportTable:
     rows = [
-        Row((group,), (*_spread(each), _whole(each["without"]))) for group, each in value["terms_per_document"].items()
+        (group, *(each[name] for name in _SPREAD), each["without"])
+        for group, each in value["terms_per_document"].items()
     ]
-    return Table((f"terms per {unit}",), (*_SPREAD_HEADS, "without a term"), tuple(rows))
+    heads = (*_SPREAD.values(), "without a term")
+    return ReportTable((f"terms per {value['unit'][:-1]}",), heads, rows, (*_SPREAD_DIGITS, 0))
 
 
-def _lists(value: Mapping[str, Any]) -> Table:
-    heads = ("columns", "active", "never", "never (%)", *_SPREAD_HEADS, "in the longest 1 % (%)")
+def _lists(value: Mapping[str, Any]) -> ReportTable:
     rows = []
     for group, each in value["posting_lists"].items():
         never = each["never_active"] / each["columns"] if each["columns"] else None
-        figures = (
-            *(_whole(each[name]) for name in ("columns", "active", "never_active")),
-            _percent(never),
-            *_spread(each["length"] or {}),
-            _percent(each["in_longest_percent"]),
+        length = each["length"] or {}
+        rows.append(
+            (
+                *(group, each["columns"], each["active"], each["never_active"], _percent(never)),
+                *(length.get(name) for name in _SPREAD),
+                _percent(each["in_longest_percent"]),
+            )
         )
-        rows.append(Row((group,), figures))
+    heads = ("columns", "active", "never", "never (%)", *_SPREAD.values(), "in the longest 1 % (%)")
     note = (
         f"lengths of the lists of active columns, in {value['unit']}; the share of all postings that 1 % of them hold"
     )
-    return Table(("posting lists",), heads, tuple(rows), (note,))
+    return ReportTable(("posting lists",), heads, rows, (0, 0, 0, 1, *_SPREAD_DIGITS, 1), (note,))
 
 
-def _frequent(value: Mapping[str, Any]) -> Iterator[Table]:
+def _frequent(value: Mapping[str, Any]) -> Iterator[ReportTable]:
     for view, terms in value["frequent"].items():
-        rows = [
-            Row((term["term"],), (_whole(term["documents"]), _percent(term["share"]), _figure(term["mean_weight"], 2)))
-            for term in terms
-        ]
-        yield Table((f"most frequent: {view}",), (value["unit"], "of all (%)", "mean weight"), tuple(rows))
+        rows = [(term["term"], term["documents"], _percent(term["share"]), term["mean_weight"]) for term in terms]
+        yield ReportTable((f"most frequent: {view}",), (value["unit"], "of all (%)", "mean weight"), rows, (0, 1, 2))
 
 
-def _never(value: Mapping[str, Any]) -> Iterator[Table]:
+def _never(value: Mapping[str, Any]) -> Iterator[ReportTable]:
     rows = []
     for view, kinds in (value["never_active"] or {}).items():
         for kind, each in kinds.items():
-            share = _percent(each["never_active"] / each["columns"])
-            figures = (_whole(each["never_active"]), _whole(each["columns"]), share)
-            rows.append(Row((f"{view}: {_KINDS[kind]}", "  ".join(each["examples"]) or "-"), figures))
+            counts = (each["never_active"], each["columns"], _percent(each["never_active"] / each["columns"]))
+            rows.append((f"{view}: {_KINDS[kind]}", "  ".join(each["examples"]) or "-", *counts))
     if rows:
-        yield Table(("never active", "the first of them"), ("never", "columns", "never (%)"), tuple(rows))
+        yield ReportTable(("never active", "the first of them"), ("never", "columns", "never (%)"), rows, (0, 0, 1))
 
 
-def _length(value: Mapping[str, Any]) -> Iterator[Table]:
+def _length(value: Mapping[str, Any]) -> Iterator[ReportTable]:
     length = value["length"]
     if length is None:
         return
     groups = list(value["terms_per_document"])
-    rows = [
-        Row(
-            (f"{each['from']:,} to {each['to']:,}",),
-            _lengths(each, groups),
-        )
-        for each in length["bins"]
-    ]
+    rows = [(f"{each['from']:,} to {each['to']:,}", *_lengths(each, groups)) for each in length["bins"]]
     heads = (value["unit"], "mean tokens", *(_terms_head(group) for group in groups), "terms per token")
-    yield Table(("length in tokens",), heads, tuple(rows), tuple(_length_notes(value, length)))
+    digits = (0, 1, *[1] * len(groups), 2)
+    yield ReportTable(("length in tokens",), heads, rows, digits, list(_length_notes(value, length)))
 
 
 def _length_notes(value: Mapping[str, Any], length: Mapping[str, Any]) -> Iterator[str]:
@@ -103,49 +94,29 @@ def _length_notes(value: Mapping[str, Any], length: Mapping[str, Any]) -> Iterat
         yield "the texts are not exactly those that were encoded: lengths may differ from what was read"
 
 
-def _languages(value: Mapping[str, Any]) -> Iterator[Table]:
+def _languages(value: Mapping[str, Any]) -> Iterator[ReportTable]:
     languages = value["languages"]
     if languages is None:
         return
     groups = list(value["terms_per_document"])
     rows = [
-        Row(
-            (each["language"],),
-            (
-                *_lengths(each, groups),
-                *(_whole(each["active"][group]) for group in groups),
-            ),
-        )
-        for each in languages
+        (each["language"], *_lengths(each, groups), *(each["active"][group] for group in groups)) for each in languages
     ]
     heads = (value["unit"], "mean tokens", *map(_terms_head, groups), "terms per token")
-    yield Table(("language",), (*heads, *(f"active: {group}" for group in groups)), tuple(rows))
+    digits = (0, 1, *[1] * len(groups), 2, *[0] * len(groups))
+    yield ReportTable(("language",), (*heads, *(f"active: {group}" for group in groups)), rows, digits)
     views = list(value["frequent"])
-    shown = [Row((each["language"], *("  ".join(each["frequent"][view]) for view in views)), ()) for each in languages]
-    yield Table(("language", *(f"most frequent: {view}" for view in views)), (), tuple(shown))
+    frequent = [(each["language"], *("  ".join(each["frequent"][view]) for view in views)) for each in languages]
+    yield ReportTable(("language", *(f"most frequent: {view}" for view in views)), (), frequent)
 
 
-def _lengths(each: Mapping[str, Any], groups: Sequence[str]) -> tuple[Figure, ...]:
-    """Of some documents: how many they are, their mean tokens and terms, and terms per token."""
-    terms = (_figure(each["terms"][group]) for group in groups)
-    return _whole(each["documents"]), _figure(each["tokens"]), *terms, _figure(each["terms_per_token"], 2)
+def _lengths(each: Mapping[str, Any], groups: Sequence[str]) -> tuple[float | None, ...]:
+    return each["documents"], each["tokens"], *(each["terms"][group] for group in groups), each["terms_per_token"]
 
 
 def _terms_head(group: str) -> str:
     return group if group == "terms" else f"{group} terms" if group != "both" else "terms of both"
 
 
-def _spread(each: Mapping[str, float]) -> Sequence[Figure]:
-    return [_figure(each.get(name), 1 if name == "mean" else 0) for name in _SPREAD]
-
-
-def _whole(value: float | None) -> Figure:
-    return _figure(value, 0)
-
-
-def _percent(share: float | None) -> Figure:
-    return _figure(None if share is None else 100 * share, 1)
-
-
-def _figure(value: float | None, digits: int = 1) -> Figure:
-    return Figure(nan if value is None else value, digits=digits)
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share

@@ -13,10 +13,12 @@ import orjson
 from milco_pyserini.console import counted, duration, say
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.eval.measures import KINDS, Cutoff, Measure, parse_measures
+from milco_pyserini.eval.measures import parse_measures
 from milco_pyserini.options import MAX_THREADS, option
 
 if TYPE_CHECKING:
+    import ir_measures
+
     from milco_pyserini.analysis.systems import Cut
     from milco_pyserini.io.qrels import Qrels
     from milco_pyserini.sparse import VectorStore
@@ -134,22 +136,16 @@ def open_task(options: TaskOptions) -> Task:
     return Task(store, options.views, topics.ids, vectors, topics.texts, qrels, names, hits)
 
 
-def _depth(measures: Sequence[Measure], hits: int | None) -> int:
+def _depth(measures: "Sequence[ir_measures.Measure]", hits: int | None) -> int:
     """How many documents to retrieve: as asked for, or as deep as the deepest measure looks."""
-    ranks = [_rank(measure) for measure in measures]
+    # IPrec has a recall level in place of a cutoff, and reads the complete ranking.
+    ranks = [measure.params.get("cutoff") for measure in measures]
     if hits is None:
         return max(rank or WHOLE_RANKING for rank in ranks)
     deepest = max(rank or 1 for rank in ranks)
     if hits < deepest:
         raise MilcoError(f"--hits {hits}: {' '.join(map(str, measures))} looks at {counted(deepest, 'document')}")
     return hits
-
-
-def _rank(measure: Measure) -> int | None:
-    """The last rank that a measure looks at; None for the whole ranking."""
-    if measure.cutoff is None or KINDS[measure.kind].cutoff is Cutoff.RECALL:
-        return None
-    return int(measure.cutoff)
 
 
 def _encode(manifest: dict, texts: Sequence[str], encoder: str | None) -> list[dict[str, float]]:

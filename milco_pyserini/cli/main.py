@@ -15,10 +15,8 @@ COMMANDS = {
     "search": ("milco_pyserini.cli.search", "topics against an index to a TREC run; several runs to one"),
     "verify": ("milco_pyserini.cli.verify", "stores and indexes against the checksums of their manifests"),
     "explain": ("milco_pyserini.cli.explain", "why documents match a query, in a terminal or on a page"),
-    "eval": (
-        "milco_pyserini.cli.eval",
-        "runs and judgements to figures; sweeps, latency, the paper's tables again",
-    ),
+    "eval": ("milco_pyserini.cli.eval", "runs and qrels to measures, with tests of significance"),
+    "analyze": ("milco_pyserini.cli.analyze", "sparsity statistics, pruning sweeps and latency tables"),
     "train": ("milco_pyserini.cli.train", "SAP and SCT: bitext and retrieval data to a checkpoint"),
     "pyserini": ("milco_pyserini.integrations.pyserini", "Pyserini's own commands, with MILCO registered"),
     "demo": ("milco_pyserini.cli.demo", "all of it on the embedded sample, with figures"),

@@ -1,9 +1,8 @@
-"""Runs to figures: measures as trec_eval computes them, tables, and tests of significance.
+"""Evaluate runs with trec_eval's measures, and compare them with tests of significance.
 
-from milco_pyserini.eval import compare, evaluate, read_run, render, table
-
-evaluation = evaluate(read_run(Path("runs/ar.txt")), open_qrels("miracl-ar-dev"))
-print(render(table(compare({"milco": {"miracl-ar-dev": evaluation}})), "markdown"))
+>>> from milco_pyserini.eval import compare, evaluate
+>>> evaluate({"q1": {"d1": 2.0}}, {"q1": {"d1": 1}}, ["nDCG@10"]).mean
+{'nDCG@10': 1.0}
 """
 
 from typing import TYPE_CHECKING
@@ -11,27 +10,26 @@ from typing import TYPE_CHECKING
 from milco_pyserini.lazy import lazy
 
 if TYPE_CHECKING:
-    from milco_pyserini.eval.comparison import Comparison as Comparison
-    from milco_pyserini.eval.comparison import compare as compare
     from milco_pyserini.eval.evaluation import Evaluation as Evaluation
     from milco_pyserini.eval.evaluation import evaluate as evaluate
-    from milco_pyserini.eval.formats import render as render
-    from milco_pyserini.eval.json_report import report as report
-    from milco_pyserini.eval.tables import Table as Table
-    from milco_pyserini.eval.tables import table as table
+    from milco_pyserini.eval.measures import parse_measures as parse_measures
+    from milco_pyserini.eval.report import ReportTable as ReportTable
+    from milco_pyserini.eval.report import render as render
+    from milco_pyserini.eval.significance import RunComparison as RunComparison
+    from milco_pyserini.eval.significance import compare as compare
+    from milco_pyserini.eval.significance import compare_evaluations as compare_evaluations
     from milco_pyserini.io.runs import read_run as read_run
 
-# No function has its module's name: a module, once loaded, would stand in its place.
 _LAZY = {
-    "Comparison": "milco_pyserini.eval.comparison",
+    "RunComparison": "milco_pyserini.eval.significance",
     "Evaluation": "milco_pyserini.eval.evaluation",
-    "Table": "milco_pyserini.eval.tables",
-    "compare": "milco_pyserini.eval.comparison",
+    "ReportTable": "milco_pyserini.eval.report",
+    "compare": "milco_pyserini.eval.significance",
+    "compare_evaluations": "milco_pyserini.eval.significance",
     "evaluate": "milco_pyserini.eval.evaluation",
+    "parse_measures": "milco_pyserini.eval.measures",
     "read_run": "milco_pyserini.io.runs",
-    "render": "milco_pyserini.eval.formats",
-    "report": "milco_pyserini.eval.json_report",
-    "table": "milco_pyserini.eval.tables",
+    "render": "milco_pyserini.eval.report",
 }
 
 __all__ = sorted(_LAZY)

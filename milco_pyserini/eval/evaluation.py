@@ -1,18 +1,20 @@
-"""One run against one set of judgements, with trec_eval's figures to the last digit.
+"""Evaluate a run, with the values of `trec_eval -c` to the last digit.
 
-ir_measures computes; this module decides what it gets: the documents in trec_eval's order. The measures of
-ir_measures come from several programs that break ties each in its own way; scores without ties leave them no
-choice. trec_eval's order is: score, as a 32-bit float, from high to low; equal scores by document id, as
-bytes, from high to low. The rank column is not looked at.
+ir_measures computes; this module passes it documents in trec_eval's order. The measures of ir_measures come from
+several programs that break ties in different ways, and scores without ties leave them no choice. trec_eval's order
+is: score, as a 32-bit float, descending; equal scores by docid, as bytes, descending. The rank column is ignored.
 """
 
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.eval.measures import KINDS, Cutoff, Measure, parse_measures
+from milco_pyserini.eval.measures import parse_measures
 from milco_pyserini.io.qrels import MAX_GRADE
 
 if TYPE_CHECKING:
@@ -20,15 +22,20 @@ if TYPE_CHECKING:
 
 DEFAULT_MEASURES = ("nDCG@10", "R@100")
 CONFIDENCE = 0.95
+Run = Mapping[str, Mapping[str, float]]
+QrelsMapping = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a run reaches: every figure is over all judged queries, those without results counting 0.
+    """Values of measures over all judged queries; a query without results counts 0.
 
-    mean: measure -> mean over the queries. per_query: measure -> query id -> value, by query id.
-    unanswered: judged queries without results. unjudged: queries of the run without judgements, left out.
-    reordered: queries whose documents were given in another order than trec_eval's.
+    Args:
+        mean: Measure -> mean over the queries.
+        per_query: Measure -> query id -> value, sorted by query id.
+        unanswered: Judged queries without results.
+        unjudged: Number of queries of the run that have no qrels; they are ignored.
+        reordered: Number of queries whose documents were listed in another order than trec_eval's.
     """
 
     mean: dict[str, float]
@@ -39,11 +46,11 @@ class Evaluation:
 
     @property
     def queries(self) -> tuple[str, ...]:
-        """The judged queries, in order."""
+        """The judged queries, sorted."""
         return tuple(next(iter(self.per_query.values()), ()))
 
     def interval(self, measure: str) -> tuple[float, float] | None:
-        """Student's 95 % confidence interval of a mean; None for fewer than two queries."""
+        """Return the 95 % confidence interval of a mean by Student's t; None for fewer than two queries."""
         import numpy as np
         from scipy.special import stdtrit
 
@@ -56,25 +63,48 @@ class Evaluation:
 
 
 def evaluate(
-    run: Mapping[str, Mapping[str, float]],
-    qrels: Mapping[str, Mapping[str, int]],
-    measures: Iterable[str] = DEFAULT_MEASURES,
+    run: Run | str | Path, qrels: QrelsMapping | str | Path, measures: Iterable[str] = DEFAULT_MEASURES
 ) -> Evaluation:
-    """Evaluate a run (query id -> document id -> score) as `trec_eval -c` does.
+    """Evaluate a run as `trec_eval -c` does.
 
-    qrels: query id -> document id -> grade; a grade from 1 on is relevant. measures: names as parse_measures
-    reads them. Raises MilcoError if none of the run's queries is judged, a measure is not offered, or a grade is out
-    of range (MAX_GRADE).
+    Args:
+        run: Query id -> docid -> score, or the path of a TREC or MS MARCO run.
+        qrels: Query id -> docid -> grade, or a name (miracl-ar-dev) or path. Documents of grade 1 or more are relevant.
+        measures: Names of measures, see parse_measures().
+
+    Raises:
+        MilcoError: No query of the run is judged, a measure is unknown, or a grade is out of range.
+
+    Example:
+        >>> run = {"q1": {"d1": 2.0, "d2": 1.5}, "q2": {"d3": 3.1}}
+        >>> evaluate(run, {"q1": {"d2": 1}, "q2": {"d3": 1}}, ["RR@10", "R@100"]).mean
+        {'RR@10': 0.75, 'R@100': 1.0}
     """
-    wanted = parse_measures(measures)
-    judged = {query: _with_a_grade_from_zero(query, grades) for query, grades in qrels.items() if grades}
+    parsed = parse_measures(measures)
+    if isinstance(run, str | Path):
+        from milco_pyserini.io.runs import read_run
+
+        run = read_run(Path(run))
+    if isinstance(qrels, str | Path):
+        from milco_pyserini.corpora import open_qrels
+
+        qrels = open_qrels(str(qrels))
+    judged = {query: _evaluable(query, grades) for query, grades in qrels.items() if grades}
     answered = {query: scores for query, scores in run.items() if scores}
     rankings = {query: ranking(answered[query]) for query in answered.keys() & judged.keys()}
+    if not judged or not answered:
+        raise MilcoError(f"the {'qrels have' if answered else 'run has'} no queries: there is nothing to evaluate")
     if not rankings:
-        raise MilcoError(_nothing_judged(answered, judged))
-    per_query = _calculate(rankings, judged, wanted)
+        raise MilcoError(
+            f"no query of the run is judged: the run has {counted(len(answered), 'query', 'queries')}, such as "
+            f"{shown(min(answered))}, the qrels have {len(judged):,}, such as {shown(min(judged))}",
+            "Check that the run and the qrels are of the same dataset.",
+        )
+    per_query = _compute(rankings, judged, parsed)
     return Evaluation(
-        mean={name: _mean(values) for name, values in per_query.items()},
+        # Added one by one in query order, as trec_eval adds: sum() compensates from Python 3.12 on, and would differ
+        # where the fourth decimal depends on the last bit.
+        mean={name: reduce(operator.add, values.values(), 0.0) / len(values) for name, values in per_query.items()},
         per_query=per_query,
         unanswered=tuple(sorted(judged.keys() - rankings.keys())),
         unjudged=len(answered.keys() - judged.keys()),
@@ -83,66 +113,38 @@ def evaluate(
 
 
 def ranking(scores: Mapping[str, float]) -> list[str]:
-    """The documents in trec_eval's order, which has 32 bits for a score: 35000.002 and 35000.001 are a tie."""
+    """Return docids in trec_eval's order, which has 32 bits for a score: 35000.002 and 35000.001 are a tie."""
     import numpy as np
 
     single = np.fromiter(scores.values(), np.float32, len(scores)).tolist()
-    return [document for _, document in sorted(zip(single, scores, strict=True), reverse=True)]
+    return [docid for _, docid in sorted(zip(single, scores, strict=True), reverse=True)]
 
 
-def _with_a_grade_from_zero(query: str, grades: Mapping[str, int]) -> dict[str, int]:
+def _evaluable(query: str, grades: Mapping[str, int]) -> dict[str, int]:
+    """Return grades that pytrec_eval can evaluate."""
     highest, lowest = max(grades.values()), min(grades.values())
     if highest > MAX_GRADE or lowest < -MAX_GRADE:
         grade = highest if highest > MAX_GRADE else lowest
         raise MilcoError(
             f"query {shown(query)} has a grade of {grade}: grades are from {-MAX_GRADE:,} to {MAX_GRADE:,}"
         )
-    # pytrec_eval never returns from nDCG, and trec_eval refuses Bpref, where all grades of a query are below
-    # zero. A document that no run can hold, judged not relevant, helps both: the figures are 0, as they must be.
+    # pytrec_eval never returns from nDCG, and trec_eval refuses Bpref, if all grades of a query are negative. A
+    # non-relevant document that no run can contain helps both: the values are 0, as they must be.
     return {**grades, "": 0} if highest < 0 else dict(grades)
 
 
-def _calculate(
-    rankings: dict[str, list[str]], qrels: dict[str, dict[str, int]], measures: list[Measure]
+def _compute(
+    rankings: dict[str, list[str]], qrels: dict[str, dict[str, int]], measures: "list[ir_measures.Measure]"
 ) -> dict[str, dict[str, float]]:
+    """Return measure -> query id -> value, 0 for queries without a ranking."""
     from ir_measures import providers
 
-    registry = providers.registry
-    offered = providers.FallbackProvider([registry[name] for name in ("pytrec_eval", "judged", "msmarco")])
-    named = {_ir_measure(measure): str(measure) for measure in measures}
-    deepest = max(map(len, rankings.values()))
-    # Shared numbers: a ranking then costs a dictionary, not a float for each document. All are exact in 32 bits.
-    descending = [float(deepest - place) for place in range(deepest)]
-    run = {query: dict(zip(documents, descending, strict=False)) for query, documents in rankings.items()}
+    provider = providers.FallbackProvider([providers.registry[name] for name in ("pytrec_eval", "judged", "msmarco")])
+    longest = max(map(len, rankings.values()))
+    # The floats are shared: a ranking then costs a dict, not a float for each document. All are exact in 32 bits.
+    descending = [float(longest - rank) for rank in range(longest)]
+    run = {query: dict(zip(docids, descending, strict=False)) for query, docids in rankings.items()}
     values: dict[str, dict[str, float]] = {str(measure): dict.fromkeys(sorted(qrels), 0.0) for measure in measures}
-    for metric in offered.evaluator(named, qrels).iter_calc(run):
-        values[named[metric.measure]][metric.query_id] = float(metric.value)
+    for metric in provider.evaluator(measures, qrels).iter_calc(run):
+        values[str(metric.measure)][metric.query_id] = float(metric.value)
     return values
-
-
-def _ir_measure(measure: Measure) -> "ir_measures.Measure":
-    import ir_measures
-
-    arguments: dict[str, Any] = dict(measure.parameters)
-    if measure.cutoff is not None:
-        arguments["recall" if KINDS[measure.kind].cutoff is Cutoff.RECALL else "cutoff"] = measure.cutoff
-    return getattr(ir_measures, measure.kind)(**arguments)
-
-
-def _mean(values: dict[str, float]) -> float:
-    # Added one by one in query order, as trec_eval adds: sum() compensates from Python 3.12 on, and would
-    # differ where the fourth decimal hangs on the last bit.
-    total = 0.0
-    for value in values.values():
-        total += value
-    return total / len(values)
-
-
-def _nothing_judged(answered: Mapping[str, Any], judged: Mapping[str, Any]) -> str:
-    if not judged or not answered:
-        return f"the {'judgements hold' if answered else 'run holds'} nothing to evaluate"
-    return (
-        f"no query of the run is judged: the run has {counted(len(answered), 'query', 'queries')}, such as "
-        f"{shown(min(answered))}, the judgements have {len(judged):,}, such as {shown(min(judged))}; "
-        "do they belong together?"
-    )

@@ -1,148 +1,124 @@
-"""A measure's name to what is measured: ir_measures' spelling (nDCG@10) or trec_eval's (ndcg_cut.10).
+"""Parse names of measures: those of ir_measures (nDCG@10) and of trec_eval (ndcg_cut.10).
 
-Only measures that trec_eval defines are offered, and Judged@k, so that every figure can be checked with it.
+Offered are measures that trec_eval computes, so that every value can be checked with it, and Judged@k.
 """
 
-import ast
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import Enum
+from typing import TYPE_CHECKING
 
-from milco_pyserini.errors import MilcoError, nearest
+from milco_pyserini.errors import MilcoError, nearest, shown
+from milco_pyserini.eval.report import ReportTable
 
+if TYPE_CHECKING:
+    import ir_measures
 
-class Cutoff(Enum):
-    """What may stand behind the @ of a measure."""
-
-    NONE = "takes no cutoff"
-    OPTIONAL = "takes a rank"
-    REQUIRED = "needs a rank"
-    RECALL = "needs a recall level from 0 to 1"
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One family of measures. example: a full name, shown in errors. parameters: what its brackets take."""
-
-    meaning: str
-    example: str
-    cutoff: Cutoff
-    parameters: tuple[str, ...] = ()
-
-
-_ALL = ("judged_only", "rel")
-
-KINDS = {
-    "AP": Kind("average precision", "AP@1000", Cutoff.OPTIONAL, _ALL),
-    "Bpref": Kind("preference of relevant to judged non-relevant documents", "Bpref", Cutoff.NONE, ("rel",)),
-    "IPrec": Kind("precision interpolated at a recall level", "IPrec@0.1", Cutoff.RECALL, _ALL),
-    "Judged": Kind("share of the results that are judged", "Judged@10", Cutoff.OPTIONAL),
-    "P": Kind("precision", "P@10", Cutoff.REQUIRED, _ALL),
-    "R": Kind("recall", "R@100", Cutoff.REQUIRED, _ALL),
-    "RR": Kind("reciprocal rank of the first relevant document", "RR@10", Cutoff.OPTIONAL, ("rel",)),
-    "Rprec": Kind("precision at the number of relevant documents", "Rprec", Cutoff.NONE, _ALL),
-    "SetP": Kind("precision of all results", "SetP", Cutoff.NONE, _ALL),
-    "SetR": Kind("recall of all results", "SetR", Cutoff.NONE, ("rel",)),
-    "Success": Kind("whether a relevant document is found", "Success@5", Cutoff.REQUIRED, _ALL),
-    "nDCG": Kind("normalised discounted cumulative gain, linear gains", "nDCG@10", Cutoff.OPTIONAL, ("judged_only",)),
+# ir_measures' name -> an example with all that the measure requires.
+EXAMPLES = {
+    "nDCG": "nDCG@10",
+    "R": "R@100",
+    "RR": "RR@10",
+    "AP": "AP@1000",
+    "P": "P@10",
+    "Success": "Success@5",
+    "Rprec": "Rprec",
+    "Bpref": "Bpref",
+    "IPrec": "IPrec@0.1",
+    "SetP": "SetP",
+    "SetR": "SetR",
+    "Judged": "Judged@10",
 }
-
-# trec_eval's names and others in use, in lower case; the names above are understood in any case too.
-_ALIASES = {
-    "iprec_at_recall": "IPrec",
-    "map": "AP",
-    "map_cut": "AP",
-    "mrr": "RR",
-    "ndcg_cut": "nDCG",
-    "precision": "P",
-    "recall": "R",
-    "recip_rank": "RR",
-    "set_p": "SetP",
-    "set_recall": "SetR",
-}
-_SPELLINGS = {name.lower(): name for name in KINDS} | _ALIASES
-
+# trec_eval's names that are not ir_measures' too, as ndcg and P are.
+_TREC_NAMES = (
+    *("ndcg_cut", "map", "map_cut", "recip_rank", "recall", "P", "success", "Rprec", "bpref", "iprec_at_recall"),
+    *("set_P", "set_recall"),
+)
 MAXIMUM_RANK = 1_000_000
-
-_FORM = re.compile(r"([A-Za-z]+(?:_[A-Za-z]+)*)(?:\((.*)\))?(?:[@._]([0-9.,]+))?")
-_PARAMETER = re.compile(r"\s*(\w+)\s*=\s*([1-9][0-9]{0,5}|True|False)\s*")
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One measure: its family in KINDS, its cutoff (a rank or a recall level) and its brackets, sorted."""
-
-    kind: str
-    cutoff: int | float | None = None
-    parameters: tuple[tuple[str, int | bool], ...] = ()
-
-    def __str__(self) -> str:
-        inside = ",".join(f"{name}={value}" for name, value in self.parameters)
-        behind = "" if self.cutoff is None else f"@{self.cutoff}"
-        return f"{self.kind}{f'({inside})' if inside else ''}{behind}"
+_PARAMETERS = {
+    "cutoff": (f"a rank from 1 to {MAXIMUM_RANK:,}", lambda value: type(value) is int and 1 <= value <= MAXIMUM_RANK),
+    # trec_eval names a level with two digits: .125 would be reported as .12.
+    "recall": ("a recall level from 0 to 1 in hundredths", lambda value: 0 <= value <= 1 and round(value, 2) == value),
+    "rel": ("a grade from 1", lambda value: type(value) is int and 1 <= value <= MAXIMUM_RANK),
+    "judged_only": ("True or False", lambda value: type(value) is bool),
+}
+_NATIVE = re.compile(r"([A-Za-z]+)(\([\w\s=,]*\))?(@[0-9.]+)?", re.ASCII)
+_TREC = re.compile(r"([A-Za-z_]+?)[._]?([0-9][0-9.,]*)?")
 
 
-def parse_measures(texts: Iterable[str]) -> list[Measure]:
-    """The measures that texts name, each once, in their order; "recall.10,100" names two.
+def parse_measures(names: Iterable[str]) -> "list[ir_measures.Measure]":
+    """Return the measures with these names, each once; "recall.10,100" names two.
 
-    Raises MilcoError for a name that is not offered, with the nearest match.
+    Raises:
+        MilcoError: A name is not of an offered measure, with the nearest one, or its cutoff or parameters are invalid.
+
+    Example:
+        >>> [str(measure) for measure in parse_measures(["ndcg@10", "recall.10,100", "P(rel=2)@5"])]
+        ['nDCG@10', 'R@10', 'R@100', 'P(rel=2)@5']
     """
-    return list(dict.fromkeys(measure for text in texts for measure in _parse(text)))
+    return list(dict.fromkeys(measure for name in names for measure in _parse(name)))
 
 
-def _parse(text: str) -> list[Measure]:
-    form = _FORM.fullmatch(text)
-    name, inside, behind = form.groups() if form else (re.split(r"[@(.]", text)[0], None, None)
-    kind = _SPELLINGS.get(name.lower())
-    if kind is None:
-        near = nearest(name, _SPELLINGS, cutoff=0.5)
-        guess = f"did you mean {_SPELLINGS[near] + text[len(name) :]!r}? " if near else ""
-        valid = ", ".join(kind.example for kind in KINDS.values())
-        raise MilcoError(
-            f"unknown measure {text!r}: {guess}valid are {valid}, and trec_eval's names (ndcg_cut.10, map)"
-        )
-    if form is None:
-        raise MilcoError(f"measure {text!r} is not spelled like {KINDS[kind].example}")
-    parameters = _parameters(text, kind, inside)
-    return [Measure(kind, cutoff, parameters) for cutoff in _cutoffs(text, kind, behind)]
+def measures_table() -> ReportTable:
+    """Tabulate the offered measures with ir_measures' full names and citations."""
+    import ir_measures
+
+    rows = []
+    for name, example in EXAMPLES.items():
+        measure = getattr(ir_measures, name)
+        dblp = re.search(r"cite\.dblp:: (\S+)", measure.__doc__ or "")
+        link = re.search(r":link: (\S+)", measure.__doc__ or "")
+        source = f"https://dblp.org/rec/{dblp[1]}" if dblp else link[1] if link else "-"
+        rows.append((example, measure.PRETTY_NAME, source))
+    return ReportTable(("measure", "name", "source"), (), rows)
 
 
-def _parameters(text: str, kind: str, inside: str | None) -> tuple[tuple[str, int | bool], ...]:
-    found: dict[str, int | bool] = {}
-    for part in inside.split(",") if inside else ():
-        match = _PARAMETER.fullmatch(part)
-        if match is None:
-            raise MilcoError(f"measure {text!r}: {part!r} is not of the form rel=2 or judged_only=True")
-        name, value = match[1], ast.literal_eval(match[2])
-        if name not in KINDS[kind].parameters:
-            valid = ", ".join(KINDS[kind].parameters) or "nothing"
-            raise MilcoError(f"measure {text!r}: {kind} takes {valid} in its brackets, not {name!r}")
-        if isinstance(value, bool) != (name == "judged_only"):
-            raise MilcoError(f"measure {text!r}: rel takes a grade such as 2, judged_only takes True or False")
-        found[name] = value
-    defaults = {"rel": 1, "judged_only": False}
-    return tuple(sorted((name, value) for name, value in found.items() if value != defaults[name]))
+def _parse(name: str) -> "list[ir_measures.Measure]":
+    import ir_measures
+
+    registry = ir_measures.measures.registry
+    spellings = {key.lower(): key for key, measure in registry.items() if measure.NAME in EXAMPLES}
+    native, trec = _NATIVE.fullmatch(name), _TREC.fullmatch(name)
+    head = re.split(r"[@(.]", name)[0]
+    try:
+        if native and native[1].lower() in spellings:
+            measures = [ir_measures.parse_measure(spellings[native[1].lower()] + name[native.end(1) :])]
+        elif trec and trec[1] in _TREC_NAMES:
+            measures = ir_measures.parse_trec_measure(name)
+        elif head.lower() in spellings:
+            raise ValueError
+        else:
+            near = nearest(head, [*spellings.values(), *_TREC_NAMES, *EXAMPLES], cutoff=0.5)
+            guess = f"did you mean {near + name[len(head) :]!r}? " if near else ""
+            raise MilcoError(
+                f"unknown measure {shown(name)}: {guess}valid are {', '.join(EXAMPLES.values())}, and "
+                "trec_eval's names (ndcg_cut.10, map)"
+            )
+    except ValueError:
+        example = EXAMPLES[registry[spellings[head.lower()]].NAME] if head.lower() in spellings else "nDCG@10"
+        raise MilcoError(f"measure {shown(name)} is not written like {example} or P(rel=2)@10") from None
+    return [_validated(name, measure) for measure in measures]
 
 
-def _cutoffs(text: str, kind: str, behind: str | None) -> list[int | float | None]:
-    wanted = KINDS[kind].cutoff
-    example = KINDS[kind].example
-    if behind is None:
-        if wanted in (Cutoff.REQUIRED, Cutoff.RECALL):
-            raise MilcoError(f"measure {text!r}: {kind} {wanted.value}, such as {example}")
-        return [None]
-    if wanted is Cutoff.NONE:
-        raise MilcoError(f"measure {text!r}: {kind} {wanted.value}")
-    return [_cutoff(text, kind, part) for part in behind.split(",")]
-
-
-def _cutoff(text: str, kind: str, part: str) -> int | float:
-    if KINDS[kind].cutoff is Cutoff.RECALL:
-        # trec_eval computes any level but names it with two digits, so that .125 would be shown as .12.
-        if re.fullmatch(r"0?\.[0-9][0-9]?0*|1(\.0*)?|0(\.0*)?", part):
-            return float(part)
-        raise MilcoError(f"measure {text!r}: {kind} takes a recall level from 0 to 1 in hundredths, not {part!r}")
-    if re.fullmatch(r"[1-9][0-9]{0,6}", part) and int(part) <= MAXIMUM_RANK:
-        return int(part)
-    raise MilcoError(f"measure {text!r}: a cutoff is a rank from 1 to {MAXIMUM_RANK:,}, not {part!r}")
+def _validated(name: str, measure: "ir_measures.Measure") -> "ir_measures.Measure":
+    """Return the measure with its parameters in alphabetical order, so that equal measures are equal."""
+    supported = measure.SUPPORTED_PARAMS
+    example = EXAMPLES[str(measure.NAME)]
+    params = {}
+    for parameter, value in sorted(measure.params.items()):
+        if parameter == "cutoff" and parameter not in supported:
+            raise MilcoError(f"measure {shown(name)}: {measure.NAME} takes no cutoff")
+        if parameter not in supported or parameter not in _PARAMETERS:
+            valid = [one for one in ("rel", "judged_only") if one in supported]
+            raise MilcoError(
+                f"measure {shown(name)}: {measure.NAME} takes {', '.join(valid) or 'no parameter'}, not {parameter!r}"
+            )
+        rule, is_valid = _PARAMETERS[parameter]
+        if not is_valid(value):
+            raise MilcoError(f"measure {shown(name)}: {parameter} expects {rule}, got {value}")
+        params[parameter] = float(value) if parameter == "recall" else value
+    for parameter, info in supported.items():
+        if info.required and parameter not in params:
+            raise MilcoError(f"measure {shown(name)}: {measure.NAME} requires a {parameter}, such as {example}")
+    if "cutoff" in params and params.get("judged_only") and measure.NAME == "RR":
+        raise MilcoError(f"measure {shown(name)}: trec_eval has no RR of judged documents with a cutoff")
+    return type(measure)(**params)

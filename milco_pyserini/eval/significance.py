@@ -1,57 +1,66 @@
-"""Is a difference between two runs more than chance? Paired tests, and corrections for many of them."""
+"""Compare systems with a baseline: paired tests, corrections for many of them, and the report of a comparison."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+from milco_pyserini import __version__
+from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.eval.evaluation import CONFIDENCE, DEFAULT_MEASURES, Evaluation, QrelsMapping, Run, evaluate
+from milco_pyserini.eval.report import ALPHA, ReportTable, render
 
-ALPHA = 0.05
-ROUNDS = 10_000
-_BATCH = 500
-
-
-def student(differences: "np.ndarray") -> float:
-    """Two-sided p-value of the paired t-test: a sum over queries is nearly normal. differences: float [Q]."""
-    import numpy as np
-    from scipy.special import stdtr
-
-    freedom = len(differences) - 1
-    with np.errstate(divide="ignore"):
-        t = differences.mean() / (differences.std(ddof=1) / np.sqrt(len(differences)))
-    return float(2 * stdtr(freedom, -abs(t)))
+NO_TEST = "none"
+TESTS = {"t": "paired t-test", "wilcoxon": "Wilcoxon signed-rank test", "randomization": "randomization test"}
+_RESAMPLES = 10_000
 
 
-def wilcoxon(differences: "np.ndarray") -> float:
-    """Two-sided p-value of Wilcoxon's signed ranks; queries without a difference are left out. float [Q]."""
-    from scipy.stats import wilcoxon as signed_ranks
+def paired_test(test: str, first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the two-sided p-value of a difference between two runs: 1 if there is nothing to test.
 
-    return float(signed_ranks(differences).pvalue)
+    The randomization test (Smucker, Allan, Carterette, CIKM 2007) draws 10,000 assignments of signs from a fixed seed.
 
+    Args:
+        test: "t", "wilcoxon" or "randomization".
+        first: Values of one run, float [Q].
+        second: Values of the other run for the same queries, in the same order.
 
-def randomisation(differences: "np.ndarray") -> float:
-    """Two-sided p-value of Fisher's randomisation test: how often do random signs give as large a mean?
-
-    differences: float [Q]. 10,000 rounds from a fixed seed, so never below 1/10,001, and repeatable.
-    Source: Smucker, Allan, Carterette (CIKM 2007).
+    Example:
+        >>> round(paired_test("t", [0, 0, 0], [1, 2, 3]), 4)
+        0.0742
     """
     import numpy as np
 
-    generator = np.random.default_rng(0)
-    # A hair below what was seen: equal sums that were added in another order are equal.
-    seen = abs(differences.sum()) * (1 - 1e-12)
-    extreme = 0
-    for _ in range(ROUNDS // _BATCH):
-        signs = generator.integers(0, 2, size=(_BATCH, len(differences)), dtype=np.int8) * 2.0 - 1.0
-        extreme += int((abs(signs @ differences) >= seen).sum())
-    return (extreme + 1) / (ROUNDS + 1)
+    differences = np.subtract(second, first, dtype=float)
+    if len(differences) < 2 or not differences.any():
+        return 1.0
+    from scipy import stats
+
+    if test == "wilcoxon":
+        return float(stats.wilcoxon(differences).pvalue)
+    if test == "randomization":
+        generator = np.random.default_rng(0)
+
+        def flip_signs(size: tuple[int, ...]) -> "np.ndarray":
+            return differences * (generator.integers(0, 2, size, np.int8) * 2.0 - 1.0)
+
+        def absolute_sum(values: "np.ndarray", axis: int) -> "np.ndarray":
+            return abs(values.sum(axis))
+
+        # permutation_test() of SciPy computes the same, ten times slower.
+        resampled = stats.monte_carlo_test(
+            differences, flip_signs, absolute_sum, alternative="greater", n_resamples=_RESAMPLES, batch=500
+        )
+        return float(resampled.pvalue)
+    with warnings.catch_warnings():
+        # Equal differences have no variance: p is 0, with a warning.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return float(stats.ttest_rel(second, first).pvalue)
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Corrected p-values, in the order given: the smallest times n, the next times n-1, never decreasing.
-
-    Source: Holm, Scandinavian Journal of Statistics 6 (1979).
-    """
+    """Return p-values corrected by Holm's method (1979): the smallest times n, the next times n-1, never decreasing."""
     corrected = [0.0] * len(p)
     largest = 0.0
     for rank, place in enumerate(sorted(range(len(p)), key=p.__getitem__)):
@@ -61,20 +70,10 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def bonferroni(p: Sequence[float]) -> list[float]:
-    """Corrected p-values: each times their number."""
+    """Return p-values times their number, at most 1."""
     return [min(1.0, value * len(p)) for value in p]
 
 
-TESTS: dict[str, Callable[["np.ndarray"], float]] = {
-    "t": student,
-    "wilcoxon": wilcoxon,
-    "randomisation": randomisation,
-}
-TEST_NAMES = {
-    "t": "paired t-test",
-    "wilcoxon": "Wilcoxon's signed-rank test",
-    "randomisation": "randomisation test",
-}
 CORRECTIONS: dict[str, Callable[[Sequence[float]], list[float]]] = {
     "holm": holm,
     "bonferroni": bonferroni,
@@ -82,14 +81,219 @@ CORRECTIONS: dict[str, Callable[[Sequence[float]], list[float]]] = {
 }
 
 
-def paired_test(test: str, first: Sequence[float], second: Sequence[float]) -> float:
-    """Two-sided p-value that two runs differ, from their values for the same queries in the same order.
+@dataclass(frozen=True)
+class MeanDifference:
+    """A system's mean minus the baseline's, with the p-value of the test and the corrected one."""
 
-    1.0 where there is nothing to test: fewer than two queries, or no query with a difference.
+    mean: float
+    p: float
+    corrected: float
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Evaluations of systems on datasets, tested against a baseline.
+
+    Args:
+        results: System -> dataset -> evaluation. All systems have the same datasets, measures and queries.
+        baseline: The system that the others are tested against.
+        test: One of TESTS, or "none".
+        correction: One of CORRECTIONS.
+        differences: (system, dataset, measure) -> difference; empty if nothing was tested.
     """
-    import numpy as np
 
-    differences = np.subtract(second, first)
-    if len(differences) < 2 or not differences.any():
-        return 1.0
-    return TESTS[test](differences)
+    results: Mapping[str, Mapping[str, Evaluation]]
+    baseline: str
+    test: str
+    correction: str
+    differences: Mapping[tuple[str, str, str], MeanDifference]
+
+    def __str__(self) -> str:
+        return render(self.to_table())
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """Names of the systems."""
+        return tuple(self.results)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Names of the datasets."""
+        return tuple(self.results[self.baseline])
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Names of the measures."""
+        return tuple(next(iter(self.results[self.baseline].values())).mean)
+
+    def average(self, system: str, measure: str) -> float:
+        """Return a system's mean over the datasets, each of the same weight."""
+        evaluations = self.results[system].values()
+        return sum(evaluation.mean[measure] for evaluation in evaluations) / len(evaluations)
+
+    def to_table(self, per_query: bool = False) -> ReportTable:
+        """Tabulate: a row per dataset and system; over several datasets, their mean at the end.
+
+        A label that is the same in all rows is omitted. per_query adds the rows of each query.
+        """
+        many = len(self.datasets) > 1
+        # A single run is named only if no dataset or query is.
+        chosen = [many, per_query, len(self.systems) > 1 or not (many or per_query)]
+        rows: list[list[Any]] = []
+        p_values = {}
+
+        def add(dataset: str, query: str, system: str, values: Iterable[float]) -> None:
+            labels = zip((dataset, query, system), chosen, strict=True)
+            rows.append([*(label for label, is_shown in labels if is_shown), *values])
+
+        for dataset in self.datasets:
+            for query in self.results[self.baseline][dataset].queries if per_query else ():
+                for system in self.systems:
+                    values = self.results[system][dataset].per_query
+                    add(dataset, query, system, [values[measure][query] for measure in self.measures])
+            for system in self.systems:
+                for column, measure in enumerate(self.measures):
+                    if (system, dataset, measure) in self.differences:
+                        p_values[len(rows), column] = self.differences[system, dataset, measure].corrected
+                add(dataset, "all", system, self.results[system][dataset].mean.values())
+        for system in self.systems if many else ():
+            add("mean", "all", system, [self.average(system, measure) for measure in self.measures])
+        heads = [head for head, is_shown in zip(("dataset", "query", "run"), chosen, strict=True) if is_shown]
+        notes = [self._explanation()] if any(p < ALPHA for p in p_values.values()) else []
+        return ReportTable(heads, self.measures, rows, notes=notes, p_values=p_values)
+
+    def to_json(self, per_query: bool = False) -> str:
+        """Return everything as indented JSON: means with confidence intervals, differences and p-values."""
+        import orjson
+
+        tested = {"baseline": self.baseline, "test": self.test, "correction": self.correction, "alpha": ALPHA}
+        value: dict[str, Any] = {
+            "version": __version__,
+            "measures": self.measures,
+            "comparison": tested if self.differences else None,
+            "confidence": CONFIDENCE,
+            "results": [
+                self._result(system, dataset, per_query) for dataset in self.datasets for system in self.systems
+            ],
+        }
+        if len(self.datasets) > 1:
+            value["mean"] = {
+                system: {measure: self.average(system, measure) for measure in self.measures} for system in self.systems
+            }
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n"
+
+    def _result(self, system: str, dataset: str, per_query: bool) -> dict[str, Any]:
+        evaluation = self.results[system][dataset]
+        measures: dict[str, Any] = {}
+        for measure in self.measures:
+            measures[measure] = {"mean": evaluation.mean[measure], "interval": evaluation.interval(measure)}
+            if difference := self.differences.get((system, dataset, measure)):
+                measures[measure] |= {
+                    "difference": difference.mean,
+                    "p": difference.p,
+                    "p_corrected": difference.corrected,
+                    "significant": difference.corrected < ALPHA,
+                }
+        return {
+            "run": system,
+            "dataset": dataset,
+            "queries": len(evaluation.queries),
+            "queries_without_results": len(evaluation.unanswered),
+            "queries_not_judged": evaluation.unjudged,
+            "measures": measures,
+        } | ({"per_query": evaluation.per_query} if per_query else {})
+
+    def _explanation(self) -> str:
+        """Return the sentence that explains the marks."""
+        count = len(self.differences) // len(self.measures)
+        how = f"{self.correction.capitalize()} correction of" if self.correction != "none" else "not corrected for"
+        corrected = f", {how} {count} comparisons" if count > 1 else ""
+        return f"* differs from {self.baseline}: {TESTS[self.test]}, p < {ALPHA}{corrected}"
+
+
+def compare(
+    runs: Mapping[str, Run | str | Path],
+    qrels: QrelsMapping | str | Path,
+    measures: Iterable[str] = DEFAULT_MEASURES,
+    baseline: str | None = None,
+    test: str = "t",
+    correction: str = "holm",
+) -> RunComparison:
+    """Evaluate runs on one dataset and test each against the baseline.
+
+    Args:
+        runs: System name -> run or path, see evaluate().
+        qrels: Grades, or a name or path of qrels.
+        measures: Names of measures.
+        baseline: The system that the others are tested against (default: the first).
+        test: "t", "wilcoxon", "randomization" or "none".
+        correction: "holm", "bonferroni" or "none".
+
+    Raises:
+        MilcoError: A name is unknown, or a run has no judged query.
+
+    Example:
+        >>> qrels = {f"q{number}": {"d1": 1} for number in range(4)}
+        >>> bm25 = {query: {"d2": 2.0, "d1": 1.0} for query in qrels}
+        >>> milco = {query: {"d1": 2.0, "d2": 1.0} for query in qrels}
+        >>> print(compare({"bm25": bm25, "milco": milco}, qrels, ["RR@10"]), end="")
+        run     RR@10
+        bm25   0.5000
+        milco  1.0000*
+        <BLANKLINE>
+        * differs from bm25: paired t-test, p < 0.05
+    """
+    names = list(measures)
+    dataset = qrels if isinstance(qrels, str) else "qrels"
+    if isinstance(qrels, str | Path):
+        from milco_pyserini.corpora import open_qrels
+
+        qrels = open_qrels(str(qrels))
+    results = {system: {dataset: evaluate(run, qrels, names)} for system, run in runs.items()}
+    return compare_evaluations(results, baseline, test, correction)
+
+
+def compare_evaluations(
+    results: Mapping[str, Mapping[str, Evaluation]],
+    baseline: str | None = None,
+    test: str = "t",
+    correction: str = "holm",
+) -> RunComparison:
+    """Compare evaluations on several datasets: system -> dataset -> evaluation.
+
+    Every system is tested against the baseline on every dataset and measure. The p-values of one measure, over all
+    systems and datasets, are corrected together. The other arguments are those of compare().
+
+    Raises:
+        MilcoError: A name is unknown, or the evaluations are of different datasets, measures or queries.
+    """
+    if not results or not all(results.values()):
+        raise MilcoError("there is no evaluation to compare")
+    if test not in (*TESTS, NO_TEST):
+        raise unknown_name("test", test, (*TESTS, NO_TEST))
+    if correction not in CORRECTIONS:
+        raise unknown_name("correction", correction, CORRECTIONS)
+    baseline = next(iter(results)) if baseline is None else baseline
+    if baseline not in results:
+        raise unknown_name("baseline", baseline, results)
+    expected = results[baseline]
+    measures = next(iter(expected.values())).mean.keys()
+    for system, evaluations in results.items():
+        if evaluations.keys() != expected.keys():
+            raise MilcoError(f"{system} and {baseline} were not evaluated on the same datasets")
+        for dataset, evaluation in evaluations.items():
+            if evaluation.mean.keys() != measures:
+                raise MilcoError(f"{system} was evaluated on {dataset} with other measures than {baseline}")
+            if set(evaluation.queries) != set(expected[dataset].queries):
+                raise MilcoError(f"{system} was evaluated on other queries of {dataset} than {baseline}")
+    differences = {}
+    pairs = [(system, dataset) for system in results if system != baseline for dataset in expected]
+    for measure in measures if test != NO_TEST else ():
+        p = []
+        for system, dataset in pairs:
+            first, second = expected[dataset].per_query[measure], results[system][dataset].per_query[measure]
+            p.append(paired_test(test, list(first.values()), [second[query] for query in first]))
+        for (system, dataset), raw, corrected in zip(pairs, p, CORRECTIONS[correction](p), strict=True):
+            mean = results[system][dataset].mean[measure] - expected[dataset].mean[measure]
+            differences[system, dataset, measure] = MeanDifference(mean, raw, corrected)
+    return RunComparison(results, baseline, test, correction, differences)

@@ -208,7 +208,7 @@ def timed(path: Path, vectors: str, field: str, factor: float = 1.0) -> float:
 
 
 def counted_length(path: Path, number: int, *keys: str) -> float:
-    """A figure of one bin of lengths in what eval stats wrote; number: from 0, of the shortest texts."""
+    """A figure of one bin of lengths in what analyze statistics wrote; number: from 0, of the shortest texts."""
     bins = _length(path)["bins"]
     if number >= len(bins):
         raise MilcoError(f"there are {len(bins)} bins only: many texts have one length")
@@ -216,7 +216,7 @@ def counted_length(path: Path, number: int, *keys: str) -> float:
 
 
 def correlated_length(path: Path, *keys: str) -> float:
-    """A correlation of length and terms in what eval stats wrote."""
+    """A correlation of length and terms in what analyze statistics wrote."""
     return _at(_length(path)["correlation"], keys)
 
 

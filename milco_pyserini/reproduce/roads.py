@@ -188,7 +188,7 @@ class Roads:
         output = self.directory / "latency" / ".".join([_short(collection.corpus), *map(directory_name, dense)])
         topics = self._name(collection.topics)
         argv: tuple[str, ...] = (
-            "eval",
+            "analyze",
             "latency",
             "--vectors",
             str(vectors.output),
@@ -210,7 +210,7 @@ class Roads:
         vectors = self.vectors(system, collection)
         output = self.directory / "statistics" / f"{vectors.output.name}.json"
         corpus = self._name(collection.corpus)
-        argv = ("eval", "stats", "--vectors", str(vectors.output), "--corpus", corpus, "--format", "json")
+        argv = ("analyze", "statistics", "--vectors", str(vectors.output), "--corpus", corpus, "--format", "json")
         needs = (Need(CORPUS, corpus), *self._encoder_needs(system))
         return Road((*vectors.steps, Step(argv, output, output, needs, printed=True)), output)
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from milco_pyserini.eval import Table
-from milco_pyserini.eval.tables import Figure, Row
+from milco_pyserini.eval import ReportTable
 
 from .catalogue import Configuration
 from .data import CROSS_LANGUAGE
@@ -34,33 +33,33 @@ class Outcome:
         return _mean([value for name, value in self.retrieval.items() if name.startswith(CROSS_LANGUAGE)])
 
 
-def retrieval_table(outcomes: Sequence[Outcome]) -> Table:
+def retrieval_table(outcomes: Sequence[Outcome]) -> ReportTable:
     """nDCG@10 of every set, both means, the paper's average on MIRACL, and the ranks among the outcomes given."""
     ours, theirs = ranks([o.same_language for o in outcomes]), ranks([o.configuration.paper for o in outcomes])
     names = list(outcomes[0].retrieval)
     rows = [
-        Row(
-            (str(outcome.configuration.number), outcome.configuration.name, str(rank), str(their_rank)),
-            tuple(map(Figure, (outcome.configuration.paper, outcome.same_language, outcome.cross_language)))
-            + tuple(Figure(outcome.retrieval[name]) for name in names),
+        (
+            *(str(outcome.configuration.number), outcome.configuration.name, str(rank), str(their_rank)),
+            *(outcome.configuration.paper, outcome.same_language, outcome.cross_language),
+            *(outcome.retrieval[name] for name in names),
         )
         for outcome, rank, their_rank in zip(outcomes, ours, theirs, strict=True)
     ]
     labels = ("", "configuration", "rank", "paper's rank")
-    return Table(labels, ("paper: MIRACL", SAME, CROSS, *names), tuple(rows), tuple(notes(outcomes)))
+    return ReportTable(labels, ("paper: MIRACL", SAME, CROSS, *names), rows, notes=notes(outcomes))
 
 
-def collapse_table(outcomes: Sequence[Outcome]) -> Table:
+def collapse_table(outcomes: Sequence[Outcome]) -> ReportTable:
     """What the terms of the sparse configurations are like."""
     rows = [
-        Row(
-            (str(outcome.configuration.number), outcome.configuration.name),
-            tuple(Figure(outcome.collapse[name]) for name in _COLLAPSE),
+        (
+            *(str(outcome.configuration.number), outcome.configuration.name),
+            *(outcome.collapse[name] for name in _COLLAPSE),
         )
         for outcome in outcomes
         if outcome.collapse is not None
     ]
-    return Table(("", "configuration"), ("grounded", "terms per text", "dead", "always on"), tuple(rows))
+    return ReportTable(("", "configuration"), ("grounded", "terms per text", "dead", "always on"), rows)
 
 
 def notes(outcomes: Sequence[Outcome]) -> list[str]:

@@ -35,8 +35,9 @@ sys.stderr.write(" ".join(name for name in sys.argv[2:] if name in sys.modules))
 sys.exit(code)
 """
 
-ALL_COMMANDS = [*COMMANDS, *(f"train {stage}" for stage in STAGES), "eval sweep", "eval latency", "index tune"]
-ALL_COMMANDS += ["corpora list", "corpora judge", "explain serve", "eval stats", "eval reproduce", "search fuse"]
+ALL_COMMANDS = [*COMMANDS, *(f"train {stage}" for stage in STAGES), "analyze sweep", "analyze latency", "index tune"]
+ALL_COMMANDS += ["corpora list", "corpora judge", "explain serve", "analyze statistics", "eval reproduce"]
+ALL_COMMANDS += ["search fuse"]
 
 
 def options_of(module: ModuleType) -> list[type]:
@@ -69,11 +70,11 @@ def test_every_option_has_a_help_text(verb: str) -> None:
 def test_every_verb_has_options() -> None:
     """pyserini hands its arguments on, train has stages; every other command line is derived from a dataclass."""
     without = [verb for verb, (module, _) in COMMANDS.items() if not options_of(import_module(module))]
-    assert without == ["train", "pyserini"]
+    assert without == ["analyze", "train", "pyserini"]
 
 
 @pytest.mark.parametrize(
-    "command", [command for command in ALL_COMMANDS if command not in ("pyserini", "train", "corpora")]
+    "command", [command for command in ALL_COMMANDS if command not in ("pyserini", "train", "corpora", "analyze")]
 )
 def test_an_unknown_option_gives_the_nearest(command: str, capsys: pytest.CaptureFixture) -> None:
     """A misspelt option is one line on stderr and exit code 2, with the valid names."""

@@ -52,8 +52,8 @@ PAPER = Path("/work/shared/paper")
 EVERY = {key: f"models/{key}" for key in ("2", "3", "4", "5", "6", "milco-dense", "milco-dense-aligned")} | PUBLIC
 # The modules of commands whose first words are no verb of their own.
 WITHIN = {
-    ("eval", "latency"): ("milco_pyserini.analysis.latency", "LatencyOptions"),
-    ("eval", "stats"): ("milco_pyserini.analysis.stats", "StatsOptions"),
+    ("analyze", "latency"): ("milco_pyserini.analysis.latency", "LatencyOptions"),
+    ("analyze", "statistics"): ("milco_pyserini.analysis.stats", "StatsOptions"),
     ("corpora", "judge"): ("milco_pyserini.cli.corpora", "JudgeOptions"),
     ("search", "fuse"): ("milco_pyserini.cli.fuse", "Options"),
     ("eval",): ("milco_pyserini.cli.eval", "EvalOptions"),
@@ -444,13 +444,13 @@ def test_a_step_that_prints_is_written_whole(
     import milco_pyserini.cli.main
 
     monkeypatch.setattr(milco_pyserini.cli.main, "main", lambda argv: min(sys.stdout.write("{}\n"), 0))
-    step = Step(("eval", "stats"), tmp_path / "a b.json", tmp_path / "a b.json", printed=True)
+    step = Step(("analyze", "statistics"), tmp_path / "a b.json", tmp_path / "a b.json", printed=True)
     run_step(step)
     assert step.output.read_text() == "{}\n"
-    run_step(Step(("eval", "latency"), tmp_path, tmp_path))
+    run_step(Step(("analyze", "latency"), tmp_path, tmp_path))
     shown = capsys.readouterr()
     assert shown.out == "" and shown.err.count("{}") == 1
-    assert f"$ milco eval stats > '{tmp_path}/a b.json'" in shown.err
+    assert f"$ milco analyze statistics > '{tmp_path}/a b.json'" in shown.err
 
 
 def test_a_mean_waits_for_all_of_its_cells(tmp_path: Path, fake: Fake, asked: list[Need]) -> None:

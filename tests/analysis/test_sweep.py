@@ -1,4 +1,4 @@
-"""milco eval sweep: rules and engines, measured once each."""
+"""milco analyze sweep: rules and engines, measured once each."""
 
 import csv
 import json
@@ -13,7 +13,7 @@ from milco_pyserini.analysis import sweep, timing
 from milco_pyserini.analysis.sweep_figure import curves
 from milco_pyserini.analysis.systems import Cut, EngineChoice, read_systems
 from milco_pyserini.analysis.workbench import Point
-from milco_pyserini.cli.eval import main
+from milco_pyserini.cli.analyze import main
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.evaluation import evaluate
 from milco_pyserini.index import build_index, find_engine
@@ -42,8 +42,9 @@ def command(files: Path, capsys: pytest.CaptureFixture) -> Sweep:
     """Run the command with the exact engine and one round: exit code, stdout, stderr."""
 
     def run(*more: str) -> tuple[int, str, str]:
-        task = ["--vectors", "vectors", "--topics", "topics.jsonl", "--qrels", "qrels", "--rounds", "1"]
-        code = main(["sweep", *task, "--engines", "exact", *more])
+        defaults = {"vectors": "vectors", "topics": "topics.jsonl", "qrels": "qrels", "rounds": "1", "engines": "exact"}
+        task = [part for name, value in defaults.items() if f"--{name}" not in more for part in (f"--{name}", value)]
+        code = main(["sweep", *task, *more])
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 

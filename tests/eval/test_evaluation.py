@@ -157,9 +157,9 @@ def test_evaluating_changes_neither_run_nor_judgements() -> None:
 @pytest.mark.parametrize(
     ("run", "qrels", "message"),
     [
-        ({"1": {"a": 1.0}}, {"2": {"a": 1}}, "the run has 1 query, such as '1', the judgements have 1, such as '2'"),
-        ({}, {"2": {"a": 1}}, "the run holds nothing"),
-        ({"1": {"a": 1.0}}, {"1": {}}, "the judgements hold nothing"),
+        ({"1": {"a": 1.0}}, {"2": {"a": 1}}, "the run has 1 query, such as '1', the qrels have 1, such as '2'"),
+        ({}, {"2": {"a": 1}}, "the run has no queries"),
+        ({"1": {"a": 1.0}}, {"1": {}}, "the qrels have no queries"),
         ({"1": {"a": 1.0}}, {"1": {"a": 10**9}}, "query '1' has a grade of 1000000000: grades are from"),
     ],
 )

@@ -46,19 +46,19 @@ def test_wilcoxon_gives_the_table_value() -> None:
     assert paired_test("wilcoxon", [0] * 6, [1, 2, 3, 4, 5, 6]) == pytest.approx(2 / 64)
 
 
-def test_randomisation_agrees_with_all_signs_tried_one_by_one() -> None:
+def test_randomization_agrees_with_all_signs_tried_one_by_one() -> None:
     """The share of the 2^8 sign patterns with a sum as large, within the noise of 10,000 rounds."""
     differences = np.array([0.5, 0.2, -0.1, 0.4, 0.3, 0.3, -0.2, 0.1])
     signs = np.array(list(itertools.product((-1, 1), repeat=len(differences))))
     exact = np.mean(abs(signs @ differences) >= abs(differences.sum()) - 1e-9)
-    assert paired_test("randomisation", [0] * 8, differences) == pytest.approx(exact, abs=0.015)
+    assert paired_test("randomization", [0] * 8, differences) == pytest.approx(exact, abs=0.015)
 
 
-def test_randomisation_is_repeatable_and_never_zero() -> None:
+def test_randomization_is_repeatable_and_never_zero() -> None:
     """A fixed seed; the smallest p-value is one over the rounds and the run itself."""
     values = np.linspace(0.5, 1, 60)
-    assert paired_test("randomisation", [0] * 60, values) == 1 / 10_001
-    assert paired_test("randomisation", values, values[::-1]) == paired_test("randomisation", values, values[::-1])
+    assert paired_test("randomization", [0] * 60, values) == 1 / 10_001
+    assert paired_test("randomization", values, values[::-1]) == paired_test("randomization", values, values[::-1])
 
 
 @pytest.mark.parametrize("test", TESTS)

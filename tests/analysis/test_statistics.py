@@ -1,4 +1,4 @@
-"""milco eval stats: what is counted, of which vectors, and what is said where something lacks."""
+"""milco analyze statistics: what is counted, of which vectors, and what is said where something lacks."""
 
 import json
 import shutil
@@ -13,8 +13,8 @@ from synthetic_stores import NASTY, synthetic_batch, vocabulary, write_plain, wr
 
 from milco_pyserini.analysis.stats_counts import corpus_language
 from milco_pyserini.analysis.stats_report import piece_kind
+from milco_pyserini.cli.analyze import main
 from milco_pyserini.cli.encode import main as encode
-from milco_pyserini.cli.eval import main
 from milco_pyserini.corpora.benchmarks.sample import ROOT
 from milco_pyserini.encode.m3 import HEAD
 from milco_pyserini.io.manifest import read_checked, write_checked
@@ -48,7 +48,7 @@ def stats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
     def run(vectors: Path | str, *more: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = main(["stats", "--vectors", str(vectors), *more])
+        code = main(["statistics", "--vectors", str(vectors), *more])
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 
@@ -114,9 +114,9 @@ def test_terms_are_shown_as_pieces_of_text(stats: Stats, report: Callable[..., d
 def test_the_first_word_may_be_the_vectors(stats: Stats, encoded: Path, capsys: pytest.CaptureFixture) -> None:
     """--vectors takes one store, and nothing is positional."""
     _, named, _ = stats(encoded / "vectors")
-    assert main(["stats", "--vectors", str(encoded / "vectors")]) == 0
+    assert main(["statistics", "--vectors", str(encoded / "vectors")]) == 0
     assert capsys.readouterr().out == named
-    assert main(["stats", "--vectors", "v", "w"]) == 2
+    assert main(["statistics", "--vectors", "v", "w"]) == 2
     assert "unexpected argument 'w'" in capsys.readouterr().err
 
 
@@ -211,7 +211,7 @@ def test_vectors_of_encoders_of_every_kind_have_lengths(
     texts = [json.loads(line) for code in LANGUAGES for line in (encoded / "corpus" / f"{code}.jsonl").open()]
     longest = max(map(len, tokenizer.ids([f"{text.get('title', '')} {text['text']}".strip() for text in texts])))
     assert value["length"]["tokens"]["max"] == min(longest, open_store(Path("v")).manifest["max_length"])
-    assert main(["stats", "--vectors", "v", "--corpus", corpus, "--encoder", str(GOLDEN / OTHER[kind])]) == 2
+    assert main(["statistics", "--vectors", "v", "--corpus", corpus, "--encoder", str(GOLDEN / OTHER[kind])]) == 2
 
 
 def test_topics_have_lengths_too(report: Callable[..., dict], tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_bad_input_is_one_line_before_anything_is_read(
     monkeypatch.chdir(tmp_path)
     write_store(tmp_path / "v", *synthetic_batch(20))
     (tmp_path / "there.png").write_bytes(b"mine")
-    assert main(["stats", *arguments]) == 2
+    assert main(["statistics", *arguments]) == 2
     shown = capsys.readouterr()
     assert (shown.out, shown.err.count("\n")) == ("", 1)
     assert message in shown.err

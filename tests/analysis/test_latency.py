@@ -1,4 +1,4 @@
-"""milco eval latency: timing, the table, and dense vectors in Faiss's HNSW."""
+"""milco analyze latency: timing, the table, and dense vectors in Faiss's HNSW."""
 
 import csv
 import importlib.util
@@ -16,8 +16,8 @@ from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, wr
 from milco_pyserini.analysis import timing
 from milco_pyserini.analysis.dense import DenseVectors, encode_all, load, save
 from milco_pyserini.analysis.timing import Timed, ask_in_turn, one_core
+from milco_pyserini.cli.analyze import main
 from milco_pyserini.cli.encode import main as encode
-from milco_pyserini.cli.eval import main
 from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Hits

@@ -48,7 +48,7 @@ def test_two_options_are_a_whole_command(command: Callable[..., Outcome]) -> Non
     code, out, err = command("--run", "bad.txt", "--qrels", "ar.qrels")
     assert code == 0
     assert out == "run  nDCG@10   R@100\nbad   0.3155  0.5000\n"
-    assert err == "bad.txt against ar.qrels: 2 judged queries, 1 without results (they count 0)\n"
+    assert err == "bad.txt against ar.qrels: 2 judged queries, 1 without results (counted as 0)\n"
 
 
 def test_one_set_of_judgements_serves_all_runs(command: Callable[..., Outcome]) -> None:
@@ -61,7 +61,7 @@ def test_one_set_of_judgements_serves_all_runs(command: Callable[..., Outcome]) 
 def test_as_many_judgements_as_runs_are_paired_and_averaged(command: Callable[..., Outcome]) -> None:
     """The table over languages."""
     _, out, err = command("--run", "bad.txt", "good.txt", "--qrels", "ar.qrels", "bn.qrels", "-m", "P@1")
-    assert out == "collection     P@1\nar          0.0000\nbn          1.0000\nmean        0.5000\n"
+    assert out == "dataset     P@1\nar       0.0000\nbn       1.0000\nmean     0.5000\n"
     assert "bad.txt against ar.qrels" in err
     assert "good.txt against bn.qrels" in err
 
@@ -71,7 +71,7 @@ def test_systems_over_collections_take_their_directories_names(command: Callable
     runs = ["bm25/ar.txt", "bm25/bn.txt", "milco/ar.txt", "milco/bn.txt"]
     _, out, _ = command("--run", *runs, "--qrels", "ar.qrels", "bn.qrels", "-m", "P@1", "--test", "none")
     assert [line.split() for line in out.splitlines()] == [
-        ["collection", "run", "P@1"],
+        ["dataset", "run", "P@1"],
         ["ar", "bm25", "0.0000"],
         ["ar", "milco", "1.0000"],
         ["bn", "bm25", "0.0000"],
@@ -106,17 +106,17 @@ def test_a_run_whose_ranks_its_scores_contradict_is_reported(command: Callable[.
     (files / "tied.txt").write_text("1 Q0 a 1 3 t\n1 Q0 b 2 3 t\n")
     _, out, err = command("--run", "tied.txt", "--qrels", "ar.qrels", "-m", "RR")
     assert out == "run       RR\ntied  0.2500\n"
-    assert "1 listed in another order than trec_eval's" in err
+    assert "1 ranked in another order than trec_eval's" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--qrels", "ar.qrels"], "the following arguments are required: --run"),
-        (["--run", "good.txt"], "the following arguments are required: --qrels"),
-        (["--run", "gone.txt", "--qrels", "ar.qrels"], "gone.txt is not there"),
-        (["--run", "milco", "--qrels", "ar.qrels"], "milco is a directory, not a run"),
-        (["--run", "/dev/zero", "--qrels", "ar.qrels"], "/dev/zero is no regular file"),
+        (["--qrels", "ar.qrels"], "--run is required"),
+        (["--run", "good.txt"], "--qrels is required"),
+        (["--run", "gone.txt", "--qrels", "ar.qrels"], "--run gone.txt does not exist"),
+        (["--run", "milco", "--qrels", "ar.qrels"], "--run milco is a directory"),
+        (["--run", "/dev/zero", "--qrels", "ar.qrels"], "--run /dev/zero is not a regular file"),
         (["--run", "ar.qrels", "--qrels", "ar.qrels"], "ar.qrels:1: 4 columns"),
         (["--run", "good.txt", "--qrels", "good.txt"], "good.txt:1"),
         (["--run", "good.txt", "--qrels", "miracl-arr-dev"], "unknown qrels 'miracl-arr-dev'"),
@@ -127,16 +127,19 @@ def test_a_run_whose_ranks_its_scores_contradict_is_reported(command: Callable[.
         (["--run", "gone.txt", "--qrels", "gone", "-m", "nDGC@10"], "did you mean 'nDCG@10'"),
         (["--run", "good.txt", "bad.txt", "good.txt", "--qrels", "ar.qrels", "bn.qrels"], "3 runs cannot be paired"),
         (["--run", "good.txt", "bad.txt", "--qrels", "ar.qrels", "ar.qrels"], "--qrels ar.qrels is given twice"),
-        (["--run", "good.txt", "good.txt", "--qrels", "ar.qrels"], "the system good.txt is given twice"),
+        (["--run", "good.txt", "good.txt", "--qrels", "ar.qrels"], "system good.txt is given twice"),
         (
             ["--run", "good.txt", "--qrels", "ar.qrels", "--names", "a", "b"],
-            "--names has 2 names, the number of systems is 1",
+            "--names has 2 names: it needs one for each of 1 system",
         ),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--baseline", "god"], "did you mean 'good'"),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--test", "z"], "unknown value for --test 'z'"),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--format", "html"], "unknown value for --format 'html'"),
-        (["--run", "good.txt", "--qrels", "ar.qrels", "bn.qrels"], "1 run cannot be paired with 2 judgements"),
-        (["--run", "good.txt", "bad.txt", "--qrels", "ar.qrels", "--names", "a"], "--names has 1 name, the number of"),
+        (["--run", "good.txt", "--qrels", "ar.qrels", "bn.qrels"], "1 run cannot be paired with 2 qrels"),
+        (
+            ["--run", "good.txt", "bad.txt", "--qrels", "ar.qrels", "--names", "a"],
+            "--names has 1 name: it needs one",
+        ),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--output", "good.txt"], "good.txt exists"),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--output", "milco", "--overwrite"], "milco is a directory"),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--output", "bad.txt/t.csv"], "bad.txt is a file, nothing can"),

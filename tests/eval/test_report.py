@@ -1,0 +1,191 @@
+"""Comparisons of systems, and the tables that report them."""
+
+import csv
+import doctest
+import io
+import json
+from importlib import import_module
+
+import pytest
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.eval import Evaluation, ReportTable, compare, compare_evaluations, render
+
+
+def made(*values: float, measure: str = "nDCG@10") -> Evaluation:
+    """Return an evaluation of queries q0, q1, ... with these values."""
+    per_query = {f"q{place}": value for place, value in enumerate(values)}
+    return Evaluation({measure: sum(values) / len(values)}, {measure: per_query})
+
+
+LOW = made(0.1, 0.2, 0.3, 0.4)
+HIGH = made(0.5, 0.61, 0.72, 0.79)
+ONE = {"bm25": {"ar": LOW}, "a_b|c": {"ar": HIGH}}
+TWO = {"bm25": {"ar": LOW, "bn": HIGH}, "milco": {"ar": HIGH, "bn": HIGH}}
+
+
+def test_digits_of_a_column_are_aligned_with_and_without_mark() -> None:
+    """The note explains the mark."""
+    assert str(compare_evaluations(ONE)) == (
+        "run    nDCG@10\nbm25    0.2500\na_b|c   0.6550*\n\n* differs from bm25: paired t-test, p < 0.05\n"
+    )
+
+
+def test_the_note_is_omitted_if_nothing_is_marked() -> None:
+    """In every format."""
+    comparison = compare_evaluations({"bm25": {"ar": LOW}, "milco": {"ar": made(0.2, 0.1, 0.4, 0.3)}})
+    assert comparison.differences
+    for form in ("text", "markdown", "latex"):
+        assert "differs" not in render(comparison.to_table(), form)
+
+
+def test_wide_characters_take_two_columns() -> None:
+    """阿 is twice as wide as a letter, and a combining accent has no width."""
+    comparison = compare_evaluations({"阿拉伯": {"q": LOW}, "e\u0301": {"q": LOW}}, test="none")
+    assert str(comparison).splitlines() == ["run     nDCG@10", "阿拉伯   0.2500", "e\u0301        0.2500"]
+
+
+def test_several_datasets_end_with_their_mean() -> None:
+    """A single system is not named; each dataset has the same weight."""
+    assert str(compare_evaluations({"milco": {"ar": LOW, "bn": made(0.75)}})) == (
+        "dataset  nDCG@10\nar        0.2500\nbn        0.7500\nmean      0.5000\n"
+    )
+
+
+def test_rows_are_grouped_by_dataset() -> None:
+    """The p-values of a measure are corrected together."""
+    assert str(compare_evaluations(TWO, correction="bonferroni")) == (
+        "dataset  run    nDCG@10\n"
+        "ar       bm25    0.2500\n"
+        "ar       milco   0.6550*\n"
+        "bn       bm25    0.6550\n"
+        "bn       milco   0.6550\n"
+        "mean     bm25    0.4525\n"
+        "mean     milco   0.6550\n"
+        "\n"
+        "* differs from bm25: paired t-test, p < 0.05, Bonferroni correction of 2 comparisons\n"
+    )
+
+
+def test_per_query_rows_precede_their_mean() -> None:
+    """Each query's systems together, then all."""
+    table = compare_evaluations({"a": {"c": made(0, 1)}, "b": {"c": made(0, 0)}}).to_table(per_query=True)
+    expected = [("q0", "a"), ("q0", "b"), ("q1", "a"), ("q1", "b"), ("all", "a"), ("all", "b")]
+    assert [tuple(row[:2]) for row in table.rows] == expected
+
+
+def test_markdown_escapes_names() -> None:
+    """A pipe in a name is no new cell, an underscore no emphasis."""
+    lines = render(compare_evaluations(ONE).to_table(), "markdown").splitlines()
+    assert [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[:3]] == [
+        ["run", "nDCG@10"],
+        [":" + "-" * 8, "-" * 10 + ":"],
+        ["bm25", "0.2500"],
+    ]
+    assert lines[3:] == [r"| a\_b\|c |  0.6550\* |", "", r"\* differs from bm25: paired t-test, p \< 0.05"]
+
+
+def test_latex_escapes_names() -> None:
+    """Every character that LaTeX gives a meaning, and a bracket that would follow a line end."""
+    results = {"[50% a_b & c]": {"q": LOW}, r"\~^#$<{}": {"q": HIGH}}
+    lines = [" ".join(line.split()) for line in render(compare_evaluations(results).to_table(), "latex").splitlines()]
+    assert lines == [
+        r"\begin{tabular}{lr}",
+        r"\toprule",
+        r"run & nDCG@10 \\",
+        r"\midrule",
+        r"{}[50\% a\_b \& c] & 0.2500 \\",
+        r"\textbackslash{}\textasciitilde{}\^{}\#\$\ensuremath{<}\{\} & 0.6550* \\",
+        r"\bottomrule",
+        r"\multicolumn{2}{l}{\footnotesize * differs from [50\% a\_b \& c]: paired t-test, p \ensuremath{<} 0.05} \\",
+        r"\end{tabular}",
+    ]
+
+
+def test_csv_has_every_digit_and_any_name() -> None:
+    """Commas, quotes and line ends in a name are read back; p-values have columns of their own."""
+    name = 'a,"b"\nc'
+    comparison = compare_evaluations({"bm25": {"q": LOW}, name: {"q": made(1 / 3, 0.5, 0.7, 0.9)}})
+    rows = list(csv.reader(io.StringIO(render(comparison.to_table(), "csv"))))
+    assert rows[0] == ["run", "nDCG@10", "p(nDCG@10)"]
+    assert rows[1] == ["bm25", "0.25", ""]
+    assert rows[2][0] == name
+    assert float(rows[2][1]) == comparison.average(name, "nDCG@10")
+    assert float(rows[2][2]) == comparison.differences[name, "q", "nDCG@10"].corrected
+
+
+def test_missing_numbers_are_dashes_and_columns_have_their_digits() -> None:
+    """None and NaN alike; CSV leaves them empty."""
+    table = ReportTable(["index"], ["ms", "terms"], [["a", 1.25, None], ["b", 1000, float("nan")]], digits=[1, 0])
+    assert render(table).splitlines() == ["index       ms  terms", "a          1.2      -", "b      1,000.0      -"]
+    assert render(table, "csv") == "index,ms,terms\na,1.25,\nb,1000,\n"
+
+
+def test_json_has_means_intervals_tests_and_queries() -> None:
+    """With every digit."""
+    value = json.loads(compare_evaluations(TWO, test="wilcoxon").to_json(per_query=True))
+    assert value["comparison"] == {"baseline": "bm25", "test": "wilcoxon", "correction": "holm", "alpha": 0.05}
+    expected = [("ar", "bm25"), ("ar", "milco"), ("bn", "bm25"), ("bn", "milco")]
+    assert [(result["dataset"], result["run"]) for result in value["results"]] == expected
+    ndcg = value["results"][1]["measures"]["nDCG@10"]
+    assert ndcg["mean"] == HIGH.mean["nDCG@10"]
+    assert ndcg["difference"] == HIGH.mean["nDCG@10"] - LOW.mean["nDCG@10"]
+    assert (ndcg["p"], ndcg["p_corrected"], ndcg["significant"]) == (0.125, 0.25, False)
+    assert ndcg["interval"][0] < ndcg["mean"] < ndcg["interval"][1]
+    assert value["results"][1]["per_query"] == HIGH.per_query
+    assert value["mean"]["milco"] == {"nDCG@10": HIGH.mean["nDCG@10"]}
+
+
+def test_json_of_one_run_has_no_comparison() -> None:
+    """Nor a mean over datasets, nor queries unless they are requested."""
+    value = json.loads(compare_evaluations({"bm25": {"ar": LOW}}).to_json())
+    assert value["comparison"] is None
+    assert "mean" not in value
+    assert "per_query" not in value["results"][0]
+
+
+def test_any_system_may_be_the_baseline() -> None:
+    """It is tested against nothing; differences of the others are from its mean."""
+    comparison = compare_evaluations(ONE, baseline="a_b|c")
+    assert list(comparison.differences) == [("bm25", "ar", "nDCG@10")]
+    assert comparison.differences["bm25", "ar", "nDCG@10"].mean == pytest.approx(-0.405)
+
+
+def test_values_are_paired_by_query_not_by_position() -> None:
+    """The same values of the same queries in another order are no difference."""
+    turned = Evaluation(LOW.mean, {"nDCG@10": dict(reversed(LOW.per_query["nDCG@10"].items()))})
+    assert compare_evaluations({"a": {"q": LOW}, "b": {"q": turned}}).differences["b", "q", "nDCG@10"].p == 1
+
+
+@pytest.mark.parametrize(
+    ("results", "options", "message"),
+    [
+        ({}, {}, "no evaluation"),
+        (ONE, {"baseline": "bm52"}, "unknown baseline 'bm52': did you mean 'bm25'"),
+        (ONE, {"test": "tt"}, "unknown test 'tt'"),
+        (ONE, {"correction": "holms"}, "did you mean 'holm'"),
+        ({"a": {"q": LOW}, "b": {"r": LOW}}, {}, "not evaluated on the same datasets"),
+        ({"a": {"q": LOW}, "b": {"q": made(0.1)}}, {}, "on other queries of q than a"),
+        ({"a": {"q": LOW}, "b": {"q": made(1, 1, 1, 1, measure="AP")}}, {}, "on q with other measures than a"),
+    ],
+)
+def test_evaluations_that_cannot_be_compared_are_an_error(results: dict, options: dict, message: str) -> None:
+    """Unknown names too."""
+    with pytest.raises(MilcoError, match=message):
+        compare_evaluations(results, **options)
+
+
+def test_runs_are_compared_from_dicts() -> None:
+    """One call from runs to a comparison; an unknown format has the nearest one in its error."""
+    qrels = {f"q{number}": {"a": 1} for number in range(3)}
+    comparison = compare({"milco": {query: {"a": 2.0} for query in qrels}}, qrels)
+    assert str(comparison) == "run    nDCG@10   R@100\nmilco   1.0000  1.0000\n"
+    with pytest.raises(MilcoError, match="did you mean 'markdown'"):
+        render(comparison.to_table(), "markdwn")
+
+
+@pytest.mark.parametrize("name", ["", ".evaluation", ".measures", ".report", ".significance"])
+def test_examples_in_docstrings_run(name: str) -> None:
+    """As they are printed."""
+    result = doctest.testmod(import_module(f"milco_pyserini.eval{name}"))
+    assert result.attempted and not result.failed

@@ -36,23 +36,22 @@ def command(options: Options) -> None:
             raise unknown_name("command", verb, COMMANDS)
     slowest = 0.0
     for verb in options.verbs or COMMANDS:
-        module = COMMANDS[verb][0]
-        ask_for_help(module)
-        seconds = median(ask_for_help(module) for _ in range(options.repeats))
+        time_help(verb)
+        seconds = median(time_help(verb) for _ in range(options.repeats))
         slowest = max(slowest, seconds)
         sys.stdout.write(f"{verb:<10} {seconds:.3f} s\n")
         sys.stdout.flush()
     sys.stdout.write(f"{'slowest':<10} {slowest:.3f} s (median of {options.repeats})\n")
 
 
-def ask_for_help(module: str) -> float:
-    """Seconds until the help page is there. Raises MilcoError if it does not come."""
+def time_help(command: str) -> float:
+    """Return the seconds that `milco COMMAND --help` takes. Raises MilcoError if it fails."""
     started = time.perf_counter()
-    done = subprocess.run([sys.executable, "-m", module, "--help"], check=False, capture_output=True)
+    done = subprocess.run([sys.executable, "-m", "milco_pyserini", command, "--help"], check=False, capture_output=True)
     seconds = time.perf_counter() - started
     if done.returncode or not done.stdout:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
-        raise MilcoError(f"python -m {module} --help failed: {said[-1]}")
+        reason = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+        raise MilcoError(f"milco {command} --help failed: {reason[-1]}")
     return seconds
 
 

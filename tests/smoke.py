@@ -15,7 +15,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent
 MILCO = Path(sys.executable).parent / "milco"
-VERBS = (
+COMMANDS = (
     *("corpora", "encode", "index", "search", "verify", "explain", "eval", "analyze"),
     *("train", "pyserini", "demo", "doctor"),
 )
@@ -69,11 +69,11 @@ def check_files() -> None:
 
 
 def check_pages() -> None:
-    """milco and each of its verbs tell what they take."""
+    """milco and each of its commands have a help page."""
     page = milco("--help")
-    for verb in VERBS:
-        assert f"  {verb} " in page, f"milco --help does not name {verb}"
-        assert "usage:" in milco(verb, "--help"), f"milco {verb} --help shows no usage"
+    for command in COMMANDS:
+        assert f"  {command} " in page, f"milco --help does not name {command}"
+        assert "usage:" in milco(command, "--help"), f"milco {command} --help shows no usage"
 
 
 def check_doctor() -> None:

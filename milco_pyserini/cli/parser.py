@@ -100,7 +100,10 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
         _add(groups[group], field, *hints[name])
     errors = _option_errors(parser, argv)
     misspelled = bool(errors)
-    given, unexpected = parser.parse_known_args(argv)
+    try:
+        given, unexpected = parser.parse_known_args(argv)
+    except MilcoError as error:
+        raise (_together(errors) if errors else error) from None
     if unexpected and not errors:
         errors.append(MilcoError(f"unexpected argument {unexpected[0]!r} (see {prog} --help)"))
     values: dict[str, Any] = {}
@@ -119,10 +122,14 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
         if (invalid := value_error(field, values[name])) is not None:
             errors.append(invalid)
     if errors:
-        raise InvalidOptions(errors) if len(errors) > 1 else errors[0]
+        raise _together(errors)
     options = options_class(**values)
     validate(options)
     return options
+
+
+def _together(errors: Sequence[MilcoError]) -> MilcoError:
+    return InvalidOptions(errors) if len(errors) > 1 else errors[0]
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,4 +1,4 @@
-"""milco VERB: dispatch, help pages that load nothing heavy, and options that explain themselves."""
+"""milco COMMAND: dispatch, help pages that load nothing heavy, and help texts of all options."""
 
 import dataclasses
 import subprocess
@@ -41,7 +41,7 @@ ALL_COMMANDS += ["search fuse"]
 
 
 def options_of(module: ModuleType) -> list[type]:
-    """The options dataclasses that a verb's module defines."""
+    """Return the options classes that a command's module defines."""
     found = [
         value for name, value in vars(module).items() if name.endswith("Options") and dataclasses.is_dataclass(value)
     ]
@@ -50,34 +50,28 @@ def options_of(module: ModuleType) -> list[type]:
 
 @pytest.mark.parametrize("command", ALL_COMMANDS)
 def test_help_of_every_command_loads_nothing_heavy(command: str) -> None:
-    """--help answers on stdout with exit code 0, without torch, Java or compiled kernels."""
+    """--help prints to stdout and exits with 0, without loading torch, Java or compiled kernels."""
     program = [sys.executable, "-c", HELP, command, *HEAVY]
     ended = subprocess.run(program, capture_output=True, encoding="utf-8", timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "usage: " in ended.stdout
 
 
-@pytest.mark.parametrize("verb", COMMANDS)
-def test_every_option_has_a_help_text(verb: str) -> None:
-    """A command's page says what it does, and what each option is for."""
-    found = options_of(import_module(COMMANDS[verb][0]))
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_has_a_help_text(command: str) -> None:
+    """Every command has a description, and every option a help text."""
+    found = options_of(import_module(COMMANDS[command][0]))
     for options in found or [stage_options(stage) for stage in STAGES]:
         assert (options.__doc__ or "").strip()
         for field in dataclasses.fields(options):
-            assert field.metadata["help"].strip(), f"{verb} --{field.name} has no help"
-
-
-def test_every_verb_has_options() -> None:
-    """pyserini hands its arguments on, train has stages; every other command line is derived from a dataclass."""
-    without = [verb for verb, (module, _) in COMMANDS.items() if not options_of(import_module(module))]
-    assert without == ["analyze", "train", "pyserini"]
+            assert field.metadata["help"].strip(), f"{command} --{field.name} has no help"
 
 
 @pytest.mark.parametrize(
     "command", [command for command in ALL_COMMANDS if command not in ("pyserini", "train", "corpora", "analyze")]
 )
-def test_an_unknown_option_gives_the_nearest(command: str, capsys: pytest.CaptureFixture) -> None:
-    """A misspelt option is one line on stderr and exit code 2, with the valid names."""
+def test_an_unknown_option_suggests_the_nearest(command: str, capsys: pytest.CaptureFixture) -> None:
+    """A misspelled option is one line on stderr, with the valid names, and exit code 2."""
     assert main([*command.split(), "--hepl"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -86,17 +80,17 @@ def test_an_unknown_option_gives_the_nearest(command: str, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
-def test_the_page_names_every_verb(arguments: list[str], capsys: pytest.CaptureFixture) -> None:
-    """milco alone is a question, not an error."""
+def test_the_help_page_lists_every_command(arguments: list[str], capsys: pytest.CaptureFixture) -> None:
+    """Without arguments, milco prints its help page and succeeds."""
     assert main(arguments) == 0
     page = capsys.readouterr().out
-    for verb, (_, purpose) in COMMANDS.items():
-        assert verb in page
+    for command, (_, purpose) in COMMANDS.items():
+        assert command in page
         assert purpose in page
 
 
-def test_help_is_a_verb_too(capsys: pytest.CaptureFixture) -> None:
-    """milco help search is milco search --help."""
+def test_help_accepts_a_command(capsys: pytest.CaptureFixture) -> None:
+    """milco help search equals milco search --help."""
     with pytest.raises(SystemExit) as ended:
         main(["help", "search"])
     assert ended.value.code == 0
@@ -104,14 +98,14 @@ def test_help_is_a_verb_too(capsys: pytest.CaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("word", ["--version", "-V", "version"])
-def test_version_is_the_packages(word: str, capsys: pytest.CaptureFixture) -> None:
-    """--version prints the name and the version that setup.cfg reads."""
+def test_prints_the_version(word: str, capsys: pytest.CaptureFixture) -> None:
+    """--version prints the name and version of the package."""
     assert main([word]) == 0
     assert capsys.readouterr().out == f"milco_pyserini {__version__}\n"
 
 
-def test_an_unknown_verb_gives_the_nearest(capsys: pytest.CaptureFixture) -> None:
-    """serach: did you mean search? Exit code 2, one line on stderr."""
+def test_an_unknown_command_suggests_the_nearest(capsys: pytest.CaptureFixture) -> None:
+    """One line on stderr, exit code 2."""
     assert main(["serach", "--topics", "x"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -119,14 +113,14 @@ def test_an_unknown_verb_gives_the_nearest(capsys: pytest.CaptureFixture) -> Non
     assert captured.err.count("\n") == 1
 
 
-def test_a_verb_that_is_like_no_other_is_not_guessed(capsys: pytest.CaptureFixture) -> None:
-    """A wrong guess is worse than the list."""
+def test_suggests_nothing_if_no_command_is_similar(capsys: pytest.CaptureFixture) -> None:
+    """A wrong suggestion is worse than none."""
     assert main(["versions-of"]) == 2
     assert "did you mean" not in capsys.readouterr().err
 
 
-def test_arguments_and_exit_codes_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """milco VERB A B calls the verb with A B and ends with its code."""
+def test_passes_arguments_and_exit_codes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """milco COMMAND A B calls the command with A B and exits with its code."""
     from milco_pyserini.cli import doctor
 
     seen: list[list[str]] = []
@@ -135,8 +129,8 @@ def test_arguments_and_exit_codes_are_handed_on(monkeypatch: pytest.MonkeyPatch)
     assert seen == [["one", "--two"]]
 
 
-def test_python_dash_m_is_the_same_command() -> None:
-    """python -m milco_pyserini --version, for where no script is on the path."""
+def test_python_dash_m_runs_the_same_command() -> None:
+    """python -m milco_pyserini works if the script is not on the path."""
     program = [sys.executable, "-m", "milco_pyserini", "--version"]
     ended = subprocess.run(program, capture_output=True, encoding="utf-8", timeout=60, check=True)
     assert ended.stdout == f"milco_pyserini {__version__}\n"

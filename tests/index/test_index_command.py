@@ -158,7 +158,8 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
 
 SLOW = """
 import sys, time
-from milco_pyserini.index import __main__, census
+from milco_pyserini.cli.main import start
+from milco_pyserini.index import census
 
 read = census.Census.vectors
 
@@ -169,7 +170,7 @@ def slowly(self):
         time.sleep(0.2)
 
 census.Census.vectors = slowly
-sys.exit(__main__.main())
+sys.exit(start("index"))
 """
 
 

@@ -145,10 +145,11 @@ def bm25_run(collection: Collection) -> Run:
 
 def fused(runs: Sequence[Run]) -> Run:
     """One run of several, by reciprocal ranks (k = 60), as search fuse makes it."""
-    from milco_pyserini.search.fusion import Method, fuse
+    from milco_pyserini.search.fusion import FusionMethod, fuse
 
     return {
-        topic: dict(zip(hits.docids, hits.scores.tolist(), strict=True)) for topic, hits in fuse(runs, Method(), HITS)
+        topic: dict(zip(hits.docids, hits.scores.tolist(), strict=True))
+        for topic, hits in fuse(runs, FusionMethod(), HITS)
     }
 
 

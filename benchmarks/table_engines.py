@@ -39,7 +39,7 @@ from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
 if TYPE_CHECKING:
     from milco_pyserini.analysis.timing import Ask
-    from milco_pyserini.index.protocol import Hits, Searcher
+    from milco_pyserini.index.protocol import EngineSearcher, Hits
 
 OURS = "milco_pyserini"
 ANSERINI = "Anserini IndexCollection"
@@ -212,10 +212,11 @@ def tuned_rows(root: Path) -> list[Row]:
 
 def tune(root: Path) -> float:
     """Seconds of `milco_pyserini.index tune` on the topics."""
-    from milco_pyserini.index import tuning
+    from milco_pyserini.index import Index
+    from milco_pyserini.index.tuning import tune_index
 
     started = time.perf_counter()
-    tuning.command(tuning.Options(root / SEISMIC, RECALL, HITS, topics=root / "topics", vectors=root / "store"))
+    tune_index(Index.open(root / SEISMIC), RECALL, HITS, topics=root / "topics", vectors=root / "store")
     return time.perf_counter() - started
 
 
@@ -243,14 +244,14 @@ def ask_engines(root: Path, engines: Sequence[str], sizes: Sizes) -> list[Row]:
     return compared(SEARCH_STEP, rounds, figures)
 
 
-def open_searchers(path: Path) -> "dict[str, Searcher]":
+def open_searchers(path: Path) -> "dict[str, EngineSearcher]":
     """An index with its engine's own settings, and with those that it was tuned to; each by what it is called."""
     from milco_pyserini.index import find_engine, open_index
-    from milco_pyserini.index.settings import SEARCH, values
+    from milco_pyserini.index.protocol import SEARCH
 
     index = open_index(path)
     name = index.engine.name
-    own, tuned = values(find_engine(name), SEARCH), index.manifest["search_settings"]
+    own, tuned = find_engine(name).settings(SEARCH), index.manifest["search_settings"]
     searchers = {_called(name, own): index.searcher(own)}
     if tuned != own:
         searchers[_called(f"{name}, tuned", tuned)] = index.searcher()

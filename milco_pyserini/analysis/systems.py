@@ -52,30 +52,30 @@ class EngineChoice:
     @classmethod
     def parse(cls, text: str) -> "EngineChoice":
         """Read "ENGINE" or "ENGINE:NAME=VALUE,NAME=VALUE". Raises MilcoError for what the engine does not know."""
+        from milco_pyserini.index.protocol import BUILD, SEARCH
         from milco_pyserini.index.registry import find_engine
-        from milco_pyserini.index.settings import BUILD, SEARCH, adjusted, values
 
         name, _, rest = text.partition(":")
         settings = dict(_setting(text, part) for part in rest.split(",")) if rest else {}
-        engine = adjusted(find_engine(name), settings, BUILD, SEARCH)
+        engine = find_engine(name).with_settings(settings, BUILD, SEARCH)
         given = {
-            when: {key: settings[key] for key in values(engine, when) if key in settings} for when in (BUILD, SEARCH)
+            when: {key: settings[key] for key in engine.settings(when) if key in settings} for when in (BUILD, SEARCH)
         }
         return cls(name, tuple(given[BUILD].items()), tuple(given[SEARCH].items()))
 
     def adjusted_engine(self) -> "Engine":
         """The engine with these settings."""
+        from milco_pyserini.index.protocol import BUILD, SEARCH
         from milco_pyserini.index.registry import find_engine
-        from milco_pyserini.index.settings import BUILD, SEARCH, adjusted
 
-        return adjusted(find_engine(self.engine), dict((*self.build, *self.search)), BUILD, SEARCH)
+        return find_engine(self.engine).with_settings(dict((*self.build, *self.search)), BUILD, SEARCH)
 
     def settings(self) -> dict[str, float]:
         """All settings of the engine, also those that are its own."""
-        from milco_pyserini.index.settings import BUILD, SEARCH, values
+        from milco_pyserini.index.protocol import BUILD, SEARCH
 
         engine = self.adjusted_engine()
-        return values(engine, BUILD) | values(engine, SEARCH)
+        return engine.settings(BUILD) | engine.settings(SEARCH)
 
 
 @dataclass(frozen=True)

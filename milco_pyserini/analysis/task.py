@@ -120,7 +120,7 @@ def open_task(options: TaskOptions) -> Task:
     PrunedStore(store, (), options.views)
     qrels = open_qrels(options.qrels)
     # The index that they will be asked of is still to be built: what it will say of its vectors is known.
-    index = Index(store.path, {"vectors": store.manifest, "query_scale": store.manifest["scale"]})
+    index = Index(store.path, {"engine": "exact", "vectors": store.manifest, "query_scale": store.manifest["scale"]})
     topics = read_topics(options.topics, index)
     if not qrels.keys() & set(topics.ids):
         raise MilcoError(

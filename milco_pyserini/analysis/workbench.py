@@ -17,11 +17,10 @@ from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.eval.evaluation import Evaluation, evaluate
 from milco_pyserini.index.directory import FORMAT_VERSION as INDEX_VERSION
 from milco_pyserini.index.directory import Index, build_index, is_index
-from milco_pyserini.index.settings import BUILD, SEARCH, values
+from milco_pyserini.index.protocol import BUILD, SEARCH
 from milco_pyserini.io.files import atomic_file, is_json_with, read_json, validate_output_directory, write_json
 from milco_pyserini.io.manifest import MANIFEST, RECALL, read_checked
-from milco_pyserini.io.run_file import write_hits
-from milco_pyserini.io.runs import read_run
+from milco_pyserini.io.runs import read_run, write_hits
 
 FORMAT_VERSION = 1
 _MARK = "workbench.json"
@@ -73,7 +72,7 @@ class Workbench:
         wanted = {
             "format_version": INDEX_VERSION,
             "engine": engine.name,
-            "build_settings": values(engine, BUILD),
+            "build_settings": engine.settings(BUILD),
             "vectors": store.manifest,
         }
         if is_index(path):
@@ -92,7 +91,7 @@ class Workbench:
 
     def ask(self, system: System, index: Index) -> Ask:
         """Open an index as a system searches it."""
-        searcher = index.searcher(values(system.choice.adjusted_engine(), SEARCH))
+        searcher = index.searcher(system.choice.adjusted_engine().settings(SEARCH))
         queries, hits = self.task.vectors, self.task.hits
         return lambda number: searcher.search([queries[number]], hits)[0]
 

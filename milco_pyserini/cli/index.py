@@ -1,165 +1,142 @@
-"""milco index --vectors vectors/miracl-ar: a vector store to an index.
+"""milco index --vectors vectors/miracl-ar: index a vector store.
 
-milco index --engine bm25 --corpus miracl-ar: a corpus to an index of its words.
-milco index tune --index indexes/miracl-ar.seismic: the fastest settings that find enough.
+milco index --engine bm25 --corpus miracl-ar: index the words of a corpus.
+milco index tune --index indexes/miracl-ar.seismic: find the fastest settings that reach a recall.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import INDEXES, directory_name
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.options import MAX_THREADS, option
+from milco_pyserini.options import MAX_INTEGER, MAX_THREADS, option
 
-if TYPE_CHECKING:
-    from milco_pyserini.index.protocol import Documents, Engine
-
-# Options that mean something for indexes of one kind alone.
-_FOR_TERMS = ("prune", "views", "plain", "scale")
-_FOR_TEXTS = ("corpus", "language", "tokenizer")
+_PRUNING = "Pruning"
+_BM25 = "BM25"
+_APPROXIMATE = "Approximate engines"
+_EXTERNAL = "External vectors"
 
 
 @dataclass(frozen=True)
-class Options:
-    """Build an index. Of a store of term vectors: lucene (exact whole numbers, what Pyserini and Anserini read), exact
-    (float scores, the ground truth) or seismic (approximate, for millions of documents; its recall is measured). Of a
-    store of dense vectors (encode --dense): flat (exact) or hnsw (approximate). Of a corpus: bm25 (the baseline; no
-    vectors, no encoder). The index takes its name when it is whole, and knows how its queries are made.
+class IndexOptions:
+    """Build an index.
 
-    "tune" as the first word finds a seismic index's settings for a wanted recall: tune --help.
+    Engines for sparse vectors: lucene (exact integers, readable by Pyserini and Anserini), exact (float scores, the
+    ground truth), seismic (approximate, for millions of documents; recall is measured). For dense vectors (milco encode
+    --dense): flat (exact), hnsw (approximate). For the words of a corpus: bm25.
+
+      milco index --vectors vectors/miracl-ar
+      milco index --engine bm25 --corpus miracl-ar
+      milco index tune --index indexes/miracl-ar.seismic --recall .95
     """
 
-    vectors: Path | None = option(None, help="vector store, as milco encode writes it (not for bm25)")
-    engine: str = option("lucene", help="lucene, exact, seismic; flat, hnsw; bm25")
-    corpus: str | None = option(None, help="bm25: a name (miracl-ar), or a file or directory of JSONL or TSV")
-    language: str | None = option(
-        None, help="bm25: whose analyzer makes the words, such as ar (default: the corpus' own, if its name says it)"
-    )
-    tokenizer: str | None = option(
-        None, help="bm25: the words are the pieces of this checkpoint's tokenizer, whatever the language"
-    )
-    output: Path | None = option(None, help="directory of the index (default: indexes/NAME.ENGINE)")
-    threads: int = option(
-        1, minimum=1, maximum=MAX_THREADS, help="threads that build; in Lucene each begins a segment of its own"
-    )
+    vectors: Path | None = option(None, metavar="DIR", help="vector store of milco encode (all engines but bm25)")
+    corpus: str | None = option(None, metavar="NAME|PATH", help="corpus: a name (miracl-ar), or JSONL or TSV (bm25)")
+    engine: str = option("lucene", metavar="ENGINE", help="lucene, exact, seismic, flat, hnsw or bm25")
+    output: Path | None = option(None, metavar="DIR", help="directory of the index (default: indexes/NAME.ENGINE)")
+    threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build")
+    overwrite: bool = option(False, help="replace an index at --output, once the new one is complete")
     prune: tuple[str, ...] = option(
         (),
-        help="leave out weak terms, without encoding again: top-k:100, percentile:50, mass:30, threshold:0.1; "
-        "pivot:top-k:80 source:top-k:20 for each view by itself",
+        group=_PRUNING,
         metavar="RULE",
+        help="drop weak terms: top-k:100, percentile:50, mass:30, threshold:0.1; for one view pivot:top-k:80",
     )
-    views: tuple[str, ...] = option((), help="views to index: pivot, source (default: all that --vectors has)")
+    views: tuple[str, ...] = option(
+        (), group=_PRUNING, metavar="VIEW", help="views to index, of pivot and source (default: those of --vectors)"
+    )
+    language: str | None = option(
+        None, group=_BM25, metavar="CODE", help="language of the analyzer, such as ar (default: by the corpus' name)"
+    )
+    tokenizer: str | None = option(
+        None, group=_BM25, help="checkpoint whose tokenizer makes the words, in place of an analyzer"
+    )
     n_postings: int | None = option(
         None,
-        help="seismic: postings that a term keeps, on the average (default: 200, for recall@10 .95 in up to 300,000 "
-        "documents; more for more, or for a higher recall); fewer build faster and find less",
+        group=_APPROXIMATE,
+        help="seismic: postings that a term keeps on average (default: 200, for recall@10 .95 in up to 300,000 "
+        "documents); fewer build faster and find less",
     )
     topics: Path | None = option(
-        None, help="seismic, hnsw: vector store of topics to measure recall on (default: made of drawn documents)"
+        None, group=_APPROXIMATE, metavar="DIR", help="encoded topics to measure recall on (default: sampled documents)"
     )
-    plain: bool = option(False, help="--vectors is Anserini JSONL that others wrote: a directory or a file")
+    plain: bool = option(False, group=_EXTERNAL, help="--vectors is external Anserini JSONL: a directory or a file")
     scale: float | None = option(
-        None, above=0, maximum=2**31 - 1, help="with --plain: impact = round(weight x scale), if weights are not whole"
+        None, group=_EXTERNAL, above=0, maximum=MAX_INTEGER, help="impact = round(weight x scale), for float weights"
     )
-    overwrite: bool = option(False, help="replace what is at --output, once the new index is whole")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield messages about options that exclude each other."""
+        if self.vectors is not None and self.corpus is not None:
+            yield "--vectors and --corpus exclude each other: an index has one source"
+        if self.scale is not None and not self.plain:
+            yield "--scale is for --plain: a vector store states its own"
 
 
-def command(options: Options) -> None:
-    """Build the index. Raises MilcoError before anything is written if that cannot be done."""
-    from milco_pyserini.encode.dense_store import open_dense_store
-    from milco_pyserini.index.directory import build_index, is_index
-    from milco_pyserini.index.protocol import DENSE
-    from milco_pyserini.index.recall import APPROXIMATE
-    from milco_pyserini.index.registry import find_engine
-    from milco_pyserini.index.settings import BUILD, adjusted, given
-    from milco_pyserini.io.files import validate_output_directory
-    from milco_pyserini.sparse import open_store
-    from milco_pyserini.sparse.pruning import PrunedStore
+@dataclass(frozen=True)
+class TuneOptions:
+    """Find the fastest settings with which a Seismic index reaches a recall, and make them its own.
 
-    if options.scale is not None and not options.plain:
-        raise MilcoError("--scale is for --plain: a vector store states its own")
-    engine = adjusted(find_engine(options.engine), given(n_postings=options.n_postings), BUILD)
-    name, open_source = _source(options, engine)
-    if options.topics and engine.exactness != APPROXIMATE:
-        raise MilcoError(f"--topics: {engine.name} is exact, there is no recall to measure")
-    output = options.output or INDEXES / f"{directory_name(name)}.{engine.name}"
-    validate_output_directory(output, options.overwrite, is_index)
-    store = open_source()
-    topics = None
-    if options.topics:
-        topics = open_dense_store(options.topics) if engine.queries == DENSE else open_store(options.topics)
-    index = build_index(store, engine, output, options.threads, options.overwrite, topics=topics)
-    if isinstance(store, PrunedStore):
-        say(f"pruning left {store.kept / max(store.entries, 1):.1%} of the terms")
-        if store.emptied:
-            say(f"pruning left {counted(store.emptied, 'document')} without terms")
-    if index.manifest["empty_documents"]:
-        empty = counted(index.manifest["empty_documents"], "document")
-        say(f"left out {empty} without terms (empty), which no query could find")
-
-
-def _source(options: Options, engine: "Engine") -> "tuple[str, Callable[[], Documents]]":
-    """The name of what is indexed, and what opens it as the engine takes it.
-
-    Raises MilcoError if that is not given, or if an option is given that means nothing for it.
+    Every later search begins with them. Recall is measured on what it was measured on when the index was built, or on
+    --topics. stdout gets a table of all settings that were tried.
     """
-    from milco_pyserini.encode.dense_store import open_dense_store
-    from milco_pyserini.index.protocol import DENSE, TERMS, TEXT
 
-    vectors, corpus = options.vectors, options.corpus
-    for kind, what, names in ((TERMS, "indexes of term vectors", _FOR_TERMS), (TEXT, "--engine bm25", _FOR_TEXTS)):
-        for name in names:
-            if engine.queries != kind and getattr(options, name) not in (None, (), False):
-                raise MilcoError(f"--{name} is for {what}: --engine {engine.name} has no use for it")
-    if engine.queries == TEXT:
-        if vectors is not None:
-            raise MilcoError(f"--engine {engine.name} indexes the words of a corpus: give --corpus, not --vectors")
-        if corpus is None:
-            raise MilcoError(f"--engine {engine.name} needs --corpus: a name, or a file or directory of documents")
-        return corpus, lambda: _texts(corpus, options)
-    if vectors is None:
-        raise MilcoError(f"--engine {engine.name} needs --vectors: a store that milco encode wrote")
-    if engine.queries == DENSE:
-        return vectors.name, lambda: open_dense_store(vectors)
-    return vectors.name, lambda: _terms(vectors, options)
+    index: Path = option(metavar="DIR", help="Seismic index")
+    recall: float = option(0.95, above=0, maximum=1, help="share of the exact search's best documents to find")
+    hits: int = option(10, minimum=1, maximum=100, metavar="K", help="k of recall@k")
+    topics: Path | None = option(None, metavar="DIR", help="encoded topics to measure recall on; needs --vectors")
+    vectors: Path | None = option(None, metavar="DIR", help="with --topics: vector store that the index was built of")
 
 
-def _terms(vectors: Path, options: Options) -> "Documents":
-    from milco_pyserini.sparse import open_store
-    from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
+def command(options: IndexOptions) -> None:
+    """Build the index."""
+    from milco_pyserini.index import Index, find_engine
 
-    rules = [PruningRule.parse(rule) for rule in options.prune]
-    store = open_store(vectors, options.plain, 1.0 if options.scale is None else options.scale)
-    return PrunedStore(store, rules, options.views) if rules or options.views else store
+    engine = find_engine(options.engine)
+    source, other = options.vectors, options.corpus
+    if engine.source_option == "--corpus":
+        source, other = other, source  # type: ignore[assignment]
+    if source is None:
+        instead = "" if other is None else f", not {'--vectors' if other == options.vectors else '--corpus'}"
+        raise MilcoError(f"--engine {engine.name} needs {engine.source_option}{instead}")
+    name = directory_name(str(source) if engine.source_option == "--corpus" else Path(source).name)
+    Index.build(
+        source,
+        options.output or INDEXES / f"{name}.{engine.name}",
+        engine.name,
+        prune=options.prune,
+        views=options.views,
+        plain=options.plain,
+        scale=options.scale,
+        language=options.language,
+        tokenizer=options.tokenizer,
+        topics=options.topics,
+        settings=None if options.n_postings is None else {"n_postings": options.n_postings},
+        threads=options.threads,
+        overwrite=options.overwrite,
+    )
 
 
-def _texts(name: str, options: Options) -> "Documents":
-    from milco_pyserini.corpora import open_corpus
-    from milco_pyserini.index.texts import corpus_language, corpus_texts
+def tune(options: TuneOptions) -> None:
+    """Tune the index."""
+    from milco_pyserini.index import open_index
+    from milco_pyserini.index.recall import RecallPoint
+    from milco_pyserini.index.tuning import SettingPair, tune_index
 
-    corpus = open_corpus(name)
-    if options.language and options.tokenizer:
-        raise MilcoError(f"--tokenizer {options.tokenizer} makes words of any language: leave --language out")
-    language = None if options.tokenizer else options.language or corpus_language(name)
-    if language is None and options.tokenizer is None:
-        raise MilcoError(
-            f"--corpus {name} does not say one language: give --language, whose analyzer makes the words (ar, "
-            "bn, en, ...), or --tokenizer mini, whose pieces are words of any language"
-        )
-    return corpus_texts(corpus, language, options.tokenizer)
+    def report(pair: SettingPair, point: RecallPoint) -> None:
+        sys.stdout.write(f"{pair[0]}\t{pair[1]:g}\t{point.recall:.4f}\t{point.milliseconds:.4f}\n")
+
+    index = open_index(options.index)
+    sys.stdout.write(f"query_cut\theap_factor\trecall@{options.hits}\tmilliseconds\n")
+    tune_index(index, options.recall, options.hits, options.topics, options.vectors, report)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command line; return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["tune"]:
-        from milco_pyserini.index import tuning
-
-        prog, kept = "milco index tune", "the index is as it was"
-        return run_command(prog, tuning.Options, tuning.command, arguments[1:], interrupted=kept)
-    return run_command("milco index", Options, command, argv, interrupted="no index was written")
+        return run_command("milco index tune", TuneOptions, tune, arguments[1:], interrupted="the index is unchanged")
+    return run_command("milco index", IndexOptions, command, arguments, interrupted="no index was written")

@@ -1,106 +1,243 @@
-"""milco search --index indexes/miracl-ar.lucene --topics miracl-ar-dev: topics to a run.
+"""milco search --index indexes/miracl-ar.lucene --topics miracl-ar-dev: search topics, write a run.
 
-milco search fuse --runs runs/bm25.txt runs/milco.txt: several runs to one.
+milco search --query TEXT: search for one text, print hits.
+milco search fuse --runs runs/bm25.txt runs/milco.txt: fuse runs.
 """
 
 import contextlib
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import Progress, counted, duration, say
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import INDEXES, RUNS, directory_name
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.io.files import validate_output_file
 from milco_pyserini.options import MAX_THREADS, option
 
 if TYPE_CHECKING:
-    from milco_pyserini.encode import MilcoQueryEncoder
-    from milco_pyserini.index import Hits, Index
-    from milco_pyserini.index.protocol import Searcher
-    from milco_pyserini.search.topics import Topics
+    from milco_pyserini.index import Index
+    from milco_pyserini.index.protocol import Hit
+    from milco_pyserini.search.searcher import Searcher
+    from milco_pyserini.search.topics import SearchTopics
 
 STDOUT = Path("-")
+_ONE_QUERY_HITS = 10
+_RUN_HITS = 1000
+_RUN = "Run"
+_ENGINE = "Engine settings (default: those of the index)"
+_PASSAGES = "Passages"
+_ENCODER = "Encoder"
 
 
 @dataclass(frozen=True)
-class Options:
-    """Search an index and write a run. The index knows its encoder; topics that are encoded already need none, and
-    neither does an index of texts (bm25).
+class SearchOptions:
+    """Search an index for topics and write a TREC run, or for one query and print its hits.
 
-    "fuse" as the first word makes one run of several: fuse --help.
+    The index knows its encoder. Encoded topics need none, and neither does an index of words (bm25).
+
+      milco search --index indexes/miracl-ar.lucene --topics miracl-ar-dev
+      milco search --index indexes/sample.lucene --query "Wer erfand das Telefon?"
+      milco search fuse --runs runs/bm25.txt runs/milco.txt
     """
 
-    topics: str = option(
-        help="a name (miracl-ar-dev), texts (TSV, JSONL, TREC), a vector store of topics, or JSONL with id and vector "
-        "(whole numbers: impacts; others: weights)"
+    topics: str | None = option(
+        None,
+        metavar="NAME|FILE",
+        help="topics: a name (miracl-ar-dev), texts (TSV, JSONL, TREC), a vector store, or JSONL with id and vector",
     )
-    index: Path | None = option(None, help="directory of the index (default: the only one in indexes/)")
-    output: Path | None = option(None, help="the run's file (default: runs/INDEX.TOPICS.txt); - is stdout")
-    hits: int = option(1000, minimum=1, help="documents for each topic; with --max-passage, passages to start from")
+    query: str | None = option(None, metavar="TEXT", help="one query in place of --topics; hits are printed")
+    index: Path | None = option(None, metavar="DIR", help="index (default: the only one in indexes/)")
+    hits: int | None = option(
+        None,
+        minimum=1,
+        metavar="K",
+        help=f"documents per query (default: {_RUN_HITS}; with --query {_ONE_QUERY_HITS})",
+    )
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that search")
-    batch_size: int = option(64, minimum=1, help="topics that are encoded and searched at a time")
+    json: bool = option(False, help="with --query: one JSON object")
+    corpus: str | None = option(
+        None, metavar="NAME|PATH", help="with --query: the index's documents, if they moved since they were encoded"
+    )
+    output: Path | None = option(
+        None, group=_RUN, metavar="FILE", help="file of the run, - for stdout (default: runs/INDEX.TOPICS.txt)"
+    )
+    overwrite: bool = option(False, group=_RUN, help="replace a run at --output, once the new one is complete")
+    output_format: str = option("trec", group=_RUN, choices=("trec", "msmarco"), help="format of the run")
+    tag: str | None = option(None, group=_RUN, help="last column of the run (default: milco-ENGINE)")
+    batch_size: int = option(64, group=_RUN, minimum=1, help="topics that are encoded and searched at a time")
+    remove_query: bool = option(
+        False, group=_RUN, help="leave out the document with the topic's id, as BEIR does for ArguAna and Quora"
+    )
+    max_passage: bool = option(
+        False, group=_PASSAGES, help="rank documents by their best passage: docids are DOCID#N, --hits counts passages"
+    )
+    max_passage_delimiter: str = option(
+        PASSAGE_DELIMITER, group=_PASSAGES, metavar="TEXT", help="delimiter of document and passage"
+    )
+    max_passage_hits: int = option(100, group=_PASSAGES, minimum=1, metavar="K", help="documents per topic")
+    query_cut: int | None = option(None, group=_ENGINE, help="seismic: strongest terms of a query that are looked up")
+    heap_factor: float | None = option(None, group=_ENGINE, help="seismic: up to 1; lower is slower and finds more")
+    ef_search: int | None = option(None, group=_ENGINE, help="hnsw: candidates; more is slower and finds more")
+    encoder: str | None = option(
+        None, group=_ENCODER, metavar="NAME|DIR", help="encoder of external vectors, or the index's encoder if it moved"
+    )
     alpha: float | None = option(
         None,
+        group=_ENCODER,
         minimum=0,
         maximum=1,
-        help="weigh the queries' views: alpha x pivot + (1 - alpha) x source (default: as they are encoded)",
+        help="weigh the views of queries: alpha x pivot + (1 - alpha) x source (default: as they are encoded)",
     )
-    query_cut: int | None = option(
-        None, help="seismic: strongest terms of a query that are looked up (default: the index's own)"
-    )
-    heap_factor: float | None = option(
-        None, help="seismic: up to 1; lower is slower and finds more (default: the index's own)"
-    )
-    ef_search: int | None = option(
-        None, help="hnsw: vectors that a search keeps in view; more is slower and finds more (default: the index's own)"
-    )
-    max_passage: bool = option(False, help="the index holds passages DOCID#N: rank documents by their best one")
-    max_passage_delimiter: str = option(PASSAGE_DELIMITER, help="what stands between document and passage")
-    max_passage_hits: int = option(100, minimum=1, help="with --max-passage: documents for each topic")
-    remove_query: bool = option(
-        False, help="leave out the document that has the topic's id, as BEIR does for ArguAna and Quora"
-    )
-    output_format: str = option("trec", choices=("trec", "msmarco"), help="trec or msmarco")
-    tag: str | None = option(None, help="the run's name in its last column (default: milco-ENGINE)")
-    encoder: str | None = option(None, help="where the index's encoder is now; for vectors that others wrote, which")
-    device: str = option("auto", help="for the encoder: auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", help="for the encoder: auto, float32 or bfloat16")
-    overwrite: bool = option(False, help="replace what is at --output, once the new run is whole")
+    device: str = option("auto", group=_ENCODER, metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
+    dtype: str = option("auto", group=_ENCODER, metavar="DTYPE", help="auto, float32 or bfloat16")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield messages about options that exclude each other."""
+        if (self.topics is None) == (self.query is None):
+            yield "give one of --topics (a run) and --query (hits on the terminal)"
+        elif self.topics is None:
+            for name in ("output", "tag", "max_passage", "remove_query"):
+                if getattr(self, name):
+                    yield f"--{name.replace('_', '-')} is for --topics, --query writes no run"
+        elif self.json or self.corpus:
+            yield f"--{'json' if self.json else 'corpus'} is for --query, --topics writes a run"
+        if self.query is not None and not self.query.strip():
+            yield "--query is empty"
+        if not self.max_passage_delimiter:
+            yield "--max-passage-delimiter is empty"
 
 
-def command(options: Options) -> None:
-    """Search and write the run. Raises MilcoError before the search if something does not fit."""
+def command(options: SearchOptions) -> None:
+    """Search. Raises MilcoError before the search if something does not fit."""
     from milco_pyserini.index import open_index
+    from milco_pyserini.index.protocol import QueryOptions
+    from milco_pyserini.io.files import validate_output_file
+    from milco_pyserini.io.runs import validate_tag
+    from milco_pyserini.search.searcher import Searcher
     from milco_pyserini.search.topics import read_topics
 
-    _check(options)
-    index = open_index(options.index or _only_index())
-    _check_docids(index)
-    if options.max_passage:
-        _check_passages(index)
+    index = open_index(options.index or only_index())
+    queries = QueryOptions(options.encoder, options.device, options.dtype, options.alpha)
+    names = ("query_cut", "heap_factor", "ef_search")
+    settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if options.query is not None:
+        searcher = Searcher(index, queries, settings, options.corpus)
+        print_hits(searcher, options.query, options.hits or _ONE_QUERY_HITS, options.json)
+        return
+    if options.topics is None:
+        raise MilcoError("--topics or --query is required")
+    if options.tag is not None:
+        validate_tag(options.tag)
+    _validate_docids(index, options.max_passage)
     output = options.output or RUNS / f"{index.path.resolve().name}.{directory_name(options.topics)}.txt"
     if output != STDOUT:
         validate_output_file(output, options.overwrite)
-    topics = read_topics(options.topics, index, index.engine.queries)
-    _write_run(options, index, topics, output)
+    topics = read_topics(options.topics, index)
+    if topics.vectors is not None:
+        for name in ("encoder", "alpha"):
+            if (value := getattr(options, name)) is not None:
+                raise MilcoError(f"--{name} {value}: {options.topics} holds vectors, nothing is encoded")
+    started = time.monotonic()
+    searcher = Searcher(index, queries, settings)
+    what = "" if topics.vectors is not None or searcher.query_encoder is None else " and the encoder"
+    say(f"loaded {index.path}{what} in {duration(time.monotonic() - started)}")
+    write_run(searcher, topics, options, output)
 
 
-def _check(options: Options) -> None:
-    from milco_pyserini.io.run_file import check_tag
+def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptions, output: Path) -> None:
+    """Search for all topics and write the run to output."""
+    from milco_pyserini.io.files import atomic_file
+    from milco_pyserini.io.runs import write_hits
 
-    if options.tag is not None:
-        check_tag(options.tag)
-    if not options.max_passage_delimiter:
-        raise MilcoError("--max-passage-delimiter is empty")
+    index, hits = searcher.index, options.hits or _RUN_HITS
+    found = searcher.search_topics(
+        topics,
+        options.max_passage_hits if options.max_passage else hits,
+        threads=options.threads,
+        batch_size=options.batch_size,
+        passages=hits if options.max_passage else None,
+        delimiter=options.max_passage_delimiter,
+        remove_query=options.remove_query,
+    )
+    progress = Progress("queries", len(topics.ids))
+    tag = options.tag or f"milco-{index.engine.name}"
+    empty = without_hits = 0
+    with contextlib.nullcontext(sys.stdout) if output == STDOUT else atomic_file(output, "w") as run:
+        for topic, query, best in found:
+            write_hits(run, topic, best, options.output_format, tag)
+            empty += not len(query)
+            without_hits += not len(best)
+            progress.add(1, hits=len(best))
+    progress.close(f"searched {index.path} ({index.engine.exactness}) into {'stdout' if output == STDOUT else output}")
+    if without_hits:
+        why = f", {empty:,} of them without terms (empty)" if empty else ""
+        say(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
 
 
-def _only_index() -> Path:
+def print_hits(searcher: "Searcher", query: str, k: int, as_json: bool) -> None:
+    """Search for one query and print its hits: a table as wide as the terminal, or a JSON object."""
+    from milco_pyserini.search.documents import corpus_name
+
+    hits = list(searcher.search(query, k))
+    if not searcher.has_documents:
+        name = corpus_name(searcher.index)
+        where = f"the corpus {name} is not on this machine" if name else "the index does not name its corpus"
+        say(f"no texts: {where}; give --corpus")
+    if as_json:
+        import orjson
+
+        rows = [
+            {
+                "rank": rank,
+                "docid": hit.docid,
+                "score": hit.score,
+                "title": hit.document.title if hit.document else None,
+                "text": hit.document.text if hit.document else None,
+            }
+            for rank, hit in enumerate(hits, 1)
+        ]
+        value = {"query": query, "index": str(searcher.index.path), "engine": searcher.index.engine.name, "hits": rows}
+        sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
+    elif hits:
+        sys.stdout.write(_table(hits, searcher.has_documents) + "\n")
+    else:
+        say("no document has a term of this query")
+
+
+def _table(hits: "Sequence[Hit]", has_documents: bool) -> str:
+    from tabulate import tabulate
+    from wcwidth import wcswidth, wcwidth
+
+    # Scores are of integers for some engines, and of cosines for others.
+    score = "{:,.0f}" if all(float(hit.score).is_integer() for hit in hits) else "{:.4f}"
+    rows = [[rank, score.format(hit.score), hit.docid] for rank, hit in enumerate(hits, 1)]
+    headers = ["rank", "score", "docid"]
+    if has_documents:
+        table = tabulate(rows, headers, "plain", disable_numparse=True, colalign=("right", "right", "left"))
+        room = shutil.get_terminal_size().columns - max(map(wcswidth, table.split("\n"))) - 2
+        for row, hit in zip(rows, hits, strict=True):
+            text = " ".join(hit.document.contents.split()) if hit.document else ""
+            snippet, width = "", 0
+            for character in text:
+                width += max(wcwidth(character), 0)
+                if width >= max(room, 20):
+                    snippet += "…"
+                    break
+                snippet += character
+            row.append(snippet)
+        headers.append("text")
+    align = ("right", "right", "left", "left")[: len(headers)]
+    return tabulate(rows, headers, "plain", disable_numparse=True, colalign=align)
+
+
+def only_index() -> Path:
+    """Return the index in indexes/ if there is exactly one. Raises MilcoError otherwise."""
     found = sorted(path.parent for path in INDEXES.glob("*/manifest.json"))
     if len(found) != 1:
         build = "build one with milco index --vectors VECTORS"
@@ -109,130 +246,25 @@ def _only_index() -> Path:
     return found[0]
 
 
-def _check_docids(index: "Index") -> None:
-    name = index.manifest["id_with_space"]
-    if name is not None:
-        raise MilcoError(f"{index.path}: docid {shown(name)} holds white space, which ends a run's column")
-
-
-def _check_passages(index: "Index") -> None:
-    # Vectors that others wrote and texts do not say what they are: there the user must know.
-    known = index.manifest.get("vectors", {"plain": True})
-    if not (known.get("split_passages") or known.get("plain")):
+def _validate_docids(index: "Index", passages: bool) -> None:
+    """Raise MilcoError if the docids of an index cannot be in a run, or are not those of passages."""
+    docid = index.manifest["id_with_space"]
+    if docid is not None:
+        raise MilcoError(f"{index.path}: docid {shown(docid)} has white space, which separates the columns of a run")
+    # External vectors and texts do not state what they are: there the user must know.
+    about = index.manifest.get("vectors", {"plain": True})
+    if passages and not (about.get("split_passages") or about.get("plain")):
         raise MilcoError(
-            f"--max-passage: {index.path} was not made of passages (encode --split-passages), and cutting its docids "
-            "at a # would mix documents up: leave --max-passage out"
+            f"--max-passage: {index.path} does not hold passages (encode --split-passages), and truncating its docids "
+            "at a # would mix up documents: omit --max-passage"
         )
 
 
-def _write_run(options: Options, index: "Index", topics: "Topics", output: Path) -> None:
-    from milco_pyserini.index.protocol import TEXT
-    from milco_pyserini.index.settings import given
-    from milco_pyserini.io.files import atomic_file
-    from milco_pyserini.io.run_file import write_hits
-
-    started = time.monotonic()
-    searcher = index.searcher(
-        given(query_cut=options.query_cut, heap_factor=options.heap_factor, ef_search=options.ef_search)
-    )
-    batches = _queries(options, index, topics)
-    what = " and the encoder" if topics.vectors is None and index.engine.queries != TEXT else ""
-    say(f"loaded {index.path}{what} in {duration(time.monotonic() - started)}")
-    progress = Progress("queries", len(topics.ids))
-    tag = options.tag or f"milco-{index.engine.name}"
-    empty = without_hits = 0
-    with contextlib.nullcontext(sys.stdout) if output == STDOUT else atomic_file(output, "w") as run:
-        for names, queries in batches:
-            results = _search(options, searcher, names, queries)
-            for name, hits in zip(names, results, strict=True):
-                write_hits(run, name, hits, options.output_format, tag)
-            empty += sum(not len(query) for query in queries)
-            without_hits += sum(not len(hits) for hits in results)
-            progress.add(len(names), hits=sum(map(len, results)))
-    progress.close(f"searched {index.path} ({index.engine.exactness}) into {'stdout' if output == STDOUT else output}")
-    if without_hits:
-        why = f", {empty:,} of them without terms (empty)" if empty else ""
-        say(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
-
-
-def _queries(options: Options, index: "Index", topics: "Topics") -> Iterator[tuple[Sequence[str], Sequence[Any]]]:
-    """Ids and queries of --batch-size topics at a time. The encoder is loaded before the first batch is asked for."""
-    make = _query_maker(options, index, topics)
-    spans = [slice(start, start + options.batch_size) for start in range(0, len(topics.ids), options.batch_size)]
-    return ((topics.ids[span], make(span)) for span in spans)
-
-
-def _query_maker(options: Options, index: "Index", topics: "Topics") -> Callable[[slice], Sequence[Any]]:
-    """What gives the queries of a span of the topics, as the index's engine takes them."""
-    from milco_pyserini.index.protocol import DENSE, TEXT
-
-    vectors, texts, kind = topics.vectors, topics.texts or [], index.engine.queries
-    if vectors is not None:
-        _refuse_given(options, ("encoder", "alpha"), f"{options.topics} holds vectors, nothing is encoded")
-        return vectors.__getitem__
-    if kind == TEXT:
-        why = f"{index.engine.name} searches for the topics' words, nothing is encoded"
-        _refuse_given(options, ("encoder", "alpha"), why)
-        return texts.__getitem__
-    if kind == DENSE:
-        from milco_pyserini.encode.dense import open_dense_query_encoder
-
-        _refuse_given(options, ("alpha",), f"{index.path} is of dense vectors, which have no views")
-        dense = open_dense_query_encoder(index.vectors, options.encoder, options.device, options.dtype)
-        return lambda span: list(dense.encode_batch(texts[span]))
-    from milco_pyserini.encode import open_query_encoder
-
-    encoder = open_query_encoder(index.vectors, options.encoder, options.device, options.dtype)
-    alpha = options.alpha
-    if alpha is None:
-        return lambda span: encoder.encode_batch(texts[span])
-    if len(encoder.views) < 2:
-        raise MilcoError(f"--alpha {alpha}: {index.path} has the {encoder.views[0]} view alone")
-    return lambda span: _weighted(encoder, texts[span], alpha)
-
-
-def _refuse_given(options: Options, names: Sequence[str], why: str) -> None:
-    for name in names:
-        if (value := getattr(options, name)) is not None:
-            raise MilcoError(f"--{name} {value}: {why}")
-
-
-def _weighted(encoder: "MilcoQueryEncoder", texts: Sequence[str], alpha: float) -> list[dict[str, float]]:
-    """Queries as encode_batch() gives them, with alpha x the pivot view and (1 - alpha) x the source view."""
-    batch = encoder.encoder.encode_query(texts, alpha, encoder.max_length, encoder.views, encoder.lowercase)
-    return batch.to_dicts(encoder.encoder.vocabulary)
-
-
-def _search(options: Options, searcher: "Searcher", names: Sequence[str], queries: Sequence[Any]) -> "list[Hits]":
-    from milco_pyserini.search.passages import search_documents
-
-    wanted = options.max_passage_hits if options.max_passage else options.hits
-    # The document that is to be left out may be among the best.
-    fetched = wanted + options.remove_query
-    if options.max_passage:
-        delimiter = options.max_passage_delimiter
-        results = search_documents(searcher, queries, fetched, options.hits, delimiter, options.threads)
-    else:
-        results = searcher.search(queries, fetched, options.threads)
-    if not options.remove_query:
-        return results
-    return [_without(hits, name, wanted) for name, hits in zip(names, results, strict=True)]
-
-
-def _without(hits: "Hits", docid: str, wanted: int) -> "Hits":
-    """The best hits, as many as wanted, that are not this document."""
-    from milco_pyserini.index.protocol import Hits
-
-    places = [place for place, found in enumerate(hits.docids) if found != docid][:wanted]
-    return Hits([hits.docids[place] for place in places], hits.scores[places])
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command line; return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["fuse"]:
         from milco_pyserini.cli import fuse
 
-        prog, written = "milco search fuse", "no run was written"
-        return run_command(prog, fuse.Options, fuse.command, arguments[1:], interrupted=written)
-    return run_command("milco search", Options, command, argv, interrupted="no run was written")
+        return run_command("milco search fuse", fuse.FuseOptions, fuse.command, arguments[1:], "no run was written")
+    return run_command("milco search", SearchOptions, command, arguments, interrupted="no run was written")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.index import find_engine
-from milco_pyserini.index.texts import Texts
+from milco_pyserini.index.bm25 import TextDocuments
 from milco_pyserini.io.runs import Run
 
 
@@ -17,7 +17,7 @@ def load() -> None:
 def build(documents: Iterable[Document], language: str, directory: Path) -> None:
     """Index documents with Anserini's analyzer for language (white space where it has none, as for Swahili)."""
     directory.mkdir(parents=True, exist_ok=True)
-    find_engine("bm25").build(Texts(directory, _about(language), documents), directory, threads=1)
+    find_engine("bm25").build(TextDocuments(directory, _about(language), documents), directory, threads=1)
 
 
 def search(queries: Iterable[Query], language: str, directory: Path, hits: int) -> Run:

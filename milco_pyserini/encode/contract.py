@@ -1,6 +1,7 @@
 """The objects that Pyserini calls: texts in, {term: whole number} out (its encoder contract, versions 1.6 and 2)."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
@@ -95,17 +96,19 @@ class MilcoQueryEncoder(_Contract):
 
 
 def open_query_encoder(
-    manifest: dict, encoder: str | None = None, device: str = "auto", dtype: str = "auto"
+    manifest: dict, encoder: str | Path | MilcoEncoder | None = None, device: str = "auto", dtype: str = "auto"
 ) -> MilcoQueryEncoder:
     """The query encoder that fits the vectors of a manifest: same weights, same views, same spelling.
 
-    encoder: where the manifest's encoder is now, if it moved; needed for vectors that others wrote. Raises
-    MilcoError if there is none, or if its weights are not those that made the vectors.
+    encoder: where the manifest's encoder is now, if it moved, or the loaded encoder; needed for vectors that others
+    wrote. Raises MilcoError if there is none, or if its weights are not those that made the vectors.
     """
     name = encoder or manifest.get("encoder")
     if name is None:
         raise MilcoError("these vectors were written by others: say with --encoder what encodes the queries")
-    loaded = open_encoder(name, device, dtype, manifest.get("english_prefix", ""))
+    loaded = encoder
+    if not isinstance(loaded, MilcoEncoder):
+        loaded = open_encoder(str(name), device, dtype, manifest.get("english_prefix", ""))
     validate_encoder(loaded, manifest)
     return MilcoQueryEncoder(
         loaded,

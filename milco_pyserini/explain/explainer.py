@@ -15,7 +15,6 @@ from milco_pyserini.explain.origins import Reading, read_text
 from milco_pyserini.explain.parts import Explanation, Hit, Lost, Side, Term, matched, total
 from milco_pyserini.explain.sources import ScannedTexts, Texts, corpus_of, store_of
 from milco_pyserini.index import Index, open_index
-from milco_pyserini.index.protocol import TERMS
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class Explainer:
         from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
 
         if not isinstance(index, Index):
-            index = open_index(index, TERMS)
+            index = open_index(index, sparse=True)
         documents, store = corpus_of(index.vectors, corpus), store_of(index, vectors)
         if not isinstance(encoder, MilcoQueryEncoder):
             encoder = open_query_encoder(index.vectors, encoder, device, dtype)

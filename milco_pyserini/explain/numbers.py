@@ -8,7 +8,7 @@ import numpy as np
 
 from milco_pyserini.index import Index
 from milco_pyserini.index.exact import ExactSearcher
-from milco_pyserini.index.protocol import Searcher
+from milco_pyserini.index.protocol import EngineSearcher
 from milco_pyserini.sparse.quantization import quantize_vector
 
 
@@ -133,7 +133,7 @@ class FloatNumbers:
         return total
 
 
-def open_numbers(index: Index, searcher: Searcher) -> Numbers:
+def open_numbers(index: Index, searcher: EngineSearcher) -> Numbers:
     """The numbers of an index that is open as searcher."""
     if index.engine.name == "lucene":
         return LuceneNumbers(index)

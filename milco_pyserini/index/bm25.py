@@ -1,62 +1,124 @@
 """The BM25 engine: Anserini's indexer and searcher, those that Pyserini wraps, on texts; there are no vectors.
 
-Words are what Anserini's analyzer for the language makes of a text, or the pieces of a tokenizer: BM25 on the pieces of
-XLM-RoBERTa is the baseline of BGE-M3's tables. One analyzer serves both sides. Pyserini's own do not always agree:
-LuceneIndexer takes the English one for Yoruba, where LuceneSearcher splits at white space.
+Words are made by Anserini's analyzer for the language of the texts, or are the tokens of a tokenizer: BM25 on the
+tokens of XLM-RoBERTa is the baseline of BGE-M3's tables. Documents and queries share one analyzer. Pyserini's own do
+not always agree: LuceneIndexer uses the English one for Yoruba, where LuceneSearcher splits at white space.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from milco_pyserini.console import Progress
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.index import jvm
+from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
 from milco_pyserini.index.errors import engine_errors, reason_of
-from milco_pyserini.index.lucene_java import refusing_newer
-from milco_pyserini.index.protocol import TEXT, Built, Hits, Searcher, TextStore
+from milco_pyserini.index.lucene_java import explain_newer_lucene
+from milco_pyserini.index.protocol import BuildResult, Engine, EngineSearcher, Hits, QueryOptions, SourceOptions
 from milco_pyserini.io.files import atomic_file
+from milco_pyserini.io.manifest import TEXT_INDEX
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
+    from milco_pyserini.index.directory import Index
     from milco_pyserini.model.tokenization import TextTokenizer
 
 # Pyserini's defaults.
 K1, B = 0.9, 0.4
 
 _ENGLISH = "en"
-# Where Anserini's IndexCollection splits words at white space and leaves them as they are.
+# Where Anserini's IndexCollection splits at white space and leaves the words as they are.
 _WHITE_SPACE = ("ha", "so", "sw", "yo")
 _TOKENIZER = "tokenizer.json"
 _CHUNK = 1000
 
 
-class Bm25Engine:
+@dataclass(frozen=True)
+class TextDocuments:
+    """Documents as texts. The manifest has their language or their tokenizer, the other is None."""
+
+    path: Path
+    manifest: dict
+    source: "Iterable[Document]"
+
+    def documents(self) -> "Iterator[Document]":
+        """Yield every document."""
+        return iter(self.source)
+
+
+class Bm25Engine(Engine):
     """BM25 with k1 = 0.9 and b = 0.4; ties by docid. Documents without a word are left out."""
 
     name = "bm25"
     exactness = "exact float"
-    queries = TEXT
+    query_type = "texts"
+    manifest_fields = TEXT_INDEX
+    source_option = "--corpus"
 
     def available(self) -> None:
         """Start Java. Raises MilcoError if it, or Anserini's jar, is missing."""
         jvm.start()
-        _quieten()
+        from jnius import autoclass
 
-    def build(self, store: TextStore, directory: Path, threads: int) -> Built:
-        """Write an index that Pyserini can open; with a tokenizer, its queries have to be pieces there, too.
+        # By default Anserini reports every analyzer that it chooses.
+        level = autoclass("org.apache.logging.log4j.Level").ERROR
+        autoclass("org.apache.logging.log4j.core.config.Configurator").setLevel("io.anserini", level)
 
-        Raises MilcoError for a language that Anserini does not know, or a checkpoint without a tokenizer.
+    def open_source(self, source: Any, options: SourceOptions) -> TextDocuments:
+        """Return the texts of a corpus: a name, a path, or an iterable of Document objects."""
+        from milco_pyserini.corpora import Corpus, open_corpus
+        from milco_pyserini.index.texts import corpus_language
+
+        options.validate_for(self.name, "language", "tokenizer")
+        if options.language and options.tokenizer:
+            raise MilcoError(f"--tokenizer {options.tokenizer} splits texts of any language: omit --language")
+        if isinstance(source, str | Path):
+            source = open_corpus(str(source))
+        name = source.name if isinstance(source, Corpus) else "the given documents"
+        language = None if options.tokenizer else options.language or corpus_language(name)
+        if language is None and options.tokenizer is None:
+            raise MilcoError(
+                f"the language of {name} is not known: give --language, whose analyzer makes the words (ar, bn, en, "
+                "...), or --tokenizer mini, whose tokens are words of any language"
+            )
+        manifest = {
+            "corpus": name,
+            "field_rule": source.field_rule if isinstance(source, Corpus) else None,
+            "language": language,
+            "tokenizer": options.tokenizer,
+        }
+        return TextDocuments(Path(name), manifest, source)
+
+    def checked(self, documents: DocumentSource, progress: Progress) -> "CheckedTexts":
+        """Return the texts, validated and counted."""
+        return CheckedTexts(documents, progress)
+
+    def open_query_encoder(self, index: "Index", options: QueryOptions) -> None:
+        """Return None: texts are queries."""
+        for name, value in (("encoder", options.encoder), ("alpha", options.alpha)):
+            if value is not None:
+                raise MilcoError(f"--{name} {value}: {self.name} searches for the words of a query, it has no encoder")
+
+    def build(self, documents: Any, directory: Path, threads: int) -> BuildResult:
+        """Write an index that Pyserini can open; with a tokenizer, its queries have to be token ids there, too.
+
+        Raises MilcoError for a language that Anserini does not have, or a checkpoint without a tokenizer.
         """
         from milco_pyserini.model.tokenization import open_tokenizer
 
-        language, checkpoint = store.manifest["language"], store.manifest["tokenizer"]
+        language, checkpoint = documents.manifest["language"], documents.manifest["tokenizer"]
         find_analyzer(language)
         words = _Words(open_tokenizer(checkpoint) if checkpoint else None)
+        path = str(directory.absolute())
+        arguments = ["-input", "", "-collection", "JsonCollection", "-index", path, "-threads", str(threads)]
+        arguments += ["-pretokenized"] if language is None or language in _WHITE_SPACE else ["-language", language]
         with engine_errors(self.name, "build", directory):
-            built = _write(store.documents(), words, _arguments(directory, language, threads))
+            built = _write(documents.documents(), words, arguments)
         if words.tokenizer is not None:
             with atomic_file(directory / _TOKENIZER, "w") as handle:
                 handle.write(words.tokenizer.tokenizer.to_str())
@@ -65,13 +127,13 @@ class Bm25Engine:
     def open(self, directory: Path, manifest: dict) -> "Bm25Searcher":
         """Open the index with the analyzer or the tokenizer that it was built with."""
         about = manifest["texts"]
-        tokenizer = _read_tokenizer(directory / _TOKENIZER) if about["tokenizer"] else None
-        with refusing_newer(directory):
-            return Bm25Searcher(directory, about["language"], _Words(tokenizer))
+        words = _Words(_read_tokenizer(directory / _TOKENIZER) if about["tokenizer"] else None)
+        with explain_newer_lucene(directory):
+            return Bm25Searcher(directory, about["language"], words)
 
 
-class Bm25Searcher(Searcher):
-    """A BM25 index that is open. Scores are rounded to four digits, and lowered in ties, as Anserini does."""
+class Bm25Searcher(EngineSearcher):
+    """An open BM25 index. Scores are rounded to four digits, and lowered in ties, as Anserini does."""
 
     def __init__(self, directory: Path, language: str | None, words: "_Words") -> None:
         from jnius import autoclass
@@ -85,64 +147,76 @@ class Bm25Searcher(Searcher):
         autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(2**31 - 1)
 
     def find(self, queries: Sequence[str], k: int, threads: int) -> list[Hits]:
-        """A query is a text."""
-        texts = self._words.of(queries)
+        """Return hits for texts."""
+        texts = self._words.split(queries)
         if threads == 1:
-            return [_hits(self._searcher.search(text, k)) for text in texts]
-        numbers = [str(number) for number in range(len(texts))]
-        found = self._searcher.batch_search(_java_list(texts), _java_list(numbers), k, threads)
-        return [_hits(found.get(number)) for number in numbers]
+            found = [self._searcher.search(text, k) for text in texts]
+        else:
+            numbers = [str(number) for number in range(len(texts))]
+            by_number = self._searcher.batch_search(_java_list(texts), _java_list(numbers), k, threads)
+            found = [by_number.get(number) for number in numbers]
+        return [Hits([hit.docid for hit in one], np.array([hit.score for hit in one], np.float32)) for one in found]
+
+
+class CheckedTexts(CheckedDocuments):
+    """TextDocuments, validated and counted."""
+
+    def documents(self) -> "Iterator[Document]":
+        """Yield every document."""
+        for document in self.source.documents():
+            self.count([document.id])
+            yield document
+
+    def describe(self) -> dict[str, Any]:
+        """Return the manifest of the texts."""
+        return {"texts": self.manifest}
+
+    def ids(self) -> Iterator[str]:
+        """Yield every id."""
+        return (document.id for document in self.source.documents())
 
 
 class _Words:
-    """Texts as Lucene's analyzers are to see them: as they are, or as the numbers of their pieces."""
+    """Prepares texts for Lucene's analyzers: as they are, or as the ids of their tokens."""
 
     def __init__(self, tokenizer: "TextTokenizer | None") -> None:
         self.tokenizer = tokenizer
-        self._marks = set(tokenizer.special_ids) if tokenizer else set()
+        self._special_ids = set(tokenizer.special_ids) if tokenizer else set()
 
-    def of(self, texts: Sequence[str]) -> list[str]:
+    def split(self, texts: Sequence[str]) -> list[str]:
         if self.tokenizer is None:
-            # Java's strings hold lone surrogates, but what brings them there does not.
+            # Java's strings hold lone surrogates, but pyjnius' encoder does not take them.
             return [text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") for text in texts]
-        return [" ".join([str(one) for one in ids if one not in self._marks]) for ids in self.tokenizer.ids(texts)]
+        rows = self.tokenizer.ids(texts)
+        return [" ".join([str(token) for token in ids if token not in self._special_ids]) for ids in rows]
 
 
 def find_analyzer(language: str | None) -> Any:
-    """A new analyzer of Anserini's for a language; for None, one that splits at white space.
+    """Return a new analyzer of Anserini's for a language; for None, one that splits at white space.
 
     Raises MilcoError, with the valid codes, if Anserini has none, or if this Java cannot split the language.
     """
     from jnius import JavaException, autoclass
 
-    own = autoclass("io.anserini.analysis.AnalyzerMap")
     if language is None or language in _WHITE_SPACE:
         return autoclass("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
     if language == _ENGLISH:
         return autoclass("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
-    if not own.analyzerMap.containsKey(language):
-        valid = [*own.analyzerMap.keySet().toArray(), _ENGLISH, *_WHITE_SPACE]
+    analyzers = autoclass("io.anserini.analysis.AnalyzerMap")
+    if not analyzers.analyzerMap.containsKey(language):
+        valid = [*analyzers.analyzerMap.keySet().toArray(), _ENGLISH, *_WHITE_SPACE]
         raise unknown_name("language", language, valid, hint="For others, --tokenizer makes words of any language.")
     try:
-        own.getLanguageSpecificAnalyzer(language).tokenStream("contents", "a")
+        analyzers.getLanguageSpecificAnalyzer(language).tokenStream("contents", "a")
     except JavaException as error:
         raise MilcoError(
             f"--language {language}: {reason_of(error).rstrip('.')}: let JAVA_HOME name a full Java "
             f"{jvm.JAVA_VERSION} or later, or use --tokenizer"
         ) from None
-    return own.getLanguageSpecificAnalyzer(language)
+    return analyzers.getLanguageSpecificAnalyzer(language)
 
 
-def _arguments(directory: Path, language: str | None, threads: int) -> list[str]:
-    """What Anserini's command line takes."""
-    path = str(directory.absolute())
-    where = ["-input", "", "-collection", "JsonCollection", "-index", path, "-threads", str(threads)]
-    if language is None or language in _WHITE_SPACE:
-        return [*where, "-pretokenized"]
-    return [*where, "-language", language]
-
-
-def _write(documents: "Iterator[Document]", words: _Words, arguments: list[str]) -> Built:
+def _write(documents: "Iterator[Document]", words: _Words, arguments: list[str]) -> BuildResult:
     from jnius import autoclass
 
     make = autoclass("io.anserini.collection.JsonCollection$Document").fromFields
@@ -150,29 +224,25 @@ def _write(documents: "Iterator[Document]", words: _Words, arguments: list[str])
     read = written = 0
     try:
         while chunk := list(islice(documents, _CHUNK)):
-            texts = words.of([document.contents for document in chunk])
-            kept = [(document.id, text) for document, text in zip(chunk, texts, strict=True) if _has_a_word(text)]
+            texts = words.split([document.contents for document in chunk])
+            # Anserini refuses documents that have only spaces and control characters.
+            kept = [
+                (document.id, text)
+                for document, text in zip(chunk, texts, strict=True)
+                if any(character > " " and not character.isspace() for character in text)
+            ]
             added = indexer.addJsonDocuments([make(*one) for one in kept]) if kept else 0
             if added != len(kept):
                 span = f"{shown(kept[0][0])} to {shown(kept[-1][0])}"
                 raise MilcoError(f"Lucene refuses {len(kept) - added} of the documents from {span}")
             read, written = read + len(chunk), written + added
-        # What cannot be written, close() only logs.
+        # close() only logs it if something cannot be written.
         indexer.writer.commit()
     except BaseException:
         indexer.writer.rollback()
         raise
     indexer.close()
-    return Built(written, read - written)
-
-
-def _has_a_word(text: str) -> bool:
-    """Whether Anserini takes a document: it refuses one of spaces and control characters alone."""
-    return any(character > " " and not character.isspace() for character in text)
-
-
-def _hits(found: Any) -> Hits:
-    return Hits([hit.docid for hit in found], np.array([hit.score for hit in found], np.float32))
+    return BuildResult(written, read - written)
 
 
 def _java_list(values: Sequence[str]) -> Any:
@@ -194,11 +264,3 @@ def _read_tokenizer(path: Path) -> "TextTokenizer":
     except Exception as error:
         # The library raises a plain Exception for every way in which a file can be damaged.
         raise MilcoError(f"{path} cannot be read, build the index again: {error}") from None
-
-
-def _quieten() -> None:
-    """Let Anserini speak of failures alone: it reports every analyzer that it chooses."""
-    from jnius import autoclass
-
-    level = autoclass("org.apache.logging.log4j.Level").ERROR
-    autoclass("org.apache.logging.log4j.core.config.Configurator").setLevel("io.anserini", level)

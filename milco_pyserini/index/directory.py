@@ -1,35 +1,24 @@
-"""An index on disk: the engine's files and a manifest that says which engine, which documents, which encoder."""
+"""An index on disk: the engine's files and a manifest that names engine, documents and encoder."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from milco_pyserini import __version__
-from milco_pyserini.console import Progress, say
+from milco_pyserini.console import Progress, counted, say
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.census import count_in
-from milco_pyserini.index.dense_recall import truth_of_dense_documents, truth_of_dense_topics
+from milco_pyserini.index.documents import DocumentSource
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.index.protocol import DENSE, TERMS, TEXT, Documents, Engine, Searcher
-from milco_pyserini.index.recall import (
-    APPROXIMATE,
-    Truth,
-    report,
-    truth_of_documents,
-    truth_of_topics,
-    write_truth,
-)
-from milco_pyserini.index.registry import ENGINES, find_engine
-from milco_pyserini.index.settings import BUILD, SEARCH, adjusted, values
-from milco_pyserini.io.files import atomic_directory, is_json_with
+from milco_pyserini.index.protocol import BUILD, SEARCH, Engine, EngineSearcher, SourceOptions
+from milco_pyserini.index.recall import APPROXIMATE, report_recall, write_ground_truth
+from milco_pyserini.index.registry import DEFAULT_ENGINE, ENGINES, find_engine
+from milco_pyserini.index.sparse_engine import SparseEngine
+from milco_pyserini.io.files import atomic_directory, is_json_with, validate_output_directory
 from milco_pyserini.io.manifest import (
-    DENSE_INDEX,
     INDEX,
     MANIFEST,
-    SPARSE_INDEX,
-    TEXT_INDEX,
     DamagedError,
     describe_files,
     list_files,
@@ -38,35 +27,109 @@ from milco_pyserini.io.manifest import (
     validate_files,
     write_checked,
 )
+from milco_pyserini.sparse.pruning import PrunedStore
+
+if TYPE_CHECKING:
+    from milco_pyserini.encode import MilcoEncoder
 
 FORMAT_VERSION = 1
 _LOW_RECALL = 0.95
-_TRUTHS: dict[str, tuple[Callable[[Any, Any], Truth], Callable[[Any, int], Truth]]] = {
-    TERMS: (truth_of_topics, truth_of_documents),
-    DENSE: (truth_of_dense_topics, truth_of_dense_documents),
-}
-_QUERIES = {TERMS: "weighted terms", DENSE: "dense vectors", TEXT: "texts"}
-_FIELDS: dict[str, dict] = {TERMS: SPARSE_INDEX, DENSE: DENSE_INDEX, TEXT: TEXT_INDEX}
 
 
 @dataclass(frozen=True)
 class Index:
     """A finished index.
 
-    manifest: engine, exactness, documents, the engine's build_settings and the search_settings that a search begins
-    from. An index of terms adds postings (terms of all documents) and query_scale; one of terms or of dense vectors
-    has the vector store's own manifest as vectors, one of texts what they are as texts.
+    >>> from milco_pyserini import Index, MilcoEncoder
+    >>> encoder = MilcoEncoder.from_pretrained("mini")
+    >>> vectors = encoder.encode_document(["Bell patented the telephone.", "The Nile is a river."])
+    >>> index = Index.build(vectors, "indexes/two.lucene", ids=["d1", "d2"], encoder=encoder)  # doctest: +SKIP
+    >>> Index.open("indexes/two.lucene").manifest["documents"]  # doctest: +SKIP
+    2
+
+    manifest: engine, exactness, documents, build_settings and search_settings. An index of sparse vectors adds
+    postings (terms of all documents) and query_scale; one of vectors has their store's manifest as vectors, one of
+    texts their description as texts.
     """
 
     path: Path
     manifest: dict
 
+    @classmethod
+    def build(
+        cls,
+        source: Any,
+        path: str | Path,
+        engine: str = DEFAULT_ENGINE,
+        *,
+        ids: Sequence[str] | None = None,
+        encoder: "MilcoEncoder | None" = None,
+        prune: Sequence[str] = (),
+        views: Sequence[str] = (),
+        plain: bool = False,
+        scale: float | None = None,
+        language: str | None = None,
+        tokenizer: str | None = None,
+        topics: str | Path | None = None,
+        settings: Mapping[str, float] | None = None,
+        threads: int = 1,
+        overwrite: bool = False,
+    ) -> "Index":
+        """Build an index. Its directory exists only when it is complete.
+
+        Args:
+            source: for lucene, exact and seismic a vector store (a path or an open store), or a SparseBatch with ids
+                and encoder; for flat and hnsw a store of dense vectors; for bm25 a corpus: its name, a path, or
+                Document objects.
+            path: directory of the index.
+            engine: lucene, exact, seismic, flat, hnsw or bm25.
+            ids, encoder: docids of a SparseBatch, and the encoder that made it.
+            prune: pruning rules such as "top-k:100", applied one after the other.
+            views: the views to index, of "pivot" and "source"; none for all.
+            plain: source is external Anserini JSONL.
+            scale: with plain, impact = round(weight x scale).
+            language: bm25: a code such as "ar", for Anserini's analyzer; unset if the name of the corpus has it.
+            tokenizer: bm25: a checkpoint whose tokenizer splits the texts, instead of an analyzer.
+            topics: seismic, hnsw: vector store of topics to measure recall on; unset for a sample of the documents.
+            settings: settings of the engine, such as {"n_postings": 2000}.
+            threads: threads that build; with lucene, each begins a segment of its own.
+            overwrite: replace an index at path.
+
+        Raises:
+            MilcoError: if the engine is not available, does not know an option, or path exists.
+        """
+        given = {"prune": prune, "views": views}
+        for name, value in given.items():
+            if isinstance(value, str):
+                raise TypeError(f"{name}={value!r}: expected a list, such as [{value!r}]")
+        chosen = find_engine(engine).with_settings(settings or {}, BUILD, SEARCH)
+        if topics is not None and chosen.exactness != APPROXIMATE:
+            raise MilcoError(f"--topics: {engine} is exact, there is no recall to measure")
+        path = Path(path)
+        validate_output_directory(path, overwrite, is_index)
+        options = SourceOptions(tuple(prune), tuple(views), plain, scale, language, tokenizer, ids, encoder)
+        documents = chosen.open_source(source, options)
+        queries = None if topics is None else chosen.open_topics(Path(topics))
+        index = build_index(documents, chosen, path, threads, overwrite, topics=queries)
+        if isinstance(documents, PrunedStore):
+            say(f"pruning kept {documents.kept / max(documents.entries, 1):.1%} of the terms")
+            if documents.emptied:
+                say(f"pruning left {counted(documents.emptied, 'document')} without terms")
+        if index.manifest["empty_documents"]:
+            empty = counted(index.manifest["empty_documents"], "document")
+            say(f"skipped {empty} without terms (empty), which no query could find")
+        return index
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Index":
+        """Open an index. Raises MilcoError if there is none, if it is not finished, or of another version."""
+        return open_index(path)
+
     @property
     def engine(self) -> Engine:
-        """The engine that wrote it, with the settings that it wrote down."""
-        engine = find_engine(self.manifest["engine"])
-        written = {key: self.manifest.get(key, {}) for key in ("build_settings", "search_settings")}
-        return adjusted(engine, written["build_settings"] | written["search_settings"], BUILD, SEARCH)
+        """The engine that wrote it, with the settings of its manifest."""
+        settings = self.manifest.get("build_settings", {}) | self.manifest.get("search_settings", {})
+        return find_engine(self.manifest["engine"]).with_settings(settings, BUILD, SEARCH)
 
     @property
     def query_scale(self) -> float:
@@ -78,13 +141,19 @@ class Index:
         """The manifest of the vectors that it was built from: encoder, views, scale. An index of texts has none."""
         return self.manifest["vectors"]
 
-    def searcher(self, settings: Mapping[str, float] | None = None) -> Searcher:
-        """Open it. settings: for this searcher, instead of the index's own, such as {"query_cut": 20}.
+    def searcher(self, settings: Mapping[str, float] | None = None) -> EngineSearcher:
+        """Open the index for queries of its engine. For texts, see milco_pyserini.Searcher.
 
-        All files' sizes are compared with the manifest, and the smallest files' checksums; milco verify compares all.
-        Raises MilcoError if the engine cannot work here, does not know a setting, or if a file is damaged.
+        The sizes of all files are compared with the manifest, and the checksums of the smallest; milco verify compares
+        all.
+
+        Args:
+            settings: for this searcher, instead of the index's own, such as {"query_cut": 20}.
+
+        Raises:
+            MilcoError: if the engine is not available, does not know a setting, or if a file is damaged.
         """
-        engine = adjusted(self.engine, settings or {}, SEARCH)
+        engine = self.engine.with_settings(settings or {}, SEARCH)
         engine.available()
         try:
             with engine_errors(engine.name, "open", self.path):
@@ -92,6 +161,13 @@ class Index:
                 return engine.open(self.path, self.manifest)
         except MilcoError as error:
             return self._successor(error).searcher(settings)
+
+    def save_settings(self, settings: Mapping[str, float], recall: dict) -> "Index":
+        """Write settings that every later search begins with, and the recall that they reach, to the manifest."""
+        engine = self.engine.with_settings(settings, SEARCH)
+        manifest = self.manifest | {"search_settings": engine.settings(SEARCH), "recall": recall}
+        write_checked(self.path / MANIFEST, manifest)
+        return Index(self.path, manifest)
 
     def _successor(self, error: MilcoError) -> "Index":
         """Return the index of the same vectors that replaced this one while it was opened; raise error if none did."""
@@ -106,67 +182,59 @@ class Index:
             raise MilcoError(f"{self.path} was replaced by another index while it was opened: run the command again")
         return Index(self.path, manifest)
 
-    def write_down(self, settings: Mapping[str, float], recall: dict) -> "Index":
-        """The index with these settings for every later search, and what it finds with them: a new manifest."""
-        engine = adjusted(self.engine, settings, SEARCH)
-        manifest = self.manifest | {"search_settings": values(engine, SEARCH), "recall": recall}
-        write_checked(self.path / MANIFEST, manifest)
-        return Index(self.path, manifest)
-
 
 def build_index(
-    store: Documents,
+    documents: DocumentSource,
     engine: Engine,
     output: Path,
     threads: int = 1,
     overwrite: bool = False,
     settings: Mapping[str, float] | None = None,
-    topics: Documents | None = None,
+    topics: DocumentSource | None = None,
 ) -> Index:
-    """Build the index of store at output, which takes its name only when it is whole.
+    """Build an index of open documents, of the type that the engine takes. Index.build() opens them first.
 
-    store: of the kind that the engine's queries say: Store, DenseStore or TextStore.
-    settings: of the build, and those that every search of this index begins from, such as {"n_postings": 2000}.
-    topics: what the recall of an approximate index is measured on (default: drawn documents).
-    Raises MilcoError if the engine cannot work here or does not know a setting, or if output exists and overwrite is
-    not asked for.
+    Raises MilcoError if the engine is not available or does not know a setting, or if output exists and overwrite is
+    not set.
     """
-    engine = adjusted(engine, settings or {}, BUILD, SEARCH)
+    engine = engine.with_settings(settings or {}, BUILD, SEARCH)
     engine.available()
-    progress = Progress("documents", store.manifest.get("documents"))
-    census = count_in(engine.queries, store, progress)
+    progress = Progress("documents", documents.manifest.get("documents"))
+    checked = engine.checked(documents, progress)
     with atomic_directory(output, overwrite, is_index) as directory:
-        built = engine.build(census, directory, threads)
-        census.refuse_duplicates()
+        built = engine.build(checked, directory, threads)
+        checked.validate_unique_ids()
         if not built.documents:
             without = f" with a term ({built.empty:,} without)" if built.empty else ""
-            pruned = store.manifest.get("pruning") if built.empty else None
+            pruned = documents.manifest.get("pruning") if built.empty else None
             after = f" after pruning by {pruned}" if pruned else ""
-            raise MilcoError(f"{store.path} holds no document{without}{after}: nothing to index")
+            raise MilcoError(f"{documents.path} holds no document{without}{after}: nothing to index")
         manifest: dict[str, Any] = {
             "format_version": FORMAT_VERSION,
             "engine": engine.name,
             "exactness": engine.exactness,
             "documents": built.documents,
             "empty_documents": built.empty,
-            "build_settings": values(engine, BUILD),
-            "search_settings": values(engine, SEARCH),
-            "id_with_space": census.id_with_space,
+            "build_settings": engine.settings(BUILD),
+            "search_settings": engine.settings(SEARCH),
+            "id_with_space": checked.id_with_space,
             "milco_pyserini": __version__,
-            **census.described(),
+            **checked.describe(),
         }
         files = describe_files(directory, list_files(directory))
-        measured = engine.exactness == APPROXIMATE
-        if measured:
+        is_approximate = engine.exactness == APPROXIMATE
+        if is_approximate:
             progress.close("indexed")
-            manifest["recall"] = _measure(store, topics, engine, directory, manifest)
+            truth = engine.ground_truth(documents, topics, built.documents)
+            write_ground_truth(directory, truth)
+            manifest["recall"] = report_recall(engine.open(directory, manifest), truth)
         manifest["files"] = files
         write_checked(directory / MANIFEST, manifest)
-    if measured:
+    if is_approximate:
         say(f"indexed into {output}")
-        if manifest["recall"]["recall@10"] < _LOW_RECALL and engine.queries == TERMS:
+        if manifest["recall"]["recall@10"] < _LOW_RECALL and isinstance(engine, SparseEngine):
             tune = f"milco index tune --index {output} --recall {_LOW_RECALL:g}"
-            say(f"more is found with other settings ({tune}), or with a larger --n-postings")
+            say(f"for a higher recall, use other settings ({tune}), or build with a larger --n-postings")
     else:
         progress.close(f"indexed into {output}")
     size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
@@ -174,24 +242,19 @@ def build_index(
     return Index(output, manifest)
 
 
-def _measure(store: Any, topics: Any, engine: Engine, directory: Path, manifest: dict) -> dict:
-    """What an index finds of the exact ranking; the queries and their best documents are kept in it."""
-    of_topics, of_documents = _TRUTHS[engine.queries]
-    truth = of_documents(store, manifest["documents"]) if topics is None else of_topics(store, topics)
-    write_truth(directory, truth)
-    return report(engine.open(directory, manifest), truth)
-
-
 def is_index(path: Path) -> bool:
-    """Whether a directory holds an index of ours, of whatever version."""
+    """Return whether a directory holds an index of this project, of whatever version."""
     return is_json_with(path / MANIFEST, "format_version", "engine")
 
 
-def open_index(path: str | Path, queries: str | None = None) -> Index:
-    """The index at path. Raises MilcoError if it is not there, not finished or of another version.
+def open_index(path: str | Path, sparse: bool = False) -> Index:
+    """Open the index at path. Raises MilcoError if there is none, if it is not finished, or of another version.
 
-    queries: TERMS, DENSE or TEXT for whoever can use an index with such queries alone; others are refused.
+    Args:
+        sparse: refuse an index whose queries are not weighted terms.
     """
+    if not isinstance(path, str | Path):
+        raise TypeError(f"expected the directory of an index, a str or Path, not {type(path).__name__}")
     path = Path(path)
     if not path.is_dir():
         vectors = VECTORS / path.stem
@@ -214,11 +277,11 @@ def open_index(path: str | Path, queries: str | None = None) -> Index:
         raise MilcoError(f"{path} has index version {version}, this is version {FORMAT_VERSION}: build it again")
     validate_fields(manifest, INDEX, path, MANIFEST)
     engine = find_engine(manifest["engine"])
-    validate_fields(manifest, _FIELDS[engine.queries], path, MANIFEST)
-    if queries not in (None, engine.queries):
-        fit = [name for name, other in ENGINES.items() if other.queries == queries]
+    validate_fields(manifest, engine.manifest_fields, path, MANIFEST)
+    if sparse and not isinstance(engine, SparseEngine):
+        valid = [name for name, other in ENGINES.items() if isinstance(other, SparseEngine)]
         raise MilcoError(
-            f"{path} is a {engine.name} index, whose queries are {_QUERIES[engine.queries]}; an index whose queries "
-            f"are {_QUERIES[queries]} is needed here (engine {' or '.join(fit)})"
+            f"{path} is a {engine.name} index, whose queries are {engine.query_type}: an index whose queries are "
+            f"{SparseEngine.query_type} is needed here (engine {' or '.join(valid)})"
         )
     return Index(path, manifest)

@@ -13,37 +13,39 @@ from milco_pyserini.io.manifest import DamagedError
 _MEMORY = ("MemoryError", "OutOfMemoryError")
 _MISSING = ("FileNotFoundError", "NoSuchFileException")
 _FORBIDDEN = ("PermissionError", "AccessDeniedException")
-# Of the machine and not of the index: too many open files, no address space.
+# Caused by the machine and not by the index: too many open files, no address space.
 _SYSTEM = ("FileSystemException", "Map failed")
-# Where in its source Faiss found out comes before the reason.
+# Faiss puts the place in its source before the reason.
 _FAISS_PLACE = re.compile(r"^Error in .* at \S+:\d+: (Error: '.*?' failed: )?")
 
 
 @contextlib.contextmanager
 def engine_errors(engine: str, action: str, path: Path) -> Iterator[None]:
-    """Turn what an engine's library raises within the block into a MilcoError.
+    """Turn the errors of an engine's library within the block into MilcoError.
 
-    action: what the engine does to the index at path, "build", "open" or "search". Files that are opened and make no
-    sense, to Python either, are damaged. An error of our own code in a build or a search is raised as it is, and so is
-    an OSError, whose filename every command shows.
+    A library that fails to open a file was given a damaged one, unless the machine is the reason. Errors of our own
+    code in a build or a search are raised unchanged, and so is an OSError, whose filename every command prints.
+
+    Args:
+        action: what the engine does to the index at path: "build", "open" or "search".
     """
     try:
         yield
     except BaseException as error:
-        if (told := _told(error, engine, action, path)) is None:
+        if (replacement := _as_milco_error(error, engine, action, path)) is None:
             raise
-        raise told from error
+        raise replacement from error
 
 
 def reason_of(error: Any) -> str:
-    """Return the first sentence of what an error says, without stacks, places in a source, and advice."""
-    said = getattr(error, "innermessage", str(error)) or ""
-    sentence = re.split(r"(?<=[.!?])\s|\n", _FAISS_PLACE.sub("", said.strip()), maxsplit=1)[0]
+    """Return the first sentence of an error's message, without stacks, source lines and advice."""
+    message = getattr(error, "innermessage", str(error)) or ""
+    sentence = re.split(r"(?<=[.!?])\s|\n", _FAISS_PLACE.sub("", message.strip()), maxsplit=1)[0]
     return sentence or getattr(error, "classname", type(error).__name__)
 
 
-def _told(error: BaseException, engine: str, action: str, path: Path) -> MilcoError | None:
-    """Return what to raise in place of an error; None for one that is none of a library's."""
+def _as_milco_error(error: BaseException, engine: str, action: str, path: Path) -> MilcoError | None:
+    """Return the error to raise instead; None for an error that is not a library's."""
     java = getattr(error, "classname", "")
     name = java.rpartition(".")[2] or type(error).__name__
     native = java or name == "PanicException" or isinstance(error, RuntimeError | MemoryError)

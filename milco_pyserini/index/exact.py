@@ -1,7 +1,7 @@
-"""The exact engine: every document's float score, from an inverted matrix. Ground truth; quick on small collections.
+"""The exact engine: float scores of every document, from an inverted matrix. The ground truth of all other engines.
 
-Postings lie term after term (compressed sparse columns), documents in ascending order of id, so that a tie goes
-to the lower row. A search adds up its terms' postings, one query a thread, and keeps the best k.
+Postings are stored term by term (compressed sparse columns), documents in ascending order of id, so that a tie goes
+to the lower row. A search adds up the postings of the query's terms, one query per thread, and keeps the best k.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.index.arrays import map_array
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.index.protocol import TERMS, Built, Hits, Searcher, Store
-from milco_pyserini.index.strings import StringTable, write_strings
+from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
+from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
+from milco_pyserini.index.storage import StringTable, map_array, write_strings
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import DamagedError, intact
 
@@ -25,23 +25,19 @@ if TYPE_CHECKING:
 _ROWS = "rows.npy"
 
 
-class ExactEngine:
-    """Exact float scores; ties by docid. The whole matrix is in memory while it is built (8 bytes a posting, twice)."""
+class ExactEngine(SparseEngine):
+    """Exact float scores; ties by docid. Building holds the matrix in memory twice, 8 bytes per posting each."""
 
     name = "exact"
     exactness = "exact float"
-    queries = TERMS
 
-    def available(self) -> None:
-        """numpy, scipy and numba come with the package."""
-
-    def build(self, store: Store, directory: Path, threads: int) -> Built:
-        """Write ids, terms, and indptr int64 [terms + 1], rows int32 [n], weights float32 [n]."""
+    def build(self, documents: SparseDocuments, directory: Path, threads: int) -> BuildResult:
+        """Write ids, terms, indptr int64 [terms + 1], rows int32 [n] and weights float32 [n]."""
         with engine_errors(self.name, "build", directory):
-            ids, matrix, empty = _invert(store)
-        # Terms that no document has would only make the index longer to open.
+            ids, matrix, empty = _invert(documents)
+        # Terms that no document has would only make the index slower to open.
         used = np.flatnonzero(np.diff(matrix.indptr))
-        terms = store.terms
+        terms = documents.terms
         indptr = np.concatenate([[0], matrix.indptr[used + 1]]).astype(np.int64)
         arrays = {"indptr.npy": indptr, _ROWS: matrix.indices.astype(np.int32), "weights.npy": matrix.data}
         for file, array in arrays.items():
@@ -49,10 +45,10 @@ class ExactEngine:
                 np.save(handle, array)
         write_strings(directory, "terms", [terms[column] for column in used])
         write_strings(directory, "ids", ids)
-        return Built(len(ids), empty)
+        return BuildResult(len(ids), empty)
 
     def open(self, directory: Path, manifest: dict) -> "ExactSearcher":
-        """Map the files into memory. Rows are compared with the number of documents as they are read."""
+        """Map the files into memory. Rows are compared with the number of documents when they are read."""
         ids, terms = StringTable(directory, "ids", manifest["documents"]), StringTable(directory, "terms")
         indptr = map_array(directory, "indptr.npy", np.int64, len(terms) + 1)
         rows = map_array(directory, _ROWS, np.int32)
@@ -62,8 +58,8 @@ class ExactEngine:
         return ExactSearcher(directory, ids, terms, indptr, rows, weights)
 
 
-class ExactSearcher(Searcher):
-    """An exact index that is open; arrays as ExactEngine.build() wrote them."""
+class ExactSearcher(EngineSearcher):
+    """An open exact index; arrays as ExactEngine.build() wrote them."""
 
     def __init__(
         self,
@@ -80,29 +76,23 @@ class ExactSearcher(Searcher):
         self._postings = indptr, rows, weights
 
     def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
-        """Scores are float64 sums of float32 products' exact values."""
-        if threads == 1:
-            return [self._search(query, k) for query in queries]
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(lambda query: self._search(query, k), queries))
-
-    def _search(self, query: dict[str, float], k: int) -> Hits:
-        # Imported when it is needed: numba takes half a second to load, and more to compile it.
+        """Return hits whose scores are float64 sums of the exact products of float32 weights."""
+        # Imported here: numba takes half a second to load, and more to compile the kernel.
         from milco_pyserini.index.exact_kernel import best_rows
 
-        columns, weights = self._vector(query)
-        with intact(self.path, _ROWS):
-            rows, scores = best_rows(*self._postings, columns, weights, len(self.ids), k)
-        return Hits(self.ids.take(rows), scores)
+        def search(query: dict[str, float]) -> Hits:
+            columns, weights = self._vector(query)
+            with intact(self.path, _ROWS):
+                rows, scores = best_rows(*self._postings, columns, weights, len(self.ids), k)
+            return Hits(self.ids.take(rows), scores)
 
-    def _vector(self, query: dict[str, float]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The query's known terms, in the order of columns: the sum does not depend on the order of the dict."""
-        known = sorted((self.columns[term], weight) for term, weight in query.items() if term in self.columns)
-        columns = np.asarray([column for column, _ in known], np.int64)
-        return columns, np.asarray([weight for _, weight in known], np.float32)
+        if threads == 1:
+            return [search(query) for query in queries]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(search, queries))
 
     def matrix(self) -> "csc_array":
-        """The index as a float32 matrix [documents, terms], for the reference and for whoever wants to look."""
+        """Return the index as a float32 matrix [documents, terms]."""
         from scipy.sparse import csc_array
 
         indptr, rows, weights = self._postings
@@ -113,7 +103,7 @@ class ExactSearcher(Searcher):
         return matrix
 
     def search_by_definition(self, query: dict[str, float], k: int) -> Hits:
-        """What search() promises, as one would define it: all scores, sorted by score and docid."""
+        """Search as one would define it: all scores, sorted by score and docid. The reference of the kernel."""
         vector = np.zeros(len(self.columns), np.float64)
         columns, weights = self._vector(query)
         vector[columns] = weights
@@ -122,14 +112,20 @@ class ExactSearcher(Searcher):
         found = order[scores[order] > 0]
         return Hits(self.ids.take(found), scores[found])
 
+    def _vector(self, query: dict[str, float]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the known terms in the order of columns, so that the sum does not depend on the order of the dict."""
+        known = sorted((self.columns[term], weight) for term, weight in query.items() if term in self.columns)
+        columns = np.asarray([column for column, _ in known], np.int64)
+        return columns, np.asarray([weight for _, weight in known], np.float32)
 
-def _invert(store: Store) -> tuple[list[str], "csc_array", int]:
-    """Ids in ascending order, their float32 matrix [documents, terms] by column, and how many had no terms."""
+
+def _invert(documents: SparseDocuments) -> tuple[list[str], "csc_array", int]:
+    """Return ids in ascending order, their float32 matrix [documents, terms], and the number of empty documents."""
     from scipy.sparse import csr_array
 
     ids: list[str] = []
     batches = []
-    for names, batch in store.batches():
+    for names, batch in documents.batches():
         ids += names
         batches.append(batch)
     lengths = np.concatenate([np.zeros(0, np.int64), *(batch.lengths() for batch in batches)])
@@ -137,6 +133,6 @@ def _invert(store: Store) -> tuple[list[str], "csc_array", int]:
     weights = np.concatenate([np.empty(0, np.float32), *(batch.weights for batch in batches)])
     batches.clear()
     indptr = np.concatenate([[0], np.cumsum(lengths)])
-    matrix = csr_array((weights, columns, indptr), shape=(len(ids), len(store.terms)))
+    matrix = csr_array((weights, columns, indptr), shape=(len(ids), len(documents.terms)))
     order = [row for row in sorted(range(len(ids)), key=ids.__getitem__) if lengths[row]]
     return [ids[row] for row in order], matrix[order].tocsc(), len(ids) - len(order)

@@ -1,4 +1,4 @@
-"""The exact engine's inner loop, compiled by numba. ExactSearcher.search_by_definition() is what it must equal."""
+"""The inner loop of the exact engine, compiled by numba. ExactSearcher.search_by_definition() is its reference."""
 
 import heapq
 from typing import Any
@@ -11,11 +11,14 @@ from numba import njit
 def best_rows(
     indptr: Any, rows: Any, weights: Any, query_columns: Any, query_weights: Any, documents: int, k: int
 ) -> tuple[Any, Any]:
-    """Rows (int64 [k']) and scores (float64 [k']) of the k best documents, best first, lower rows first in ties.
+    """Return rows (int64 [k']) and scores (float64 [k']) of the k best documents, best first, ties by row.
 
-    indptr int64 [terms + 1], rows int32 [n], weights float32 [n]: postings by term. query_columns int64 [t],
-    query_weights float32 [t]. Documents without a positive score are never among them. Raises IndexError for a row that
-    no document has: opening an index does not read them all, and to compare them here takes no measurable time.
+    Documents without a positive score are not returned. Raises IndexError for a row that no document has: opening an
+    index does not read all rows, and comparing them here takes no measurable time.
+
+    Args:
+        indptr, rows, weights: int64 [terms + 1], int32 [n] and float32 [n], the postings by term.
+        query_columns, query_weights: int64 [t] and float32 [t].
     """
     scores = np.zeros(documents, np.float64)
     for term in range(len(query_columns)):
@@ -25,7 +28,7 @@ def best_rows(
             if row < 0 or row >= documents:
                 raise IndexError("a row is not that of a document")
             scores[row] += weight * np.float64(weights[posting])
-    # The worst of the best stands first. Rows ascend, so an equal score later on never displaces it.
+    # A heap with the lowest score first. Rows ascend, so a later row with an equal score never displaces an earlier.
     best = [(0.0, 0) for _ in range(0)]
     for row in range(documents):
         if scores[row] > 0:
@@ -34,6 +37,6 @@ def best_rows(
             elif scores[row] > best[0][0]:
                 heapq.heapreplace(best, (scores[row], -row))
     found = np.empty(len(best), np.int64)
-    for place in range(len(best) - 1, -1, -1):
-        found[place] = -heapq.heappop(best)[1]
+    for rank in range(len(best) - 1, -1, -1):
+        found[rank] = -heapq.heappop(best)[1]
     return found, scores[found]

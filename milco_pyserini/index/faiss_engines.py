@@ -1,55 +1,140 @@
-"""Dense vectors in Faiss: flat compares all of them, hnsw walks a graph of neighbours (Malkov and Yashunin, 2020).
+"""Dense vectors in Faiss: flat compares all of them, hnsw searches a graph of neighbors (Malkov and Yashunin, 2020).
 
-Scores are inner products; of vectors of length 1, cosines. An index is a Faiss file and the ids of its rows, under the
-names that Pyserini's FaissSearcher reads, too.
+Scores are inner products, cosines for L2-normalized vectors. An index is a Faiss file and the ids of its rows, under
+the names that Pyserini's FaissSearcher reads, too.
 """
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.console import Progress, counted
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.index.protocol import DENSE, Built, DenseStore, Hits, Searcher
-from milco_pyserini.index.settings import BUILD, SEARCH, setting
-from milco_pyserini.index.strings import StringTable, write_strings
+from milco_pyserini.index.protocol import (
+    BUILD,
+    SEARCH,
+    BuildResult,
+    Engine,
+    EngineSearcher,
+    Hits,
+    QueryOptions,
+    SourceOptions,
+    setting,
+)
+from milco_pyserini.index.recall import DEPTH, GroundTruth, keep_best, ranking, sample_documents, sample_topics
+from milco_pyserini.index.sparse_engine import validate_same_encoder
+from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import atomic_file
+from milco_pyserini.io.manifest import DENSE_INDEX
+
+if TYPE_CHECKING:
+    from milco_pyserini.encode.dense import DenseQueryEncoder
+    from milco_pyserini.index.directory import Index
 
 _INDEX = "index"
 _DOCIDS = "docid"
 _IDS = "ids"
+# Sums of the same products may differ in the last digits: scores that are equal but for them are ties.
+_DECIMALS = 5
 
 
-class _FaissEngine:
-    """What both engines have in common: everything but the kind of index."""
+class DenseDocuments(DocumentSource, Protocol):
+    """Documents as dense vectors, such as a DenseStore. The manifest has their dimensions."""
 
-    name: str
-    queries = DENSE
-    _spare = 0
+    def batches(self) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+        """Yield ids and float32 [ids, d]."""
+
+
+class FaissEngine(Engine):
+    """Base of both engines: everything but the type of index."""
+
+    query_type = "dense vectors"
+    manifest_fields = DENSE_INDEX
+    # Additional hits that are fetched to see whether there is a tie at the last position.
+    spare = 0
 
     def available(self) -> None:
         """Raise MilcoError if Faiss is not installed."""
         if importlib.util.find_spec("faiss") is None:
             raise MilcoError("dense vectors need Faiss: pip install 'milco-pyserini[dense]'")
 
-    def build(self, store: DenseStore, directory: Path, threads: int) -> Built:
-        """Write index, docid and ids. All the vectors are in memory while it is built; zero vectors are left out."""
+    def open_source(self, source: Any, options: SourceOptions) -> DenseDocuments:
+        """Return a store of dense vectors, at a path or open."""
+        options.validate_for(self.name)
+        return self.open_topics(Path(source)) if isinstance(source, str | Path) else source
+
+    def open_topics(self, path: Path) -> DenseDocuments:
+        """Return the store of dense vectors at path."""
+        from milco_pyserini.encode.dense_store import open_dense_store
+
+        return open_dense_store(path)
+
+    def checked(self, documents: DocumentSource, progress: Progress) -> "CheckedDenseVectors":
+        """Return the vectors, validated and counted."""
+        return CheckedDenseVectors(documents, progress)
+
+    def ground_truth(self, documents: DenseDocuments, topics: DenseDocuments | None, count: int) -> GroundTruth:
+        """Search for the vectors of topics (a sample of very many), or for those of sampled documents."""
+        if topics is not None:
+            queries = np.concatenate([vectors for _, vectors in topics.batches()])
+            queries = queries[queries.any(axis=1)]
+            queries = queries[sample_topics(len(queries))]
+            return find_dense_ground_truth(documents, queries, f"{counted(len(queries), 'topic')} of {topics.path}")
+        sample = sample_documents(count)
+        rows, before = [], 0
+        for _, vectors in documents.batches():
+            filled = np.flatnonzero(vectors.any(axis=1))
+            rows.append(vectors[filled[sample[(sample >= before) & (sample < before + len(filled))] - before]])
+            before += len(filled)
+        queries = np.concatenate(rows)
+        what = f"the vectors of {counted(len(queries), 'sampled document')}"
+        return find_dense_ground_truth(documents, queries, what)
+
+    def open_query_encoder(self, index: "Index", options: QueryOptions) -> "DenseQueryEncoder":
+        """Return the encoder of the index."""
+        from milco_pyserini.encode.dense import open_dense_query_encoder
+
+        if options.alpha is not None:
+            raise MilcoError(f"--alpha {options.alpha}: {index.path} has dense vectors, which have no views")
+        encoder = None if options.encoder is None else str(options.encoder)
+        return open_dense_query_encoder(index.vectors, encoder, options.device, options.dtype)
+
+    def read_queries(self, path: Path, index: "Index") -> tuple[list[str], list[NDArray[np.float32]]]:
+        """Read a store of dense vectors of topics."""
+        if not path.is_dir():
+            raise MilcoError(
+                f"--topics {path} holds sparse vectors, and {index.path} is of engine {self.name}: give it texts, or "
+                "dense vectors that milco encode --topics --dense wrote"
+            )
+        store = self.open_topics(path)
+        validate_same_encoder(path, store.manifest, index)
+        ids: list[str] = []
+        queries: list[NDArray[np.float32]] = []
+        for names, vectors in store.batches():
+            ids += names
+            queries += list(vectors)
+        return ids, queries
+
+    def build(self, documents: DenseDocuments, directory: Path, threads: int) -> BuildResult:
+        """Write index, docid and ids. Holds all vectors in memory; zero vectors are left out."""
         import faiss
 
         faiss.omp_set_num_threads(threads)
         index: Any = None
         ids: list[str] = []
         empty = 0
-        for names, vectors in store.batches():
+        for names, vectors in documents.batches():
             rows = np.flatnonzero(vectors.any(axis=1))
             empty += len(names) - len(rows)
             with engine_errors(self.name, "build", directory):
-                index = self._empty(vectors.shape[1]) if index is None else index
+                index = self.new_index(vectors.shape[1]) if index is None else index
                 index.add(np.ascontiguousarray(vectors[rows]))
             ids += [names[row] for row in rows]
         if ids:
@@ -58,62 +143,68 @@ class _FaissEngine:
                 faiss.write_index(index, faiss.PyCallbackIOWriter(handle.write))  # type: ignore[attr-defined]
             write_strings(directory, _IDS, ids)
             with atomic_file(directory / _DOCIDS, "w") as lines:
-                lines.writelines(f"{name}\n" for name in ids)
-        return Built(len(ids), empty)
+                lines.writelines(f"{docid}\n" for docid in ids)
+        return BuildResult(len(ids), empty)
 
     def open(self, directory: Path, manifest: dict) -> "FaissSearcher":
         """Read the index into memory."""
         import faiss
 
-        # Faiss does not tell a file that may not be read from a damaged one.
+        # Faiss does not distinguish a file that may not be read from a damaged one.
         (directory / _INDEX).open("rb").close()
         index, ids = faiss.read_index(str(directory / _INDEX)), StringTable(directory, _IDS)
-        self._prepare(index)
-        return FaissSearcher(self.name, directory, index, ids, self._spare)
+        self.prepare(index)
+        return FaissSearcher(self.name, directory, index, ids, self.spare)
 
-    def _empty(self, dimensions: int) -> Any:
-        """A Faiss index without a vector."""
+    def new_index(self, dimensions: int) -> Any:
+        """Return an empty Faiss index."""
         raise NotImplementedError
 
-    def _prepare(self, index: Any) -> None:
-        """Set an index that is read to the settings of a search."""
+    def prepare(self, index: Any) -> None:
+        """Apply the settings of a search to an index that was read."""
 
 
-class FlatEngine(_FaissEngine):
-    """Every document's inner product: the ground truth of dense vectors."""
+class FlatEngine(FaissEngine):
+    """The inner product with every document: the ground truth of dense vectors."""
 
     name = "flat"
     exactness = "exact float"
-    # What is fetched beyond what is wanted, so that a tie at the last place is seen to its end.
-    _spare = 16
+    spare = 16
 
-    def _empty(self, dimensions: int) -> Any:
+    def new_index(self, dimensions: int) -> Any:
+        """Return an empty flat index."""
         import faiss
 
         return faiss.IndexFlatIP(dimensions)
 
 
 @dataclass(frozen=True)
-class HnswEngine(_FaissEngine):
-    """A graph of neighbours, with the settings of the paper's latency table unless they are given."""
+class HnswEngine(FaissEngine):
+    """A graph of neighbors; the default settings are those of the paper's latency table."""
 
     name = "hnsw"
     exactness = "approximate"
 
-    links: int = setting(32, BUILD, 2, 1024, "neighbours of a vector in the graph, M")
-    ef_search: int = setting(64, SEARCH, 1, 10**6, "vectors that a search keeps in view")
+    links: int = setting(32, BUILD, 2, 1024, "neighbors of a vector in the graph, M")
+    ef_search: int = setting(64, SEARCH, 1, 10**6, "candidate vectors of a search")
 
-    def _empty(self, dimensions: int) -> Any:
+    def new_index(self, dimensions: int) -> Any:
+        """Return an empty graph."""
         import faiss
 
         return faiss.IndexHNSWFlat(dimensions, self.links, faiss.METRIC_INNER_PRODUCT)
 
-    def _prepare(self, index: Any) -> None:
+    def prepare(self, index: Any) -> None:
+        """Set efSearch."""
         index.hnsw.efSearch = self.ef_search
 
 
-class FaissSearcher(Searcher):
-    """A Faiss index that is open. spare: how much more to fetch than is wanted, for ties; 0 where they may be cut."""
+class FaissSearcher(EngineSearcher):
+    """An open Faiss index.
+
+    Args:
+        spare: how many more hits to fetch than are wanted, to find all of a tie; 0 if ties may be cut.
+    """
 
     def __init__(self, engine: str, path: Path, index: Any, ids: StringTable, spare: int) -> None:
         super().__init__(engine, path, len(ids))
@@ -122,9 +213,9 @@ class FaissSearcher(Searcher):
         self._spare = spare
 
     def find(self, queries: Sequence[NDArray[np.float32]], k: int, threads: int) -> list[Hits]:
-        """A query is float32 [d]. Scores are float32; a query of zeros has no hits.
+        """Return hits with float32 scores for queries float32 [d]; a query of zeros has no hits.
 
-        Raises MilcoError for queries of another length than the documents' vectors.
+        Raises MilcoError for queries of another dimension than the documents' vectors.
         """
         import faiss
 
@@ -133,27 +224,56 @@ class FaissSearcher(Searcher):
         if matrix.shape[1] != self._index.d:
             raise MilcoError(f"queries have {matrix.shape[1]} dimensions, the documents' vectors {self._index.d}")
         found: list[Hits] = [Hits([], np.empty(0, np.float32))] * len(matrix)
-        asked = np.flatnonzero(matrix.any(axis=1))
+        filled = np.flatnonzero(matrix.any(axis=1))
         fetched = min(k + self._spare, len(self.ids))
-        scores, rows = self._index.search(matrix[asked], fetched)
-        for place, number in enumerate(asked.tolist()):
-            if self._spare and fetched < len(self.ids) and scores[place, -1] == scores[place, k - 1]:
-                found[number] = self._all_ties(matrix[number : number + 1], k, fetched)
-            else:
-                found[number] = self._ranked(scores[place], rows[place], k)
+        scores, rows = self._index.search(matrix[filled], fetched)
+        for place, number in enumerate(filled.tolist()):
+            best, best_rows, depth = scores[place], rows[place], fetched
+            # A tie at position k that reaches the end of what was fetched: fetch more until it ends.
+            while self._spare and depth < len(self.ids) and best[-1] == best[k - 1]:
+                depth = min(2 * depth, len(self.ids))
+                more, more_rows = self._index.search(matrix[number : number + 1], depth)
+                best, best_rows = more[0], more_rows[0]
+            # Where the graph leads to fewer documents, Faiss fills up with -1.
+            best, docids = best[best_rows >= 0], self.ids.take(best_rows[best_rows >= 0])
+            order = sorted(range(len(docids)), key=lambda at: (-best[at], docids[at]))[:k]
+            found[number] = Hits([docids[at] for at in order], best[order])
         return found
 
-    def _all_ties(self, query: NDArray[np.float32], k: int, fetched: int) -> Hits:
-        """Of a query whose place k has a tie with all that was fetched behind it: fetch until the tie ends."""
-        while True:
-            fetched = min(2 * fetched, len(self.ids))
-            scores, rows = self._index.search(query, fetched)
-            if fetched == len(self.ids) or scores[0, -1] != scores[0, k - 1]:
-                return self._ranked(scores[0], rows[0], k)
 
-    def _ranked(self, scores: NDArray[np.float32], rows: NDArray[np.int64], k: int) -> Hits:
-        # Where the graph leads to fewer, Faiss fills up with -1.
-        rows, scores = rows[rows >= 0], scores[rows >= 0]
-        docids = self.ids.take(rows)
-        order = sorted(range(len(docids)), key=lambda place: (-scores[place], docids[place]))[:k]
-        return Hits([docids[place] for place in order], scores[order])
+class CheckedDenseVectors(CheckedDocuments):
+    """DenseDocuments, validated and counted."""
+
+    def batches(self) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+        """Yield ids and float32 [ids, d]."""
+        for names, vectors in self.source.batches():
+            self.count(names)
+            yield names, vectors
+
+    def describe(self) -> dict[str, Any]:
+        """Return the manifest of the vectors."""
+        return {"vectors": self.manifest}
+
+    def ids(self) -> Iterator[str]:
+        """Yield every id."""
+        return (docid for names, _ in self.source.batches() for docid in names)
+
+
+def find_dense_ground_truth(documents: DenseDocuments, queries: NDArray[np.float32], what: str) -> GroundTruth:
+    """Return the best documents in one pass over the documents, whatever their number; ties by docid.
+
+    Raises MilcoError if there are no queries (float32 [Q, d]), or for queries of another dimension.
+    """
+    if not len(queries) or queries.shape[1] != documents.manifest["dimensions"]:
+        dimensions = documents.manifest["dimensions"]
+        raise MilcoError(f"{what}: recall is measured with vectors of {dimensions} dimensions that are not zero")
+    scores = np.full((len(queries), DEPTH), -np.inf, np.float32)
+    docids = np.full((len(queries), DEPTH), "", object)
+    progress = Progress("documents", documents.manifest.get("documents"))
+    for names, vectors in documents.batches():
+        found = np.where(vectors.any(axis=1), queries @ vectors.T, np.float32(-np.inf))
+        scores, docids = keep_best(scores, docids, found, names)
+        progress.add(len(names))
+    progress.close(f"compared with {counted(len(queries), 'query', 'queries')}")
+    best = [ranking(*one, above=-np.inf) for one in zip(scores.round(_DECIMALS), docids, strict=True)]
+    return GroundTruth(queries.tolist(), best, what)

@@ -1,12 +1,20 @@
-"""The Lucene engine: an impact index that Pyserini and Anserini cannot tell from one that Anserini wrote.
+"""The Lucene engine: an impact index that Pyserini and Anserini cannot distinguish from one that Anserini wrote.
 
 Anserini repeats each term as often as its impact says and lets Lucene count the repetitions: tens of thousands of
-words a document (castorini/anserini#1890). Here each term is named once, with its impact as its frequency. Many
-documents go to Java as one text, are turned around in memory by one counting sort (java/ImpactDocuments.java), and
-are added to the index as a segment: the same postings, sooner.
+words per document (castorini/anserini#1890). Here each term is named once, with its impact as its frequency. Chunks of
+documents go to Java as one string, are inverted in memory by a counting sort (java/ImpactDocuments.java), and are
+added to the index as a segment: the same postings, sooner.
+
+Pyserini's searcher reads the whole dictionary when it opens (for an idf that impacts do not use), repeats each query
+term as often as its impact says, sorts by docid as it goes, and loads the stored document of every hit. Here a query
+goes to Java as one string, the postings of its terms are added up, the docids of the best are read from the column that
+breaks ties, and ties are sorted at the end; scores and docids come back as one array of bytes. Docids and scores are
+those of LuceneImpactSearcher. Every posting of a query's terms is read: Lucene skips postings that cannot matter, but
+queries as long as MILCO's leave few of those, and each posting that it does read takes it longer
+(benchmarks/README.md).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from itertools import islice
 from operator import add
@@ -14,72 +22,146 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from milco_pyserini.index import jvm
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.index.lucene_java import REFERENCE, STRING, java_function, refusing_newer
-from milco_pyserini.index.lucene_search import LuceneSearcher
-from milco_pyserini.index.protocol import TERMS, Built, Store
+from milco_pyserini.index.lucene_java import REFERENCE, STRING, explain_newer_lucene, java_function
+from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
+from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
 from milco_pyserini.sparse import DELIMITER
+from milco_pyserini.sparse.quantization import quantize_vector
 
-_CHUNK = 256
-_USUAL_IMPACT = 2**14
+# Documents that go to Java at a time.
+CHUNK = 256
 # Of all threads together; less where Java has less than four times as much.
-_BUFFER_MB = 256.0
+BUFFER_MB = 256.0
+_USUAL_IMPACT = 2**14
+# Ends a docid in the bytes that Java returns: no byte of UTF-8, whatever an id may contain.
+_END = b"\xff"
 
 
-class LuceneEngine:
-    """Exact sums of whole numbers. Documents without terms are left out, as Anserini leaves them out."""
+class LuceneEngine(SparseEngine):
+    """Exact sums of integers. Documents without terms are left out, as Anserini leaves them out."""
 
     name = "lucene"
     exactness = "exact integer"
-    queries = TERMS
 
     def available(self) -> None:
         """Start Java. Raises MilcoError if it, or Anserini's jar, is missing."""
         jvm.start()
 
-    def build(self, store: Store, directory: Path, threads: int) -> Built:
-        """Write one segment for each thread, or more where memory fills up; Lucene merges them as it sees fit."""
-        documents = _Documents(store)
-        with engine_errors(self.name, "build", directory), _Writer(directory, threads) as writer:
-            _write_all(writer, documents, threads)
-        return Built(documents.written, documents.empty)
+    def build(self, documents: SparseDocuments, directory: Path, threads: int) -> BuildResult:
+        """Write one segment for each thread, or more if memory fills up; Lucene merges them as it sees fit."""
+        chunks = _DocumentChunks(documents)
+        with engine_errors(self.name, "build", directory), _IndexWriter(directory, threads) as writer:
+            if threads == 1:
+                writer.write(0, chunks)
+                return BuildResult(chunks.written, chunks.empty)
 
-    def open(self, directory: Path, manifest: dict) -> LuceneSearcher:
-        """Open the index; queries are quantised at the scale that the manifest states."""
-        with refusing_newer(directory):
+            def write(thread: int) -> None:
+                import jnius
+
+                try:
+                    writer.write(thread, chunks)
+                finally:
+                    jnius.detach()
+
+            with ThreadPoolExecutor(threads) as pool:
+                workers = [pool.submit(write, thread) for thread in range(threads)]
+                try:
+                    wait(workers, return_when=FIRST_EXCEPTION)
+                finally:
+                    # After an error or Ctrl-C the pool waits for its threads: they must not read on to the end.
+                    chunks.stop()
+                for worker in workers:
+                    worker.result()
+        return BuildResult(chunks.written, chunks.empty)
+
+    def open(self, directory: Path, manifest: dict) -> "LuceneSearcher":
+        """Open the index; queries are quantized at the scale that the manifest states."""
+        with explain_newer_lucene(directory):
             return LuceneSearcher(self.name, directory, manifest["query_scale"], manifest["documents"])
 
 
-class _Documents:
+class LuceneSearcher(EngineSearcher):
+    """An open Lucene impact index. Scores are sums of products of integers, exact up to 2**24.
+
+    Ties are in ascending order of docid, also where k cuts through them (Anserini's BREAK_SCORE_TIES_BY_DOCID).
+
+    Args:
+        scale: impact of a query's term = round(weight x scale), as in the documents.
+    """
+
+    def __init__(self, engine: str, directory: Path, scale: float, documents: int) -> None:
+        super().__init__(engine, directory, documents)
+        open_index = java_function("ImpactSearcher", "open", f"({STRING}){REFERENCE}")
+        self._find = java_function("ImpactSearcher", "search", f"({REFERENCE}{STRING}{STRING})[B")
+        self.scale = scale
+        self._index = open_index(str(directory.absolute()))
+        # pyjnius defines the classes of what Java returns at their first use, which is not safe in two threads at once.
+        self._search({"a": 1 / scale}, 1)
+
+    def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
+        """Return hits with float32 scores. Java works outside of Python's lock."""
+        threads = min(threads, len(queries))
+        if threads <= 1:
+            return [self._search(query, k) for query in queries]
+
+        def search(share: Sequence[dict[str, float]]) -> list[Hits]:
+            import jnius
+
+            try:
+                return [self._search(query, k) for query in share]
+            finally:
+                jnius.detach()
+
+        # Long and short queries often come in runs, so they are dealt out in turn.
+        with ThreadPoolExecutor(threads) as pool:
+            shares = list(pool.map(search, [queries[first::threads] for first in range(threads)]))
+        return [shares[number % threads][number // threads] for number in range(len(queries))]
+
+    def _search(self, query: dict[str, float], k: int) -> Hits:
+        impacts = quantize_vector(query, self.scale)
+        if not impacts:
+            return Hits([], np.empty(0, np.float32))
+        text = "".join([f"{term}{DELIMITER}{impact} " for term, impact in impacts.items()])
+        # The number of hits and their scores, four bytes each, then docids.
+        content = self._find(self._index, text, str(k)).tostring()
+        count = int.from_bytes(content[:4])
+        scores = np.frombuffer(content, ">f4", count, 4).astype(np.float32)
+        return Hits([docid.decode() for docid in content[4 + 4 * count :].split(_END)[:-1]], scores)
+
+
+class _DocumentChunks:
     """The documents that have terms, in chunks that several threads may take."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, documents: SparseDocuments) -> None:
         self.written = 0
         self.empty = 0
         self.stopped = False
-        self._vectors = iter(store.vectors())
+        self._vectors = iter(documents.vectors())
         self._lock = Lock()
 
+    def __iter__(self) -> Iterator[str]:
+        """Yield chunks of documents as ImpactDocuments.java reads them."""
+        texts = _ImpactTexts()
+        while chunk := self._next():
+            # Only by map: a Python loop over the terms would take longer than Lucene takes for them.
+            yield "".join(
+                f"{len(docid.encode())} {docid}{''.join(map(add, vector, map(texts.__getitem__, vector.values())))}\n"
+                for docid, vector in chunk
+            )
+
     def stop(self) -> None:
-        """Let every thread find that there are no more."""
+        """End the iteration of every thread."""
         with self._lock:
             self.stopped = True
             self._vectors = iter(())
 
-    def chunks(self) -> Iterator[str]:
-        """Yield many documents as one text, which ImpactDocuments reads."""
-        texts = _ImpactTexts()
-        while chunk := self._next():
-            # By map alone: a loop over the terms would take longer than Lucene takes for them.
-            yield "".join(
-                f"{len(name.encode())} {name}{''.join(map(add, vector, map(texts.__getitem__, vector.values())))}\n"
-                for name, vector in chunk
-            )
-
     def _next(self) -> list[tuple[str, dict[str, int]]]:
         with self._lock:
-            while read := list(islice(self._vectors, _CHUNK)):
+            while read := list(islice(self._vectors, CHUNK)):
                 chunk = [document for document in read if document[1]]
                 self.written += len(chunk)
                 self.empty += len(read) - len(chunk)
@@ -89,7 +171,7 @@ class _Documents:
 
 
 class _ImpactTexts(dict[int, str]):
-    """What stands behind a term, by impact: the delimiter, the impact and a blank."""
+    """What follows a term, by impact: the delimiter, the impact and a space."""
 
     def __missing__(self, impact: int) -> str:
         text = f"{DELIMITER}{impact} "
@@ -98,12 +180,12 @@ class _ImpactTexts(dict[int, str]):
         return text
 
 
-class _Writer:
-    """An index that is being written: whole when the block ends well, given up when it does not."""
+class _IndexWriter:
+    """An index that is being written: complete when the block ends without an error, discarded otherwise."""
 
     def __init__(self, directory: Path, threads: int) -> None:
         # All of Java's functions are made here and not in the threads: pyjnius defines a class at its first use, and a
-        # second thread that comes to it meanwhile finds half of it.
+        # second thread that needs it meanwhile finds half of it.
         def function(name: str, takes: str, returns: str = "V") -> Callable[..., Any]:
             return java_function("ImpactWriter", name, f"({takes}){returns}")
 
@@ -111,41 +193,17 @@ class _Writer:
         self._flush = function("flush", REFERENCE + STRING)
         self._close = function("close", REFERENCE + STRING)
         open_index = function("open", 3 * STRING, REFERENCE)
-        self._index = open_index(str(directory.absolute()), str(threads), str(_BUFFER_MB))
+        self._index = open_index(str(directory.absolute()), str(threads), str(BUFFER_MB))
 
-    def __enter__(self) -> "_Writer":
+    def __enter__(self) -> "_IndexWriter":
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._close(self._index, "true" if kind is None else "false")
 
-    def write(self, thread: int, documents: _Documents) -> None:
-        """Add documents while there are any, by way of the thread's own buffer, as a segment on disk or several."""
-        for chunk in documents.chunks():
+    def write(self, thread: int, chunks: _DocumentChunks) -> None:
+        """Add documents while there are any, through the thread's own buffer, as one or several segments on disk."""
+        for chunk in chunks:
             self._add(self._index, str(thread), chunk)
-        if not documents.stopped:
+        if not chunks.stopped:
             self._flush(self._index, str(thread))
-
-
-def _write_all(writer: _Writer, documents: _Documents, threads: int) -> None:
-    if threads == 1:
-        writer.write(0, documents)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        workers = [pool.submit(_write_in_thread, writer, thread, documents) for thread in range(threads)]
-        try:
-            wait(workers, return_when=FIRST_EXCEPTION)
-        finally:
-            # After an error or Ctrl-C the pool waits for its threads: they must not go on to the last document.
-            documents.stop()
-        for worker in workers:
-            worker.result()
-
-
-def _write_in_thread(writer: _Writer, thread: int, documents: _Documents) -> None:
-    import jnius
-
-    try:
-        writer.write(thread, documents)
-    finally:
-        jnius.detach()

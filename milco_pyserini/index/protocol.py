@@ -1,95 +1,105 @@
-"""What an engine is: build an index of documents, open it, search it. Each says what its results are worth.
+"""The engine protocol: build an index of documents, open it, search it.
 
-An engine also says what its queries are, and so what its documents are: terms with weights, dense vectors, or texts.
+Engines differ in what a query is: weighted terms (SparseEngine), dense vectors (FaissEngine) or texts (Bm25Engine).
+Whatever depends on that is a method of Engine, written once in these three classes; the engines of sparse vectors only
+add build() and open().
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.sparse import SparseBatch
 
 if TYPE_CHECKING:
+    from milco_pyserini.console import Progress
     from milco_pyserini.corpora import Document
+    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.index.directory import Index
+    from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
+    from milco_pyserini.index.recall import GroundTruth
 
-# What a query is, and where documents come from. TERMS: {term: weight}, a Store. DENSE: float32 [d], a DenseStore.
-# TEXT: a string, a TextStore.
-TERMS = "terms"
-DENSE = "dense"
-TEXT = "text"
+BUILD = "build"
+SEARCH = "search"
 
 
-class Documents(Protocol):
-    """What every kind of store says of itself."""
+class DocumentLookup(Protocol):
+    """Finds documents by docid."""
+
+    def find(self, docids: Sequence[str]) -> "Mapping[str, Document]":
+        """Return the documents of those docids that are available."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One document of a ranking."""
+
+    docid: str
+    score: float
+    document: "Document | None" = field(default=None, repr=False)
 
     @property
-    def path(self) -> Path:
-        """Where it is."""
-
-    @property
-    def manifest(self) -> dict:
-        """What it is."""
-
-
-class Store(Documents, Protocol):
-    """Documents as {term: weight}: a vector store, read once in either of two ways."""
-
-    @property
-    def terms(self) -> list[str]:
-        """Term of each column; complete when batches() has ended."""
-
-    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Every document's id and {term: impact}, impacts >= 1."""
-
-    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
-        """Documents' ids and float weights."""
-
-
-class DenseStore(Documents, Protocol):
-    """Documents as dense vectors, all of the same length."""
-
-    def batches(self) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
-        """Documents' ids and float32 [ids, d]."""
-
-
-class TextStore(Documents, Protocol):
-    """Documents as texts. The manifest has the language of the texts as language."""
-
-    def documents(self) -> "Iterator[Document]":
-        """Every document."""
+    def text(self) -> str | None:
+        """Title and text of the document; None if its corpus is not on this machine."""
+        return None if self.document is None else self.document.contents
 
 
 @dataclass(frozen=True)
-class Hits:
-    """What one query found, best first; ties stand in ascending order of docid.
+class Hits(Sequence[Hit]):
+    """The ranking of one query: best first, ties in ascending order of docid.
 
-    docids: k' strings, k' <= k. scores: float [k'], never increasing; > 0, unless the queries are dense.
+    Iterate or index it for Hit objects: `hits[0].docid`, `hits[0].score`, `hits[0].text`.
+
+    Args:
+        docids: k' strings, k' <= k.
+        scores: float [k'], never increasing; > 0, unless queries are dense vectors.
+        lookup: where the documents are read when they are first asked for; None without documents.
     """
 
     docids: list[str]
     scores: NDArray[np.floating]
+    lookup: DocumentLookup | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.docids)
 
+    def __getitem__(self, position: Any) -> Any:
+        """Return a Hit; for a slice, Hits."""
+        if isinstance(position, slice):
+            return Hits(self.docids[position], self.scores[position], self.lookup)
+        docid = self.docids[position]
+        return Hit(docid, float(self.scores[position]), self._documents().get(docid))
+
+    def __iter__(self) -> Iterator[Hit]:
+        documents = self._documents()
+        for docid, score in zip(self.docids, self.scores.tolist(), strict=True):
+            yield Hit(docid, score, documents.get(docid))
+
+    def _documents(self) -> "Mapping[str, Document]":
+        return {} if self.lookup is None else self.lookup.find(self.docids)
+
 
 @dataclass(frozen=True)
-class Built:
-    """What an index holds: documents that can be found; empty counts those without a term, left out."""
+class BuildResult:
+    """The number of documents that an index holds, and of those without a term, which it leaves out."""
 
     documents: int
     empty: int
 
 
-class Searcher:
-    """An open index: what its engine makes of search(), which is for everyone else, is in find().
+class EngineSearcher:
+    """An open index. Engines implement find(); everyone else calls search().
 
-    engine: its name. documents: how many it holds.
+    Args:
+        engine: name of the engine.
+        path: directory of the index.
+        documents: number of documents that it holds.
     """
 
     def __init__(self, engine: str, path: Path, documents: int) -> None:
@@ -98,34 +108,180 @@ class Searcher:
         self.documents = documents
 
     def search(self, queries: Sequence[Any], k: int, threads: int = 1) -> list[Hits]:
-        """The k best documents for each query, in the order of the queries. A query is what the engine says of them.
+        """Return the k best documents of each query, in the order of the queries.
 
-        Terms that the index does not know find nothing; a query without terms has no hits. Where there are fewer than
-        k documents, k is their number, however large it is. Raises MilcoError where the engine's library fails.
+        Queries are what the engine takes: {term: weight}, float32 [d] or texts. Terms that the index does not have are
+        ignored; a query without terms has no hits. Raises MilcoError if the engine's library fails.
         """
         with engine_errors(self.engine, "search", self.path):
             return self.find(queries, min(k, self.documents), threads)
 
     def find(self, queries: Sequence[Any], k: int, threads: int) -> list[Hits]:
-        """What search() promises, for 1 <= k <= documents."""
+        """Implement search() for 1 <= k <= documents."""
         raise NotImplementedError
 
 
-class Engine(Protocol):
-    """One way to index. name stands in the registry and in every index; exactness in every manifest.
+class QueryEncoder(Protocol):
+    """Converts texts to the queries of an engine."""
 
-    queries: TERMS, DENSE or TEXT.
+    def encode_batch(self, texts: Sequence[str]) -> Any:
+        """Return a sequence with one query for each text."""
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """How to read what an index is built of. Every field is for some engines only; others refuse it.
+
+    Args:
+        prune: pruning rules such as "top-k:100", applied one after the other.
+        views: the views to index; none for all.
+        plain: the source is external Anserini JSONL, without a manifest of this project.
+        scale: with plain, impact = round(weight x scale).
+        language: of the texts, a code that Anserini has an analyzer for.
+        tokenizer: a checkpoint whose tokenizer splits the texts, in place of an analyzer.
+        ids: docids of vectors in memory.
+        encoder: encoder of vectors in memory.
+    """
+
+    prune: Sequence[str] = ()
+    views: Sequence[str] = ()
+    plain: bool = False
+    scale: float | None = None
+    language: str | None = None
+    tokenizer: str | None = None
+    ids: Sequence[str] | None = None
+    encoder: "MilcoEncoder | None" = None
+
+    def validate_for(self, engine: str, *allowed: str) -> None:
+        """Raise MilcoError if a field is set that the engine has no use for."""
+        for one in dataclasses.fields(self):
+            if one.name not in allowed and getattr(self, one.name) != one.default:
+                raise MilcoError(f"{_option(one.name)} does not apply to engine {engine}: omit it")
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """How to encode queries.
+
+    Args:
+        encoder: name or path of the index's encoder if it moved, or the loaded encoder.
+        device: auto, cpu, cuda or cuda:N.
+        dtype: auto, float32 or bfloat16.
+        alpha: weigh the views of a query: alpha x pivot + (1 - alpha) x source.
+    """
+
+    encoder: "str | Path | MilcoEncoder | None" = None
+    device: str = "auto"
+    dtype: str = "auto"
+    alpha: float | None = None
+
+
+def setting(default: float, when: str, low: float, high: float, what: str) -> Any:
+    """Declare a setting of an engine: a field of a frozen dataclass, under the name that its paper has for it.
+
+    Args:
+        default: an int makes it a setting of integers.
+        when: BUILD, or SEARCH for one that may differ from search to search.
+        low, high: the range, inclusive.
+        what: its meaning, for messages.
+    """
+    return field(default=default, metadata={"when": when, "low": low, "high": high, "what": what})
+
+
+class Engine:
+    """One way to index and search.
+
+    name: in the registry and in every manifest. exactness: "exact integer", "exact float", or "approximate", whose
+    recall is measured when an index is built. query_type: what a query is, for messages. manifest_fields: what the
+    manifests of its indexes hold (a table of io.manifest). source_option: of milco index, names the documents.
     """
 
     name: str
     exactness: str
-    queries: str
+    query_type: str
+    manifest_fields: dict
+    source_option = "--vectors"
+
+    # What each engine implements.
 
     def available(self) -> None:
         """Raise MilcoError, with what is missing and how to get it, if the engine cannot work here."""
 
-    def build(self, store: Any, directory: Path, threads: int) -> Built:
-        """Write the index of store, of the kind that queries says, into an empty directory."""
+    def build(self, documents: Any, directory: Path, threads: int) -> BuildResult:
+        """Write the index of documents into an empty directory."""
+        raise NotImplementedError
 
-    def open(self, directory: Path, manifest: dict) -> Searcher:
-        """Open what build() wrote. manifest: the index's own. Raises MilcoError if files are missing."""
+    def open(self, directory: Path, manifest: dict) -> EngineSearcher:
+        """Open what build() wrote. Raises MilcoError if files are missing."""
+        raise NotImplementedError
+
+    # What depends on the type of query.
+
+    def open_source(self, source: Any, options: SourceOptions) -> "DocumentSource":
+        """Return the documents of a source: a path, a name, or an open object. Raises MilcoError if it cannot."""
+        raise NotImplementedError
+
+    def open_topics(self, path: Path) -> "DocumentSource":
+        """Return the encoded topics at path. Raises MilcoError if it holds others."""
+        raise MilcoError(f"{path}: engine {self.name} takes no encoded topics, its queries are {self.query_type}")
+
+    def checked(self, documents: "DocumentSource", progress: "Progress") -> "CheckedDocuments":
+        """Return the documents as build() gets them: validated and counted while they are read."""
+        raise NotImplementedError
+
+    def ground_truth(self, documents: Any, topics: Any, count: int) -> "GroundTruth":
+        """Return queries and their best documents by exact search.
+
+        Args:
+            topics: encoded topics; None for queries made of a sample of the documents.
+            count: number of documents that have a vector.
+        """
+        raise NotImplementedError
+
+    def open_query_encoder(self, index: "Index", options: QueryOptions) -> QueryEncoder | None:
+        """Return what makes queries of texts; None if they are queries. Raises MilcoError if it does not fit."""
+        raise NotImplementedError
+
+    def read_queries(self, path: Path, index: "Index") -> tuple[list[str], list[Any]]:
+        """Return ids and queries of the encoded topics at path.
+
+        Raises MilcoError for topics of another type, or that were not encoded as the documents of the index were.
+        """
+        raise MilcoError(f"--topics {path} holds vectors, and {index.path} is of engine {self.name}: give it texts")
+
+    # Settings.
+
+    def settings(self, when: str) -> dict[str, float]:
+        """Return the settings of builds (BUILD) or of searches (SEARCH): {name: value}."""
+        return {name: getattr(self, name) for name, one in self._fields().items() if one.metadata["when"] == when}
+
+    def with_settings(self, settings: Mapping[str, float], *when: str) -> Self:
+        """Return the engine with these settings, the others unchanged.
+
+        Raises MilcoError for one that the engine does not have, that is not for when, or that is out of its range.
+        """
+        fields = self._fields()
+        for name, value in settings.items():
+            if not fields:
+                raise MilcoError(f"{_option(name)} {value:g}: {self.name} has no settings")
+            if name not in fields:
+                raise unknown_name(f"setting of {self.name}", name, fields)
+            about = fields[name].metadata
+            if about["when"] not in when:
+                raise MilcoError(f"{_option(name)} {value:g}: it is fixed when the index is built; build it again")
+            is_integer = isinstance(fields[name].default, int)
+            # Written so that NaN is refused too.
+            if not about["low"] <= value <= about["high"] or (is_integer and value != int(value)):
+                kind = "an integer " if is_integer else ""
+                limits = f"from {about['low']:g} to {about['high']:,g}"
+                raise MilcoError(f"{_option(name)} {value:g}: {about['what']}, must be {kind}{limits}")
+        changed = {name: type(fields[name].default)(value) for name, value in settings.items()}
+        return dataclasses.replace(self, **changed) if changed else self  # type: ignore[type-var]
+
+    def _fields(self) -> dict[str, Any]:
+        fields: tuple[Any, ...] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
+        return {one.name: one for one in fields if "when" in one.metadata}
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")

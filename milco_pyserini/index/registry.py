@@ -16,7 +16,7 @@ ENGINES: dict[str, Engine] = {
 
 
 def find_engine(name: str) -> Engine:
-    """The engine of that name. Raises MilcoError, with the valid names, if there is none."""
+    """Return the engine with this name. Raises MilcoError, with the valid names, if there is none."""
     if name not in ENGINES:
         raise unknown_name("engine", name, ENGINES)
     return ENGINES[name]

@@ -1,10 +1,6 @@
-"""A corpus as an engine of texts reads it, and the language that a corpus is in, where its name says it."""
+"""The language of a corpus, by its name."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-
-from milco_pyserini.corpora import Corpus, Document
 
 # Anserini's code -> how names of benchmarks write it. Belebele's Arabic of several countries is written alike.
 _SPELLINGS = {
@@ -44,30 +40,6 @@ _CODES = {spelling: code for code, spellings in _SPELLINGS.items() for spelling 
 _DOCUMENTS_IN = {"mkqa": "en", "afriqa-en": "en", "afriqa-fr": "fr"}
 # More than one language.
 _MIXED = ("neuclir-multi", "sample")
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Documents as a TextStore. The manifest has their language and their tokenizer, either of them None."""
-
-    path: Path
-    manifest: dict
-    source: Iterable[Document]
-
-    def documents(self) -> Iterator[Document]:
-        """Every document."""
-        return iter(self.source)
-
-
-def corpus_texts(corpus: Corpus, language: str | None, tokenizer: str | None) -> Texts:
-    """The documents of a corpus. language: a code that Anserini knows. tokenizer: a checkpoint, for its word pieces."""
-    about = {
-        "corpus": corpus.name,
-        "field_rule": corpus.field_rule,
-        "language": language,
-        "tokenizer": tokenizer,
-    }
-    return Texts(Path(corpus.name), about, corpus)
 
 
 def corpus_language(name: str) -> str | None:

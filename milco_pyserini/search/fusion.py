@@ -1,25 +1,30 @@
-"""Several runs made one, by Pyserini's fusion: reciprocal ranks, or sums of scores.
+"""Fuse runs: reciprocal rank fusion, interpolation or average of scores, with the results of Pyserini's fusion."""
 
-The rows are ours: Pyserini's reader takes a topic 007 for the number 7 and a document NA for none at all.
-"""
-
+import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from milco_pyserini.index.protocol import Hits
 
 RRF, INTERPOLATION, AVERAGE = METHODS = ("rrf", "interpolation", "average")
-_TOPICS_AT_A_TIME = 100
 
 Run = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Method:
-    """How runs are fused. rrf_k is for rrf, alpha for interpolation, normalize for the others than rrf."""
+class FusionMethod:
+    """A way to fuse runs.
+
+    Args:
+        name: "rrf" sums 1 / (rrf_k + rank) (Cormack et al., 2009), "interpolation" weighs the scores of two runs,
+            "average" takes the mean score.
+        rrf_k: of rrf; the larger, the less the first ranks stand out.
+        alpha: of interpolation; weight of the first run, the second has 1 - alpha.
+        normalize: of interpolation and average; min-max normalize the scores of each run and topic first.
+    """
 
     name: str = RRF
     rrf_k: int = 60
@@ -27,51 +32,34 @@ class Method:
     normalize: bool = False
 
 
-def fuse(runs: Sequence[Run], method: Method, depth: int = 1000, hits: int = 1000) -> Iterator[tuple[str, Hits]]:
-    """Yield (topic, hits) of every topic of the runs, topics in the order of the first run that has them.
+def fuse(runs: Sequence[Run], method: FusionMethod, depth: int = 1000, hits: int = 1000) -> Iterator[tuple[str, Hits]]:
+    """Yield (topic, hits) for every topic of the runs, in the order of the first run that has it.
 
-    runs: topic -> document -> score. depth: documents of each run that count. Ties, also those that float32 makes,
-    stand in ascending order of docid, and are cut so.
+    Ties, also those of float32 scores, are in ascending order of docid.
+
+    Args:
+        runs: topic -> docid -> score. Equal scores are ranked in the order of the run.
+        depth: number of best documents of each run that count.
+        hits: number of documents per topic in the result.
     """
-    topics = list(dict.fromkeys(topic for run in runs for topic in run))
-    for start in range(0, len(topics), _TOPICS_AT_A_TIME):
-        span = topics[start : start + _TOPICS_AT_A_TIME]
-        merged = _merge([_trec_run(run, span) for run in runs], method, depth)
-        found = {str(topic): rows for topic, rows in merged.run_data.groupby("topic", sort=False)}
-        for topic in span:
-            yield topic, _best(found[topic], hits)
-
-
-def _merge(runs: list[Any], method: Method, depth: int) -> Any:
-    """Pyserini's fusion of Pyserini's runs, of all their documents down to depth."""
-    from pyserini.fusion import average, interpolation, reciprocal_rank_fusion
-    from pyserini.trectools import RescoreMethod
-
-    if method.name == RRF:
-        return reciprocal_rank_fusion(runs, rrf_k=method.rrf_k, depth=depth)
-    if method.normalize:
-        runs = [run.rescore(method=RescoreMethod.NORMALIZE) for run in runs]
-    if method.name == INTERPOLATION:
-        return interpolation(runs, alpha=method.alpha, depth=depth)
-    return average(runs, depth=depth)
-
-
-def _trec_run(run: Run, topics: Sequence[str]) -> Any:
-    """Topics of a run as Pyserini has them: best first, which it takes for granted, with ranks from 1 on."""
-    import pandas as pd
-    from pyserini.trectools import TrecRun
-
-    rows = []
-    for topic in topics:
-        # Equal scores stay in the order of the file.
-        ranked = sorted(run.get(topic, {}).items(), key=lambda item: -item[1])
-        rows += [(topic, "Q0", docid, rank, score, "run") for rank, (docid, score) in enumerate(ranked, 1)]
-    made = TrecRun()
-    made.run_data = pd.DataFrame(rows, columns=TrecRun.columns).astype({"rank": "int64", "score": "float64"})
-    return made
-
-
-def _best(rows: Any, hits: int) -> Hits:
-    docids, scores = rows["docid"].tolist(), rows["score"].to_numpy(np.float32)
-    order = np.lexsort((np.array(docids), -scores))[:hits]
-    return Hits([docids[place] for place in order], scores[order])
+    for topic in dict.fromkeys(topic for run in runs for topic in run):
+        values: dict[str, list[float]] = defaultdict(list)
+        for number, run in enumerate(runs):
+            ranked = sorted(run.get(topic, {}).items(), key=lambda item: -item[1])
+            scores = np.array([score for _, score in ranked])
+            if method.name == RRF:
+                scores = 1 / (method.rrf_k + np.arange(1, len(ranked) + 1))
+            elif method.normalize and len(ranked):
+                span = scores.max() - scores.min()
+                scores = (scores - scores.min()) / span if span else np.ones(len(scores))
+            if method.name == AVERAGE:
+                scores = scores / len(runs)
+            elif method.name == INTERPOLATION:
+                scores = scores * (method.alpha if number == 0 else 1 - method.alpha)
+            for (docid, _), score in zip(ranked[:depth], scores.tolist(), strict=False):
+                values[docid].append(score)
+        docids = list(values)
+        # The sum does not depend on the order of the runs.
+        fused = np.array([math.fsum(values[docid]) for docid in docids], np.float32)
+        order = np.lexsort((np.array(docids), -fused))[:hits]
+        yield topic, Hits([docids[place] for place in order], fused[order])

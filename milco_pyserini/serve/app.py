@@ -73,9 +73,8 @@ def serve_command(options: ServeOptions) -> None:
     from milco_pyserini.explain.explainer import Explainer, check_alpha
     from milco_pyserini.explain.sources import ShelvedTexts, corpus_of, example_queries
     from milco_pyserini.index import open_index
-    from milco_pyserini.index.protocol import TERMS
 
-    index = open_index(options.index or only_index(), TERMS)
+    index = open_index(options.index or only_index(), sparse=True)
     corpus = corpus_of(index.vectors, options.corpus)
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(open_server(options.host, options.port))

@@ -18,7 +18,7 @@ from milco_pyserini.options import MAX_THREADS, option
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoEncoder
     from milco_pyserini.index import Hits
-    from milco_pyserini.index.protocol import Engine, Searcher
+    from milco_pyserini.index.protocol import Engine, EngineSearcher
     from milco_pyserini.sparse import SparseBatch
     from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource
 
@@ -124,7 +124,7 @@ def index_passages(
     directory: Path,
     threads: int = 1,
     batch_size: int = 128,
-) -> "Searcher":
+) -> "EngineSearcher":
     """Encode the passages and index them in an empty directory. Their docids are their numbers, zero-padded."""
     from milco_pyserini.sparse.quantization import SCALE
 
@@ -142,7 +142,7 @@ class Miner:
         source: "RetrievalSource",
         passages: Mapping[str, int],
         encoder: "MilcoEncoder",
-        searcher: "Searcher",
+        searcher: "EngineSearcher",
         options: MineOptions,
     ) -> None:
         self.progress = Progress("queries", source.size())

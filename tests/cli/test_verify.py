@@ -15,12 +15,11 @@ import pytest
 from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary
 
 from milco_pyserini.cli.verify import main
-from milco_pyserini.corpora import open_corpus
 from milco_pyserini.encode.dense_store import open_dense_store, write_dense
 from milco_pyserini.encode.writer import StoreWriter
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index
-from milco_pyserini.index.texts import corpus_texts
+from milco_pyserini.index.protocol import SourceOptions
 from milco_pyserini.io.manifest import DamagedError, read_checked, write_checked
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
@@ -62,7 +61,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             corpus.write_text(
                 "".join(f'{{"id": "d{row}", "contents": "w{row % 7} w{row}"}}\n' for row in range(DOCUMENTS))
             )
-            return corpus_texts(open_corpus(str(corpus)), "en", None)
+            return find_engine("bm25").open_source(corpus, SourceOptions(language="en"))
         return open_store(made("parquet"))
 
     return made
@@ -220,7 +219,7 @@ def test_an_index_remains_verified_when_its_settings_are_saved(make: Callable[[s
     """As milco index tune does, with other recall queries too."""
     pytest.importorskip("faiss")
     index = open_index(shutil.copytree(make("hnsw"), tmp_path / "hnsw"))
-    index.write_down({"ef_search": 32}, {"recall@10": 0.5})
+    index.save_settings({"ef_search": 32}, {"recall@10": 0.5})
     assert main([str(index.path)]) == 0
     assert open_index(index.path).manifest["search_settings"] == {"ef_search": 32}
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.evaluation import evaluate, ranking
-from milco_pyserini.io.run_file import printed_scores
-from milco_pyserini.io.runs import read_run
+from milco_pyserini.io.runs import decreasing_scores, read_run
 
 # The same measure in our spelling and in trec_eval's.
 PAIRS = {
@@ -142,7 +141,7 @@ def test_a_query_listed_in_another_order_is_counted() -> None:
 @given(scores=st.lists(st.sampled_from([*SCORES, 1e-45, 3.5e5]) | st.floats(-1e6, 1e6), min_size=1, max_size=12))
 def test_a_run_that_search_wrote_is_evaluated_in_the_order_of_its_ranks(scores: list[float]) -> None:
     """Ties are broken by docid from low to high there; the printed scores say so to trec_eval."""
-    printed = printed_scores(np.array(sorted(scores, reverse=True)))
+    printed = decreasing_scores(np.array(sorted(scores, reverse=True)))
     documents = sorted(DOCUMENTS)[: len(scores)]
     assert ranking(dict(zip(documents, map(float, printed), strict=True))) == documents
 

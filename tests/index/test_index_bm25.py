@@ -12,9 +12,8 @@ from milco_pyserini.cli import search as search_command
 from milco_pyserini.corpora import Document, open_corpus, open_topics
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index
-from milco_pyserini.index.bm25 import find_analyzer
-from milco_pyserini.index.protocol import DENSE, TERMS, TEXT
-from milco_pyserini.index.texts import Texts, corpus_language
+from milco_pyserini.index.bm25 import TextDocuments, find_analyzer
+from milco_pyserini.index.texts import corpus_language
 from milco_pyserini.model.checkpoint import find_checkpoint
 
 pytestmark = pytest.mark.integration
@@ -121,7 +120,7 @@ def test_only_the_tokenizer_of_a_checkpoint_is_fetched(tmp_path: Path, monkeypat
     """Words are made without the weights, of which the hub may have gigabytes."""
     asked: list[str] = []
 
-    def fetch(name: str, local_files_only: bool = False, allow_patterns: Sequence[str] = ()) -> str:
+    def fetch(name: str, local_files_only: bool = False, allow_patterns: Sequence[str] = (), **_: object) -> str:
         if local_files_only:
             raise FileNotFoundError(name)
         asked.extend(allow_patterns)
@@ -153,7 +152,7 @@ def test_documents_without_a_word_are_left_out_and_counted(tmp_path: Path) -> No
     """Blank and control characters alone; lone surrogates and NUL are no obstacle; a tie goes to the lower docid."""
     rows = {"z": "dog", "blank": " \u3000", "control": "\x01", "y": "dog", "half": "a\ud800b \x00 cat", "none": ""}
     documents = [Document(name, "", text) for name, text in rows.items()]
-    store = Texts(tmp_path, {"language": "en", "tokenizer": None}, documents)
+    store = TextDocuments(tmp_path, {"language": "en", "tokenizer": None}, documents)
     index = build_index(store, find_engine("bm25"), tmp_path / "index")
     assert (index.manifest["documents"], index.manifest["empty_documents"]) == (3, 3)
     found = index.searcher().search(["dog \ud800", "cat", "the"], 10**9)
@@ -210,7 +209,7 @@ def test_a_language_that_this_java_cannot_split_is_said_before_the_work(tmp_path
         find_analyzer("th")
     except MilcoError as error:
         assert "let JAVA_HOME name a full Java" in str(error) and "--tokenizer" in str(error)
-        store = Texts(tmp_path, {"language": "th", "tokenizer": None}, open_corpus("sample-en"))
+        store = TextDocuments(tmp_path, {"language": "th", "tokenizer": None}, open_corpus("sample-en"))
         with pytest.raises(MilcoError, match="--language th"):
             find_engine("bm25").build(store, tmp_path, 1)
     else:
@@ -236,10 +235,7 @@ def test_verbs_that_need_vectors_refuse_an_index_of_texts(english: Path, capsys:
     from milco_pyserini.cli.explain import main as explain
 
     with pytest.raises(MilcoError, match=r"is a bm25 index, whose queries are texts; .* weighted terms .*\(engine"):
-        open_index(english, TERMS)
-    assert open_index(english, TEXT).engine.queries == TEXT
-    with pytest.raises(MilcoError, match="dense vectors"):
-        open_index(english, DENSE)
+        open_index(english, sparse=True)
     line = refused(explain, capsys, "--index", english, "--query", "x")
     assert "is a bm25 index" in line
     assert "nothing to tune" in refused(index_command.main, capsys, "tune", "--index", english)

@@ -44,7 +44,7 @@ def test_an_index_finds_its_name_and_explains_itself(
     out, err = capsys.readouterr()
     assert out == ""
     assert "150/150 documents" in err
-    assert "left out 3 documents without terms" in err
+    assert "skipped 3 documents without terms" in err
 
 
 def test_an_existing_index_is_replaced_only_when_asked(
@@ -111,7 +111,7 @@ def test_weak_terms_are_left_out_without_encoding_again(
     assert some.vectors["views"] == ["pivot"]
     emptied = whole.manifest["documents"] - some.manifest["documents"]
     said = capsys.readouterr().err
-    assert f"pruning left {some.manifest['postings'] / whole.manifest['postings']:.1%} of the terms\n" in said
+    assert f"pruning kept {some.manifest['postings'] / whole.manifest['postings']:.1%} of the terms\n" in said
     assert f"pruning left {emptied} documents without terms" in said
     assert "after pruning by threshold:999" in refused(capsys, *to, tmp_path / "x", "--prune", "threshold:999")
     assert "a percentage of what to leave out" in refused(capsys, *to, tmp_path / "x", "--prune", "mass:.9")
@@ -159,9 +159,9 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
 SLOW = """
 import sys, time
 from milco_pyserini.cli.main import start
-from milco_pyserini.index import census
+from milco_pyserini.index import sparse_engine
 
-read = census.Census.vectors
+read = sparse_engine.CheckedVectors.vectors
 
 def slowly(self):
     for document in read(self):
@@ -169,7 +169,7 @@ def slowly(self):
         print("reading", flush=True)
         time.sleep(0.2)
 
-census.Census.vectors = slowly
+sparse_engine.CheckedVectors.vectors = slowly
 sys.exit(start("index"))
 """
 

@@ -9,7 +9,7 @@ from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, wri
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index
-from milco_pyserini.index.strings import StringTable, write_strings
+from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.sparse import open_store
 
 

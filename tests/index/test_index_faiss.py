@@ -124,7 +124,7 @@ def test_a_search_may_look_further_than_the_index_says(tmp_path: Path) -> None:
         return sum(len(set(one.docids) & set(other.docids)) for one, other in zip(exact, found, strict=True))
 
     assert shared(5) < shared(200)
-    with pytest.raises(MilcoError, match="it is chosen when the index is built"):
+    with pytest.raises(MilcoError, match="it is fixed when the index is built"):
         index.searcher({"links": 9})
 
 

@@ -141,7 +141,7 @@ def test_index_and_search_print_nothing_of_javas(tmp_path: Path) -> None:
     variables = os.environ | {"MILCO_JAVA_OPTIONS": "-Xmx128m"}
     search = "--index i --topics topics.jsonl --output r.txt --threads 2"
     for verb, arguments, said in (
-        ("index", "--vectors v --output i --threads 2", ("indexed into i: 150/150 documents", "i takes ", "left out ")),
+        ("index", "--vectors v --output i --threads 2", ("indexed into i: 150/150 documents", "i takes ", "skipped ")),
         ("search", search, ("loaded i in ", "searched i (exact integer) into r.txt")),
     ):
         command = [sys.executable, "-m", f"milco_pyserini.{verb}", *arguments.split()]

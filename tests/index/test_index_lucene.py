@@ -14,7 +14,7 @@ import pytest
 from synthetic_stores import NASTY_IDS, synthetic_batch, synthetic_queries, vocabulary, write_plain, write_store
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, census, find_engine, jvm, lucene, open_index
+from milco_pyserini.index import build_index, documents, find_engine, jvm, lucene, open_index, sparse_engine
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import written_by
 from milco_pyserini.sparse import escape, open_store
@@ -135,13 +135,13 @@ def test_ties_stand_by_docid_however_many_there_are(tmp_path: Path) -> None:
 
 def test_scores_are_the_sums_of_products_of_whole_numbers(built: SimpleNamespace) -> None:
     """Every score equals the integer dot product of the quantised vectors; equal scores stand by docid."""
-    documents = dict(built.store.vectors())
+    vectors = dict(built.store.vectors())
     queries = synthetic_queries(40)
     for query, hits in zip(queries, built.ours.searcher().search(queries, DOCUMENTS), strict=True):
         impacts = quantize_vector(query, 100.0)
         sums = {
             name: sum(impacts[term] * impact for term, impact in vector.items() if term in impacts)
-            for name, vector in documents.items()
+            for name, vector in vectors.items()
         }
         expected = sorted(((-score, name) for name, score in sums.items() if score))
         assert [(-score, name) for name, score in zip(hits.docids, hits.scores.tolist(), strict=True)] == expected
@@ -158,10 +158,10 @@ def test_every_term_stays_whole_on_both_sides(built: SimpleNamespace, anserini: 
 def test_a_query_of_each_term_finds_its_documents(built: SimpleNamespace) -> None:
     """NUL, emoji, delimiters, blanks, the empty piece and overlong pieces all find exactly their documents."""
     terms = vocabulary().terms.tolist()
-    documents = dict(built.store.vectors())
+    vectors = dict(built.store.vectors())
     found = built.ours.searcher().search([{term: 1.0} for term in terms], DOCUMENTS)
     for term, hits in zip(terms, found, strict=True):
-        assert set(hits.docids) == {name for name, vector in documents.items() if term in vector}, repr(term)
+        assert set(hits.docids) == {name for name, vector in vectors.items() if term in vector}, repr(term)
 
 
 def test_every_id_comes_back_as_it_was(built: SimpleNamespace) -> None:
@@ -229,8 +229,8 @@ def test_engines_agree_on_what_they_refuse(tmp_path: Path, engine: str) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_what_java_says_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     """What it refuses is said without Java's stack; nothing is left behind."""
-    monkeypatch.setattr(census, "MAX_IMPACTS", 2**50)
-    monkeypatch.setattr(census, "MAX_ID_BYTES", 2**50)
+    monkeypatch.setattr(sparse_engine, "MAX_IMPACTS", 2**50)
+    monkeypatch.setattr(documents, "MAX_ID_BYTES", 2**50)
     for name, vectors, said in (
         ("huge", {"huge": {"a": 2**30, "b": 2**30}}, "integer overflow"),
         ("long", {"x" * 40_000: {"a": 1}}, "bytes can be at most 32766 in length"),
@@ -251,8 +251,8 @@ def test_lucene_finds_nothing_wrong_with_our_index(
     """Lucene's own CheckIndex reads every part of every segment, also where a buffer is full after every chunk."""
     from jnius import autoclass
 
-    monkeypatch.setattr(lucene, "_BUFFER_MB", 0.001)
-    monkeypatch.setattr(lucene, "_CHUNK", 20)
+    monkeypatch.setattr(lucene, "BUFFER_MB", 0.001)
+    monkeypatch.setattr(lucene, "CHUNK", 20)
     index = build_index(built.store, find_engine("lucene"), tmp_path / "index", threads)
     files = autoclass("org.apache.lucene.store.FSDirectory").open(autoclass("java.nio.file.Paths").get(str(index.path)))
     check = autoclass("org.apache.lucene.index.CheckIndex")(files)

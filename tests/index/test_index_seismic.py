@@ -19,7 +19,7 @@ from milco_pyserini.cli.index import main
 from milco_pyserini.cli.search import main as search
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index, recall, seismic
-from milco_pyserini.index.tuning import try_pairs
+from milco_pyserini.index.tuning import search_grid
 from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
@@ -60,7 +60,7 @@ def test_recall_is_measured_on_documents_that_have_terms(tmp_path: Path) -> None
     few = batch.where(np.isin(batch.row_numbers(), (3, 200, DOCUMENTS - 1)))
     store = open_store(write_store(tmp_path / "vectors", ids, few, parquet=True))
     index = build_index(store, find_engine("seismic"), tmp_path / "index")
-    assert index.manifest["documents"] == len(recall.read_truth(index.path).queries) == 3
+    assert index.manifest["documents"] == len(recall.read_ground_truth(index.path).queries) == 3
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -108,8 +108,8 @@ def test_settings_given_at_build_time_are_what_a_search_begins_from(built: Simpl
     [
         ("lucene", {"query_cut": 5}, "--query-cut 5: lucene has no settings"),
         ("seismic", {"query_cuts": 5}, "did you mean 'query_cut'"),
-        ("seismic", {"query_cut": 0}, "--query-cut 0: .* a whole number from 1"),
-        ("seismic", {"query_cut": 1.5}, "--query-cut 1.5: .* a whole number"),
+        ("seismic", {"query_cut": 0}, "--query-cut 0: .* an integer from 1"),
+        ("seismic", {"query_cut": 1.5}, "--query-cut 1.5: .* an integer"),
         ("seismic", {"heap_factor": float("nan")}, "--heap-factor nan: .* from 0.01 to 1"),
     ],
 )
@@ -137,37 +137,37 @@ def test_the_search_command_takes_settings_for_one_run(built: SimpleNamespace, t
 
 def test_what_is_chosen_at_build_time_cannot_be_changed_by_a_search(built: SimpleNamespace) -> None:
     """n_postings is in the index for good."""
-    with pytest.raises(MilcoError, match="--n-postings 10: it is chosen when the index is built"):
+    with pytest.raises(MilcoError, match="--n-postings 10: it is fixed when the index is built"):
         built.index.searcher({"n_postings": 10})
 
 
 def test_recall_is_measured_against_the_exact_ranking(built: SimpleNamespace) -> None:
     """The truth is what the exact engine finds, and a thorough search finds all of it."""
-    truth = recall.read_truth(built.index.path)
+    truth = recall.read_ground_truth(built.index.path)
     for query, best in zip(truth.queries, truth.best, strict=True):
         expected = built.exact.search([query], recall.DEPTH)[0]
         assert best.scores == pytest.approx(expected.scores, rel=1e-5)
     thorough = built.index.searcher(THOROUGH)
     # 16 bits of a weight decide some near ties another way.
-    assert recall.measure(thorough, truth, 10).recall == pytest.approx(1, abs=0.02)
+    assert recall.measure_recall(thorough, truth, 10).recall == pytest.approx(1, abs=0.02)
     assert 0 < built.index.manifest["recall"]["recall@10"] <= 1
-    assert recall.measure(built.index.searcher({"query_cut": 1}), truth, 10).recall < 0.9
+    assert recall.measure_recall(built.index.searcher({"query_cut": 1}), truth, 10).recall < 0.9
 
 
 def test_a_tie_at_the_last_place_may_go_either_way(tmp_path: Path) -> None:
     """Two documents that are equally good for place 1: whichever is found is the best."""
     best = recall.Hits(["a", "b", "c"], np.asarray([2.0, 2.0, 1.0]))
     searcher = SimpleNamespace(search=lambda queries, k: [recall.Hits(["b"], np.asarray([2.0]))])
-    truth = recall.Truth([{"x": 1.0}], [best], "")
-    assert recall.measure(searcher, truth, 1).recall == 1  # type: ignore[arg-type]
-    assert recall.measure(searcher, truth, 3).recall == pytest.approx(1 / 3)  # type: ignore[arg-type]
+    truth = recall.GroundTruth([{"x": 1.0}], [best], "")
+    assert recall.measure_recall(searcher, truth, 1).recall == 1  # type: ignore[arg-type]
+    assert recall.measure_recall(searcher, truth, 3).recall == pytest.approx(1 / 3)  # type: ignore[arg-type]
 
 
 def test_recall_can_be_measured_on_topics(built: SimpleNamespace, tmp_path: Path) -> None:
     """The queries are the topics that have terms, and the manifest says whose they are."""
     index = build_index(built.store, find_engine("seismic"), tmp_path / "index", topics=built.topics)
     full = sum(1 for _, vector in built.topics.vectors() if vector)
-    assert len(recall.read_truth(index.path).queries) == full
+    assert len(recall.read_ground_truth(index.path).queries) == full
     assert index.manifest["recall"]["queries"].endswith(f"topics of {built.topics.path}")
 
 
@@ -204,7 +204,7 @@ def test_an_index_of_another_version_or_damaged_is_one_clear_line(copied: Path) 
     about = copied / "seismic.json"
     version = json.loads(about.read_text())["version"]
     changed(about, version="0.0.1")
-    with pytest.raises(MilcoError, match=rf"was built by pyseismic-lsr 0\.0\.1, here is {version}: build it again"):
+    with pytest.raises(MilcoError, match=rf"built by pyseismic-lsr 0\.0\.1, {version} is installed: build"):
         open_index(copied).searcher()
     changed(about, version=version)
     whole = (copied / "index.seismic").read_bytes()
@@ -267,7 +267,7 @@ def test_a_builder_that_fails_says_why_and_leaves_nothing(
     """Its last words are in the message; a process that was killed has none."""
     for program, message in (
         ("raise RuntimeError('no room')", "RuntimeError: no room"),
-        ("import os; os.kill(os.getpid(), 9)", "want of memory"),
+        ("import os; os.kill(os.getpid(), 9)", "lack of memory"),
     ):
         monkeypatch.setattr(seismic, "_BUILD", program)
         with pytest.raises(MilcoError, match=f"Seismic cannot build the index: .*{message}"):
@@ -314,7 +314,7 @@ def test_tune_writes_the_fastest_sufficient_pair_into_the_index(
     rows = {(int(cut), float(heap)): float(found) for cut, heap, found, _ in (line.split("\t") for line in lines)}
     assert rows[chosen["query_cut"], chosen["heap_factor"]] >= 0.9
     assert index.manifest["recall"]["recall@10"] >= 0.9
-    assert "from now on" in err
+    assert "now searches with" in err
 
 
 def test_tune_measures_on_topics_that_are_given(
@@ -341,7 +341,7 @@ def test_tune_refuses_what_it_cannot_do(
     truth["best"] = [[[f"not {name}" for name in names], scores] for names, scores in truth["best"]]
     write_checked(copied / "recall.json", truth)
     for arguments, message in (
-        (["--index", copied], "--recall 0.95: the most that"),
+        (["--index", copied], "--recall 0.95: the highest that"),
         (["--index", copied, "--recall", "1.5"], "above 0 and at most 1"),
         (["--index", copied, "--hits", "101"], "from 1 to 100"),
         (["--index", built.root / "exact"], "exact has nothing to tune"),
@@ -356,13 +356,13 @@ def test_tune_spares_what_is_slower_than_enough() -> None:
     the highest heap_factor does.
     """
 
-    def figures(at: float) -> Callable[[tuple[int, float]], recall.Measured]:
-        return lambda pair: recall.Measured(1.0 if pair[1] <= at else 0.0, 1.0)
+    def figures(at: float) -> Callable[[tuple[int, float]], recall.RecallPoint]:
+        return lambda pair: recall.RecallPoint(1.0 if pair[1] <= at else 0.0, 1.0)
 
-    tried = try_pairs(figures(0.8), 0.9)
+    tried = dict(search_grid(figures(0.8), 0.9))
     assert {heap for _, heap in tried} == {1.0, 0.95, 0.9, 0.8}
-    assert len(try_pairs(figures(0.0), 0.9)) > len(tried)
-    assert [*try_pairs(figures(1.0), 0.9)] == [(3, 1.0)]
+    assert len(list(search_grid(figures(0.0), 0.9))) > len(tried)
+    assert [*dict(search_grid(figures(1.0), 0.9))] == [(3, 1.0)]
 
 
 def test_a_long_build_says_what_makes_it_shorter(
@@ -379,4 +379,4 @@ def test_a_low_recall_comes_with_what_raises_it(
 ) -> None:
     """One line that names tune and n_postings."""
     build_index(built.store, find_engine("seismic"), tmp_path / "index", settings={"query_cut": 1})
-    assert "milco_pyserini.index tune --index" in capsys.readouterr().err
+    assert "milco index tune --index" in capsys.readouterr().err

@@ -69,10 +69,10 @@ def test_ids_with_any_characters_but_ascii_white_space_survive(
         ("1 Q0 a 1 1e39 t\n", 1, "the score '1e39'"),
         ("1 Q0 a 1 1_000 t\n", 1, "the score '1_000' is not a finite number"),
         ("1 7 1\r1 8 2\r", 1, "a carriage return within the line"),
-        ("1 a 0\n", 1, "the rank '0' is not a whole number from 1 on"),
+        ("1 a 0\n", 1, "the rank '0' is not an integer of at least 1"),
         ("1 a 1.0\n", 1, "the rank '1.0'"),
         (b"1 Q0 \xff 1 2 t\n", 1, "can't decode byte 0xff"),
-        ("1 Q0 a 1 2 t\n1 Q0 b 1 2 t\n1 Q0 a 3 1 t\n", 3, "document 'a' is there twice for query '1'"),
+        ("1 Q0 a 1 2 t\n1 Q0 b 1 2 t\n1 Q0 a 3 1 t\n", 3, "document 'a' is repeated for query '1'"),
     ],
 )
 def test_a_broken_line_is_an_error_with_file_and_line(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from milco_pyserini.index import Hits
-from milco_pyserini.io.run_file import printed_scores, write_hits
+from milco_pyserini.io.runs import decreasing_scores, write_hits
 from milco_pyserini.search.passages import best_passages, search_documents
 
 
@@ -23,17 +23,17 @@ from milco_pyserini.search.passages import best_passages, search_documents
         [1.0 + 1e-12, 1.0, 1.0 - 1e-12, 1e-30, 1e-30],
     ],
 )
-def test_printed_scores_strictly_decrease_and_stay_near(scores: list[float]) -> None:
+def test_decreasing_scores_strictly_decrease_and_stay_near(scores: list[float]) -> None:
     """As float32, no two are equal, and each is within as many steps of its score as there are hits."""
     given = np.asarray(scores, np.float64)
-    printed = np.asarray([np.float32(text) for text in printed_scores(given)], np.float32)
+    printed = np.asarray([np.float32(text) for text in decreasing_scores(given)], np.float32)
     assert (printed[1:] < printed[:-1]).all()
     assert np.allclose(printed, given, rtol=len(scores) * 2**-23, atol=1e-40)
 
 
 def test_distinct_scores_are_printed_as_they_are() -> None:
     """Only a tie moves a score; a lone score prints as its shortest float32 text."""
-    assert printed_scores(np.asarray([761570.0, 0.1, 0.05])) == ["761570.0", "0.1", "0.05"]
+    assert decreasing_scores(np.asarray([761570.0, 0.1, 0.05])) == ["761570.0", "0.1", "0.05"]
 
 
 def test_trec_eval_sees_the_order_that_was_found() -> None:

@@ -152,7 +152,7 @@ def test_alpha_needs_texts_and_two_views(
     monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: pivot, raising=False)
     texts = tmp_path / "topics.tsv"
     texts.write_text("1\tone\n")
-    assert "has the pivot view alone" in refused(capsys, *to, "--topics", texts, "--alpha", "0.5")
+    assert "has only the pivot view" in refused(capsys, *to, "--topics", texts, "--alpha", "0.5")
     assert not (tmp_path / "run.txt").exists()
 
 
@@ -232,7 +232,7 @@ def test_documents_that_were_not_split_are_not_merged_by_mistake(
 ) -> None:
     """--max-passage is for an index of encode --split-passages; its docids could mean anything otherwise."""
     to = ["--topics", topics, "--output", tmp_path / "run.txt", "--max-passage"]
-    assert "was not made of passages (encode --split-passages)" in refused(capsys, "--index", index, *to)
+    assert "does not hold passages (encode --split-passages)" in refused(capsys, "--index", index, *to)
     assert not (tmp_path / "run.txt").exists()
     store = open_store(write_store(tmp_path / "vectors", *synthetic_batch(20), split_passages=True))
     passages = build_index(store, find_engine("exact"), tmp_path / "index").path
@@ -268,7 +268,7 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(
     assert "weight_hash is 'w2', the documents' is 'w1'" in refused(capsys, *to, "--topics", foreign)
     assert "id 'q 1' holds white space" in refused(capsys, *to, "--topics", spaced)
     assert 'expected {"id"' in refused(capsys, *to, "--topics", nameless)
-    assert "'q' stands there 2 times" in refused(capsys, *to, "--topics", twice)
+    assert "has the topic id 'q' 2 times" in refused(capsys, *to, "--topics", twice)
     assert "holds no topics" in refused(capsys, *to, "--topics", nothing)
     assert "is an index, which holds documents" in refused(capsys, *to, "--topics", index)
     assert "no-such-topics" in refused(capsys, *to, "--topics", "no-such-topics")
@@ -293,7 +293,7 @@ def test_ids_that_would_break_a_runs_columns_are_refused_before_the_search(
     path = build_index(store, find_engine("exact"), tmp_path / "index").path
     capsys.readouterr()
     error = refused(capsys, "--index", path, "--topics", topics, "--output", tmp_path / "run.txt")
-    assert "docid 'b c' holds white space" in error
+    assert "docid 'b c' has white space" in error
     assert not (tmp_path / "run.txt").exists()
 
 

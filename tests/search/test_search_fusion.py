@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from milco_pyserini.cli.search import main
-from milco_pyserini.io.run_file import write_hits
-from milco_pyserini.search.fusion import Method, fuse
+from milco_pyserini.io.runs import write_hits
+from milco_pyserini.search.fusion import FusionMethod, fuse
 
 pytest.importorskip("pyserini", reason="Pyserini is not installed")
 
@@ -57,14 +57,14 @@ def refused(capsys: Capture, *arguments: object) -> str:
 @pytest.mark.parametrize(
     ("method", "count"),
     [
-        (Method("rrf"), 3),
-        (Method("rrf", rrf_k=7), 2),
-        (Method("interpolation", alpha=0.3), 2),
-        (Method("average"), 3),
-        (Method("average", normalize=True), 2),
+        (FusionMethod("rrf"), 3),
+        (FusionMethod("rrf", rrf_k=7), 2),
+        (FusionMethod("interpolation", alpha=0.3), 2),
+        (FusionMethod("average"), 3),
+        (FusionMethod("average", normalize=True), 2),
     ],
 )
-def test_the_fused_run_is_pyserinis(method: Method, count: int, tmp_path: Path) -> None:
+def test_the_fused_run_is_pyserinis(method: FusionMethod, count: int, tmp_path: Path) -> None:
     """Documents and scores of Pyserini's own fusion of the same files, with its depth; in its order, but for ties."""
     from pyserini import fusion
     from pyserini.trectools import TrecRun
@@ -92,7 +92,7 @@ def test_ties_stand_in_order_of_docid_and_are_cut_so() -> None:
     two = {"q": {"c": 3.0, "a": 2.0, "b": 1.0}}
     three = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
     for runs in ([one, two, three], [three, one, two]):
-        ((topic, hits),) = fuse(runs, Method("rrf"), hits=2)
+        ((topic, hits),) = fuse(runs, FusionMethod("rrf"), hits=2)
         assert (topic, hits.docids) == ("q", ["a", "b"])
 
 
@@ -116,7 +116,7 @@ def test_topics_and_documents_that_look_like_numbers_or_nothing_stay_themselves(
 def test_runs_that_end_before_the_others_are_fused(tmp_path: Path) -> None:
     """A run without a single topic of a batch of topics is no obstacle, with every method."""
     long, short = made(1), {"t001": {"d1": 2.0, "d2": 1.0}}
-    for method in (Method("rrf"), Method("interpolation"), Method("average", normalize=True)):
+    for method in (FusionMethod("rrf"), FusionMethod("interpolation"), FusionMethod("average", normalize=True)):
         found = dict(fuse([long, short], method))
         assert list(found) == list(long)
         assert set(found["t120"].docids) == set(long["t120"])
@@ -152,18 +152,18 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(tmp_path: Path, capsys: 
     ranks.write_text("1\tx\t1\n")
     output = tmp_path / "out" / "run"
     cases = {
-        ("--runs", one): "takes two runs or more",
-        ("--runs", one, one, one, "--method", "interpolation"): "is of two runs, not of 3",
+        ("--runs", one): "fusion takes two runs or more",
+        ("--runs", one, one, one, "--method", "interpolation"): "takes two runs, got 3",
         ("--runs", one, one, "--alpha", 0.5): "--alpha is for --method interpolation, not for rrf",
         ("--runs", one, one, "--method", "average", "--rrf-k", 3): "--rrf-k is for --method rrf, not for average",
-        ("--runs", one, one, "--normalize"): "goes by ranks",
+        ("--runs", one, one, "--normalize"): "uses only ranks",
         ("--runs", one, one, "--method", "interpolation", "--alpha", 1.5): "must be from 0 to 1",
         ("--runs", one, one, "--method", "interpolation", "--alpha", "nan"): "must be from 0 to 1",
         ("--runs", one, one, "--depth", 0): "--depth 0: must be at least 1",
         ("--runs", one, one, "--tag", "my run"): "white space",
         ("--runs", one, one, "--method", "rff"): "did you mean 'rrf'",
         ("--runs", one, other): "have no topic in common",
-        ("--runs", one, twice): "twice:2: document 'x' is there twice for query '1'",
+        ("--runs", one, twice): "twice:2: document 'x' is repeated for query '1'",
         ("--runs", one, ranks, "--method", "average"): "has ranks and no scores (MS MARCO)",
         ("--runs", one, tmp_path / "missing"): "missing",
     }
@@ -175,7 +175,7 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(tmp_path: Path, capsys: 
 
 def test_a_fused_run_can_be_fused_again(tmp_path: Path) -> None:
     """What is written keeps its order when it is read: printed scores fall strictly."""
-    hits = dict(fuse([made(1, 3), made(2, 3)], Method("rrf")))
+    hits = dict(fuse([made(1, 3), made(2, 3)], FusionMethod("rrf")))
     path = tmp_path / "run"
     with path.open("w") as handle:
         for topic, found in hits.items():

@@ -9,7 +9,7 @@ from synthetic_stores import synthetic_batch, write_plain, write_store
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, build_index, find_engine
-from milco_pyserini.search.topics import Topics, read_topics
+from milco_pyserini.search.topics import SearchTopics, read_topics
 from milco_pyserini.sparse import open_store
 
 
@@ -26,7 +26,7 @@ def test_whole_numbers_are_impacts_and_others_are_weights(index: Index, tmp_path
     whole = write_plain(tmp_path / "whole.jsonl", {"p": {"a": 150, "b": 2.0}, "q": {"a": 0, "c": -1}})
     assert read_topics(str(whole), index).vectors == [{"a": 1.5, "b": 0.02}, {}]
     floats = write_plain(tmp_path / "floats.jsonl", {"p": {"a": 150, "b": 0.25}, "q": {"a": -0.5, "c": 1}})
-    assert read_topics(str(floats), index) == Topics(["p", "q"], vectors=[{"a": 150.0, "b": 0.25}, {"c": 1.0}])
+    assert read_topics(str(floats), index) == SearchTopics(["p", "q"], vectors=[{"a": 150.0, "b": 0.25}, {"c": 1.0}])
 
 
 @pytest.mark.parametrize("weight", ["true", '"1"', "null", "[1]"])
@@ -53,7 +53,7 @@ def test_blank_lines_are_passed_over(index: Index, tmp_path: Path, name: str) ->
     lines = ["\ufeff", "", '{"id": "p", "vector": {"a": 1}}\r', "  ", '{"id": "q", "vector": {}}', "", ""]
     content = "\n".join(lines).encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    assert read_topics(str(tmp_path / name), index) == Topics(["p", "q"], vectors=[{"a": 0.01}, {}])
+    assert read_topics(str(tmp_path / name), index) == SearchTopics(["p", "q"], vectors=[{"a": 0.01}, {}])
 
 
 def test_a_directory_is_a_vector_store_only_where_it_says_so(index: Index, tmp_path: Path) -> None:
@@ -63,15 +63,15 @@ def test_a_directory_is_a_vector_store_only_where_it_says_so(index: Index, tmp_p
     (beir / "corpus.jsonl").write_text('{"_id": "d", "title": "", "text": "a document"}\n')
     (beir / "queries.jsonl").write_text('{"_id": "q", "text": "a query"}\n')
     (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
-    assert read_topics(str(beir), index) == Topics(["q"], texts=["a query"])
+    assert read_topics(str(beir), index) == SearchTopics(["q"], texts=["a query"])
     several = tmp_path / "several"
     several.mkdir()
     (several / "a.tsv").write_text("1\tone\n")
     (several / "b.tsv").write_text("2\ttwo\n")
-    assert read_topics(str(several), index) == Topics(["1", "2"], texts=["one", "two"])
+    assert read_topics(str(several), index) == SearchTopics(["1", "2"], texts=["one", "two"])
     write_plain(tmp_path / "parts" / "part-00000.jsonl", {"p": {"a": 1}})
     write_plain(tmp_path / "parts" / "part-00001.jsonl", {"q": {"a": 2}})
-    assert read_topics(str(tmp_path / "parts"), index) == Topics(["p", "q"], vectors=[{"a": 0.01}, {"a": 0.02}])
+    assert read_topics(str(tmp_path / "parts"), index) == SearchTopics(["p", "q"], vectors=[{"a": 0.01}, {"a": 0.02}])
 
 
 def test_a_store_that_is_not_finished_is_not_taken_for_texts(index: Index, tmp_path: Path) -> None:

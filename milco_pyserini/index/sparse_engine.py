@@ -1,0 +1,311 @@
+"""What the engines of sparse vectors have in common: documents and queries are terms with weights."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+
+from milco_pyserini.console import Progress, counted
+from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
+from milco_pyserini.index.protocol import Engine, QueryOptions, SourceOptions
+from milco_pyserini.index.recall import (
+    DEPTH,
+    SAMPLE_TERMS,
+    GroundTruth,
+    keep_best,
+    ranking,
+    sample_documents,
+    sample_topics,
+)
+from milco_pyserini.io.manifest import SPARSE_INDEX
+from milco_pyserini.sparse import SparseBatch, VectorStore, open_store
+from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
+from milco_pyserini.sparse.quantization import SCALE
+
+if TYPE_CHECKING:
+    from milco_pyserini.encode import MilcoEncoder, MilcoQueryEncoder
+    from milco_pyserini.index.directory import Index
+
+# Lucene's limit, for every engine as that of ids.
+MAX_IMPACTS = 2**31 - 1
+
+# Topics whose manifest differs from the documents' in one of these were encoded in another way.
+_MUST_AGREE = ("weight_hash", "tokenizer_hash", "english_prefix", "source_prefix", "lowercase", "dimensions", "pooling")
+_CHUNK = 4096
+
+
+class SparseDocuments(DocumentSource, Protocol):
+    """Documents as sparse vectors, such as a VectorStore. An engine reads them once, in one of the two ways."""
+
+    @property
+    def terms(self) -> list[str]:
+        """Term of each column; complete when batches() has ended."""
+
+    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield the id and {term: impact} of every document, impacts >= 1."""
+
+    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
+        """Yield ids and float weights of many documents at a time."""
+
+
+class SparseEngine(Engine):
+    """Base of the engines whose queries are {term: weight}. The manifest of an index has their query_scale."""
+
+    query_type = "weighted terms"
+    manifest_fields = SPARSE_INDEX
+
+    def open_source(self, source: Any, options: SourceOptions) -> SparseDocuments:
+        """Return a vector store at a path, an open store, or a SparseBatch with ids and encoder; pruned if asked."""
+        options.validate_for(self.name, "prune", "views", "plain", "scale", "ids", "encoder")
+        if options.scale is not None and not options.plain:
+            raise MilcoError("--scale is for --plain: a vector store states its own")
+        if isinstance(source, SparseBatch):
+            source = BatchDocuments(source, options.ids, options.encoder)
+        elif isinstance(source, str | Path):
+            source = open_store(Path(source), options.plain, 1.0 if options.scale is None else options.scale)
+        rules = [PruningRule.parse(rule) for rule in options.prune]
+        return PrunedStore(source, rules, options.views) if rules or options.views else source
+
+    def open_topics(self, path: Path) -> SparseDocuments:
+        """Return the vector store at path."""
+        return open_store(path)
+
+    def checked(self, documents: DocumentSource, progress: Progress) -> "CheckedVectors":
+        """Return the vectors, validated and counted."""
+        return CheckedVectors(documents, progress)
+
+    def ground_truth(self, documents: SparseDocuments, topics: SparseDocuments | None, count: int) -> GroundTruth:
+        """Search for topics (a sample of very many), or for the strongest terms of sampled documents."""
+        if topics is not None:
+            queries = [query for _, batch in topics.batches() for query in _as_queries(batch, topics.terms)]
+            queries = [queries[place] for place in sample_topics(len(queries))]
+            return find_ground_truth(documents, queries, f"{counted(len(queries), 'topic')} of {topics.path}")
+        sample = sample_documents(count)
+        queries, before = [], 0
+        for _, batch in documents.batches():
+            filled = np.flatnonzero(batch.lengths())
+            rows = filled[sample[(sample >= before) & (sample < before + len(filled))] - before]
+            queries += _as_queries(PruningRule("top-k", SAMPLE_TERMS)(batch.take(rows)), documents.terms)
+            before += len(filled)
+        what = f"the {SAMPLE_TERMS} strongest terms of {counted(len(sample), 'sampled document')}"
+        return find_ground_truth(documents, queries, what)
+
+    def open_query_encoder(self, index: "Index", options: QueryOptions) -> "MilcoQueryEncoder | WeightedQueryEncoder":
+        """Return the encoder of the index, with the views weighted if alpha is given."""
+        from milco_pyserini.encode import open_query_encoder
+
+        encoder = open_query_encoder(index.vectors, options.encoder, options.device, options.dtype)
+        if options.alpha is None:
+            return encoder
+        validate_alpha(options.alpha, encoder.views)
+        return WeightedQueryEncoder(encoder, options.alpha)
+
+    def read_queries(self, path: Path, index: "Index") -> tuple[list[str], list[dict[str, float]]]:
+        """Read a vector store of topics, or JSONL files with id and vector."""
+        from milco_pyserini.corpora.source_files import files_of
+        from milco_pyserini.io.manifest import MANIFEST
+
+        if not ((path / MANIFEST).is_file() or (path / "plan.json").is_file()):
+            return _read_jsonl_queries(files_of(path, "topics"), index)
+        store = cast(VectorStore, open_store(path))
+        validate_same_encoder(path, store.manifest, index)
+        ids, queries = [], []
+        for names, batch in store.batches():
+            ids += names
+            queries += batch.to_dicts(store.vocabulary)
+        return ids, queries
+
+
+class BatchDocuments:
+    """A SparseBatch in memory as the documents of an index.
+
+    Args:
+        batch: vectors of documents, as MilcoEncoder.encode_document() returns them.
+        ids: their docids.
+        encoder: the encoder that made them; queries are encoded by it.
+    """
+
+    path = Path("the given vectors")
+
+    def __init__(self, batch: SparseBatch, ids: Sequence[str] | None, encoder: "MilcoEncoder | None") -> None:
+        if ids is None or encoder is None:
+            raise TypeError("a SparseBatch has no docids and no encoder: pass ids=[...] and encoder=encoder")
+        if isinstance(ids, str) or len(ids) != len(batch):
+            raise ValueError(f"ids: a list with one docid for each of {len(batch):,} vectors, got {shown(str(ids))}")
+        self._batch = batch
+        self._ids = list(ids)
+        self.terms = encoder.vocabulary.terms.tolist()
+        self._vocabulary = encoder.vocabulary
+        self.manifest = {
+            "documents": len(ids),
+            "encoder": encoder.name,
+            "weight_hash": encoder.weight_hash,
+            "tokenizer_hash": encoder.tokenizer_hash,
+            "english_prefix": encoder.vocabulary.english_prefix,
+            "views": list(encoder.views),
+            "scale": SCALE,
+        }
+
+    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield the id and {term: impact} of every document."""
+        return PrunedStore(cast(Any, self)).vectors()
+
+    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
+        """Yield all documents at once."""
+        yield self._ids, self._batch
+
+
+class CheckedVectors(CheckedDocuments):
+    """SparseDocuments, validated and counted. postings: number of terms of all documents."""
+
+    postings = 0
+
+    @property
+    def terms(self) -> list[str]:
+        """Term of each column."""
+        return self.source.terms
+
+    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield the id and {term: impact} of every document."""
+        for docid, vector in self.source.vectors():
+            self.count([docid])
+            _validate_impacts(docid, sum(vector.values()))
+            self.postings += len(vector)
+            yield docid, vector
+
+    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
+        """Yield ids and float weights."""
+        scale = self.manifest["scale"]
+        for names, batch in self.source.batches():
+            self.count(names)
+            sums = np.bincount(batch.row_numbers(), np.rint(batch.weights * np.float64(scale)), len(names))
+            for row in np.flatnonzero(sums > MAX_IMPACTS):
+                _validate_impacts(names[row], sums[row])
+            self.postings += len(batch.columns)
+            yield names, batch
+
+    def describe(self) -> dict[str, Any]:
+        """Return the number of postings, the scale of queries and the manifest of the vectors."""
+        # External impacts do not state their scale: for a ranking, any that is fine enough will do.
+        scale = SCALE if self.manifest.get("plain") else self.manifest["scale"]
+        return {"postings": self.postings, "query_scale": scale, "vectors": self.manifest}
+
+    def ids(self) -> Iterator[str]:
+        """Yield every id."""
+        return (docid for docid, _ in self.source.vectors())
+
+
+class WeightedQueryEncoder:
+    """A query encoder whose queries are alpha x their pivot view and (1 - alpha) x their source view."""
+
+    def __init__(self, encoder: "MilcoQueryEncoder", alpha: float) -> None:
+        self.base = encoder
+        self.alpha = alpha
+
+    def encode_batch(self, texts: Sequence[str]) -> list[dict[str, float]]:
+        """Return {term: weight} of each text."""
+        base = self.base
+        batch = base.encoder.encode_query(texts, self.alpha, base.max_length, base.views, base.lowercase)
+        return batch.to_dicts(base.encoder.vocabulary)
+
+
+def validate_alpha(alpha: float, views: Sequence[str]) -> None:
+    """Raise MilcoError for a weight of the pivot view that is not from 0 to 1, or if queries have only one view."""
+    if not 0 <= alpha <= 1:
+        raise MilcoError(f"alpha {alpha}: must be from 0 to 1")
+    if len(views) < 2:
+        raise MilcoError(f"alpha {alpha}: weighs the two views of a query, the encoder has only the {views[0]} view")
+
+
+def validate_same_encoder(path: Path, topics: dict, index: "Index") -> None:
+    """Raise MilcoError if topics were not encoded as the documents of the index were. topics: their manifest."""
+    documents = index.vectors
+    for name in _MUST_AGREE:
+        if None in (topics.get(name), documents.get(name)) or topics[name] == documents[name]:
+            continue
+        prefix = f" --english-prefix {documents['english_prefix']}" if documents.get("english_prefix") else ""
+        flags = " --lowercase" if documents.get("lowercase") else ""
+        flags += " --dense" if "dimensions" in documents else ""
+        raise MilcoError(
+            f"{path} does not fit {index.path}: its {name} is {topics[name]!r}, the documents' is "
+            f"{documents[name]!r}; encode them again with milco encode --topics {topics.get('corpus')} --encoder "
+            f"{documents.get('encoder')}{prefix}{flags} --output {path} --overwrite"
+        )
+
+
+def find_ground_truth(documents: SparseDocuments, queries: Sequence[dict[str, float]], what: str) -> GroundTruth:
+    """Return the best documents by float scores in one pass over the documents, whatever their number.
+
+    Queries without hits are left out. The documents must have been read to their end before, so that all terms are
+    known. Raises MilcoError if no query has a hit.
+    """
+    columns = {term: column for column, term in enumerate(documents.terms)}
+    known = [sorted((columns[term], weight) for term, weight in query.items() if term in columns) for query in queries]
+    pairs = [pair for one in known for pair in one]
+    wanted = SparseBatch(
+        np.concatenate([[0], np.cumsum([len(one) for one in known])]).astype(np.int64),
+        np.asarray([column for column, _ in pairs], np.int32),
+        np.asarray([weight for _, weight in pairs], np.float32),
+        len(columns),
+    )
+    scores = np.zeros((len(queries), DEPTH), np.float32)
+    docids = np.full((len(queries), DEPTH), "", object)
+    progress = Progress("documents", documents.manifest.get("documents"))
+    for names, batch in documents.batches():
+        for start in range(0, len(names), _CHUNK):
+            rows = range(start, min(start + _CHUNK, len(names)))
+            chunk = names[rows.start : rows.stop]
+            scores, docids = keep_best(scores, docids, wanted.dot(batch.take(rows)), chunk)
+            progress.add(len(chunk))
+    progress.close(f"compared with {counted(len(queries), 'query', 'queries')}")
+    ranked = [ranking(*one, above=0) for one in zip(scores, docids, strict=True)]
+    found = [(query, hits) for query, hits in zip(queries, ranked, strict=True) if len(hits)]
+    if not found:
+        raise MilcoError(f"{what}: {documents.path} has none of their terms, recall cannot be measured")
+    return GroundTruth([query for query, _ in found], [hits for _, hits in found], what)
+
+
+def _as_queries(batch: SparseBatch, terms: list[str]) -> list[dict[str, float]]:
+    return [
+        dict(zip([terms[column] for column in columns.tolist()], weights.tolist(), strict=True))
+        for columns, weights in batch.rows()
+    ]
+
+
+def _read_jsonl_queries(files: Sequence[Path], index: "Index") -> tuple[list[str], list[dict[str, float]]]:
+    """Read ids and weights > 0. If all weights are integers, they are impacts.
+
+    Impacts are divided by the scale of the index, by which its searcher multiplies.
+    """
+    from milco_pyserini.corpora.records import BadLineError, record_id
+    from milco_pyserini.io.lines import numbered_lines
+    from milco_pyserini.sparse.store import read_jsonl
+    from milco_pyserini.sparse.terms import lucene_term
+
+    ids: list[str] = []
+    queries: list[dict[str, float]] = []
+    spellings: dict[str, str] = {}
+    for path in files:
+        for where, record in read_jsonl(path, numbered_lines(path)):
+            try:
+                ids.append(record_id(record["id"]))
+            except BadLineError as error:
+                raise MilcoError(f"{where}: {error}") from None
+            for term, weight in record["vector"].items():
+                if not isinstance(weight, int | float) or isinstance(weight, bool) or not math.isfinite(weight):
+                    raise MilcoError(f"{where}: weight {weight!r} of term {shown(term)} is not a number")
+            positive = {term: float(weight) for term, weight in record["vector"].items() if weight > 0}
+            queries.append({lucene_term(term, spellings, where): weight for term, weight in positive.items()})
+    scale = index.query_scale if all(weight.is_integer() for one in queries for weight in one.values()) else 1.0
+    return ids, [{term: weight / scale for term, weight in one.items()} for one in queries]
+
+
+def _validate_impacts(docid: str, total: float) -> None:
+    if total > MAX_IMPACTS:
+        raise MilcoError(
+            f"document {shown(docid)}: its impacts add up to {total:,.0f}, an index takes up to {MAX_IMPACTS:,}: "
+            "choose a smaller scale"
+        )

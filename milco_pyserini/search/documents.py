@@ -1,0 +1,60 @@
+"""The documents behind the hits of an index, read from the corpus that it was made of."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from milco_pyserini.corpora import Corpus, Document, open_corpus
+from milco_pyserini.corpora.opening import at_hand
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER
+from milco_pyserini.index.directory import Index
+
+_PASSAGE = re.compile(rf"{PASSAGE_DELIMITER}[0-9]+\Z")
+
+
+class CorpusLookup:
+    """Finds documents by docid in a corpus; found ones are kept in memory.
+
+    Each search for further docids reads the corpus until all of them are found: milliseconds for thousands of
+    documents, seconds for a million.
+
+    Args:
+        passages: docids are those of passages, ID#0, ID#1, ...: their document is found.
+    """
+
+    def __init__(self, corpus: Corpus, passages: bool = False) -> None:
+        self.corpus = corpus
+        self._passages = passages
+        self._found: dict[str, Document | None] = {}
+
+    def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
+        """Return the documents of those docids that the corpus has."""
+        names = {docid: _PASSAGE.sub("", docid) if self._passages else docid for docid in docids}
+        missing = {name for name in names.values() if name not in self._found}
+        for document in self.corpus if missing else ():
+            if document.id in missing:
+                self._found[document.id] = document
+                missing.discard(document.id)
+                if not missing:
+                    break
+        self._found.update(dict.fromkeys(missing))
+        found = {docid: self._found[name] for docid, name in names.items()}
+        return {docid: document for docid, document in found.items() if document is not None}
+
+
+def corpus_name(index: Index) -> str:
+    """Return the name or path of the corpus that an index was made of, or "" if its manifest has none."""
+    return str((index.manifest.get("texts") or index.manifest.get("vectors") or {}).get("corpus") or "")
+
+
+def open_lookup(index: Index, corpus: str | None = None) -> CorpusLookup | None:
+    """Return the documents of an index, or None if its corpus is not surely on this machine: nothing is downloaded.
+
+    Args:
+        corpus: where the corpus is now, if it moved.
+
+    Raises:
+        MilcoError: if the given corpus does not exist.
+    """
+    about = index.manifest.get("texts") or index.manifest.get("vectors") or {}
+    name = at_hand(about) if corpus is None else corpus
+    return None if name is None else CorpusLookup(open_corpus(name), bool(about.get("split_passages")))

@@ -1,0 +1,191 @@
+"""Search an index by texts: queries are encoded as the index's documents were."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index.directory import Index, open_index
+from milco_pyserini.index.protocol import Hits, QueryEncoder, QueryOptions
+from milco_pyserini.search.documents import open_lookup
+from milco_pyserini.search.passages import search_documents
+from milco_pyserini.search.topics import SearchTopics
+
+if TYPE_CHECKING:
+    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.explain import Explainer, Explanation
+
+
+class Searcher:
+    """An open index with its encoder: texts in, hits out. Works with every engine.
+
+    >>> from milco_pyserini import Searcher
+    >>> searcher = Searcher.open("indexes/sample.lucene")  # doctest: +SKIP
+    >>> hits = searcher.search("Wer erfand das Telefon?", k=3)  # doctest: +SKIP
+    >>> [(hit.docid, hit.score, hit.text) for hit in hits]  # doctest: +SKIP
+    >>> searcher.explain("Wer erfand das Telefon?", hits[0].docid)  # doctest: +SKIP
+
+    The encoder is loaded when the first text is searched for. Texts of hits are read from the corpus that the index was
+    made of, if it is on this machine.
+
+    Args:
+        index: an open index.
+        queries: how queries are encoded.
+        settings: settings of the engine for these searches, such as {"query_cut": 20}.
+        corpus: where the index's documents are now, if they moved.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        queries: QueryOptions | None = None,
+        settings: Mapping[str, float] | None = None,
+        corpus: str | None = None,
+    ) -> None:
+        self.index = index
+        self.options = queries or QueryOptions()
+        self.engine_searcher = index.searcher(settings)
+        self._corpus = corpus
+        self._lookup = open_lookup(index, corpus)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        encoder: "str | Path | MilcoEncoder | None" = None,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        alpha: float | None = None,
+        settings: Mapping[str, float] | None = None,
+        corpus: str | Path | None = None,
+    ) -> Self:
+        """Open an index.
+
+        Args:
+            path: directory of the index.
+            encoder: a loaded encoder, or where the index's encoder is now; unset, it is the one of the manifest.
+            device: auto, cpu, cuda or cuda:N.
+            dtype: auto, float32 or bfloat16.
+            alpha: weigh the views of queries: alpha x pivot + (1 - alpha) x source, alpha from 0 to 1.
+            settings: settings of the engine, such as {"query_cut": 20} for seismic.
+            corpus: where the index's documents are now, if they moved.
+
+        Raises:
+            MilcoError: if there is no index, a file of it is damaged, or its engine is not available.
+        """
+        options = QueryOptions(encoder, device, dtype, alpha)
+        return cls(open_index(path), options, settings, None if corpus is None else str(corpus))
+
+    @cached_property
+    def query_encoder(self) -> QueryEncoder | None:
+        """Converts texts to queries; None if texts are queries. Raises MilcoError if it does not fit the index."""
+        return self.index.engine.open_query_encoder(self.index, self.options)
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether the texts of hits are available."""
+        return self._lookup is not None
+
+    def search(self, text: str, k: int = 10) -> Hits:
+        """Return the k best documents for a text.
+
+        >>> hits = searcher.search("Who invented the telephone?", k=3)  # doctest: +SKIP
+        >>> hits[0].docid, hits[0].score, hits[0].text  # doctest: +SKIP
+
+        Raises:
+            MilcoError: if k is below 1, or as query_encoder.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"search() expects one text, a str, not {type(text).__name__}; see search_batch()")
+        return self.search_batch([text], k)[0]
+
+    def search_batch(self, texts: Sequence[str], k: int = 1000, threads: int = 1) -> list[Hits]:
+        """Return the k best documents for each of many texts, in their order.
+
+        Args:
+            threads: threads that search.
+        """
+        _validate_texts(texts)
+        _validate_count("k", k)
+        _validate_count("threads", threads)
+        if not len(texts):
+            return []
+        found = self.engine_searcher.search(self._encode(list(texts)), k, threads)
+        return [replace(hits, lookup=self._lookup) for hits in found]
+
+    def search_topics(
+        self,
+        topics: SearchTopics,
+        k: int = 1000,
+        *,
+        threads: int = 1,
+        batch_size: int = 64,
+        passages: int | None = None,
+        delimiter: str = PASSAGE_DELIMITER,
+        remove_query: bool = False,
+    ) -> Iterator[tuple[str, Any, Hits]]:
+        """Yield id, query and hits of every topic, in order.
+
+        Args:
+            topics: texts or encoded queries, from read_topics().
+            batch_size: topics that are encoded and searched at a time.
+            passages: the index holds passages: rank documents by their best one, from at least so many passages.
+            delimiter: between the document and the number in the id of a passage.
+            remove_query: leave out the document with the topic's id, as BEIR does for ArguAna and Quora.
+        """
+        # The document that is left out may be among the best.
+        fetched = k + remove_query
+        for start in range(0, len(topics.ids), batch_size):
+            span = slice(start, start + batch_size)
+            if topics.vectors is not None:
+                queries: Sequence[Any] = topics.vectors[span]
+            else:
+                queries = self._encode((topics.texts or [])[span])
+            if passages is None:
+                results = self.engine_searcher.search(queries, fetched, threads)
+            else:
+                results = search_documents(self.engine_searcher, queries, fetched, passages, delimiter, threads)
+            for topic, query, hits in zip(topics.ids[span], queries, results, strict=True):
+                if remove_query:
+                    kept = [place for place, docid in enumerate(hits.docids) if docid != topic][:k]
+                    hits = Hits([hits.docids[place] for place in kept], hits.scores[kept])
+                yield topic, query, hits
+
+    def explain(self, text: str, docid: str) -> "Explanation":
+        """Explain the score of a document for a text: the terms of both, and where they come from.
+
+        Raises:
+            MilcoError: if the index has no such document, or if its queries are not weighted terms.
+        """
+        return self._explainer.explain(text, [docid])[0]
+
+    def _encode(self, texts: list[str]) -> Sequence[Any]:
+        return texts if self.query_encoder is None else self.query_encoder.encode_batch(texts)
+
+    @cached_property
+    def _explainer(self) -> "Explainer":
+        # The only import from a later package: a convenience for users of the library. Nothing else here depends on it.
+        from milco_pyserini.explain import Explainer
+
+        index = open_index(self.index.path, sparse=True)
+        encoder: Any = self.query_encoder
+        return Explainer.open(index, getattr(encoder, "base", encoder), self._corpus, alpha=self.options.alpha)
+
+
+def _validate_texts(texts: Any) -> None:
+    if isinstance(texts, str | bytes):
+        raise TypeError(f"search_batch() expects a list of texts, not {type(texts).__name__}; see search()")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"text {number} is {type(text).__name__}, expected a str")
+
+
+def _validate_count(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} is {value!r}, expected an integer")
+    if value < 1:
+        raise MilcoError(f"{name} {value}: must be at least 1")

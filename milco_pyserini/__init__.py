@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoDocumentEncoder as MilcoDocumentEncoder
     from milco_pyserini.encode import MilcoEncoder as MilcoEncoder
     from milco_pyserini.encode import MilcoQueryEncoder as MilcoQueryEncoder
+    from milco_pyserini.index import Index as Index
     from milco_pyserini.model import MilcoConfig as MilcoConfig
     from milco_pyserini.model import MilcoModel as MilcoModel
+    from milco_pyserini.search import Searcher as Searcher
     from milco_pyserini.sparse import SparseBatch as SparseBatch
     from milco_pyserini.sparse import VectorStore as VectorStore
     from milco_pyserini.sparse import Vocabulary as Vocabulary
@@ -39,6 +41,8 @@ _LAZY = {
     "MilcoEncoder": "milco_pyserini.encode",
     "MilcoQueryEncoder": "milco_pyserini.encode",
     "MilcoDocumentEncoder": "milco_pyserini.encode",
+    "Index": "milco_pyserini.index",
+    "Searcher": "milco_pyserini.search",
     "SparseBatch": "milco_pyserini.sparse",
     "VectorStore": "milco_pyserini.sparse",
     "Vocabulary": "milco_pyserini.sparse",

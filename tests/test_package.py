@@ -46,7 +46,7 @@ def test_every_public_name_is_there(package: object) -> None:
 
 def test_type_checkers_see_every_public_name() -> None:
     """What is loaded on first use is imported for them: the same names from the same modules."""
-    for name in ("", ".encode", ".eval", ".explain", ".index"):
+    for name in ("", ".encode", ".eval", ".explain", ".index", ".search"):
         package = import_module(f"milco_pyserini{name}")
         tree = ast.parse(inspect.getsource(package))
         imported = {

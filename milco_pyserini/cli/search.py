@@ -212,27 +212,27 @@ def print_hits(searcher: "Searcher", query: str, k: int, as_json: bool) -> None:
 
 def _table(hits: "Sequence[Hit]", has_documents: bool) -> str:
     from tabulate import tabulate
-    from wcwidth import wcswidth, wcwidth
+    from wcwidth import wcwidth
 
     # Scores are of integers for some engines, and of cosines for others.
     score = "{:,.0f}" if all(float(hit.score).is_integer() for hit in hits) else "{:.4f}"
     rows = [[rank, score.format(hit.score), hit.docid] for rank, hit in enumerate(hits, 1)]
     headers = ["rank", "score", "docid"]
-    if has_documents:
-        table = tabulate(rows, headers, "plain", disable_numparse=True, colalign=("right", "right", "left"))
-        room = shutil.get_terminal_size().columns - max(map(wcswidth, table.split("\n"))) - 2
-        for row, hit in zip(rows, hits, strict=True):
-            text = " ".join(hit.document.contents.split()) if hit.document else ""
-            snippet, width = "", 0
-            for character in text:
-                width += max(wcwidth(character), 0)
-                if width >= max(room, 20):
-                    snippet += "…"
-                    break
-                snippet += character
-            row.append(snippet)
-        headers.append("text")
-    align = ("right", "right", "left", "left")[: len(headers)]
+    align = ["right", "right", "left"]
+    if not has_documents:
+        return tabulate(rows, headers, "plain", disable_numparse=True, colalign=align)
+    headers, align = [*headers, "text"], [*align, "left"]
+    empty = tabulate([[*row, ""] for row in rows], headers, "plain", disable_numparse=True, colalign=align)
+    room = max(shutil.get_terminal_size().columns - empty.split("\n")[0].rindex("text"), 20)
+    for row, hit in zip(rows, hits, strict=True):
+        snippet, width = "", 0
+        for character in " ".join((hit.text or "").split()):
+            width += max(wcwidth(character), 0)
+            if width >= room:
+                snippet += "…"
+                break
+            snippet += character
+        row.append(snippet)
     return tabulate(rows, headers, "plain", disable_numparse=True, colalign=align)
 
 

@@ -182,24 +182,23 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(tmp_path: Path, capsys: 
     twice = tmp_path / "twice.jsonl"
     twice.write_text('{"id": "d", "text": "one"}\n{"id": "d", "text": "two"}\n')
     cases = {
-        ("--vectors", tmp_path): "--engine bm25 indexes the words of a corpus: give --corpus, not --vectors",
+        ("--vectors", tmp_path): "--engine bm25 needs --corpus, not --vectors",
         (): "--engine bm25 needs --corpus",
-        ("--corpus", "sample"): "--corpus sample does not say one language: give --language",
-        ("--corpus", twice): "does not say one language",
+        ("--corpus", "sample"): "the language of sample is not known: give --language",
+        ("--corpus", twice): "twice.jsonl is not known: give --language",
         ("--corpus", twice, "--language", "en"): "two documents with the id 'd'",
         ("--corpus", "sample-ar", "--language", "arabic"): "unknown language 'arabic': did you mean 'ar'?",
         ("--corpus", "sample-de", "--language", "german"): "unknown language 'german': valid are ar,",
-        ("--corpus", "sample-ar", "--language", "ar", "--tokenizer", "mini"): "leave --language out",
-        ("--corpus", "sample-ar", "--prune", "top-k:3"): "--prune is for indexes of term vectors",
+        ("--corpus", "sample-ar", "--language", "ar", "--tokenizer", "mini"): "omit --language",
+        ("--corpus", "sample-ar", "--prune", "top-k:3"): "--prune does not apply to engine bm25",
         ("--corpus", "sample-ar", "--n-postings", 3): "bm25 has no settings",
         ("--corpus", "nowhere"): "unknown corpus 'nowhere'",
     }
     for arguments, message in cases.items():
         line = refused(index_command.main, capsys, "--engine", "bm25", *arguments, "--output", output)
         assert message in line, line
-    assert "--corpus is for --engine bm25" in refused(
-        index_command.main, capsys, "--corpus", "sample", "--output", output
-    )
+    line = refused(index_command.main, capsys, "--corpus", "sample", "--output", output)
+    assert "--engine lucene needs --vectors, not --corpus" in line
     assert not output.exists() and not any(tmp_path.glob("out/.*"))
 
 
@@ -226,7 +225,7 @@ def test_topics_that_are_vectors_and_options_of_encoders_are_refused(
     assert "is of engine bm25: give it texts" in refused(search_command.main, capsys, *to, "--topics", topics)
     for name, value in (("--encoder", "mini"), ("--alpha", 0.5)):
         line = refused(search_command.main, capsys, *to, "--topics", "sample-en", name, value)
-        assert f"{name} {value}: bm25 searches for the topics' words" in line
+        assert f"{name} {value}: bm25 searches for the words of a query" in line
     assert "no settings" in refused(search_command.main, capsys, *to, "--topics", "sample-en", "--query-cut", 3)
 
 
@@ -234,7 +233,7 @@ def test_verbs_that_need_vectors_refuse_an_index_of_texts(english: Path, capsys:
     """explain and tune say in one line that they can do nothing with it."""
     from milco_pyserini.cli.explain import main as explain
 
-    with pytest.raises(MilcoError, match=r"is a bm25 index, whose queries are texts; .* weighted terms .*\(engine"):
+    with pytest.raises(MilcoError, match=r"is a bm25 index, whose queries are texts: .* weighted terms .*\(engine"):
         open_index(english, sparse=True)
     line = refused(explain, capsys, "--index", english, "--query", "x")
     assert "is a bm25 index" in line

@@ -1,0 +1,233 @@
+"""The Python API: build an index, search it with texts, whatever the engine."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from milco_pyserini import Index, MilcoEncoder, Searcher
+from milco_pyserini.cli.encode import main as encode
+from milco_pyserini.cli.search import main as search
+from milco_pyserini.corpora import Document
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.model import find_checkpoint
+
+TEXTS = {
+    "phone": "Alexander Graham Bell patented the telephone.",
+    "river": "The Nile is a long river in Africa.",
+    "music": "The orchestra played music by Mozart.",
+}
+QUERY = "Who invented the telephone?"
+
+
+@pytest.fixture(scope="module")
+def encoder() -> MilcoEncoder:
+    return MilcoEncoder.from_pretrained("mini", device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("searcher") / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"id": i, "title": i, "text": text}) + "\n" for i, text in TEXTS.items()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def vectors(corpus: Path) -> Path:
+    """A vector store of the corpus."""
+    output = corpus.with_name("vectors")
+    common = ["--device", "cpu", "--dtype", "float32"]
+    assert encode(["--corpus", str(corpus), "--encoder", "mini", "--output", str(output), *common]) == 0
+    return output
+
+
+@pytest.fixture(scope="module")
+def index(vectors: Path) -> Path:
+    return Index.build(str(vectors), vectors.with_name("docs.exact"), "exact").path
+
+
+@pytest.fixture(scope="module")
+def searcher(index: Path, encoder: MilcoEncoder) -> Searcher:
+    return Searcher.open(index, encoder)
+
+
+def test_hits_have_docid_score_and_text(searcher: Searcher) -> None:
+    """They are a sequence, best first; texts come from the corpus that the index names."""
+    hits = searcher.search(QUERY, k=2)
+    assert len(hits) == 2 and hits[0].docid == "phone"
+    assert hits[0].score > hits[1].score > 0
+    assert hits[0].text == f"phone {TEXTS['phone']}"
+    assert [hit.docid for hit in hits] == hits.docids
+    assert hits[:1].docids == ["phone"] and hits[-1].docid == hits.docids[-1]
+
+
+def test_a_batch_finds_what_single_searches_find(searcher: Searcher) -> None:
+    """In the order of the texts, on any number of threads."""
+    texts = [QUERY, "Africa", ""]
+    found = searcher.search_batch(texts, k=3, threads=2)
+    for text, hits in zip(texts, found, strict=True):
+        alone = searcher.search(text, k=3)
+        assert hits.docids == alone.docids
+        assert hits.scores == pytest.approx(alone.scores, rel=1e-5)
+    assert searcher.search_batch([]) == []
+
+
+def test_the_index_knows_its_encoder(index: Path, searcher: Searcher) -> None:
+    """Without an encoder, the manifest's is loaded; another one is refused."""
+    opened = Searcher.open(str(index), device="cpu", dtype="float32")
+    assert opened.search(QUERY).docids == searcher.search(QUERY).docids
+    other = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
+    with pytest.raises(MilcoError, match="does not fit"):
+        Searcher.open(index, other, device="cpu").search(QUERY)
+
+
+def test_vectors_in_memory_are_indexed_with_their_encoder(
+    encoder: MilcoEncoder, tmp_path: Path, searcher: Searcher
+) -> None:
+    """A SparseBatch, its ids and its encoder give the index that the same texts in a store give."""
+    batch = encoder.encode_document([f"{name} {text}" for name, text in TEXTS.items()])
+    built = Index.build(batch, tmp_path / "index", "exact", ids=list(TEXTS), encoder=encoder)
+    found = Searcher.open(built.path, encoder).search(QUERY)
+    assert found.docids == searcher.search(QUERY).docids
+    assert found.scores == pytest.approx(searcher.search(QUERY).scores, rel=0.02)
+    assert found[0].text is None
+    assert Index.open(str(built.path)).vectors["encoder"] == "mini"
+    with pytest.raises(TypeError, match="pass ids="):
+        Index.build(batch, tmp_path / "other", "exact", encoder=encoder)
+    with pytest.raises(ValueError, match="one docid for each of 3 vectors"):
+        Index.build(batch, tmp_path / "other", "exact", ids=["a"], encoder=encoder)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.integration
+def test_lucene_indexes_vectors_in_memory(encoder: MilcoEncoder, tmp_path: Path) -> None:
+    """The default engine."""
+    batch = encoder.encode_document(list(TEXTS.values()))
+    built = Index.build(batch, tmp_path / "index", ids=list(TEXTS), encoder=encoder)
+    assert built.manifest["engine"] == "lucene"
+    assert Searcher.open(built.path, encoder).search(QUERY)[0].docid == "phone"
+
+
+@pytest.mark.integration
+def test_bm25_searches_for_words(tmp_path: Path) -> None:
+    """Documents as objects, texts as queries, no encoder."""
+    documents = [Document(name, "", text) for name, text in TEXTS.items()]
+    built = Index.build(documents, tmp_path / "index", "bm25", language="en")
+    assert Searcher.open(built.path).search("a river in Africa", k=1)[0].docid == "river"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")
+def test_dense_vectors_are_searched_by_their_own_encoder(corpus: Path, tmp_path: Path) -> None:
+    """A store of milco encode --dense; texts of hits are available as for other engines."""
+    mini = str(find_checkpoint("mini"))
+    output = tmp_path / "dense"
+    assert encode(["--corpus", str(corpus), "--encoder", mini, "--dense", "--output", str(output)]) == 0
+    built = Index.build(output, tmp_path / "index", "flat")
+    hit = Searcher.open(built.path).search(f"phone {TEXTS['phone']}", k=1)[0]
+    assert (hit.docid, hit.text) == ("phone", f"phone {TEXTS['phone']}")
+
+
+def test_alpha_and_settings_apply_to_every_search(index: Path, encoder: MilcoEncoder) -> None:
+    """alpha=1 leaves only the pivot view; the exact engine has no settings."""
+    pivot = Searcher.open(index, encoder, alpha=1.0).search(QUERY)
+    assert pivot.scores[0] < Searcher.open(index, encoder).search(QUERY).scores[0]
+    with pytest.raises(MilcoError, match=r"alpha 1\.5: must be from 0 to 1"):
+        Searcher.open(index, encoder, alpha=1.5).search(QUERY)
+    with pytest.raises(MilcoError, match="exact has no settings"):
+        Searcher.open(index, encoder, settings={"query_cut": 3})
+
+
+@pytest.mark.parametrize("alpha", [None, 0.7])
+def test_an_explanation_adds_up_to_the_score(index: Path, encoder: MilcoEncoder, alpha: float | None) -> None:
+    """Searcher.explain() explains the score that Searcher.search() returns."""
+    searcher = Searcher.open(index, encoder, alpha=alpha)
+    hit = searcher.search(QUERY)[0]
+    explanation = searcher.explain(QUERY, hit.docid)
+    assert explanation.total == pytest.approx(hit.score)
+    with pytest.raises(MilcoError, match="has no document 'nowhere'"):
+        searcher.explain(QUERY, "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((["a list"],), TypeError, "expects one text, a str, not list"),
+        ((None,), TypeError, "expects one text, a str, not NoneType"),
+        ((QUERY, 0), MilcoError, "k 0: must be at least 1"),
+        ((QUERY, "10"), TypeError, "k is '10', expected an integer"),
+    ],
+)
+def test_impossible_searches_are_refused(searcher: Searcher, arguments: Any, error: type, message: str) -> None:
+    """One clear error."""
+    with pytest.raises(error, match=message):
+        searcher.search(*arguments)
+
+
+def test_impossible_batches_and_indexes_are_refused(searcher: Searcher, vectors: Path, tmp_path: Path) -> None:
+    """A str for a list, None among texts, options of another engine; nothing is written."""
+    with pytest.raises(TypeError, match="expects a list of texts, not str"):
+        searcher.search_batch(QUERY)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="text 1 is NoneType"):
+        searcher.search_batch([QUERY, None])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"prune='top-k:3': expected a list"):
+        Index.build(vectors, tmp_path / "index", "exact", prune="top-k:3")
+    with pytest.raises(MilcoError, match="--language does not apply to engine exact"):
+        Index.build(vectors, tmp_path / "index", "exact", language="en")
+    with pytest.raises(MilcoError, match="did you mean 'exact'"):
+        Index.build(vectors, tmp_path / "index", "exakt")
+    with pytest.raises(TypeError, match="the directory of an index"):
+        Index.open(None)  # type: ignore[arg-type]
+    assert not (tmp_path / "index").exists()
+
+
+def test_query_prints_hits_that_fit_the_terminal(
+    index: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """milco search --query: rank, score, docid and the beginning of the text."""
+    monkeypatch.setenv("COLUMNS", "60")
+    common = ["--index", str(index), "--query", QUERY, "--device", "cpu", "--hits", "2"]
+    assert search(common) == 0
+    header, first, *_ = capsys.readouterr().out.splitlines()
+    assert header.split() == ["rank", "score", "docid", "text"]
+    assert first.split()[0] == "1" and first.split()[2] == "phone"
+    assert "phone Alexander" in first and len(first) <= 60
+
+
+def test_query_prints_json(index: Path, searcher: Searcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--json: one object with title and text; null where the corpus is not available, which stderr reports."""
+    common = ["--index", str(index), "--query", QUERY, "--device", "cpu", "--dtype", "float32", "--json"]
+    assert search(common) == 0
+    found = json.loads(capsys.readouterr().out)
+    hits = searcher.search(QUERY)
+    assert [hit["docid"] for hit in found["hits"]] == hits.docids
+    assert np.allclose([hit["score"] for hit in found["hits"]], hits.scores)
+    assert found["hits"][0]["title"] == "phone" and found["hits"][0]["text"] == TEXTS["phone"]
+    manifest = json.loads((index / "manifest.json").read_text())
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for file in index.iterdir():
+        (elsewhere / file.name).write_bytes(file.read_bytes())
+    manifest["vectors"]["corpus"] = "gone.jsonl"
+    from milco_pyserini.io.manifest import write_checked
+
+    write_checked(elsewhere / "manifest.json", manifest)
+    assert search(["--index", str(elsewhere), *common[2:]]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["hits"][0]["text"] is None
+    assert "the corpus gone.jsonl is not on this machine; give --corpus" in err
+
+
+def test_query_and_topics_exclude_each_other(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line says which option belongs to which."""
+    for arguments, message in (
+        ([], "give one of --topics (a run) and --query"),
+        (["--query", "x", "--topics", "sample"], "give one of --topics"),
+        (["--query", "x", "--output", "run"], "--output is for --topics"),
+        (["--topics", "sample", "--json"], "--json is for --query"),
+        (["--query", " "], "--query is empty"),
+    ):
+        assert search(["--index", str(index), *arguments]) == 2
+        assert message in capsys.readouterr().err

@@ -15,7 +15,7 @@ import numpy as np
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.corpora import open_corpus, open_topics
-from milco_pyserini.corpora.families import FAMILIES
+from milco_pyserini.corpora.catalog import BENCHMARKS
 from milco_pyserini.corpora.records import encoded_text
 from milco_pyserini.defaults import MINI
 from milco_pyserini.encode import MilcoEncoder
@@ -49,7 +49,7 @@ def command(options: Options) -> None:
     """Encode the sample, rank, print."""
     encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
     encoder.resolve_views(("pivot", "source"))
-    languages = FAMILIES["sample"].languages
+    languages = BENCHMARKS["sample"].languages
     figures = np.mean([_figures(encoder, language) for language in languages], axis=0)
     english = [topic.text for topic in open_topics("sample-en")]
     gains = [

@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.console import Progress
-from milco_pyserini.corpora.families import CORPORA, FAMILIES
+from milco_pyserini.corpora.catalog import corpus_language, corpus_languages
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, PlainStore, VectorStore
 
 BOTH = "both"
 # The name of the terms of vectors that others wrote: their views are not known.
 TERMS = "terms"
-_CODE = re.compile(r"[a-z]{2,3}(_[A-Z][a-z]{3})?")
 _BEGINS_WITH_CODE = re.compile(r"([a-z]{2,3})-")
 
 
@@ -85,27 +84,10 @@ def count(store: VectorStore | PlainStore) -> Counts:
     return _counts(store, tally)
 
 
-def corpus_language(corpus: str) -> str | None:
-    """The language that a corpus' name tells (miracl-ar: ar; beir-nq: en), if it is a name and tells one alone."""
-    name = corpus.partition("@")[0]
-    if name not in CORPORA:
-        return None
-    told = {piece for piece in name.split("-") if piece in known_languages()}
-    for family in FAMILIES.values() if not told else ():
-        if name in family.corpora and len(family.languages) == 1:
-            told = set(family.languages)
-    return told.pop() if len(told) == 1 else None
-
-
-def known_languages() -> frozenset[str]:
-    """The codes that names of corpora are made with."""
-    return frozenset(code for family in FAMILIES.values() for code in family.languages if _CODE.fullmatch(code))
-
-
 def _languages(names: Iterable[str], told: str | None) -> Iterable[str | None]:
     if told is not None:
         return (told for _ in names)
-    known = known_languages()
+    known = corpus_languages()
     begins = (_BEGINS_WITH_CODE.match(name) for name in names)
     return (found[1] if found and found[1] in known else None for found in begins)
 

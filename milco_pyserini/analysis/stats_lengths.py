@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from milco_pyserini.analysis.stats_counts import Counts
 from milco_pyserini.console import Progress, say
 from milco_pyserini.corpora import Corpus, Document, Query, Topics, open_corpus, open_topics
+from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
-from milco_pyserini.corpora.opening import at_hand
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER, encoded_text
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.tokenization import TextTokenizer, open_tokenizer
@@ -52,7 +52,7 @@ def open_texts(store: VectorStore | PlainStore, corpus: str | None, encoder: str
     """
     manifest = store.manifest
     topics = manifest.get("kind") == "topics"
-    name = corpus or at_hand(manifest)
+    name = corpus or local_corpus_name(manifest)
     if name is None:
         texts = manifest.get("corpus") or "they"
         say(f"{_LEFT_OUT}: the texts are not at hand; --corpus says where {texts} can be read")

@@ -186,13 +186,12 @@ def embedded_model() -> Iterator[CheckResult]:
 
 def sample() -> Iterator[CheckResult]:
     from milco_pyserini.corpora import open_corpus, open_topics
-    from milco_pyserini.corpora.benchmarks.sample import ALL, ROOT
-    from milco_pyserini.corpora.families import FAMILIES
+    from milco_pyserini.corpora.benchmarks.sample import ROOT, SAMPLE
 
     if not ROOT.is_dir():
         raise MilcoError(_NOT_INSTALLED, hint=_REINSTALL)
-    languages = len(FAMILIES[ALL].languages)
-    documents, topics = open_corpus(ALL).check().documents, open_topics(ALL).check().topics
+    languages = len(SAMPLE.languages)
+    documents, topics = open_corpus(SAMPLE.name).check().documents, open_topics(SAMPLE.name).check().topics
     yield CheckResult(
         "sample", GOOD, f"embedded, {documents:,} passages and {topics:,} queries in {languages} languages"
     )

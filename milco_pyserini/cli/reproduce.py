@@ -146,7 +146,7 @@ def _roads(options: ReproduceOptions) -> "Roads":
 
 def _copies(given: Sequence[str]) -> dict[str, str]:
     """Name -> place of NAME=PATH. Raises MilcoError if a name is unknown, or nothing is there."""
-    from milco_pyserini.corpora.families import CORPORA, FAMILIES, TOPICS
+    from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS
     from milco_pyserini.errors import unknown_name
 
     found = {}
@@ -154,8 +154,8 @@ def _copies(given: Sequence[str]) -> dict[str, str]:
         name, _, place = text.partition("=")
         if not (name and place):
             raise MilcoError(f"--local {text!r}: written NAME=PATH, such as limit=copies/LIMIT")
-        if name not in FAMILIES and name not in CORPORA and name not in TOPICS:
-            raise unknown_name("benchmark", name, FAMILIES, "A name of a corpus or of topics will do, too.")
+        if name not in BENCHMARKS and name not in CORPORA and name not in TOPICS:
+            raise unknown_name("benchmark", name, BENCHMARKS, "A name of a corpus or of topics will do, too.")
         if not Path(place).exists():
             raise MilcoError(f"--local {name}: {place} is not there")
         found[name] = place
@@ -164,13 +164,13 @@ def _copies(given: Sequence[str]) -> dict[str, str]:
 
 def _check_copies(given: Sequence[str], tables: "Sequence[Table]") -> None:
     """Raises MilcoError for a copy that nothing reads: a figure would be of other files than was meant."""
-    from milco_pyserini.corpora.families import FAMILIES
+    from milco_pyserini.corpora.catalog import BENCHMARKS
 
     # A word for each name that is read, with the place of its copy.
     read = {word for table in tables for cell in table.cells for step in cell.steps for word in step.argv}
     for text in given:
         name, _, place = text.partition("=")
-        family = FAMILIES.get(name)
+        family = BENCHMARKS.get(name)
         names = (name, *family.corpora, *family.topics) if family else (name,)
         if read and read.isdisjoint(f"{one}@{place}" for one in names):
             raise MilcoError(f"--local {text}: no table that was asked for reads {name}")

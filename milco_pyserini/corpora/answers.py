@@ -1,19 +1,21 @@
-"""Judgements by answers: a passage is relevant to a question if one of the answers stands in it, word for word.
+"""Judge passages by answers: a passage is relevant if it contains one of a query's answers, word for word.
 
-As in open-domain question answering since DPR (arXiv:2004.04906): texts are decomposed (NFD), lower-cased and cut into
-runs of letters, digits and marks, and single other characters; an answer's words must follow one another. As BGE
-M3-Embedding does for MKQA, typographic dashes, quotes and slashes count as the plain ones.
+As in open-domain question answering since DPR (arXiv:2004.04906): texts are decomposed (NFD), lower-cased and split
+into runs of letters, digits and combining marks, and single other characters; the words of an answer must be adjacent.
+Typographic dashes, quotes and slashes equal the plain ones, as in BGE M3-Embedding's setup of MKQA.
 """
 
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 
+from milco_pyserini.corpora.catalog import open_answers, open_corpus
 from milco_pyserini.corpora.records import Document
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.qrels import Qrels
+from milco_pyserini.io.runs import read_run
 
 _WORD = r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]"
-# No word holds a space, so that words between spaces match whole words only.
-_BETWEEN = " "
 _PLAIN = {
     "-": "\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u207b\uff0d",
     '"': "\u201c\u201d\u201e\u201f",
@@ -25,38 +27,76 @@ _PLAIN = {
 _TYPOGRAPHIC = str.maketrans({character: plain for plain, characters in _PLAIN.items() for character in characters})
 
 
-def word_finder() -> Callable[[str], str]:
-    """What makes of a text its words in order, lower-cased, each between spaces."""
+def judge_runs(topics: str, runs: Sequence[Path], corpus: str = "mkqa", depth: int = 1000) -> Qrels:
+    """Judge the passages of TREC runs by the answers of the topics.
+
+    Args:
+        topics: the name of topics with answers, such as "mkqa-ar-test".
+        corpus: the name or path of the passages that were searched.
+        depth: the number of passages to judge for each query of a run.
+
+    Returns:
+        Query id -> passage id -> 1 or 0, for every query with answers, also for those without results.
+
+    Raises:
+        MilcoError: the runs have none of the topics, or passages that the corpus lacks.
+    """
+    answers = open_answers(topics)
+    retrieved: dict[str, set[str]] = {}
+    for path in runs:
+        for query, scores in read_run(path).items():
+            if query in answers:
+                best = sorted(scores, key=lambda passage: -scores[passage])[:depth]
+                retrieved.setdefault(query, set()).update(best)
+    if not retrieved:
+        raise MilcoError(f"{runs[0]} has no topic of {topics}")
+    qrels = judge(open_corpus(corpus), retrieved, answers)
+    judged, total = sum(map(len, qrels.values())), sum(map(len, retrieved.values()))
+    if judged < total:
+        raise MilcoError(
+            f"{corpus} lacks {total - judged:,} of {total:,} retrieved passages", "Pass the corpus that was searched."
+        )
+    return qrels
+
+
+def judge(
+    corpus: Iterable[Document], retrieved: Mapping[str, Collection[str]], answers: Mapping[str, Collection[str]]
+) -> Qrels:
+    """Judge retrieved passages in one pass over the corpus.
+
+    Args:
+        retrieved: query id -> ids of passages.
+        answers: query id -> its answers.
+
+    Returns:
+        Query id -> passage id -> 1 or 0, for every query with answers. Passages that the corpus lacks are missing.
+    """
+    words = word_splitter()
+    queries_of: dict[str, list[str]] = {}
+    for query, passages in retrieved.items():
+        for passage in passages if query in answers else ():
+            queries_of.setdefault(passage, []).append(query)
+    wanted = {query: [found for text in texts if (found := words(text)).strip()] for query, texts in answers.items()}
+    qrels: Qrels = {query: {} for query in answers}
+    for document in corpus:
+        if queries := queries_of.get(document.id):
+            text = words(document.contents)
+            for query in queries:
+                qrels[query][document.id] = int(any(answer in text for answer in wanted[query]))
+    return qrels
+
+
+def word_splitter() -> Callable[[str], str]:
+    """Return a function that normalizes a text to its words, in order, each surrounded by single spaces.
+
+    No word contains a space, so a substring that begins and ends with one matches complete words only.
+    """
     import regex
 
     pattern = regex.compile(_WORD)
 
     def words(text: str) -> str:
         found = pattern.findall(unicodedata.normalize("NFD", text.translate(_TYPOGRAPHIC)))
-        return _BETWEEN.join(["", *(word.lower() for word in found), ""])
+        return " ".join(["", *(word.lower() for word in found), ""])
 
     return words
-
-
-def judge(
-    corpus: Iterable[Document], retrieved: Mapping[str, Collection[str]], answers: Mapping[str, Collection[str]]
-) -> Qrels:
-    """Grades 1 and 0 of the retrieved passages, in one pass over the corpus.
-
-    retrieved: query id -> ids of passages. answers: query id -> its answers. Query id -> passage id -> grade, for
-    every query that has answers; passages that the corpus lacks get no grade.
-    """
-    words = word_finder()
-    asked: dict[str, list[str]] = {}
-    for query, passages in retrieved.items():
-        for passage in passages if query in answers else ():
-            asked.setdefault(passage, []).append(query)
-    sought = {query: [found for text in texts if (found := words(text)).strip()] for query, texts in answers.items()}
-    qrels: Qrels = {query: {} for query in answers}
-    for document in corpus:
-        queries = asked.get(document.id)
-        if queries:
-            text = words(document.contents)
-            for query in queries:
-                qrels[query][document.id] = int(any(answer in text for answer in sought[query]))
-    return qrels

@@ -1,4 +1,4 @@
-"""A corpus and a set of topics: records that can be read again and again, and checked before they are used."""
+"""Corpora and topics: records that can be read any number of times, and checked before they are used."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,30 +10,32 @@ from milco_pyserini.corpora.records import Document, Query, SeenIds, encoded_tex
 from milco_pyserini.errors import MilcoError, shown
 
 RecordT = TypeVar("RecordT", Document, Query)
-RecordT_co = TypeVar("RecordT_co", bound=Document | Query, covariant=True)
+RecordT_co = TypeVar("RecordT_co", covariant=True)
 
 OnBad = Callable[[str, int, str], None]
+"""Receives the file, the line number and the reason of a line that is not a record. It may raise."""
 
 
-class Source(Protocol[RecordT_co]):
-    """Where records come from."""
+class RecordSource(Protocol[RecordT_co]):
+    """Where records come from: local files, a publisher's files, or ir_datasets."""
 
     @property
     def field_rule(self) -> str:
-        """How the text that is encoded is made of the source's fields."""
+        """How the text to encode is made from the source's fields."""
 
     def read(self, bad: OnBad) -> Iterator[tuple[str, int, RecordT_co]]:
-        """Yield (file or data set, line or position from 1, record), the same ones at every call.
-
-        What is no record goes to bad(file, line, why), which may raise.
-        """
+        """Yield (file or dataset, line or position from 1, record), the same records at every call."""
 
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """What a full pass over a corpus found. skipped has one "file:line: why" for each line left out.
+    """The findings of a full pass over a corpus.
 
-    digest: of all ids and contents, in their order (TextDigest).
+    Args:
+        documents: number of documents.
+        skipped: "file:line: reason" of each skipped line.
+        digest: TextDigest of all documents, in their order.
+        first: the first document.
     """
 
     documents: int
@@ -44,7 +46,7 @@ class CorpusReport:
 
 @dataclass(frozen=True)
 class TopicsReport:
-    """What a full pass over topics found, as CorpusReport says it."""
+    """The findings of a full pass over topics, as in CorpusReport."""
 
     topics: int
     skipped: list[str]
@@ -53,38 +55,34 @@ class TopicsReport:
 
 
 class TextDigest:
-    """BLAKE2b over ids and encoded texts: equal records in equal order, equal digest."""
+    """BLAKE2b over ids and encoded texts: equal records in equal order have equal digests."""
 
     def __init__(self) -> None:
         self._digest = blake2b(digest_size=16)
 
     def add(self, record: Document | Query) -> None:
-        """Count one record in."""
+        """Add one record."""
         text = encoded_text(record)
-        # No id holds white space, so that the two cannot be cut apart in another place.
+        # No id contains white space, so the boundary between id and text is unambiguous.
         self._digest.update(f"{record.id} {len(text)} {text}".encode("utf-8", "surrogatepass"))
 
     def hexdigest(self) -> str:
-        """32 hexadecimal digits."""
+        """Return 32 hexadecimal digits."""
         return self._digest.hexdigest()
 
 
-class _Collection(Generic[RecordT]):
-    """Records of one source under one name. Iterating streams them, in the same order every time.
-
-    published: how many there should be, where it is known; check() says it if there are others.
-    """
-
+class _Records(Generic[RecordT]):
     def __init__(
-        self, name: str, source: Source[RecordT], skip_bad_lines: bool = False, published: int | None = None
+        self, name: str, source: RecordSource[RecordT], skip_bad_lines: bool = False, published: int | None = None
     ) -> None:
+        """published: the number of records according to the publisher; check() reports a difference."""
         self.name = name
-        self._source: Source[RecordT] = source
+        self._source: RecordSource[RecordT] = source
         self._skip_bad_lines = skip_bad_lines
         self._published = published
 
     def __iter__(self) -> Iterator[RecordT]:
-        return (record for _, _, record in self._source.read(_ignore if self._skip_bad_lines else _refuse))
+        return (record for _, _, record in self._source.read(_skip if self._skip_bad_lines else refuse_bad_line))
 
     def _check(self) -> tuple[int, list[str], str, RecordT]:
         skipped: list[str] = []
@@ -93,15 +91,19 @@ class _Collection(Generic[RecordT]):
             skipped.append(f"{where}:{number}: {why}")
 
         ids, digest, first = SeenIds(), TextDigest(), None
-        for _, _, record in self._source.read(note if self._skip_bad_lines else _refuse):
+        for _, _, record in self._source.read(note if self._skip_bad_lines else refuse_bad_line):
             first = first or record
             ids.add(record.id)
             digest.add(record)
         if first is None:
-            left_out = f" (left out: {counted(len(skipped), 'line')}, the first {skipped[0]})" if skipped else ""
-            raise MilcoError(f"{self.name} is empty: nothing in it can be read{left_out}")
+            why = (
+                f"all {counted(len(skipped), 'line')} were skipped, the first: {skipped[0]}"
+                if skipped
+                else "no records"
+            )
+            raise MilcoError(f"{self.name} is empty: {why}")
         duplicate = ids.find_duplicate(
-            lambda: ((record.id, f"{where}:{number}") for where, number, record in self._source.read(_ignore))
+            lambda: ((record.id, f"{where}:{number}") for where, number, record in self._source.read(_skip))
         )
         if duplicate is not None:
             more = f" ({duplicate.total:,} ids have duplicates)" if duplicate.total > 1 else ""
@@ -111,40 +113,38 @@ class _Collection(Generic[RecordT]):
         return len(ids), skipped, digest.hexdigest(), first
 
 
-class Corpus(_Collection[Document]):
-    """The documents of one name or path. Iterating streams them, in the same order every time.
+class Corpus(_Records[Document]):
+    """The documents of one name or path; iterating streams them, in the same order every time.
 
-    Iterating raises MilcoError at the first broken line, or leaves it out where broken lines are skipped.
+    Iterating raises MilcoError at the first malformed line, or skips it if opened with skip_bad_lines.
     """
 
     @property
     def field_rule(self) -> str:
-        """How Document.contents is made of the source's fields, for the manifest."""
+        """How Document.contents is made from the source's fields, for the manifest."""
         return self._source.field_rule
 
     def check(self) -> CorpusReport:
-        """Read everything once, before expensive work; 8 bytes of memory a document.
+        """Read all documents once, before expensive work; needs 8 bytes of memory per document.
 
-        Raises MilcoError on the first broken line (unless they are skipped), on an id that stands twice
-        (naming both places), and on a corpus without a document.
+        Raises:
+            MilcoError: a line is malformed (unless these are skipped), an id occurs twice, or there is no document.
         """
         return CorpusReport(*self._check())
 
 
-class Topics(_Collection[Query]):
-    """The queries of one name or path. Iterating streams them, in the same order every time.
-
-    Iterating raises MilcoError at the first broken line, or leaves it out where broken lines are skipped.
-    """
+class Topics(_Records[Query]):
+    """The queries of one name or path; iterating streams them, in the same order every time."""
 
     def check(self) -> TopicsReport:
-        """Read everything once, before expensive work. Raises MilcoError as Corpus.check does."""
+        """Read all queries once, before expensive work. Raises MilcoError as Corpus.check() does."""
         return TopicsReport(*self._check())
 
 
-def _refuse(where: str, number: int, why: str) -> None:
+def refuse_bad_line(where: str, number: int, why: str) -> None:
+    """Raise MilcoError for a line that is not a record."""
     raise MilcoError(f"{where}:{number}: {why}")
 
 
-def _ignore(where: str, number: int, why: str) -> None:
-    """Leave a broken line out: check() has listed it."""
+def _skip(where: str, number: int, why: str) -> None:
+    """Do nothing: check() has listed the line."""

@@ -1,182 +1,168 @@
-"""Retrieval tasks as MTEB lays them out on the Hugging Face hub: tables of documents, queries and judgements.
+"""Retrieval tasks in MTEB's layout on the Hugging Face hub: tables of documents, queries and judgments.
 
-The card of a repository (README.md) says which files each table has; they are Parquet or JSON lines. In a copy that has
-no card, a table is the file or the folder of its name. A document has id
-or _id, text, and perhaps title; a query id or _id and text, which may be a conversation; a judgement query-id,
-corpus-id and score. As in MTEB, queries without a judgement are left out.
+A repository's card (README.md) lists the files of each table, which are Parquet or JSON lines; in a copy without a
+card, a table is the file or directory of its name. A document has id or _id, text, and optionally title; a query id or
+_id and text, which may be a conversation; a judgment query-id, corpus-id and score. Queries without a judgment are
+dropped, as MTEB does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Generic, TypeVar
 
 import orjson
 
-from milco_pyserini.corpora.collection import OnBad, RecordT
-from milco_pyserini.corpora.origin import CorpusOrigin, TopicsOrigin
+from milco_pyserini.corpora.benchmark import BenchmarkCorpus, BenchmarkTopics
+from milco_pyserini.corpora.collection import OnBad
 from milco_pyserini.corpora.records import BadLineError, Document, Query, record_id, text_of
-from milco_pyserini.corpora.remote import HubFile, located, matching
+from milco_pyserini.corpora.remote import HubFile, RemoteSource, find_hub_files, locate
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.io.qrels import Qrels
 
+T = TypeVar("T")
 FIELD_RULE = "title + ' ' + text"
 _CARD = "README.md"
-_ROWS_AT_A_TIME = 1024
+_BATCH_ROWS = 1024
 
 
 @dataclass(frozen=True)
 class HubTask:
-    """One task in a repository. config: its subset, or "" where the repository holds one task."""
+    """One task of a repository. config: its subset, or "" if the repository has one task."""
 
     repository: str
     revision: str
     split: str
     config: str = ""
 
-    def corpus(self, count: int | None = None) -> CorpusOrigin:
-        """The task's documents."""
-        return CorpusOrigin(lambda copy: HubDocuments(self, copy), count)
+    def __str__(self) -> str:
+        return f"{self.repository} at {self.revision[:10]}"
 
-    def topics(self, count: int | None = None) -> TopicsOrigin:
-        """The task's queries and judgements."""
-        return TopicsOrigin(lambda copy: HubQueries(self, copy), lambda copy: hub_qrels(self, copy), count)
+    def corpus(self, language: str | None, count: int | None = None) -> BenchmarkCorpus:
+        """Return the task's documents."""
+        return BenchmarkCorpus(HubTable(self, ("corpus",), _document, FIELD_RULE), language, count)
 
-
-class _Table(Generic[RecordT]):
-    def __init__(self, task: HubTask, copy: Path | None) -> None:
-        self._task = task
-        self._copy = copy
-
-    def _rows(self, bad: OnBad, kinds: tuple[str, ...]) -> Iterator[tuple[str, int, dict]]:
-        for file in _files(self._task, kinds, self._copy):
-            for number, row in enumerate(_rows(located(file, self._copy)), start=1):
-                yield file.path, number, row
+    def topics(self, count: int | None = None) -> BenchmarkTopics:
+        """Return the task's queries and judgments."""
+        rule = "text; a conversation's turns as 'role: content', joined by '; '"
+        queries = HubTable(self, ("queries", "query"), _query, rule)
+        return BenchmarkTopics(queries, HubQrels(self), count, judged_only=True)
 
 
-class HubDocuments(_Table[Document]):
-    """The documents of a task."""
+@dataclass(frozen=True)
+class HubTable(RemoteSource, Generic[T]):
+    """The records of one of a task's tables, as a RecordSource. tables: its possible names."""
 
-    field_rule = FIELD_RULE
+    task: HubTask
+    tables: tuple[str, ...]
+    make: Callable[[dict], T]
+    field_rule: str
 
-    def read(self, bad: OnBad) -> Iterator[tuple[str, int, Document]]:
-        """Yield (file, row from 1, document)."""
-        for where, number, row in self._rows(bad, ("corpus",)):
+    def read(self, bad: OnBad) -> Iterator[tuple[str, int, T]]:
+        """Yield (file, row from 1, record)."""
+        for where, number, row in _rows(self.task, self.tables, self.copy):
             try:
-                text = text_of(row.get("text"), "text")
-                document = Document(record_id(_id(row)), row.get("title") or "", text)
+                record = self.make(row)
             except BadLineError as error:
                 bad(where, number, str(error))
-                continue
-            yield where, number, document
+            else:
+                yield where, number, record
 
 
-class HubQueries(_Table[Query]):
-    """The queries of a task that are judged."""
+@dataclass(frozen=True)
+class HubQrels(RemoteSource):
+    """The judgments of a task."""
 
-    field_rule = "text; a conversation's turns as 'role: content', with '; ' between them"
+    task: HubTask
 
-    def read(self, bad: OnBad) -> Iterator[tuple[str, int, Query]]:
-        """Yield (file, row from 1, query)."""
-        judged = hub_qrels(self._task, self._copy).keys()
-        for where, number, row in self._rows(bad, ("queries", "query")):
+    def read_qrels(self) -> Qrels:
+        """Return query id -> document id -> grade."""
+        qrels: Qrels = {}
+        for where, number, row in _rows(self.task, ("qrels", "default"), self.copy):
             try:
-                query = Query(record_id(_id(row)), _query_text(row.get("text")))
-            except BadLineError as error:
-                bad(where, number, str(error))
-                continue
-            if query.id in judged:
-                yield where, number, query
-
-
-def hub_qrels(task: HubTask, copy: Path | None) -> Qrels:
-    """Query id -> document id -> grade."""
-    qrels: Qrels = {}
-    for file in _files(task, ("qrels", "default"), copy):
-        for number, row in enumerate(_rows(located(file, copy)), start=1):
-            try:
-                grade = int(row["score"])
-                qrels.setdefault(str(row["query-id"]), {})[str(row["corpus-id"])] = grade
+                qrels.setdefault(str(row["query-id"]), {})[str(row["corpus-id"])] = int(row["score"])
             except (KeyError, TypeError, ValueError):
-                raise MilcoError(f"{file.path}:{number}: no query-id, corpus-id and score, but {row}") from None
-    return qrels
+                raise MilcoError(f"{where}:{number}: expected query-id, corpus-id and score, got {row}") from None
+        return qrels
 
 
-def _id(row: dict) -> object:
-    return row["id"] if "id" in row else row.get("_id")
+def _document(row: dict) -> Document:
+    return Document(record_id(row.get("id", row.get("_id"))), row.get("title") or "", text_of(row.get("text"), "text"))
 
 
-def _query_text(value: object) -> str:
-    """A text, or a conversation as MTEB makes one text of it."""
-    if not isinstance(value, list):
-        return text_of(value, "text")
-    return "; ".join(turn if isinstance(turn, str) else f"{turn['role']}: {turn['content']}" for turn in value)
+def _query(row: dict) -> Query:
+    text = row.get("text")
+    if isinstance(text, list):  # a conversation; MTEB joins its turns like this
+        text = "; ".join(turn if isinstance(turn, str) else f"{turn['role']}: {turn['content']}" for turn in text)
+    return Query(record_id(row.get("id", row.get("_id"))), text_of(text, "text"))
 
 
-def _files(task: HubTask, kinds: tuple[str, ...], copy: Path | None) -> list[HubFile]:
-    """The files of the first table that the card has of those kinds."""
+def _rows(task: HubTask, tables: tuple[str, ...], copy: Path | None) -> Iterator[tuple[str, int, dict]]:
+    for file in _files(task, tables, copy):
+        path = locate(file, copy)
+        rows = _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)
+        for number, row in enumerate(rows, start=1):
+            yield file.path, number, row
+
+
+def _files(task: HubTask, tables: tuple[str, ...], copy: Path | None) -> list[HubFile]:
+    """Return the files of the first of these tables that exists, according to the card or, without one, by name."""
     if copy is not None and not copy.is_dir():
-        raise MilcoError(f"{copy} is a file: a copy of {task.repository} is a folder")
-    names = [f"{task.config}-{kind}" if task.config else kind for kind in kinds]
+        raise MilcoError(f"{copy} is a file: a copy of {task.repository} is a directory")
+    names = [f"{task.config}-{table}" if task.config else table for table in tables]
     if copy is not None and not (copy / _CARD).is_file():
-        return _files_by_name(task, names, copy)
-    card = located(HubFile(task.repository, _CARD, task.revision), copy)
-    tables = _tables(card)
-    name = next((name for name in names if name in tables), None)
+        for name in names:
+            for pattern in (f"{name}.jsonl", f"{name}.jsonl.gz", f"{name}/{task.split}-*"):
+                if any(copy.glob(pattern)):
+                    return find_hub_files(task.repository, task.revision, pattern, copy)
+        raise MilcoError(
+            f"{copy} holds neither {_CARD}, which lists the files, nor {names[0]}.jsonl or {names[0]}/{task.split}-*: "
+            f"a copy must have the layout of {task.repository} on the Hugging Face hub"
+        )
+    card = locate(HubFile(task.repository, _CARD, task.revision), copy)
+    files_of_table = _read_card(card)
+    name = next((name for name in names if name in files_of_table), None)
     if name is None:
-        raise MilcoError(f"{card} names no table {' or '.join(names)}: it is not the card of {task.repository}")
-    splits = tables[name]
+        raise MilcoError(f"{card} lists no table {' or '.join(names)}: it is not the card of {task.repository}")
+    splits = files_of_table[name]
     if task.split not in splits and len(splits) != 1:
-        raise MilcoError(f"{card}: {name} has no split {task.split}, but {', '.join(splits)}")
+        raise MilcoError(f"{card}: {name} has no split {task.split}: expected one of {', '.join(splits)}")
     patterns = splits.get(task.split) or next(iter(splits.values()))
-    found = [matching(task.repository, task.revision, pattern, copy) for pattern in patterns]
-    return [file for files in found for file in files]
+    return [file for pattern in patterns for file in find_hub_files(task.repository, task.revision, pattern, copy)]
 
 
-def _files_by_name(task: HubTask, names: list[str], copy: Path) -> list[HubFile]:
-    """The files of the first of these tables that a copy without a card has, as the hub's own libraries name them."""
-    for name in names:
-        for pattern in (f"{name}.jsonl", f"{name}.jsonl.gz", f"{name}/{task.split}-*"):
-            if any(copy.glob(pattern)):
-                return matching(task.repository, task.revision, pattern, copy)
-    raise MilcoError(
-        f"{copy} holds neither {_CARD}, which names the files, nor {names[0]}.jsonl or {names[0]}/{task.split}-*: a "
-        f"copy must have the layout of {task.repository} on the Hugging Face hub"
-    )
-
-
-def _tables(card: Path) -> dict[str, dict[str, list[str]]]:
-    """Table -> split -> patterns of paths, from the YAML at the head of a card."""
+def _read_card(card: Path) -> dict[str, dict[str, list[str]]]:
+    """Return table -> split -> patterns of paths, from the YAML header of a card."""
     import yaml
 
     text = card.read_text(encoding="utf-8")
-    head = text.split("\n---", 1)[0].removeprefix("---") if text.startswith("---") else ""
+    header = text.split("\n---", 1)[0].removeprefix("---") if text.startswith("---") else ""
+    tables: dict[str, dict[str, list[str]]] = {}
     try:
-        configs = (yaml.safe_load(head) or {}).get("configs", [])
-        return {config["config_name"]: _splits(config["data_files"]) for config in configs if "data_files" in config}
+        for config in (yaml.safe_load(header) or {}).get("configs", []):
+            if "data_files" not in config:
+                continue
+            files = config["data_files"]
+            if isinstance(files, str):
+                files = [{"split": "train", "path": files}]
+            tables[config["config_name"]] = {
+                entry["split"]: [entry["path"]] if isinstance(entry["path"], str) else entry["path"] for entry in files
+            }
     except (yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
-        raise MilcoError(f"{card} does not say which files its tables have: {error}") from None
+        raise MilcoError(f"{card} does not list the files of its tables: {error}") from None
+    return tables
 
 
-def _splits(files: Any) -> dict[str, list[str]]:
-    if isinstance(files, str):
-        files = [{"split": "train", "path": files}]
-    return {entry["split"]: [entry["path"]] if isinstance(entry["path"], str) else entry["path"] for entry in files}
-
-
-def _rows(path: Path) -> Iterator[dict]:
-    if path.suffix != ".parquet":
-        yield from _json_rows(path)
-        return
+def _parquet_rows(path: Path) -> Iterator[dict]:
     from pyarrow import ArrowInvalid
     from pyarrow.parquet import ParquetFile
 
     try:
         file = ParquetFile(path)
     except ArrowInvalid as error:
-        raise MilcoError(f"{path} is no whole Parquet file ({error}): remove it to have it fetched again") from None
-    for batch in file.iter_batches(_ROWS_AT_A_TIME):
+        raise MilcoError(f"{path} is not a complete Parquet file ({error}): remove it to fetch it again") from None
+    for batch in file.iter_batches(_BATCH_ROWS):
         yield from batch.to_pylist()
 
 

@@ -12,7 +12,7 @@ import orjson
 
 from milco_pyserini.console import Progress
 from milco_pyserini.corpora import Corpus, open_corpus, open_topics
-from milco_pyserini.corpora.opening import at_hand
+from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index
@@ -89,7 +89,7 @@ def corpus_of(vectors: Mapping, name: str | None) -> Corpus | None:
     Without a name, only what is surely on this machine counts: nothing is fetched to explain a score. Raises
     MilcoError if the name is unknown.
     """
-    name = at_hand(vectors) if name is None else name
+    name = local_corpus_name(vectors) if name is None else name
     return None if name is None else open_corpus(name)
 
 
@@ -98,7 +98,7 @@ def example_queries(vectors: Mapping) -> list[str]:
 
     The sample's, or those of the first file next to the corpus that is named queries or topics.
     """
-    name = at_hand(vectors)
+    name = local_corpus_name(vectors)
     if name is None or vectors.get("plain"):
         return []
     if not Path(name).exists():

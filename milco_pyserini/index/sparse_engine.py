@@ -105,11 +105,11 @@ class SparseEngine(Engine):
 
     def read_queries(self, path: Path, index: "Index") -> tuple[list[str], list[dict[str, float]]]:
         """Read a vector store of topics, or JSONL files with id and vector."""
-        from milco_pyserini.corpora.source_files import files_of
+        from milco_pyserini.corpora.local_files import find_files
         from milco_pyserini.io.manifest import MANIFEST
 
         if not ((path / MANIFEST).is_file() or (path / "plan.json").is_file()):
-            return _read_jsonl_queries(files_of(path, "topics"), index)
+            return _read_jsonl_queries(find_files(path, "topics"), index)
         store = cast(VectorStore, open_store(path))
         validate_same_encoder(path, store.manifest, index)
         ids, queries = [], []

@@ -1,7 +1,11 @@
-"""The lines of a file: plain or gzip, with or without a byte order mark, ended by \\n or \\r\\n."""
+"""Read the lines of a file: plain, gzip, or in a zip or tar archive; with or without a byte order mark, LF or CRLF."""
 
+import contextlib
 import gzip
 import io
+import lzma
+import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -10,32 +14,42 @@ from typing import IO, BinaryIO, cast
 
 from milco_pyserini.errors import MilcoError
 
+MAX_LINE_BYTES = 64_000_000
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
-# Iterating over GzipFile itself takes twice as long as over a buffer of so many bytes around it.
-BUFFER = 1 << 18
-MAX_LINE_BYTES = 64_000_000
+# Iterating over a GzipFile takes twice as long as over a buffer of this size around it.
+_BUFFER_BYTES = 1 << 18
+_ZIP, _TAR = (".zip",), (".tar", ".tar.gz", ".tgz")
 
 
 def numbered_lines(path: Path, bad: Callable[[int, str], None] | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield (number, line) for every line that is not blank; numbers count from 1 and count blank lines.
+    """Yield (number, line) for every line that is not blank, without its end; numbers count from 1, with blank lines.
 
-    A line is bytes without its end. One line at a time is held. A line of more than 64 MB goes to bad(number, why), or
-    raises MilcoError without it. Raises MilcoError if path is no regular file (a pipe may never end, a device never
-    does), or a gzip file that is cut off or damaged; OSError if it cannot be opened.
+    One line at a time is in memory. bad(number, reason) receives a line of more than 64 MB, which is skipped; without
+    it, such a line is an error.
+
+    Raises:
+        MilcoError: path is not a regular file (a pipe may never end), or is a truncated or damaged gzip file.
+        OSError: path cannot be opened.
     """
-    with _open(path) as handle:
+    if path.exists() and not path.is_file():
+        raise MilcoError(f"{path} is not a regular file: input is read from files. Save it to a file first.")
+    handle: BinaryIO = path.open("rb")
+    if path.suffix == ".gz" or handle.peek(2)[:2] == _GZIP_MAGIC:  # type: ignore[attr-defined]
+        handle.close()
+        handle = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(path, "rb"), _BUFFER_BYTES))
+    with handle:
         try:
             yield from lines_of(handle, str(path), bad)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise MilcoError(f"{path} is no whole gzip file ({error}): fetch or write it again") from None
+            raise MilcoError(f"{path} is not a complete gzip file ({error}): fetch or write it again") from None
 
 
 def lines_of(
     handle: IO[bytes], where: str, bad: Callable[[int, str], None] | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """The same of an open file. where: its name in an error."""
-    # Never more than the limit is read: a small gzip file may unpack to a line of gigabytes.
+    """Yield the lines of an open file as numbered_lines() does. where: its name in errors."""
+    # Never read more than the limit: a small gzip file may decompress to a line of gigabytes.
     bounded = iter(partial(handle.readline, MAX_LINE_BYTES + 1), b"")
     for number, line in enumerate(bounded, start=1):
         if len(line) > MAX_LINE_BYTES:
@@ -45,24 +59,56 @@ def lines_of(
             bad(number, why)
             rest = line
             while rest and not rest.endswith(b"\n"):
-                rest = handle.readline(BUFFER)
+                rest = handle.readline(_BUFFER_BYTES)
             continue
-        # Not only in the first line: files that were joined (cat a b) have one where each of them began.
+        # Not only in the first line: concatenated files (cat a b) have one where each of them began.
         content = line.removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n")
         if content and not content.isspace():
             yield number, content
 
 
 def first_line(path: Path) -> bytes:
-    """The first line that is not blank, or nothing."""
+    """Return the first line that is not blank, or b""."""
     return next((line for _, line in numbered_lines(path)), b"")
 
 
-def _open(path: Path) -> BinaryIO:
-    if path.exists() and not path.is_file():
-        raise MilcoError(f"{path} is not a regular file: input is read from files. Save it to a file first")
-    handle = path.open("rb")
-    if path.suffix != ".gz" and handle.peek(2)[:2] != _GZIP_MAGIC:
-        return handle
-    handle.close()
-    return cast(BinaryIO, io.BufferedReader(gzip.GzipFile(path, "rb"), BUFFER))
+def is_archive(path: Path) -> bool:
+    """Return True if path is a file with the name of a zip or tar archive."""
+    return path.name.endswith(_ZIP + _TAR) and path.is_file()
+
+
+def archived_lines(archive: Path, member: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file in an archive as numbered_lines() does; it is gzip if its name ends in .gz.
+
+    Raises:
+        MilcoError: the archive lacks the file, is truncated, damaged or encrypted, or uses an unknown compression.
+    """
+    try:
+        with _open_member(archive, member) as handle:
+            if member.endswith(".gz"):
+                handle = cast(IO[bytes], io.BufferedReader(gzip.GzipFile(fileobj=handle), _BUFFER_BYTES))
+            yield from lines_of(handle, f"{member} in {archive}")
+    except KeyError:
+        raise MilcoError(f"{archive} holds no {member}") from None
+    except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+        kind = "zip" if archive.name.endswith(_ZIP) else "tar"
+        raise MilcoError(f"{archive} is not a complete {kind} file ({error}): remove it and fetch it again") from None
+    except RuntimeError as error:
+        raise MilcoError(f"{archive} cannot be unpacked ({error}): pass the directory with its contents") from None
+
+
+@contextlib.contextmanager
+def _open_member(archive: Path, member: str) -> Iterator[IO[bytes]]:
+    """Open a file in an archive. Raises KeyError if it is missing."""
+    if archive.name.endswith(_ZIP):
+        with zipfile.ZipFile(archive) as zipped, zipped.open(member) as handle:
+            yield handle
+        return
+    # As a stream: listing the members first would decompress the archive twice.
+    with tarfile.open(archive, "r|*") as tarred:
+        found = next((entry for entry in tarred if entry.isfile() and entry.name == member), None)
+        opened = tarred.extractfile(found) if found is not None else None
+        if opened is None:
+            raise KeyError(member)
+        with opened:
+            yield opened

@@ -1,4 +1,4 @@
-"""Judgements: TREC's four columns, or BEIR's three with a header."""
+"""Read qrels: TREC's four columns, or BEIR's three with a header."""
 
 import re
 from collections.abc import Iterable
@@ -8,6 +8,7 @@ from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.lines import numbered_lines
 
 Qrels = dict[str, dict[str, int]]
+"""Query id -> document id -> grade."""
 
 # pytrec_eval reserves 8 bytes for each grade up to the highest: a docid in the grade column would take all memory.
 MAX_GRADE = 1000
@@ -15,53 +16,44 @@ _GRADE = re.compile(r"[+-]?[0-9]+")
 
 
 def read_qrels(path: Path) -> Qrels:
-    """Query id -> document id -> grade, from a file, plain or gzip; as qrels_of_lines."""
+    """Read a qrels file, plain or gzip, as qrels_of_lines() does."""
     return qrels_of_lines(numbered_lines(path), str(path))
 
 
 def qrels_of_lines(lines: Iterable[tuple[int, bytes]], where: str) -> Qrels:
-    """Query id -> document id -> grade, from numbered lines of what errors call where.
+    """Return the qrels in numbered lines of four columns (query, ignored, document, grade) or three (without ignored).
 
-    Four columns are query, ignored, document, grade; three are query, document, grade, with or without a
-    header. Raises MilcoError with where and line if a line is neither, if a grade is no whole number from -MAX_GRADE to
-    MAX_GRADE, if one pair is judged twice with different grades, or if nothing is judged.
+    Three columns may have a header. where: the file's name in errors.
+
+    Raises:
+        MilcoError: a line has another form, a grade is not an integer from -MAX_GRADE to MAX_GRADE, a pair has two
+            different grades, or there are no judgments.
     """
     qrels: Qrels = {}
     width = 0
     for number, line in lines:
-        cells = _cells(where, number, line)
+        place = f"{where}:{number}"
+        try:
+            cells = line.decode("utf-8").split()
+        except UnicodeDecodeError:
+            raise MilcoError(f"{place}: not UTF-8") from None
         if not width:
             if len(cells) not in (3, 4):
-                raise _bad(where, number, f"{len(cells)} columns, where 4 (TREC) or 3 (BEIR) are needed")
+                raise MilcoError(f"{place}: {len(cells)} columns: expected 4 (TREC) or 3 (BEIR)")
             width = len(cells)
-            if width == 3 and not _is_grade(cells[2]):
+            if width == 3 and not _GRADE.fullmatch(cells[2]):
                 continue  # BEIR's header: query-id, corpus-id, score
         if len(cells) != width:
-            raise _bad(where, number, f"{len(cells)} columns, where the lines before have {width}")
+            raise MilcoError(f"{place}: {len(cells)} columns: the lines before have {width}")
         query, document, grade = cells[0], cells[-2], cells[-1]
-        if not _is_grade(grade):
-            raise _bad(where, number, f"the grade {shown(grade)} is no whole number")
+        if not _GRADE.fullmatch(grade):
+            raise MilcoError(f"{place}: the grade {shown(grade)} is not an integer")
         if len(grade) > 9 or abs(int(grade)) > MAX_GRADE:
-            wanted = f"grades are from {-MAX_GRADE:,} to {MAX_GRADE:,}. Check which column holds the grade"
-            raise _bad(where, number, f"the grade is {shown(grade)}: {wanted}")
+            rule = f"grades are from {-MAX_GRADE:,} to {MAX_GRADE:,}. Check which column holds the grade."
+            raise MilcoError(f"{place}: the grade is {shown(grade)}: {rule}")
         before = qrels.setdefault(query, {}).setdefault(document, int(grade))
         if before != int(grade):
-            raise _bad(where, number, f"{query} {document} is graded {grade}, and {before} further up")
+            raise MilcoError(f"{place}: {query} {document} has the grade {grade}, and {before} in an earlier line")
     if not qrels:
-        raise MilcoError(f"{where} holds no judgement")
+        raise MilcoError(f"{where} holds no judgments")
     return qrels
-
-
-def _cells(where: str, number: int, line: bytes) -> list[str]:
-    try:
-        return line.decode("utf-8").split()
-    except UnicodeDecodeError:
-        raise _bad(where, number, "not UTF-8") from None
-
-
-def _is_grade(cell: str) -> bool:
-    return _GRADE.fullmatch(cell) is not None
-
-
-def _bad(where: str, number: int, why: str) -> MilcoError:
-    return MilcoError(f"{where}:{number}: {why}")

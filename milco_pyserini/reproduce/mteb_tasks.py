@@ -23,11 +23,6 @@ AVERAGE = "Avg."
 ENGLISH = "eng_Latn"
 # Belebele's languages that are written in Latin letters too: the two are searched in each other.
 _TWO_SCRIPTS = ("arb_Arab", "ben_Beng", "hin_Deva", "npi_Deva", "sin_Sinh", "urd_Arab")
-# As BM25's analyzers are called; a language that has none is cut at white space, by whatever name.
-_CODES = {"ara": "ar", "arb": "ar", "ben": "bn", "dan": "da", "deu": "de", "eng": "en", "spa": "es", "fin": "fi"}
-_CODES |= {"fra": "fr", "hin": "hi", "hun": "hu", "ind": "id", "ita": "it", "jpn": "ja", "kor": "ko", "nld": "nl"}
-_CODES |= {"nob": "no", "pes": "fa", "por": "pt", "rus": "ru", "spa": "es", "swe": "sv", "swh": "sw", "tel": "te"}
-_CODES |= {"tha": "th", "tur": "tr", "vie": "vi", "yor": "yo", "zho": "zh"}
 
 
 def belebele_pairs(languages: Sequence[str]) -> list[tuple[str, str]]:
@@ -44,29 +39,29 @@ def belebele_pairs(languages: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _belebele() -> dict[str, Collection]:
+    from milco_pyserini.corpora.benchmark import language_code
     from milco_pyserini.corpora.benchmarks.belebele import LANGUAGES
 
     return {
         f"{documents}-{questions}": Collection(
-            f"belebele-{documents}", f"belebele-{questions}-test", _analyzer(documents)
+            f"belebele-{documents}", f"belebele-{questions}-test", language_code(documents)
         )
         for documents, questions in belebele_pairs(LANGUAGES)
     }
 
 
 def _miracl() -> dict[str, Collection]:
-    from milco_pyserini.corpora.names import MIRACL_LANGUAGES
+    from milco_pyserini.corpora.benchmarks.miracl import LANGUAGES
 
-    return {code: Collection(f"miracl-hn-{code}", f"miracl-hn-{code}-dev", code) for code in MIRACL_LANGUAGES}
+    return {code: Collection(f"miracl-hn-{code}", f"miracl-hn-{code}-dev", code) for code in LANGUAGES}
 
 
 def _mlqa() -> dict[str, Collection]:
-    from milco_pyserini.corpora.families import CORPORA
+    from milco_pyserini.corpora.catalog import BENCHMARKS
 
-    names = [name for name in CORPORA if name.startswith("mteb-mlqa-")]
     return {
-        name.removeprefix("mteb-mlqa-"): Collection(name, name, _analyzer(name.removeprefix("mteb-mlqa-")))
-        for name in names
+        name.removeprefix("mteb-mlqa-"): Collection(name, name, corpus.language or "")
+        for name, corpus in BENCHMARKS["mteb-mlqa"].corpora.items()
     }
 
 
@@ -83,11 +78,11 @@ def _twitter() -> dict[str, Collection]:
 
 
 def _wikipedia() -> dict[str, Collection]:
-    from milco_pyserini.corpora.families import FAMILIES
+    from milco_pyserini.corpora.catalog import BENCHMARKS
 
     return {
         code: Collection(f"mteb-wikipedia-{code}", f"mteb-wikipedia-{code}-test", code)
-        for code in FAMILIES["mteb-wikipedia"].languages
+        for code in BENCHMARKS["mteb-wikipedia"].languages
     }
 
 
@@ -133,7 +128,3 @@ def _mean(task: str, system: System, part: Table, figure: float | None) -> Cell:
     mine = [cell for cell in part.cells if cell.row == system.title]
     keys = tuple(cell.key for cell in mine)
     return Cell("mteb-v2", system.title, task, mine[0].measure, figure, parts=keys, unlike=mine[0].unlike)
-
-
-def _analyzer(language: str) -> str:
-    return _CODES.get(language[:3], language[:3])

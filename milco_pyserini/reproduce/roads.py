@@ -242,10 +242,13 @@ class Roads:
 
     def _name(self, name: str) -> str:
         """A name as a command gets it: with the place of its copy, if there is one."""
-        from milco_pyserini.corpora.families import FAMILIES
+        from milco_pyserini.corpora.catalog import CORPORA, TOPICS, find_benchmark
 
-        family = next((key for key, one in FAMILIES.items() if name in one.corpora or name in one.topics), None)
-        copy = self._local.get(name) or (self._local.get(family) if family else None)
+        entry = CORPORA.get(name) or TOPICS.get(name)
+        if entry is None or not entry.has_copies:
+            return name
+        benchmark = find_benchmark(name)
+        copy = self._local.get(name) or (self._local.get(benchmark.name) if benchmark else None)
         return f"{name}@{copy}" if copy else name
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from milco_pyserini.corpora import Corpus, Document, open_corpus
-from milco_pyserini.corpora.opening import at_hand
+from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.index.directory import Index
 
@@ -56,5 +56,5 @@ def open_lookup(index: Index, corpus: str | None = None) -> CorpusLookup | None:
         MilcoError: if the given corpus does not exist.
     """
     about = index.manifest.get("texts") or index.manifest.get("vectors") or {}
-    name = at_hand(about) if corpus is None else corpus
+    name = local_corpus_name(about) if corpus is None else corpus
     return None if name is None else CorpusLookup(open_corpus(name), bool(about.get("split_passages")))

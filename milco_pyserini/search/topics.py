@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
+from milco_pyserini.corpora.local_files import find_files
 from milco_pyserini.corpora.records import BadLineError, record_id
-from milco_pyserini.corpora.source_files import files_of
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.directory import Index
 from milco_pyserini.io.files import read_json
@@ -68,7 +68,7 @@ def read_topics(name: str, index: Index) -> SearchTopics:
 def _has_vectors(path: Path) -> bool:
     """Return whether topic files begin with a JSON object that has a vector."""
     try:
-        record = orjson.loads(first_line(files_of(path, "topics")[0]))
+        record = orjson.loads(first_line(find_files(path, "topics")[0]))
     except orjson.JSONDecodeError:
         return False
     return isinstance(record, dict) and "vector" in record

@@ -11,7 +11,6 @@ import torch
 from golden_set import GOLDEN
 from synthetic_stores import NASTY, synthetic_batch, vocabulary, write_plain, write_store
 
-from milco_pyserini.analysis.stats_counts import corpus_language
 from milco_pyserini.analysis.stats_report import piece_kind
 from milco_pyserini.cli.analyze import main
 from milco_pyserini.cli.encode import main as encode
@@ -138,26 +137,6 @@ def test_one_id_that_begins_otherwise_and_no_language_is_told(report: Callable[.
     value = report(write_store(tmp_path / "but-one", [*ids[:19], "x-1"], batch))
     assert value["languages"] is None
     assert value["postings"] == len(batch.columns)
-
-
-@pytest.mark.parametrize(
-    ("corpus", "language"),
-    [
-        ("miracl-ar", "ar"),
-        ("sample-zh", "zh"),
-        ("beir-nq", "en"),
-        ("belebele-acm_Arab", "acm_Arab"),
-        ("mlqa-de-de-dev", "de"),
-        ("mlqa-ar-de-dev", None),
-        ("mkqa", None),
-        ("neuclir-multi", None),
-        ("sample", None),
-        ("files/ar", None),
-    ],
-)
-def test_a_corpus_name_tells_one_language_or_none(corpus: str, language: str | None) -> None:
-    """Names alone do, not paths."""
-    assert corpus_language(corpus) == language
 
 
 def test_lengths_are_the_encoders_tokens(report: Callable[..., dict], encoded: Path) -> None:

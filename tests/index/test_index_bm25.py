@@ -13,7 +13,6 @@ from milco_pyserini.corpora import Document, open_corpus, open_topics
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index
 from milco_pyserini.index.bm25 import TextDocuments, find_analyzer
-from milco_pyserini.index.texts import corpus_language
 from milco_pyserini.model.checkpoint import find_checkpoint
 
 pytestmark = pytest.mark.integration
@@ -238,34 +237,3 @@ def test_verbs_that_need_vectors_refuse_an_index_of_texts(english: Path, capsys:
     line = refused(explain, capsys, "--index", english, "--query", "x")
     assert "is a bm25 index" in line
     assert "nothing to tune" in refused(index_command.main, capsys, "tune", "--index", english)
-
-
-@pytest.mark.parametrize(
-    ("name", "language"),
-    [
-        ("miracl-ar", "ar"),
-        ("miracl-v1.0-yo", "yo"),
-        ("miracl-ar@/copy", "ar"),
-        ("miracl/sw", "sw"),
-        ("ir_datasets:neuclir/1/fa", "fa"),
-        ("neuclir-zho", "zh"),
-        ("neuclir-multi", None),
-        ("miracl-hn-th", "th"),
-        ("mldr-pt", "pt"),
-        ("mkqa", "en"),
-        ("beir-trec-covid", "en"),
-        ("limit-small", "en"),
-        ("mlqa-de-ar-test", "de"),
-        ("mteb-mlqa-zho-eng-test", "zh"),
-        ("mteb-twitterhjerne", "da"),
-        ("belebele-pes_Arab", "fa"),
-        ("belebele-hin_Latn", "hin_Latn"),
-        ("afriqa-fr", "fr"),
-        ("sample-ja", "ja"),
-        ("sample", None),
-        ("some/file.jsonl", None),
-    ],
-)
-def test_a_corpus_name_says_its_language(name: str, language: str | None) -> None:
-    """Of the documents, not of the questions; a collection of several languages says none."""
-    assert corpus_language(name) == language

@@ -16,7 +16,7 @@ from golden_set import GOLDEN
 
 from milco_pyserini.cli.eval import main
 from milco_pyserini.cli.parser import parse
-from milco_pyserini.corpora import families
+from milco_pyserini.corpora import catalog
 from milco_pyserini.errors import MilcoError, Unreachable
 from milco_pyserini.io.files import read_json, write_json
 from milco_pyserini.reproduce import reach, runner, sample
@@ -217,7 +217,7 @@ def test_no_two_steps_write_the_same_and_no_two_cells_share_a_record(tables: lis
 
 def test_every_name_is_one_that_corpora_knows(tables: list[Table]) -> None:
     """Of documents and of topics; nothing is fetched."""
-    known = {CORPUS: families.CORPORA, TOPICS: families.TOPICS}
+    known = {CORPUS: catalog.CORPORA, TOPICS: catalog.TOPICS}
     known[QRELS] = known[TOPICS]
     needs = {need for table in tables for cell in table.cells for step in cell.steps for need in step.needs}
     for need in needs:

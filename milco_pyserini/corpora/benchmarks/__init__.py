@@ -1,1 +1,1 @@
-"""One module per benchmark, with its citation."""
+"""One module per benchmark, with its languages, sizes, license and citation."""

@@ -1,9 +1,8 @@
-"""AfriQA: questions in African languages on passages of English or French Wikipedia, from its publisher's repository.
+"""AfriQA: questions in African languages on English or French Wikipedia passages, from the publisher's repository.
 
-The documents are the gold passages of all languages that were asked about in the same one, of all splits: some
-thousands. (The publisher's baselines search all of Wikipedia, which is not here.) A passage has a hash of its title
-and text as its id. Questions that the files have without a passage are left out, so the sizes in the publisher's
-README, which counts all questions, are not those of the names here.
+The documents are the gold passages of all languages and splits with the same passage language: a few thousand. (The
+publisher's baselines search all of Wikipedia.) A passage is named by a hash of its title and text. Questions without a
+gold passage are dropped, so there are fewer than in the publisher's README, which counts all questions.
 """
 
 import re
@@ -11,26 +10,15 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import TypeVar
 
-from milco_pyserini.corpora.origin import (
-    CorpusOrigin,
-    Family,
-    Judgement,
-    LineReader,
-    TopicsOrigin,
-    documents,
-    json_reader,
-    judgements,
-    queries,
-)
+from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
+from milco_pyserini.corpora.readers import Judgment, Reader, json_reader
 from milco_pyserini.corpora.records import Document, Query, record_id, text_of
-from milco_pyserini.corpora.remote import WebFile
+from milco_pyserini.corpora.remote import RemoteQrels, RemoteRecords, WebFile
 
 T = TypeVar("T")
-_NAN = re.compile(rb"([:\[] ?)NaN(?=[,\]}])")
 _COMMIT = "5c29933753692c28773c34ac1f68482007f1d2bb"
-_SERVER = f"https://raw.githubusercontent.com/masakhane-io/afriqa/{_COMMIT}/"
-# Languages of the questions and of the passages -> SHA-256 of each split's file at that commit, and how many questions
-# in it have a passage. The repository has no gold passages of swa train and dev, of yor dev and of wol.
+# Languages of the questions and the passages -> SHA-256 of each split's file, and the number of its questions with a
+# passage. The repository has no gold passages of swa train and dev, of yor dev, and of wol.
 _FILES = {
     ("bem", "en"): {
         "train": ("17dfc33975c94ef5372a72b27108d04a90c2a54096c5fa31c2c1272f0c69037d", 228),
@@ -75,17 +63,19 @@ _FILES = {
         "test": ("3308b7d0e455912d4e37dd0b9e8b06e6c1d108d2af040a7f7ffbc3e838dfc927", 386),
     },
 }
-# Of all splits and questions, each once.
+# Distinct passages over all splits and languages.
 _PASSAGES = {"en": 5367, "fr": 790}
+_NAN = re.compile(rb"([:\[] ?)NaN(?=[,\]}])")
 
 
 def _file(code: str, pivot: str, split: str) -> WebFile:
     path = f"data/gold_passages/{code}/gold_span_passages.afriqa.{code}.{pivot}.{split}.json"
-    return WebFile(_SERVER + path, "afriqa", path, _FILES[code, pivot][split][0])
+    url = f"https://raw.githubusercontent.com/masakhane-io/afriqa/{_COMMIT}/{path}"
+    return WebFile(url, "afriqa", path, _FILES[code, pivot][split][0])
 
 
-def _reader(make: Callable[[dict], T | None]) -> LineReader[T]:
-    """As json_reader, of files that Python wrote: they have NaN for empty cells of a spreadsheet, which is not JSON."""
+def _reader(make: Callable[[dict], T | None]) -> Reader[T]:
+    # Python wrote these files: empty cells of a spreadsheet are NaN, which is not JSON.
     read = json_reader(make)
     return lambda lines, bad: read(((number, _NAN.sub(rb"\1null", line)) for number, line in lines), bad)
 
@@ -105,36 +95,37 @@ def _query(row: dict) -> Query | None:
     return Query(record_id(row["id"]), text_of(row["question_lang"], "question_lang"))
 
 
-def _judged(row: dict) -> list[Judgement]:
+def _judgments(row: dict) -> list[Judgment]:
     passage = _passage(row)
     return [] if passage is None else [(record_id(row["id"]), passage.id, 1)]
 
 
-def _corpus(pivot: str, count: int) -> CorpusOrigin:
+def _corpus(pivot: str) -> BenchmarkCorpus:
     files = [_file(*codes, split) for codes, splits in _FILES.items() if codes[1] == pivot for split in splits]
-    return CorpusOrigin(documents(_reader(_passage), "title + ' ' + context", *files, once=True), count)
+    passages = RemoteRecords(_reader(_passage), files, "title + ' ' + context", unique=True)
+    return BenchmarkCorpus(passages, pivot, _PASSAGES[pivot])
 
 
-def _topics(file: WebFile, count: int) -> TopicsOrigin:
-    return TopicsOrigin(queries(_reader(_query), file), judgements(_reader(_judged), file), count)
-
-
-FAMILIES = (
-    Family(
-        name="afriqa",
-        title="AfriQA, gold passages",
-        patterns=("afriqa-en, afriqa-fr", "afriqa-LANG-SPLIT"),
-        languages=tuple(code for code, _ in _FILES),
-        licence="CC BY 4.0",
-        source=f"github.com/masakhane-io/afriqa at {_COMMIT[:10]}",
-        field_rule="title + ' ' + context",
-        corpora={f"afriqa-{pivot}": _corpus(pivot, count) for pivot, count in _PASSAGES.items()},
-        topics={
-            f"afriqa-{code}-{split}": _topics(_file(code, pivot, split), count)
-            for (code, pivot), splits in _FILES.items()
-            for split, (_, count) in splits.items()
-        },
-        note="questions in the named language (fon: on French passages, the others: on English ones); those without a "
-        "passage are left out",
-    ),
+AFRIQA = Benchmark(
+    name="afriqa",
+    title="AfriQA, gold passages",
+    corpus_names="afriqa-en, afriqa-fr",
+    topics_names="afriqa-LANG-SPLIT",
+    languages=tuple(code for code, _ in _FILES),
+    license="CC BY 4.0",
+    citation="Ogundepo et al. AfriQA: Cross-lingual Open-Retrieval Question Answering for African Languages. "
+    "Findings of EMNLP 2023",
+    source=f"github.com/masakhane-io/afriqa at {_COMMIT[:10]}",
+    field_rule="title + ' ' + context",
+    corpora={f"afriqa-{pivot}": _corpus(pivot) for pivot in _PASSAGES},
+    topics={
+        f"afriqa-{code}-{split}": BenchmarkTopics(
+            RemoteRecords(_reader(_query), [_file(code, pivot, split)]),
+            RemoteQrels([_file(code, pivot, split)], _reader(_judgments)),
+            count,
+        )
+        for (code, pivot), splits in _FILES.items()
+        for split, (_, count) in splits.items()
+    },
+    note="questions in the named language on English passages (fon: French); those without a passage are dropped",
 )

@@ -1,25 +1,16 @@
-"""Belebele: questions on the same 488 passages in 122 languages and scripts, from its publisher's repository.
+"""Belebele: questions on the same 488 passages in 122 languages and scripts, from the publisher's repository.
 
-Ids are the same in every language: a passage's is its link, a question's its link and number. So topics of one
-language can be searched in the documents of any other; MTEB's task X-Y is belebele-X with belebele-Y-test.
+Ids are the same in all languages: a passage's is its link, a question's its link and number. Topics of one language can
+be searched in the documents of any other; MTEB's task X-Y is belebele-X with belebele-Y-test.
 """
 
-from milco_pyserini.corpora.origin import (
-    CorpusOrigin,
-    Family,
-    Judgement,
-    TopicsOrigin,
-    documents,
-    json_reader,
-    judgements,
-    queries,
-)
+from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics, language_code
+from milco_pyserini.corpora.readers import Judgment, json_reader
 from milco_pyserini.corpora.records import Document, Query, text_of
-from milco_pyserini.corpora.remote import HubFile
+from milco_pyserini.corpora.remote import HubFile, RemoteQrels, RemoteRecords
 
-REPOSITORY = "facebook/belebele"
-REVISION = "75b399394a9803252cfec289d103de462763db7c"
-_PASSAGES, _QUESTIONS = 488, 900
+_REPOSITORY = "facebook/belebele"
+_REVISION = "75b399394a9803252cfec289d103de462763db7c"
 
 LANGUAGES = """
 acm_Arab afr_Latn als_Latn amh_Ethi apc_Arab arb_Arab arb_Latn ars_Arab ary_Arab arz_Arab asm_Beng azj_Latn bam_Latn
@@ -33,10 +24,11 @@ snd_Arab som_Latn sot_Latn spa_Latn srp_Cyrl ssw_Latn sun_Latn swe_Latn swh_Latn
 tha_Thai tir_Ethi tsn_Latn tso_Latn tur_Latn ukr_Cyrl urd_Arab urd_Latn uzn_Latn vie_Latn war_Latn wol_Latn xho_Latn
 yor_Latn zho_Hans zho_Hant zsm_Latn zul_Latn
 """.split()
+_FILES = {language: HubFile(_REPOSITORY, f"data/{language}.jsonl", _REVISION) for language in LANGUAGES}
 
 
 def _passage_id(row: dict) -> str:
-    # An address has no white space; if one has nevertheless, a run could not hold it.
+    # A link has no white space; if one has, the id must not.
     return "_".join(text_of(row["link"], "link").split())
 
 
@@ -52,34 +44,33 @@ def _query(row: dict) -> Query:
     return Query(_question_id(row), text_of(row["question"], "question"))
 
 
-def _judged(row: dict) -> list[Judgement]:
+def _judgments(row: dict) -> list[Judgment]:
     return [(_question_id(row), _passage_id(row), 1)]
 
 
-def _file(language: str) -> HubFile:
-    return HubFile(REPOSITORY, f"data/{language}.jsonl", REVISION)
-
-
-def _corpus(file: HubFile) -> CorpusOrigin:
-    return CorpusOrigin(documents(json_reader(_document), "flores_passage", file, once=True), _PASSAGES)
-
-
-def _topics(file: HubFile) -> TopicsOrigin:
-    return TopicsOrigin(queries(json_reader(_query), file), judgements(json_reader(_judged), file), _QUESTIONS)
-
-
-FAMILIES = (
-    Family(
-        name="belebele",
-        title="Belebele",
-        patterns=("belebele-LANG", "belebele-LANG-test"),
-        languages=tuple(LANGUAGES),
-        licence="CC BY-SA 4.0",
-        source=f"Hugging Face hub: {REPOSITORY} at {REVISION[:10]}",
-        field_rule="flores_passage",
-        corpora={f"belebele-{language}": _corpus(_file(language)) for language in LANGUAGES},
-        topics={f"belebele-{language}-test": _topics(_file(language)) for language in LANGUAGES},
-        note="ids are the same in all languages: topics of one language, documents of another, judgements of either. "
-        "MTEB's task X-Y is documents of X and topics of Y, there with questions of the same wording as one",
-    ),
+BELEBELE = Benchmark(
+    name="belebele",
+    title="Belebele",
+    corpus_names="belebele-LANG",
+    topics_names="belebele-LANG-test",
+    languages=tuple(LANGUAGES),
+    license="CC BY-SA 4.0",
+    citation="Bandarkar et al. The Belebele Benchmark: a Parallel Reading Comprehension Dataset in 122 Language "
+    "Variants. ACL 2024",
+    source=f"Hugging Face hub: {_REPOSITORY} at {_REVISION[:10]}",
+    field_rule="flores_passage",
+    corpora={
+        f"belebele-{language}": BenchmarkCorpus(
+            RemoteRecords(json_reader(_document), [file], "flores_passage", unique=True), language_code(language), 488
+        )
+        for language, file in _FILES.items()
+    },
+    topics={
+        f"belebele-{language}-test": BenchmarkTopics(
+            RemoteRecords(json_reader(_query), [file]), RemoteQrels([file], json_reader(_judgments)), 900
+        )
+        for language, file in _FILES.items()
+    },
+    note="ids are the same in all languages: topics of one language, documents of another, qrels of either. MTEB's "
+    "task X-Y is documents of X and topics of Y, where MTEB merges questions of the same wording",
 )

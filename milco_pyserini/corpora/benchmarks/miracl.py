@@ -1,63 +1,50 @@
-"""MIRACL in a copy of its publisher's two repositories.
+"""MIRACL: monolingual retrieval from Wikipedia in 18 languages, through ir_datasets.
 
-Without a copy ir_datasets fetches it (names.py); a copy of ir_datasets' home will do, too.
+Pyserini's spelling is accepted, too: miracl-v1.0-ar-dev, miracl-ar-testA.
 """
 
-from milco_pyserini.corpora.jsonl import jsonl_documents
-from milco_pyserini.corpora.names import MIRACL_SPLITS
-from milco_pyserini.corpora.origin import CorpusOrigin, TopicsOrigin, documents, queries, trec_judgements
-from milco_pyserini.corpora.remote import HubFile
-from milco_pyserini.corpora.tsv import tsv_queries
+from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
+from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQrels, DatasetQueries
 
-# How many files the passages of a language are in.
-_FILES = {
-    "ar": 5,
-    "bn": 1,
-    "de": 32,
-    "en": 66,
-    "es": 21,
-    "fa": 5,
-    "fi": 4,
-    "fr": 30,
-    "hi": 2,
-    "id": 3,
-    "ja": 14,
-    "ko": 3,
-    "ru": 20,
-    "sw": 1,
-    "te": 2,
-    "th": 2,
-    "yo": 1,
-    "zh": 10,
+LANGUAGES = "ar bn de en es fa fi fr hi id ja ko ru sw te th yo zh".split()
+SPLITS = {
+    "train": [code for code in LANGUAGES if code not in ("de", "yo")],
+    "dev": LANGUAGES,
+    "test-a": "ar bn en fi id ja ko ru sw te th".split(),
+    "test-b": LANGUAGES,
 }
 
 
-def _passages(code: str, number: int) -> HubFile:
-    kept = 1 if code == "yo" else number  # as ir_datasets calls that one
-    return HubFile(
-        "miracl/miracl-corpus",
-        f"miracl-corpus-v1.0-{code}/docs-{number}.jsonl.gz",
-        also=(f"miracl/v1.0/{code}/docs/docs-{kept}.jsonl.gz",),
-    )
+def _corpora() -> dict[str, BenchmarkCorpus]:
+    corpora = {}
+    for code in LANGUAGES:
+        corpus = BenchmarkCorpus(DatasetDocuments(f"miracl/{code}"), code)
+        corpora |= {f"miracl-{code}": corpus, f"miracl-v1.0-{code}": corpus}
+    return corpora
 
 
-def _topics(code: str, split: str) -> TopicsOrigin:
-    topics, qrels = (
-        HubFile(
-            "miracl/miracl",
-            f"miracl-v1.0-{code}/{kind}/{kind}.miracl-v1.0-{code}-{split}.tsv",
-            also=(f"miracl/v1.0/{code}/{split}/{kind}.tsv",),
-        )
-        for kind in ("topics", "qrels")
-    )
-    return TopicsOrigin(queries(tsv_queries, topics), trec_judgements(qrels))
+def _topics() -> dict[str, BenchmarkTopics]:
+    topics = {}
+    for split, codes in SPLITS.items():
+        for code in codes:
+            identity = f"miracl/{code}/{split}"
+            one = BenchmarkTopics(DatasetQueries(identity), DatasetQrels(identity))
+            topics |= {f"miracl-{code}-{split}": one, f"miracl-v1.0-{code}-{split}": one}
+            if split.startswith("test"):
+                topics[f"miracl-{code}-test{split[-1].upper()}"] = one
+    return topics
 
 
-# By their ids of ir_datasets.
-CORPORA = {
-    f"miracl/{code}": CorpusOrigin(
-        documents(jsonl_documents, "title + ' ' + text", *(_passages(code, number) for number in range(count)))
-    )
-    for code, count in _FILES.items()
-}
-TOPICS = {f"miracl/{code}/{split}": _topics(code, split) for split, codes in MIRACL_SPLITS.items() for code in codes}
+MIRACL = Benchmark(
+    name="miracl",
+    title="MIRACL",
+    corpus_names="miracl-LANG",
+    topics_names="miracl-LANG-SPLIT",
+    languages=tuple(LANGUAGES),
+    license="Apache-2.0",
+    citation="Zhang et al. MIRACL: A Multilingual Retrieval Dataset Covering 18 Diverse Languages. TACL 2023",
+    source="ir_datasets miracl",
+    field_rule="title + ' ' + text",
+    corpora=_corpora(),
+    topics=_topics(),
+)

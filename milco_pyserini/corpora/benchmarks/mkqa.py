@@ -1,20 +1,18 @@
-"""MKQA: questions in 25 languages against passages of English Wikipedia, as BGE M3-Embedding set it up.
+"""MKQA: questions in 25 languages against passages of English Wikipedia, in the setup of BGE M3-Embedding.
 
-The passages are BEIR's of Natural Questions; of the 10,000 questions, those with an answer that a passage can hold
-(6,619). A passage is relevant if one of the answers stands in it (answers.py), so that the paper's R@100 is the share
-of questions with an answer among the first 100 passages: Success@100.
+The passages are those of Natural Questions in BEIR; the queries are the 6,619 of 10,000 questions with an answer that a
+passage can contain. A passage is relevant if it contains one of the answers (answers.py), so the paper's R@100 is the
+share of questions with an answer among the first 100 passages: Success@100.
 """
 
-from pathlib import Path
-
-from milco_pyserini.corpora.origin import Family, TopicsOrigin, answered, json_reader, per_line, queries
+from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
+from milco_pyserini.corpora.ir_datasets import DatasetDocuments
+from milco_pyserini.corpora.readers import json_reader
 from milco_pyserini.corpora.records import BadLineError, Query, record_id, text_of
-from milco_pyserini.corpora.remote import HubFile, Member
+from milco_pyserini.corpora.remote import ArchiveMember, HubFile, RemoteRecords
 
 _LANGUAGES = "ar da de es fi fr he hu it ja km ko ms nl no pl pt ru sv th tr vi zh-cn zh-hk zh-tw".split()
 _ARCHIVE = HubFile("Shitao/bge-m3-data", "MKQA_test-data.zip")
-_QUESTIONS = 6619
-CORPUS = "mkqa"
 
 
 def _query(row: dict) -> Query:
@@ -24,32 +22,29 @@ def _query(row: dict) -> Query:
 def _answers(row: dict) -> tuple[str, list[str]]:
     answers = row["answers"]
     if not isinstance(answers, list):
-        raise BadLineError("'answers' is no list")
+        raise BadLineError("'answers' is not a list")
     return record_id(row["id"]), [text_of(answer, "answers") for answer in answers]
 
 
-def _topics(code: str) -> TopicsOrigin:
-    file = Member(_ARCHIVE, f"{code.replace('-', '_')}.jsonl")
-
-    def answers(copy: Path | None) -> dict[str, list[str]]:
-        return dict(per_line(json_reader(_answers), file, copy))
-
-    refuse = answered(f"mkqa-{code}-test", CORPUS)
-    return TopicsOrigin(queries(json_reader(_query), file), refuse, _QUESTIONS, answers)
+def _topics(code: str) -> BenchmarkTopics:
+    files = [ArchiveMember(_ARCHIVE, f"{code.replace('-', '_')}.jsonl")]
+    answers = RemoteRecords(json_reader(_answers), files)
+    return BenchmarkTopics(RemoteRecords(json_reader(_query), files), None, 6619, answers=answers)
 
 
-FAMILIES = (
-    Family(
-        name="mkqa",
-        title="MKQA on English Wikipedia",
-        patterns=(CORPUS, "mkqa-LANG-test"),
-        languages=tuple(_LANGUAGES),
-        licence="CC BY-SA 3.0 (questions); passages as beir-nq",
-        source=f"Hugging Face hub: {_ARCHIVE.repository}, branch main; passages: ir_datasets beir/nq",
-        field_rule="title + ' ' + text",
-        corpora={CORPUS: "beir/nq"},
-        topics={f"mkqa-{code}-test": _topics(code) for code in _LANGUAGES},
-        note="judged by answers: milco corpora judge, then Success@100, which is the paper's R@100. "
-        "Passages are encoded as BEIR has them; BGE M3-Embedding rewrites their quotes and dashes first",
-    ),
+MKQA = Benchmark(
+    name="mkqa",
+    title="MKQA on English Wikipedia",
+    corpus_names="mkqa",
+    topics_names="mkqa-LANG-test",
+    languages=tuple(_LANGUAGES),
+    license="CC BY-SA 3.0 (questions); passages as beir-nq",
+    citation="Longpre et al. MKQA: A Linguistically Diverse Benchmark for Multilingual Open Domain Question Answering. "
+    "TACL 2021",
+    source=f"Hugging Face hub: {_ARCHIVE.repository}, branch main; passages: ir_datasets beir/nq",
+    field_rule="title + ' ' + text",
+    corpora={"mkqa": BenchmarkCorpus(DatasetDocuments("beir/nq"), "en")},
+    topics={f"mkqa-{code}-test": _topics(code) for code in _LANGUAGES},
+    note="judged by answers: milco corpora judge, then Success@100, which is the paper's R@100. Passages are encoded "
+    "as in BEIR; BGE M3-Embedding first normalizes their quotes and dashes",
 )

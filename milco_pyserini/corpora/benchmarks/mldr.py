@@ -1,25 +1,16 @@
-"""MLDR: long documents in thirteen languages (BGE M3-Embedding, arXiv:2402.03216), from its publisher's repository.
+"""MLDR: long documents in thirteen languages, from the publisher's repository.
 
-The paper cuts documents into passages of 512 tokens, and a document's best passage counts: encode --split-passages.
+The paper splits documents into passages of 512 tokens and scores a document by its best one: encode --split-passages.
 """
 
-from milco_pyserini.corpora.jsonl import jsonl_documents, jsonl_queries
-from milco_pyserini.corpora.origin import (
-    CorpusOrigin,
-    Family,
-    Judgement,
-    TopicsOrigin,
-    documents,
-    json_reader,
-    judgements,
-    queries,
-)
-from milco_pyserini.corpora.remote import HubFile
+from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
+from milco_pyserini.corpora.readers import Judgment, json_reader, jsonl_documents, jsonl_queries
+from milco_pyserini.corpora.remote import HubFile, RemoteQrels, RemoteRecords
 
-REPOSITORY = "Shitao/MLDR"
-REVISION = "d076455304da5ccf7adf3a644325100062994718"
+_REPOSITORY = "Shitao/MLDR"
+_REVISION = "d076455304da5ccf7adf3a644325100062994718"
 
-# Documents and queries in train, dev and test, as the repository's card counts them.
+# Documents, and queries in train, dev and test, according to the repository's card.
 _SIZES = {
     "ar": (7607, 1817, 200, 200),
     "de": (10_000, 1847, 200, 200),
@@ -35,42 +26,41 @@ _SIZES = {
     "th": (10_000, 1970, 200, 200),
     "zh": (200_000, 10_000, 200, 800),
 }
-_SPLITS = ("train", "dev", "test")
 
 
 def _file(code: str, name: str) -> HubFile:
-    return HubFile(REPOSITORY, f"mldr-v1.0-{code}/{name}.jsonl.gz", REVISION)
+    return HubFile(_REPOSITORY, f"mldr-v1.0-{code}/{name}.jsonl.gz", _REVISION)
 
 
-def _judged(row: dict) -> list[Judgement]:
+def _judgments(row: dict) -> list[Judgment]:
     query = str(row["query_id"])
     grades = (("negative_passages", 0), ("positive_passages", 1))
     return [(query, str(passage["docid"]), grade) for field, grade in grades for passage in row[field]]
 
 
-def _topics(code: str, split: str, count: int) -> TopicsOrigin:
-    file = _file(code, split)
-    return TopicsOrigin(queries(jsonl_queries, file), judgements(json_reader(_judged), file), count)
-
-
-FAMILIES = (
-    Family(
-        name="mldr",
-        title="MLDR",
-        patterns=("mldr-LANG", "mldr-LANG-SPLIT"),
-        languages=tuple(_SIZES),
-        licence="MIT",
-        source=f"Hugging Face hub: {REPOSITORY} at {REVISION[:10]}",
-        field_rule="text",
-        corpora={
-            f"mldr-{code}": CorpusOrigin(documents(jsonl_documents, "text", _file(code, "corpus")), sizes[0])
-            for code, sizes in _SIZES.items()
-        },
-        topics={
-            f"mldr-{code}-{split}": _topics(code, split, count)
-            for code, sizes in _SIZES.items()
-            for split, count in zip(_SPLITS, sizes[1:], strict=True)
-        },
-        note="long documents: encode --split-passages, and the best passage of a document counts",
-    ),
+MLDR = Benchmark(
+    name="mldr",
+    title="MLDR",
+    corpus_names="mldr-LANG",
+    topics_names="mldr-LANG-SPLIT",
+    languages=tuple(_SIZES),
+    license="MIT",
+    citation="Chen et al. BGE M3-Embedding: Multi-Lingual, Multi-Functionality, Multi-Granularity Text Embeddings "
+    "Through Self-Knowledge Distillation. Findings of ACL 2024",
+    source=f"Hugging Face hub: {_REPOSITORY} at {_REVISION[:10]}",
+    field_rule="text",
+    corpora={
+        f"mldr-{code}": BenchmarkCorpus(RemoteRecords(jsonl_documents, [_file(code, "corpus")]), code, sizes[0])
+        for code, sizes in _SIZES.items()
+    },
+    topics={
+        f"mldr-{code}-{split}": BenchmarkTopics(
+            RemoteRecords(jsonl_queries, [_file(code, split)]),
+            RemoteQrels([_file(code, split)], json_reader(_judgments)),
+            count,
+        )
+        for code, sizes in _SIZES.items()
+        for split, count in zip(("train", "dev", "test"), sizes[1:], strict=True)
+    },
+    note="long documents: use encode --split-passages, so that the best passage of a document counts",
 )

@@ -1,13 +1,13 @@
-"""MLQA: questions in seven languages on passages of Wikipedia in the same seven, from its publisher's archive.
+"""MLQA: questions in seven languages on Wikipedia passages in the same seven, from the publisher's archive.
 
-A passage has a hash of its text as its id, the same in every file of its language.
+A passage is named by a hash of its text, the same in all files of its language.
 """
 
 from itertools import product
 
-from milco_pyserini.corpora.origin import Family, TopicsOrigin
-from milco_pyserini.corpora.remote import Member, WebFile
-from milco_pyserini.corpora.squad import FIELD_RULE, squad_corpus, squad_topics, text_hash
+from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
+from milco_pyserini.corpora.readers import squad_documents, squad_judgments, squad_queries, text_hash
+from milco_pyserini.corpora.remote import ArchiveMember, RemoteQrels, RemoteRecords, WebFile
 
 _ARCHIVE = WebFile(
     "https://dl.fbaipublicfiles.com/MLQA/MLQA_V1.zip",
@@ -16,11 +16,10 @@ _ARCHIVE = WebFile(
     "246e8089933d13007fe80684d5c5c0713d6834cf8b3b4a0ec7c66f0a0d2baac8",
 )
 _LANGUAGES = "ar de en es hi vi zh".split()
-_SPLITS = {"dev": 0, "test": 1}
-# Questions of dev and test in one language on passages in the other, whichever of the two is which. Hugging Face's and
-# TensorFlow's datasets record the archive's hash, and Hugging Face's how many questions each of its files has; those of
-# dev sum to what MTEB says of its 49 pairs. The publisher's README has those of a language with itself, and differs in
-# one: of Spanish in test it says 5254, where both others have counted 5253, in an archive of the same hash.
+# Questions of dev and test for a pair of languages, in either direction. Hugging Face's and TensorFlow's datasets
+# record the archive's hash, and Hugging Face's the number of questions in each file; those of dev add up to MTEB's
+# total over its 49 pairs. The publisher's README differs in one number: 5,254 Spanish questions on Spanish passages in
+# test, where both others count 5,253 in an archive of the same hash.
 _QUESTIONS = {
     "ar-ar": (517, 5335),
     "ar-de": (207, 1649),
@@ -53,34 +52,42 @@ _QUESTIONS = {
 }
 
 
-def _file(split: str, context: str, question: str) -> Member:
-    return Member(_ARCHIVE, f"MLQA_V1/{split}/{split}-context-{context}-question-{question}.json")
-
-
-def _topics(split: str, context: str, question: str) -> TopicsOrigin:
-    count = _QUESTIONS["-".join(sorted((context, question)))][_SPLITS[split]]
-    return squad_topics(_file(split, context, question), text_hash, count)
+def _file(documents: str, queries: str, split: str) -> ArchiveMember:
+    return ArchiveMember(_ARCHIVE, f"MLQA_V1/{split}/{split}-context-{documents}-question-{queries}.json")
 
 
 _NAMES = {
-    f"mlqa-{context}-{question}-{split}": (split, context, question)
-    for context, question in product(_LANGUAGES, repeat=2)
-    for split in _SPLITS
+    f"mlqa-{documents}-{queries}-{split}": (documents, queries, split)
+    for documents, queries in product(_LANGUAGES, repeat=2)
+    for split in ("dev", "test")
 }
 
-FAMILIES = (
-    Family(
-        name="mlqa",
-        title="MLQA",
-        patterns=("mlqa-DOCUMENTS-QUERIES-SPLIT", "mlqa-DOCUMENTS-QUERIES-SPLIT"),
-        languages=tuple(_LANGUAGES),
-        licence="CC BY-SA 3.0",
-        source=_ARCHIVE.url,
-        field_rule=FIELD_RULE,
-        corpora={name: squad_corpus(_file(*which), text_hash) for name, which in _NAMES.items()},
-        topics={name: _topics(*which) for name, which in _NAMES.items()},
-        note="a pair's documents are those with a question in the other language; those of a pair of the same language "
-        "are all of that language, with the same ids",
-        unconfirmed="how many questions mlqa-es-es-test has: two who counted have 5,253, the publisher's README 5,254",
-    ),
+MLQA = Benchmark(
+    name="mlqa",
+    title="MLQA",
+    corpus_names="mlqa-DOCUMENTS-QUERIES-SPLIT",
+    topics_names="mlqa-DOCUMENTS-QUERIES-SPLIT",
+    languages=tuple(_LANGUAGES),
+    license="CC BY-SA 3.0",
+    citation="Lewis et al. MLQA: Evaluating Cross-lingual Extractive Question Answering. ACL 2020",
+    source=_ARCHIVE.url,
+    field_rule="context",
+    corpora={
+        name: BenchmarkCorpus(
+            RemoteRecords(squad_documents(text_hash), [_file(documents, queries, split)], "context"), documents
+        )
+        for name, (documents, queries, split) in _NAMES.items()
+    },
+    topics={
+        name: BenchmarkTopics(
+            RemoteRecords(squad_queries, [_file(documents, queries, split)]),
+            RemoteQrels([_file(documents, queries, split)], squad_judgments(text_hash)),
+            _QUESTIONS["-".join(sorted((documents, queries)))][split == "test"],
+        )
+        for name, (documents, queries, split) in _NAMES.items()
+    },
+    note="the documents of a pair are the passages with a question in the other language; those of a language with "
+    "itself are all of that language, with the same ids",
+    unconfirmed="the number of questions of mlqa-es-es-test: two independent counts give 5,253, the publisher's README "
+    "5,254",
 )

@@ -1,45 +1,26 @@
-"""Mr. TyDi in a copy of its publisher's archives, or of what was in them.
+"""Mr. TyDi: monolingual retrieval from Wikipedia in eleven languages, through ir_datasets."""
 
-Without a copy ir_datasets fetches it (names.py) and checks its MD5; a copy of ir_datasets' home will do, too.
-"""
+from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
+from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQrels, DatasetQueries
 
-from milco_pyserini.corpora.jsonl import jsonl_documents
-from milco_pyserini.corpora.names import MRTYDI_SPLITS
-from milco_pyserini.corpora.origin import CorpusOrigin, TopicsOrigin, documents, queries, trec_judgements
-from milco_pyserini.corpora.remote import Member, WebFile
-from milco_pyserini.corpora.tsv import tsv_queries
-
-_SERVER = "https://git.uwaterloo.ca/jimmylin/mr.tydi/-/raw/master/data/"
-_LANGUAGES = {
-    "ar": "arabic",
-    "bn": "bengali",
-    "en": "english",
-    "fi": "finnish",
-    "id": "indonesian",
-    "ja": "japanese",
-    "ko": "korean",
-    "ru": "russian",
-    "sw": "swahili",
-    "te": "telugu",
-    "th": "thai",
+LANGUAGES = "ar bn en fi id ja ko ru sw te th".split()
+# Name -> id of ir_datasets.
+_TOPICS = {
+    f"mrtydi-{code}-{split}": f"mr-tydi/{code}/{split}" for code in LANGUAGES for split in ("train", "dev", "test")
 }
 
-
-def _file(code: str, name: str) -> Member:
-    folder = f"mrtydi-v1.0-{_LANGUAGES[code]}"
-    archive = f"{folder}.tar.gz"
-    path = f"{folder}/{name}"
-    return Member(WebFile(_SERVER + archive, "mrtydi", archive), path, also=(f"mr-tydi/{code}.data/{path}",))
-
-
-def _topics(code: str, split: str) -> TopicsOrigin:
-    topics, qrels = _file(code, f"topic.{split}.tsv"), _file(code, f"qrels.{split}.txt")
-    return TopicsOrigin(queries(tsv_queries, topics), trec_judgements(qrels))
-
-
-# By their ids of ir_datasets.
-CORPORA = {
-    f"mr-tydi/{code}": CorpusOrigin(documents(jsonl_documents, "contents", _file(code, "collection/docs.jsonl.gz")))
-    for code in _LANGUAGES
-}
-TOPICS = {f"mr-tydi/{code}/{split}": _topics(code, split) for code in _LANGUAGES for split in MRTYDI_SPLITS}
+MRTYDI = Benchmark(
+    name="mrtydi",
+    title="Mr. TyDi",
+    corpus_names="mrtydi-LANG",
+    topics_names="mrtydi-LANG-SPLIT",
+    languages=tuple(LANGUAGES),
+    license="Apache-2.0",
+    citation="Zhang et al. Mr. TyDi: A Multi-lingual Benchmark for Dense Retrieval. MRL 2021",
+    source="ir_datasets mr-tydi",
+    field_rule="default_text of ir_datasets",
+    corpora={f"mrtydi-{code}": BenchmarkCorpus(DatasetDocuments(f"mr-tydi/{code}"), code) for code in LANGUAGES},
+    topics={
+        name: BenchmarkTopics(DatasetQueries(identity), DatasetQrels(identity)) for name, identity in _TOPICS.items()
+    },
+)

@@ -1,17 +1,16 @@
-"""XQuAD: the same 240 passages of Wikipedia and 1,190 questions in twelve languages, from its publisher's repository.
+"""XQuAD: the same 240 Wikipedia passages and 1,190 questions in twelve languages, from the publisher's repository.
 
-Questions have the same ids in all languages, and a passage has the first (in sorted order) of its questions' ids: so
-topics of one language can be searched in documents of another.
+Questions have the same ids in all languages, and a passage is named after its first question: topics of one language
+can be searched in documents of another.
 """
 
-from milco_pyserini.corpora.origin import Family
-from milco_pyserini.corpora.remote import WebFile
-from milco_pyserini.corpora.squad import FIELD_RULE, first_question, squad_corpus, squad_topics
+from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
+from milco_pyserini.corpora.readers import first_question_id, squad_documents, squad_judgments, squad_queries
+from milco_pyserini.corpora.remote import RemoteQrels, RemoteRecords, WebFile
 
-_PASSAGES, _QUESTIONS = 240, 1190
 _COMMIT = "7d30520c717524000f0d9d2f9c10a069acd9d285"
 # SHA-256 of the files at that commit.
-_HASHES = {
+_SHA256 = {
     "ar": "abdabd7afed5c635d99cca0f3f0d0c9d9ed0bc77451e963c2e4e0638c29e486d",
     "de": "990b5d746746ed65ed4702ea5f35f99ffa4e2f1c390c07d003642acd937916f9",
     "el": "821cf0f88e73fa258fd2f548b19b6ec39f7025059e16f6f9fc8cd797c9c3663e",
@@ -25,25 +24,37 @@ _HASHES = {
     "vi": "f619a1eb11fb42d3ab0834259e488a65f585447ef6154437bfb7199d85161a04",
     "zh": "691d0b3359bc6b8faa8de931dfdfe21d50a65861ae348e32a0d1a0190b0c8835",
 }
+_FILES = {
+    code: WebFile(
+        f"https://raw.githubusercontent.com/google-deepmind/xquad/{_COMMIT}/xquad.{code}.json",
+        "xquad",
+        f"xquad.{code}.json",
+        checksum,
+    )
+    for code, checksum in _SHA256.items()
+}
 
-
-def _file(code: str) -> WebFile:
-    name = f"xquad.{code}.json"
-    url = f"https://raw.githubusercontent.com/google-deepmind/xquad/{_COMMIT}/{name}"
-    return WebFile(url, "xquad", name, _HASHES[code])
-
-
-FAMILIES = (
-    Family(
-        name="xquad",
-        title="XQuAD",
-        patterns=("xquad-LANG", "xquad-LANG-validation"),
-        languages=tuple(_HASHES),
-        licence="CC BY-SA 4.0",
-        source=f"github.com/google-deepmind/xquad at {_COMMIT[:10]}",
-        field_rule=FIELD_RULE,
-        corpora={f"xquad-{code}": squad_corpus(_file(code), first_question, _PASSAGES) for code in _HASHES},
-        topics={f"xquad-{code}-validation": squad_topics(_file(code), first_question, _QUESTIONS) for code in _HASHES},
-        note="ids are the same in all languages: topics of one language, documents of another, judgements of either",
-    ),
+XQUAD = Benchmark(
+    name="xquad",
+    title="XQuAD",
+    corpus_names="xquad-LANG",
+    topics_names="xquad-LANG-validation",
+    languages=tuple(_SHA256),
+    license="CC BY-SA 4.0",
+    citation="Artetxe et al. On the Cross-lingual Transferability of Monolingual Representations. ACL 2020",
+    source=f"github.com/google-deepmind/xquad at {_COMMIT[:10]}",
+    field_rule="context",
+    corpora={
+        f"xquad-{code}": BenchmarkCorpus(
+            RemoteRecords(squad_documents(first_question_id), [file], "context"), code, 240
+        )
+        for code, file in _FILES.items()
+    },
+    topics={
+        f"xquad-{code}-validation": BenchmarkTopics(
+            RemoteRecords(squad_queries, [file]), RemoteQrels([file], squad_judgments(first_question_id)), 1190
+        )
+        for code, file in _FILES.items()
+    },
+    note="ids are the same in all languages: topics of one language, documents of another, qrels of either",
 )

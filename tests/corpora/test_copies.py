@@ -2,6 +2,10 @@
 
 import gzip
 import json
+import socket
+import subprocess
+import sys
+import tarfile
 import zipfile
 from math import nan
 from pathlib import Path
@@ -11,7 +15,8 @@ import pytest
 import yaml
 from pyarrow import parquet
 
-from milco_pyserini.corpora import Document, Query, open_corpus, open_qrels, open_topics
+from milco_pyserini.corpora import Document, Query, open_answers, open_corpus, open_qrels, open_topics
+from milco_pyserini.corpora.catalog import CORPORA, TOPICS
 from milco_pyserini.errors import MilcoError, Unreachable
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval" / "limit-small"
@@ -87,15 +92,15 @@ def test_tables_that_are_not_whole_are_refused(tmp_path: Path) -> None:
         list(open_corpus(f"miracl-hn-sw@{tmp_path}"))
     with pytest.raises(MilcoError, match="holds no yo-corpus/dev-"):
         list(open_corpus(f"miracl-hn-yo@{tmp_path}"))
-    with pytest.raises(MilcoError, match=r"README\.md names no table te-corpus"):
+    with pytest.raises(MilcoError, match=r"README\.md lists no table te-corpus"):
         list(open_corpus(f"miracl-hn-te@{tmp_path}"))
     written(tmp_path / "sw-qrels/dev-00000-of-00001.parquet", "PAR1 and no more")
-    with pytest.raises(MilcoError, match="is no whole Parquet file"):
+    with pytest.raises(MilcoError, match="is not a complete Parquet file"):
         open_qrels(f"miracl-hn-sw-dev@{tmp_path}")
     written(tmp_path / "README.md", "# Nothing\n")
-    with pytest.raises(MilcoError, match="names no table"):
+    with pytest.raises(MilcoError, match="lists no table"):
         open_qrels(f"miracl-hn-sw-dev@{tmp_path}")
-    with pytest.raises(MilcoError, match="is a file: a copy of mteb/MIRACLRetrievalHardNegatives is a folder"):
+    with pytest.raises(MilcoError, match="is a file: a copy of mteb/MIRACLRetrievalHardNegatives is a directory"):
         open_qrels(f"miracl-hn-sw-dev@{written(tmp_path / 'file', '')}")
 
 
@@ -110,7 +115,7 @@ def test_a_copy_without_a_card_is_read_by_the_names_of_its_files(tmp_path: Path)
     with pytest.raises(MilcoError) as caught:
         open_qrels(f"limit-test@{limit}")
     assert str(caught.value) == (
-        f"{limit} holds neither README.md, which names the files, nor qrels.jsonl or qrels/test-*: a copy must have "
+        f"{limit} holds neither README.md, which lists the files, nor qrels.jsonl or qrels/test-*: a copy must have "
         "the layout of orionweller/LIMIT on the Hugging Face hub"
     )
     json_lines(limit / "queries.jsonl", {"_id": "q", "text": "Who likes tea?"}, {"_id": "r", "text": "Who?"})
@@ -266,7 +271,7 @@ def test_an_archive_that_lacks_a_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(MilcoError, match=r"MLQA_V1\.zip holds no MLQA_V1/dev/dev-context-de-question-de\.json"):
         list(open_corpus(f"mlqa-de-de-dev@{tmp_path}"))
     archive.write_bytes(archive.read_bytes()[:30])
-    with pytest.raises(MilcoError, match=r"MLQA_V1\.zip is no whole zip file"):
+    with pytest.raises(MilcoError, match=r"MLQA_V1\.zip is not a complete zip file"):
         list(open_corpus(f"mlqa-de-de-dev@{tmp_path}"))
 
 
@@ -280,7 +285,7 @@ def test_an_archive_that_cannot_be_unpacked_is_named(tmp_path: Path) -> None:
         damaged = bytearray(plain)
         damaged[directory + place] = damaged[place - 2] = value
         (tmp_path / "MLQA_V1.zip").write_bytes(damaged)
-        with pytest.raises(MilcoError, match=r"MLQA_V1\.zip cannot be unpacked \(.*\): give the directory"):
+        with pytest.raises(MilcoError, match=r"MLQA_V1\.zip cannot be unpacked \(.*\): pass the directory"):
             list(open_corpus(f"mlqa-de-de-dev@{tmp_path}"))
 
 
@@ -325,18 +330,96 @@ def test_neuclir_bench_tells_the_years_apart(tmp_path: Path) -> None:
     assert list(open_topics(f"neuclir-bench-multi-2023@{tmp_path}")) == [Query("200", "Trade")]
     assert list(open_topics(f"neuclir-bench-zho-2022@{tmp_path}")) == [Query("1", "Floods in 2022")]
     assert open_qrels(f"neuclir-zh-2024@{tmp_path}") == open_qrels(f"neuclir-zho-2024@{tmp_path}") == {"300": {"d5": 3}}
-    with pytest.raises(MilcoError, match=r"judges no topic of 2023 \(numbers 200 to 299\)"):
+    with pytest.raises(MilcoError, match=r"qrels\.zho\.gains\.txt of neuclir/bench .* has no judgments for these"):
         open_qrels(f"neuclir-bench-zho-2023@{tmp_path}")
+
+
+def test_neuclir_2023_is_read_from_the_files_of_nist(tmp_path: Path) -> None:
+    """English titles; the qrels of each language are a file of one tar archive."""
+    others = [{"lang": "zho", "topic_title": "洪水"}, {"lang": "eng", "topic_title": "Trade"}]
+    json_lines(tmp_path / "neuclir-2023-topics.0605.jsonl", {"topic_id": "200", "topics": others})
+    with tarfile.open(tmp_path / "neuclir-2023-qrels.final.tar.gz", "w:gz") as archive:
+        for name, line in (("qrels.final.gains", "200 0 f 1\n"), ("qrels.final.gains.zho", "200 0 z 3\n")):
+            archive.add(written(tmp_path / "packed" / name, line), name)
+    assert list(open_topics(f"neuclir-multi-2023@{tmp_path}")) == [Query("200", "Trade")]
+    assert open_qrels(f"neuclir-multi-2023@{tmp_path}") == {"200": {"f": 1}}
+    assert open_qrels(f"neuclir-zh-2023@{tmp_path}") == {"200": {"z": 3}}
+    assert list(open_topics(f"neuclir-zh-2023@{tmp_path}")) == [Query("200", "Trade")]
+
+
+def test_a_truncated_tar_archive_is_refused(tmp_path: Path) -> None:
+    """The error names the archive; so does the one for a file that the archive lacks."""
+    path = tmp_path / "neuclir-2023-qrels.final.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(written(tmp_path / "packed", "200 0 f 1\n" * 1000), "qrels.final.gains")
+    with pytest.raises(MilcoError, match=r"final\.tar\.gz holds no qrels\.final\.gains\.zho"):
+        open_qrels(f"neuclir-zh-2023@{tmp_path}")
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(MilcoError, match=r"final\.tar\.gz is not a complete tar file"):
+        open_qrels(f"neuclir-zh-2023@{tmp_path}")
+
+
+def test_mkqa_has_answers_in_place_of_qrels(tmp_path: Path) -> None:
+    """Its questions are in the archive of BGE M3-Embedding, a file per language."""
+    with zipfile.ZipFile(tmp_path / "MKQA_test-data.zip", "w") as archive:
+        archive.writestr("zh_tw.jsonl", json.dumps({"id": "1", "question": "誰?", "answers": ["x"]}) + "\n")
+    assert list(open_topics(f"mkqa-zh-tw-test@{tmp_path}")) == [Query("1", "誰?")]
+    assert open_answers(f"mkqa-zh-tw-test@{tmp_path}") == {"1": ["x"]}
+
+
+def test_a_copy_that_lacks_a_file_is_neither_completed_nor_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every error names the missing file; no server is contacted, and an empty directory stays empty."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a server was contacted")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    missing = f"^{tmp_path} holds (no|neither) .*: a copy must have the layout of "
+    for name in (name for name, corpus in CORPORA.items() if corpus.has_copies):
+        with pytest.raises(MilcoError, match=missing):
+            next(iter(open_corpus(f"{name}@{tmp_path}")))
+    for name in (name for name, topics in TOPICS.items() if topics.has_copies):
+        with pytest.raises(MilcoError, match=missing):
+            next(iter(open_topics(f"{name}@{tmp_path}")))
+        with pytest.raises(MilcoError, match=f"{missing}|is judged by the answers"):
+            open_qrels(f"{name}@{tmp_path}")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["sample", "miracl-sw", "beir-nq", "mkqa"])
+def test_what_ir_datasets_or_the_package_holds_is_not_read_from_copies(tmp_path: Path, name: str) -> None:
+    """The error names IR_DATASETS_HOME, which does the same for ir_datasets."""
+    with pytest.raises(MilcoError, match=f"{name} is part of this package or of ir_datasets.*IR_DATASETS_HOME="):
+        open_corpus(f"{name}@{tmp_path}")
+
+
+def test_reading_a_copy_neither_imports_ir_datasets_nor_writes(tmp_path: Path) -> None:
+    """ir_datasets would create directories in the user's home, and a copy may be read-only."""
+    json_lines(tmp_path / "mldr-v1.0-ar/corpus.jsonl.gz", {"docid": "1", "text": "نص"})
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    code = (
+        "import sys; from milco_pyserini.corpora import open_corpus;"
+        "assert len(list(open_corpus(f'mldr-ar@{sys.argv[1]}'))) == 1;"
+        "print('ir_datasets' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 def test_a_copy_that_is_not_there_is_named(tmp_path: Path) -> None:
     """Of an unknown name, the nearest is told all the same; a path may have the sign in it."""
     for opener in (open_topics, open_qrels):
-        with pytest.raises(MilcoError, match=r"^mldr-ar-test@/no/where: /no/where is no file or directory that holds"):
+        with pytest.raises(
+            MilcoError, match=r"^mldr-ar-test@/no/where: no file or directory .* with a copy of mldr-ar"
+        ):
             opener("mldr-ar-test@/no/where")
     with pytest.raises(MilcoError, match=r"^data/me@home/topics\.tsv: no such file or directory$"):
         open_topics("data/me@home/topics.tsv")
-    with pytest.raises(MilcoError, match="nothing is no file or directory that holds a copy of mldr-ar"):
+    with pytest.raises(MilcoError, match="no file or directory '' with a copy of mldr-ar"):
         open_corpus("mldr-ar@")
     with pytest.raises(MilcoError, match="unknown corpus 'mlrd-ar': did you mean 'mldr-ar'"):
         open_corpus(f"mlrd-ar@{tmp_path}")
@@ -348,7 +431,7 @@ def test_without_a_network_one_sentence_says_what_to_do(tmp_path: Path, monkeypa
     corpus = open_corpus("mldr-ar")
     with pytest.raises(Unreachable, match=r"mldr-v1\.0-ar/corpus\.jsonl\.gz of Shitao/MLDR is not in the local cache"):
         corpus.check()
-    with pytest.raises(Unreachable, match="without one, pass a copy of the repository as NAME@PATH"):
+    with pytest.raises(Unreachable, match="without one, pass a copy of the files as NAME@PATH"):
         open_qrels("miracl-hn-ar-dev")
 
 

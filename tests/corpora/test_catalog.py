@@ -9,11 +9,10 @@ import pytest
 
 from milco_pyserini.cli.corpora import main
 from milco_pyserini.corpora import open_answers, open_qrels, open_topics
-from milco_pyserini.corpora.answers import judge, word_finder
-from milco_pyserini.corpora.families import CORPORA, FAMILIES, TOPICS
-from milco_pyserini.corpora.ir_datasets_source import published
-from milco_pyserini.corpora.names import MIRACL_LANGUAGES
-from milco_pyserini.corpora.origin import CorpusOrigin, TopicsOrigin
+from milco_pyserini.corpora.answers import judge, word_splitter
+from milco_pyserini.corpora.benchmarks.miracl import LANGUAGES
+from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS
+from milco_pyserini.corpora.ir_datasets import DatasetQrels
 from milco_pyserini.corpora.records import Document
 from milco_pyserini.errors import MilcoError
 
@@ -52,28 +51,25 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def documents_of(family: str) -> int:
     """The published sizes of a family's corpora, summed."""
-    return sum(origin.count or 0 for origin in FAMILIES[family].corpora.values() if isinstance(origin, CorpusOrigin))
+    return sum(corpus.count or 0 for corpus in BENCHMARKS[family].corpora.values())
 
 
 def topics_of(family: str, ending: str) -> int:
     """The published sizes of a family's topics whose names end so, summed."""
-    topics = FAMILIES[family].topics.items()
-    return sum(
-        origin.count or 0 for name, origin in topics if isinstance(origin, TopicsOrigin) and name.endswith(ending)
-    )
+    return sum(topics.count or 0 for name, topics in BENCHMARKS[family].topics.items() if name.endswith(ending))
 
 
 def test_every_benchmark_of_the_paper_has_names() -> None:
     """All families, their languages, and the fourteen collections of BEIR."""
-    assert {name: len(family.languages) for name, family in FAMILIES.items()} == WANTED
+    assert {name: len(family.languages) for name, family in BENCHMARKS.items()} == WANTED
     assert sum(name.startswith("beir-") and "cqadupstack" not in name for name in CORPORA) == 14
     assert {"neuclir-multi-2023", "neuclir-multi-2024", "limit-small-test"} <= TOPICS.keys()
 
 
 def test_no_name_stands_in_two_families() -> None:
     """The table of all names is as long as the families' together."""
-    assert len(CORPORA) == sum(len(family.corpora) for family in FAMILIES.values())
-    assert len(TOPICS) == sum(len(family.topics) for family in FAMILIES.values())
+    assert len(CORPORA) == sum(len(family.corpora) for family in BENCHMARKS.values())
+    assert len(TOPICS) == sum(len(family.topics) for family in BENCHMARKS.values())
 
 
 def test_sizes_sum_to_the_published_totals() -> None:
@@ -92,27 +88,20 @@ def test_sizes_sum_to_the_published_totals() -> None:
 @pytest.mark.skipif(not MIRACL.is_dir(), reason="the shared data are not there (../shared/data/eval/miracl-topics)")
 def test_miracl_has_as_many_topics_as_are_listed() -> None:
     """The real topics and judgements of the development sets, as Pyserini has them, against ir_datasets' numbers."""
-    for code in MIRACL_LANGUAGES:
+    for code in LANGUAGES:
         queries = {query.id for query in open_topics(str(MIRACL / f"queries.dev.{code}.tsv.gz"))}
         qrels = open_qrels(str(MIRACL / f"qrels.dev.{code}.txt.gz"))
-        identity = str(TOPICS[f"miracl-{code}-dev"])
-        assert len(queries) == published(identity, "queries"), code
-        assert sum(map(len, qrels.values())) == published(identity, "qrels"), code
+        assert len(queries) == TOPICS[f"miracl-{code}-dev"].size, code
+        assert sum(map(len, qrels.values())) == DatasetQrels(f"miracl/{code}/dev").published_size(), code
         assert qrels.keys() == queries
 
 
-def test_every_family_says_where_it_comes_from() -> None:
-    """A licence, a source, a rule for the text, and the names as a person reads them."""
-    for family in FAMILIES.values():
-        assert family.licence and family.source and family.field_rule and all(family.patterns), family.name
-        assert family.languages and family.corpora and family.topics, family.name
-
-
-def test_opening_any_name_fetches_nothing() -> None:
-    """What is not in ir_datasets: a source with a rule for the text, before there is any file."""
-    for table in (CORPORA, TOPICS):
-        for name, origin in table.items():
-            assert isinstance(origin, str) or origin.open(None).field_rule, name
+def test_every_benchmark_has_a_license_and_a_citation() -> None:
+    """A source, a rule for the text to encode, and the names as a person reads them, too."""
+    for benchmark in BENCHMARKS.values():
+        facts = (benchmark.license, benchmark.citation, benchmark.source, benchmark.field_rule)
+        assert all(facts) and benchmark.corpus_names and benchmark.topics_names, benchmark.name
+        assert benchmark.languages and benchmark.corpora and benchmark.topics, benchmark.name
 
 
 def test_list_shows_what_there_is(capsys: pytest.CaptureFixture) -> None:
@@ -121,7 +110,7 @@ def test_list_shows_what_there_is(capsys: pytest.CaptureFixture) -> None:
     shown = capsys.readouterr().out
     assert "mldr: MLDR\n  languages   ar de en es fr hi it ja ko pt ru th zh\n" in shown
     assert "corpus      mldr-LANG (13 names, 3,806 to 200,000 documents each)\n" in shown
-    assert "licence     MIT\n" in shown and "afriqa-en, afriqa-fr (2 names, 790 to 5,367 documents each)" in shown
+    assert "license     MIT\n" in shown and "afriqa-en, afriqa-fr (2 names, 790 to 5,367 documents each)" in shown
     assert main(["list", "limit", "--names"]) == 0
     names = capsys.readouterr().out
     assert "limit-small       corpus  46\n" in names
@@ -144,14 +133,14 @@ def test_list_answers_an_unknown_benchmark_with_the_nearest(capsys: pytest.Captu
     assert main(["show", "xquad-ar", "mldr-zw"]) == 2
     assert "unknown name 'mldr-zw': did you mean 'mldr-zh'? 'milco corpora list'" in capsys.readouterr().err
     assert main(["lits"]) == 2
-    assert "unknown command 'lits': did you mean 'list'?" in capsys.readouterr().err
+    assert "unknown subcommand 'lits': did you mean 'list'?" in capsys.readouterr().err
     assert main([]) == 0
-    assert "judge   judgements of runs" in capsys.readouterr().out
+    assert "judge  Judge runs by answers" in capsys.readouterr().out
 
 
 def test_words_of_an_answer_must_stand_together() -> None:
     """Whatever the case, the accents' form and the kind of dash; but not within a longer word."""
-    words = word_finder()
+    words = word_splitter()
     assert words("Jean‑Luc’s CAFÉ, 1999") == " jean - luc ' s cafe\u0301 , 1999 "
     corpus = [Document("1", "Anna", "Karenina, by Leo Tolstoy"), Document("2", "", "Leopold"), Document("3", "", "x")]
     retrieved = {"a": ["1", "2"], "b": ["1"], "c": ["3"], "other": ["1"]}
@@ -182,7 +171,7 @@ def test_mkqa_is_judged_by_answers(questions: Path, capsys: pytest.CaptureFixtur
     command = ["judge", "--topics", name, "--corpus", str(corpus), "--run", str(runs), "--output", str(output)]
     assert main(command) == 0
     assert open_qrels(str(output)) == {"1": {"p1": 1, "p2": 0}, "2": {"p2": 0, "p3": 0}, "3": {"-": 0}}
-    assert "4 passages judged; 1 of 3 topics have one with an answer" in capsys.readouterr().err
+    assert f"Judged 4 passages into {output}: 1 of 3 topics have one with an answer" in capsys.readouterr().err
     assert main(command) == 2
     assert "exists: choose another --output, or replace it with --overwrite" in capsys.readouterr().err
     assert main([*command, "--overwrite", "--depth", "1"]) == 0
@@ -195,9 +184,9 @@ def test_judging_what_does_not_belong_together_is_refused(questions: Path, capsy
     corpus.write_text("p1\tTolstoy\n")
     command = ["judge", "--topics", f"mkqa-ar-test@{questions}", "--corpus", str(corpus), "--run", str(runs)]
     for content, why in (
-        ("1 Q0 p9 1 1.0 x\n", "lacks 1 of 1 passages: was another one searched?"),
+        ("1 Q0 p9 1 1.0 x\n", "lacks 1 of 1 retrieved passages. Pass the corpus that was searched."),
         ("q7 Q0 p1 1 1.0 x\n", f"{runs} has no topic of mkqa-ar-test@{questions}"),
-        ("1 p1 1\n", f"{runs}:1: 3 columns, where a TREC run has 6"),
+        ("1 p1\n", f"{runs}:1: 2 columns"),
     ):
         runs.write_text(content)
         assert main([*command, "--output", str(output)]) == 2
@@ -207,9 +196,7 @@ def test_judging_what_does_not_belong_together_is_refused(questions: Path, capsy
 
 def test_topics_have_either_judgements_or_answers() -> None:
     """Each way says what the other is."""
-    with pytest.raises(
-        MilcoError, match=r"mkqa-ar-test is judged by the answers .*corpora judge --topics mkqa-ar-test"
-    ):
+    with pytest.raises(MilcoError, match=r"is judged by the answers .*corpora judge --topics mkqa-ar-test"):
         open_qrels("mkqa-ar-test")
-    with pytest.raises(MilcoError, match=r"mldr-ar-test has no answers, .* are mkqa-ar-test to mkqa-zh-tw-test"):
+    with pytest.raises(MilcoError, match=r"mldr-ar-test has no answers: .* are mkqa-ar-test to mkqa-zh-tw-test"):
         open_answers("mldr-ar-test")

@@ -169,7 +169,7 @@ BROKEN_JSONL = [
     ("garbage", "not JSON: unexpected character"),
     ('{"id": "x", "text": ', "not JSON: unexpected end of data"),
     ("[1, 2]", "not a JSON object"),
-    ('{"text": "no id"}', "none of 'id', '_id', 'docid' is there"),
+    ('{"text": "no id"}', "no field 'id', '_id' or 'docid'"),
     ('{"id": null, "text": "y"}', "the id is null"),
     ('{"id": "", "text": "y"}', "the id '' is empty"),
     ('{"id": 1.5, "text": "y"}', "the id is a number"),
@@ -178,7 +178,7 @@ BROKEN_JSONL = [
     ('{"id": "a\\n", "text": "y"}', "holds white space"),
     ('{"id": "' + "long " * 99 + '", "text": "y"}', "long long…' holds white space"),
     ('{"id": "' + "x" * 40_000 + '", "text": "y"}', "xxx…' has 40,000 bytes: the limit is 32,700"),
-    ('{"id": "x"}', "neither 'contents' nor 'text' is there"),
+    ('{"id": "x"}', "no field 'contents' or 'text'"),
     ('{"id": "x", "text": 3}', "'text' is a number"),
     ('{"id": "x", "text": null}', "'text' is null"),
     ('{"id": "x", "title": ["t"], "text": "y"}', "'title' is a list"),
@@ -203,7 +203,7 @@ def test_a_broken_json_line_is_told_with_file_line_and_reason(tmp_path: Path, li
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("b\ttext\twith a tab", "3 columns between tabs, where the lines before have 2"),
+        ("b\ttext\twith a tab", "3 columns between tabs: the lines before have 2"),
         ("alone", "1 column between tabs"),
         ("\tno id", "the id '' is empty"),
         ("b c\ttext", "holds white space"),
@@ -267,7 +267,7 @@ def test_a_corpus_without_a_document_is_an_error(tmp_path: Path) -> None:
     """An empty file, or one whose every line is broken."""
     with pytest.raises(MilcoError, match="is empty"):
         corpus_of(tmp_path / "c.jsonl", "").check()
-    with pytest.raises(MilcoError, match=r"left out: 2 lines, the first .*c\.jsonl:1: not JSON"):
+    with pytest.raises(MilcoError, match=r"all 2 lines were skipped, the first: .*c\.jsonl:1: not JSON"):
         corpus_of(tmp_path / "c.jsonl", "x\ny\n", skip_bad_lines=True).check()
 
 
@@ -276,7 +276,7 @@ def test_a_damaged_gzip_file_is_an_error(tmp_path: Path, damage: Callable[[bytes
     """Cut off, not gzip at all, or with something behind it; skipping broken lines does not hide it."""
     content = gzip.compress(os.urandom(5000).hex().encode().join([b'{"id": "a", "text": "', b'"}\n']))
     corpus = corpus_of(tmp_path / "c.jsonl.gz", damage(content), skip_bad_lines=True)
-    with pytest.raises(MilcoError, match=r"c\.jsonl\.gz is no whole gzip file"):
+    with pytest.raises(MilcoError, match=r"c\.jsonl\.gz is not a complete gzip file"):
         corpus.check()
 
 
@@ -326,20 +326,20 @@ def test_the_digest_is_that_of_ids_and_contents(tmp_path: Path) -> None:
 def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
     """A pipe would be empty when the documents are encoded."""
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(MilcoError, match="no regular file"):
+    with pytest.raises(MilcoError, match="not a regular file"):
         open_corpus(str(tmp_path / "pipe"))
 
 
 def test_a_directory_without_documents_names_the_endings(tmp_path: Path) -> None:
     """So does one that holds only what is not read."""
     (tmp_path / "README.md").write_text("x")
-    with pytest.raises(MilcoError, match=r"no file in .* ends in \.jsonl"):
+    with pytest.raises(MilcoError, match=r"holds no file that ends in \.jsonl"):
         open_corpus(str(tmp_path))
 
 
 def test_topics_are_no_corpus(tmp_path: Path) -> None:
     """A TREC topic file given as a corpus is named as what it is."""
-    with pytest.raises(MilcoError, match=r"holds TREC topics; what is read here is JSONL or TSV"):
+    with pytest.raises(MilcoError, match="is in the format TREC topics: expected JSONL or TSV"):
         corpus_of(tmp_path / "topics.txt", "<top>\n<num> Number: 1\n")
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from milco_pyserini.corpora import open_corpus
-from milco_pyserini.corpora.families import CORPORA
-from milco_pyserini.corpora.origin import CorpusOrigin, documents
-from milco_pyserini.corpora.remote import WebFile, lines, located
-from milco_pyserini.corpora.squad import first_question, squad_documents
+from milco_pyserini.corpora.benchmark import BenchmarkCorpus
+from milco_pyserini.corpora.catalog import CORPORA
+from milco_pyserini.corpora.readers import first_question_id, squad_documents
+from milco_pyserini.corpora.remote import RemoteRecords, WebFile, locate, remote_lines
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import locks
 from milco_pyserini.io.downloads import data_home, download
@@ -251,8 +251,8 @@ def test_a_web_file_lies_under_milco_data(server: Server, tmp_path: Path, monkey
     monkeypatch.setenv("MILCO_DATA", str(tmp_path / "data"))
     server.content = b"one\r\n\r\ntwo\n"
     file = WebFile(server.url, "folder", "a/file.txt")
-    assert list(lines(file, None)) == [(1, b"one"), (3, b"two")]
-    assert located(file, None) == tmp_path / "data/folder/a/file.txt"
+    assert list(remote_lines(file, None)) == [(1, b"one"), (3, b"two")]
+    assert locate(file, None) == tmp_path / "data/folder/a/file.txt"
     monkeypatch.delenv("MILCO_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert data_home() == tmp_path / "cache/milco_pyserini"
@@ -263,8 +263,8 @@ def test_a_name_is_fetched_when_it_is_read(server: Server, tmp_path: Path, monke
     monkeypatch.setenv("MILCO_DATA", str(tmp_path))
     server.content = b'{"data": [{"paragraphs": [{"context": "agua", "qas": [{"id": "q", "question": "que"}]}]}]}'
     file = WebFile(server.url, "xquad", "xquad.es.json")
-    read = documents(squad_documents(first_question), "context", file)
-    monkeypatch.setitem(CORPORA, "xquad-es", CorpusOrigin(read, 1))
+    source = RemoteRecords(squad_documents(first_question_id), [file], "context")
+    monkeypatch.setitem(CORPORA, "xquad-es", BenchmarkCorpus(source, "es", 1))
     corpus = open_corpus("xquad-es")
     assert not server.asked
     assert corpus.check().documents == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from milco_pyserini.corpora import Query, open_qrels, open_topics
-from milco_pyserini.corpora.names import MIRACL_SPLITS
+from milco_pyserini.corpora.benchmarks.miracl import SPLITS
 from milco_pyserini.errors import MilcoError
 
 MIRACL_TOPICS = Path(__file__).parents[3] / "shared" / "data" / "eval" / "miracl-topics"
@@ -64,9 +64,9 @@ def test_every_format_gives_the_same_queries(tmp_path: Path, name: str, content:
     ("name", "content", "where", "why"),
     [
         ("t.tsv", "1\ta\n2\n", 2, "1 column between tabs"),
-        ("t.tsv", "1\ta\textra\n", 1, "where 2 (id, text) are needed"),
-        ("t.jsonl", '{"id": "1", "txt": "a"}', 1, "none of 'text', 'query', 'contents', 'title' is there"),
-        ("t.jsonl", '{"text": "a"}', 1, "none of 'id', '_id', 'qid', 'query_id' is there"),
+        ("t.tsv", "1\ta\textra\n", 1, "expected 2 (id, text)"),
+        ("t.jsonl", '{"id": "1", "txt": "a"}', 1, "no field 'text', 'query', 'contents' or 'title'"),
+        ("t.jsonl", '{"text": "a"}', 1, "no field 'id', '_id', 'qid' or 'query_id'"),
         ("t.trec", "<top>\n<title> a\n</top>", 1, "this <top> has no <num>"),
         ("t.trec", "\n<top>\n<num> 1\n</top>", 2, "this <top> has no <title>"),
         ("t.trec", "<top>\n<num>\n<title> a\n</top>", 1, "the id '' is empty"),
@@ -100,7 +100,7 @@ def test_a_topic_id_that_stands_twice_is_told_with_both_places(tmp_path: Path) -
         open_topics(write(tmp_path / "t.tsv", "1\ta\n2\tb\n1\tc\n")).check()
 
 
-RANGE = "grades are from -1,000 to 1,000. Check which column holds the grade"
+RANGE = "grades are from -1,000 to 1,000. Check which column holds the grade."
 QRELS = {"q1": {"d1": 1, "d#2": 0}, "2": {"d1": -2}}
 
 
@@ -123,17 +123,17 @@ def test_every_format_gives_the_same_judgements(tmp_path: Path, content: str) ->
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("q d\n", ":1: 2 columns, where 4 (TREC) or 3 (BEIR) are needed"),
-        ("q 0 d 1\nq 0 d\n", ":2: 3 columns, where the lines before have 4"),
-        ("q 0 d 1.0\n", ":1: the grade '1.0' is no whole number"),
+        ("q d\n", ":1: 2 columns: expected 4 (TREC) or 3 (BEIR)"),
+        ("q 0 d 1\nq 0 d\n", ":2: 3 columns: the lines before have 4"),
+        ("q 0 d 1.0\n", ":1: the grade '1.0' is not an integer"),
         ("q 0 1 1001\n", f":1: the grade is '1001': {RANGE}"),
         ("q 0 1 -1001\n", f":1: the grade is '-1001': {RANGE}"),
         (f"q 0 d {'9' * 5000}\n", f":1: the grade is '{'9' * 59}…': {RANGE}"),
-        ("q d 1\nq e relevant\n", ":2: the grade 'relevant' is no whole number"),
-        ("q 0 d 1\nq 0 d 2\n", ":2: q d is graded 2, and 1 further up"),
+        ("q d 1\nq e relevant\n", ":2: the grade 'relevant' is not an integer"),
+        ("q 0 d 1\nq 0 d 2\n", ":2: q d has the grade 2, and 1 in an earlier line"),
         (b"q 0 d 1\nq 0 \xff 1\n", ":2: not UTF-8"),
-        ("", " holds no judgement"),
-        ("query-id\tcorpus-id\tscore\n", " holds no judgement"),
+        ("", " holds no judgments"),
+        ("query-id\tcorpus-id\tscore\n", " holds no judgments"),
     ],
 )
 def test_a_broken_judgement_is_told_with_file_line_and_reason(
@@ -161,9 +161,7 @@ def test_judgements_are_one_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not MIRACL_TOPICS.is_dir(), reason="MIRACL's topics are not beside this repository")
-@pytest.mark.parametrize(
-    ("split", "language"), [(split, code) for split in ("dev", "train") for code in MIRACL_SPLITS[split]]
-)
+@pytest.mark.parametrize(("split", "language"), [(split, code) for split in ("dev", "train") for code in SPLITS[split]])
 def test_miracls_topics_and_judgements_are_read_whole(split: str, language: str) -> None:
     """All queries and judgements of 18 languages, against a count by cutting lines at tabs and spaces."""
     topics_file = MIRACL_TOPICS / f"queries.{split}.{language}.tsv.gz"

@@ -1,0 +1,193 @@
+"""A benchmark: the names of its corpora and topics, where their files come from, its license and citation."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from milco_pyserini.corpora.collection import OnBad, RecordSource, refuse_bad_line
+from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQueries
+from milco_pyserini.corpora.records import Document, Query
+from milco_pyserini.corpora.remote import RemoteRecords, RemoteSource
+from milco_pyserini.io.qrels import Qrels
+
+T = TypeVar("T")
+
+
+class QrelsSource(Protocol):
+    """Where qrels come from."""
+
+    def read_qrels(self) -> Qrels:
+        """Return query id -> document id -> grade."""
+
+
+@dataclass(frozen=True)
+class BenchmarkCorpus:
+    """The documents that one name stands for.
+
+    Args:
+        source: nothing is fetched before it is read.
+        language: of the documents, by language_code(); None if there are several.
+        count: the published number of documents; None if it is unknown.
+    """
+
+    source: RecordSource[Document]
+    language: str | None
+    count: int | None = None
+
+    @property
+    def size(self) -> int | None:
+        """The published number of documents, also that of ir_datasets; None if it is unknown."""
+        return self.source.published_size() if isinstance(self.source, DatasetDocuments) else self.count
+
+    @property
+    def has_copies(self) -> bool:
+        """True if the documents can be read from a local copy."""
+        return isinstance(self.source, RemoteSource)
+
+    def at(self, copy: Path) -> "BenchmarkCorpus":
+        """Return the same corpus, read from a local copy."""
+        return replace(self, source=_at(self.source, copy))
+
+
+@dataclass(frozen=True)
+class BenchmarkTopics:
+    """The queries that one name stands for, and how they are judged.
+
+    Args:
+        source: nothing is fetched before it is read.
+        qrels: judgments of documents; None for topics that are judged by answers.
+        count: the published number of queries; None if it is unknown.
+        judged_only: drop the queries without judgments.
+        answers: (query id, answers) of topics that are judged by answers: a passage is relevant if it contains one.
+    """
+
+    source: RecordSource[Query]
+    qrels: QrelsSource | None
+    count: int | None = None
+    judged_only: bool = False
+    answers: RemoteRecords[tuple[str, list[str]]] | None = None
+
+    @property
+    def size(self) -> int | None:
+        """The published number of queries, also that of ir_datasets; None if it is unknown."""
+        return self.source.published_size() if isinstance(self.source, DatasetQueries) else self.count
+
+    @property
+    def has_copies(self) -> bool:
+        """True if the topics can be read from a local copy."""
+        return isinstance(self.source, RemoteSource)
+
+    @property
+    def queries(self) -> RecordSource[Query]:
+        """The queries, without those to drop."""
+        return JudgedQueries(self.source, self.qrels) if self.judged_only and self.qrels else self.source
+
+    def at(self, copy: Path) -> "BenchmarkTopics":
+        """Return the same topics, read from a local copy."""
+        return replace(
+            self,
+            source=_at(self.source, copy),
+            qrels=self.qrels and _at(self.qrels, copy),
+            answers=self.answers and self.answers.at(copy),
+        )
+
+    def read_answers(self) -> dict[str, list[str]]:
+        """Return query id -> answers."""
+        return dict(record for _, _, record in self.answers.read(refuse_bad_line)) if self.answers else {}
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A named set of corpora and topics.
+
+    Args:
+        corpus_names, topics_names: the names as a person reads them, such as "miracl-LANG-SPLIT".
+        languages: of documents or queries, as the names write them.
+        source: the publisher, with the revision.
+        field_rule: how the text to encode is made from the fields of documents.
+        unconfirmed: what the publisher's own page or files have not confirmed.
+    """
+
+    name: str
+    title: str
+    corpus_names: str
+    topics_names: str
+    languages: Sequence[str]
+    license: str
+    citation: str
+    source: str
+    field_rule: str
+    corpora: Mapping[str, BenchmarkCorpus] = field(repr=False)
+    topics: Mapping[str, BenchmarkTopics] = field(repr=False)
+    note: str = ""
+    unconfirmed: str = ""
+
+
+@dataclass(frozen=True)
+class JudgedQueries:
+    """The queries of a source that have judgments, as a RecordSource."""
+
+    source: RecordSource[Query]
+    qrels: QrelsSource
+
+    @property
+    def field_rule(self) -> str:
+        """That of the source."""
+        return self.source.field_rule
+
+    def read(self, bad: OnBad) -> Iterator[tuple[str, int, Query]]:
+        """Yield (file, line number, query)."""
+        judged = self.qrels.read_qrels().keys()
+        return (found for found in self.source.read(bad) if found[2].id in judged)
+
+
+def _at(source: T, copy: Path) -> T:
+    return source.at(copy) if isinstance(source, RemoteSource) else source
+
+
+# Two-letter codes, as Anserini names its analyzers -> other spellings in the names of benchmarks: ISO 639-3, and the
+# codes of FLORES with the script. Other scripts (arb_Latn) count as languages of their own: no analyzer reads them.
+_SPELLINGS = {
+    "ar": "ara arb_Arab acm_Arab apc_Arab ars_Arab ary_Arab arz_Arab",
+    "bn": "ben ben_Beng",
+    "da": "dan dan_Latn",
+    "de": "deu deu_Latn",
+    "en": "eng eng_Latn",
+    "es": "spa spa_Latn",
+    "fa": "fas pes_Arab",
+    "fi": "fin fin_Latn",
+    "fr": "fra fra_Latn",
+    "ha": "hau hau_Latn",
+    "hi": "hin hin_Deva",
+    "hu": "hun hun_Latn",
+    "id": "ind ind_Latn",
+    "it": "ita ita_Latn",
+    "ja": "jpn jpn_Jpan",
+    "ko": "kor kor_Hang",
+    "nl": "nld nld_Latn",
+    "no": "nob nob_Latn",
+    "pl": "pol pol_Latn",
+    "pt": "por por_Latn",
+    "ru": "rus rus_Cyrl",
+    "so": "som som_Latn",
+    "sv": "swe swe_Latn",
+    "sw": "swh swh_Latn",
+    "te": "tel tel_Telu",
+    "th": "tha tha_Thai",
+    "tr": "tur tur_Latn",
+    "uk": "ukr ukr_Cyrl",
+    "vi": "vie vie_Latn",
+    "yo": "yor yor_Latn",
+    "zh": "zho zho_Hans zho_Hant",
+}
+_CODES = {spelling: code for code, spellings in _SPELLINGS.items() for spelling in spellings.split()}
+
+
+def language_code(spelling: str) -> str:
+    """Return the two-letter code of a language, or the spelling itself if it has none here.
+
+    >>> language_code("swh_Latn"), language_code("ar"), language_code("hin_Latn")
+    ('sw', 'ar', 'hin_Latn')
+    """
+    return _CODES.get(spelling, spelling)

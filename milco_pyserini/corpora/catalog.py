@@ -1,0 +1,235 @@
+"""Open documents, queries and qrels by name or path.
+
+A name is, in this order: an existing path; a name of a benchmark, such as miracl-ar-dev; an id of ir_datasets
+(ir_datasets:ID if a path of that name exists). NAME@PATH reads a benchmark that is not in ir_datasets from a local copy
+in its publisher's layout (remote.py); for ir_datasets, IR_DATASETS_HOME selects a copy.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
+from milco_pyserini.corpora.benchmarks.afriqa import AFRIQA
+from milco_pyserini.corpora.benchmarks.beir import BEIR
+from milco_pyserini.corpora.benchmarks.belebele import BELEBELE
+from milco_pyserini.corpora.benchmarks.ciral import CIRAL
+from milco_pyserini.corpora.benchmarks.limit import LIMIT
+from milco_pyserini.corpora.benchmarks.miracl import MIRACL
+from milco_pyserini.corpora.benchmarks.mkqa import MKQA
+from milco_pyserini.corpora.benchmarks.mldr import MLDR
+from milco_pyserini.corpora.benchmarks.mlqa import MLQA
+from milco_pyserini.corpora.benchmarks.mrtydi import MRTYDI
+from milco_pyserini.corpora.benchmarks.mteb import MTEB
+from milco_pyserini.corpora.benchmarks.neuclir import NEUCLIR
+from milco_pyserini.corpora.benchmarks.sample import SAMPLE
+from milco_pyserini.corpora.benchmarks.xquad import XQUAD
+from milco_pyserini.corpora.collection import Corpus, Topics
+from milco_pyserini.corpora.ir_datasets import (
+    DatasetDocuments,
+    DatasetQrels,
+    DatasetQueries,
+    dataset_ids,
+    is_dataset,
+)
+from milco_pyserini.corpora.local_files import local_documents, local_queries
+from milco_pyserini.errors import MilcoError, nearest
+from milco_pyserini.io.qrels import Qrels, read_qrels
+
+EntryT = TypeVar("EntryT", BenchmarkCorpus, BenchmarkTopics)
+
+BENCHMARKS: dict[str, Benchmark] = {}
+CORPORA: dict[str, BenchmarkCorpus] = {}
+TOPICS: dict[str, BenchmarkTopics] = {}
+
+_PREFIX = "ir_datasets:"
+_MAX_LANGUAGES = 6
+# No id of ir_datasets ends like this: a missing file is reported without loading ir_datasets, which takes a second.
+_FILE = re.compile(r"\.(jsonl?|ndjson|tsv|csv|txt|trec|gz)$", re.IGNORECASE)
+
+
+def register(benchmark: Benchmark) -> None:
+    """Add a benchmark, so that every command knows its names. See docs/extending.md for an example."""
+    BENCHMARKS[benchmark.name] = benchmark
+    CORPORA.update(benchmark.corpora)
+    TOPICS.update(benchmark.topics)
+
+
+for _benchmark in (
+    SAMPLE,
+    MIRACL,
+    *MTEB,
+    BELEBELE,
+    MLDR,
+    MKQA,
+    NEUCLIR,
+    BEIR,
+    LIMIT,
+    MRTYDI,
+    XQUAD,
+    MLQA,
+    AFRIQA,
+    CIRAL,
+):
+    register(_benchmark)
+
+
+def open_corpus(name: str, skip_bad_lines: bool = False) -> Corpus:
+    """Open the documents of a name, or of a JSONL or TSV file or a directory of such files, plain or gzip.
+
+    Nothing is fetched or read yet: iterating and Corpus.check() do that.
+
+        >>> next(iter(open_corpus("sample-en"))).id
+        'en-1'
+
+    Args:
+        skip_bad_lines: skip malformed lines; check() lists them.
+
+    Raises:
+        MilcoError: the name or path is unknown.
+    """
+    found = _resolve(name, "corpus", CORPORA)
+    if isinstance(found, Path):
+        return Corpus(name, local_documents(found), skip_bad_lines)
+    if isinstance(found, str):
+        return Corpus(name, DatasetDocuments(found), skip_bad_lines)
+    return Corpus(name, found.source, skip_bad_lines, found.count)
+
+
+def open_topics(name: str, skip_bad_lines: bool = False) -> Topics:
+    """Open the queries of a name, or of a TSV, JSONL or TREC topic file, plain or gzip, as open_corpus() does."""
+    found = _resolve(name, "topics", TOPICS)
+    if isinstance(found, Path):
+        return Topics(name, local_queries(found), skip_bad_lines)
+    if isinstance(found, str):
+        return Topics(name, DatasetQueries(found), skip_bad_lines)
+    return Topics(name, found.queries, skip_bad_lines, found.count)
+
+
+def open_qrels(name: str) -> Qrels:
+    """Read query id -> document id -> grade of a name, or of a TREC or BEIR file, plain or gzip.
+
+    Raises:
+        MilcoError: the name or path is unknown, a line is malformed, or the topics are judged by answers.
+    """
+    found = _resolve(name, "qrels", TOPICS)
+    if isinstance(found, Path):
+        if found.is_dir():
+            raise MilcoError(f"{found} is a directory: qrels are one file")
+        return read_qrels(found)
+    if isinstance(found, str):
+        return DatasetQrels(found).read_qrels()
+    if found.qrels is None:
+        raise MilcoError(
+            f"{name} is judged by the answers in retrieved passages, not by document ids",
+            f"Write qrels for a run with 'milco corpora judge --topics {name} --run RUN --output QRELS', then measure "
+            "Success@100.",
+        )
+    return found.qrels.read_qrels()
+
+
+def open_answers(name: str) -> dict[str, list[str]]:
+    """Read query id -> answers of topics that are judged by them.
+
+    Raises:
+        MilcoError: the name is unknown, or its topics are judged by document ids.
+    """
+    found = _resolve(name, "topics", TOPICS)
+    if not isinstance(found, BenchmarkTopics) or found.answers is None:
+        names = [key for key, topics in TOPICS.items() if topics.answers]
+        raise MilcoError(
+            f"{name} has no answers: its documents are judged by id",
+            f"Pass it as --qrels. Topics with answers are {names[0]} to {names[-1]}.",
+        )
+    return found.read_answers()
+
+
+def find_benchmark(name: str) -> Benchmark | None:
+    """Return the benchmark that a name of a corpus or of topics belongs to; None if it is not such a name."""
+    return next((one for one in BENCHMARKS.values() if name in one.corpora or name in one.topics), None)
+
+
+def corpus_language(name: str) -> str | None:
+    """Return the language of a corpus by its name, as Anserini writes it; None if it is a path or multilingual.
+
+    >>> corpus_language("miracl-ar"), corpus_language("neuclir/1/zh"), corpus_language("sample")
+    ('ar', 'zh', None)
+    """
+    if Path(name).exists():
+        return None
+    named = name.partition("@")[0].removeprefix(_PREFIX)
+    for key, corpus in CORPORA.items():
+        if key == named or (isinstance(corpus.source, DatasetDocuments) and corpus.source.identity == named):
+            return corpus.language
+    return None
+
+
+def corpus_languages() -> frozenset[str]:
+    """Return the languages of all named corpora, as corpus_language() does."""
+    return frozenset(corpus.language for corpus in CORPORA.values() if corpus.language)
+
+
+def local_corpus_name(manifest: Mapping[str, Any]) -> str | None:
+    """Return the corpus or topics that a manifest names if it is on this machine: an existing path, or the sample."""
+    name = str(manifest.get("corpus") or "")
+    return name if name and (Path(name).exists() or name in SAMPLE.corpora) else None
+
+
+def _resolve(name: str, word: str, table: dict[str, EntryT]) -> Path | str | EntryT:
+    """Return a path, an id of ir_datasets, or an entry of the table. word: what the name stands for, in errors."""
+    path = Path(name)
+    if name and path.exists() and not name.startswith(_PREFIX):
+        return path
+    if name.startswith(_PREFIX):
+        identity = name.removeprefix(_PREFIX)
+        if not is_dataset(identity):
+            near = nearest(identity, dataset_ids())
+            guess = f"did you mean {near!r}? " if near else ""
+            raise MilcoError(f"ir_datasets has no {identity!r}: {guess}all are listed at https://ir-datasets.com")
+        return identity
+    named, at, copy = name.partition("@")
+    if named in table:
+        return _at(table[named], named, copy) if at else table[named]
+    # A benchmark's name may be an id of ir_datasets, too (miracl), which has no documents itself.
+    if not at and named not in BENCHMARKS and not _FILE.search(name) and is_dataset(name):
+        return name
+    raise _unknown(name if "/" in named else named, word, table)
+
+
+def _at(entry: EntryT, named: str, copy: str) -> EntryT:
+    if not copy or not Path(copy).exists():
+        raise MilcoError(f"{named}@{copy}: no file or directory {copy!r} with a copy of {named}")
+    if not entry.has_copies:
+        raise MilcoError(
+            f"{named}@{copy}: {named} is part of this package or of ir_datasets, and not read from a copy",
+            f"Set IR_DATASETS_HOME={copy} for a copy of ir_datasets' directory, or pass the path of the files.",
+        )
+    return entry.at(Path(copy))
+
+
+def _unknown(name: str, word: str, table: Mapping[str, Any]) -> MilcoError:
+    path = Path(name)
+    if "/" in name or path.suffix:
+        neighbors = [str(path.parent / file.name) for file in path.parent.glob("*")]
+        near = nearest(name, neighbors) or nearest(name, table)
+        if not near and not _FILE.search(name):
+            near = nearest(name, dataset_ids())
+        guess = f"; did you mean {near!r}?" if near else ""
+        return MilcoError(f"{name}: no such file or directory{guess}")
+    other = find_benchmark(name)
+    near = nearest(name, [*table, *BENCHMARKS])
+    if other is not None and name not in BENCHMARKS:
+        kind, plural = ("topics", "corpora") if word == "corpus" else ("a corpus", "topics")
+        guess = f"it names {kind}. 'milco corpora show {other.name}' lists its {plural}"
+    elif near is None:
+        guess = "pass a path, a name that 'milco corpora list' shows, or an id of https://ir-datasets.com"
+    elif near in table:
+        guess = f"did you mean {near!r}? 'milco corpora list' shows all benchmarks"
+    else:
+        benchmark = BENCHMARKS[near]
+        names = benchmark.corpus_names if word == "corpus" else benchmark.topics_names
+        codes = [*benchmark.languages[:_MAX_LANGUAGES], *(["..."] if len(benchmark.languages) > _MAX_LANGUAGES else [])]
+        languages = f" ({' '.join(codes)})" if "LANG" in names else ""
+        guess = f"did you mean {names}{languages}? 'milco corpora show {near}' lists its names"
+    return MilcoError(f"unknown {word} {name!r}: {guess}")

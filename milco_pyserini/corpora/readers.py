@@ -1,0 +1,221 @@
+"""Read documents and queries from JSON lines, TSV, TREC topic files and SQuAD's format.
+
+A reader takes numbered lines and yields numbered records. It passes what is not a record to bad(number, reason).
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from typing import TypeVar
+
+import orjson
+
+from milco_pyserini.corpora.records import BadLineError, Document, Query, record_id, text_of
+
+T = TypeVar("T")
+Lines = Iterator[tuple[int, bytes]]
+BadLine = Callable[[int, str], None]
+Reader = Callable[[Lines, BadLine], Iterator[tuple[int, T]]]
+Judgment = tuple[str, str, int]
+"""Query id, document id, grade."""
+
+
+def json_reader(make: Callable[[dict], T | None]) -> Reader[T]:
+    """Return a reader of JSON lines, one object per line.
+
+    Args:
+        make: turns an object into a record, or None to skip it. It may raise BadLineError; a KeyError is reported as a
+            missing field.
+    """
+
+    def read(lines: Lines, bad: BadLine) -> Iterator[tuple[int, T]]:
+        for number, line in lines:
+            try:
+                value = orjson.loads(line)
+                if not isinstance(value, dict):
+                    raise BadLineError("not a JSON object")
+                record = make(value)
+            except orjson.JSONDecodeError as error:
+                invalid = f"not JSON: {error.msg} (column {error.colno})"
+                bad(number, "not UTF-8" if "UTF-8" in error.msg else invalid)
+            except BadLineError as error:
+                bad(number, str(error))
+            except KeyError as error:
+                bad(number, f"no field {error}")
+            else:
+                if record is not None:
+                    yield number, record
+
+    return read
+
+
+def _json_document(fields: dict) -> Document:
+    identity = record_id(_first_of(fields, "id", "_id", "docid")[1])
+    if "contents" in fields:
+        return Document(identity, "", text_of(fields["contents"], "contents"))
+    if "text" not in fields:
+        raise BadLineError("no field 'contents' or 'text'")
+    title = fields.get("title")
+    return Document(identity, "" if title is None else text_of(title, "title"), text_of(fields["text"], "text"))
+
+
+def _json_query(fields: dict) -> Query:
+    identity = record_id(_first_of(fields, "id", "_id", "qid", "query_id")[1])
+    name, text = _first_of(fields, "text", "query", "contents", "title")
+    return Query(identity, text_of(text, name))
+
+
+def _first_of(fields: dict, *names: str) -> tuple[str, object]:
+    for name in names:
+        if name in fields:
+            return name, fields[name]
+    raise BadLineError(f"no field {', '.join(map(repr, names[:-1]))} or {names[-1]!r}")
+
+
+jsonl_documents = json_reader(_json_document)
+"""Documents as in Anserini, BEIR, MIRACL and MS MARCO v2: id, _id or docid; contents, or else title and text."""
+
+jsonl_queries = json_reader(_json_query)
+"""Queries: id, _id, qid or query_id; text, query, contents or title."""
+
+
+# A first line of these names only is a header and defines the order of the columns (DPR's has the title last).
+_HEADERS = {
+    **dict.fromkeys(("id", "_id", "docid", "doc_id", "qid", "query_id", "query-id"), "id"),
+    "title": "title",
+    **dict.fromkeys(("text", "contents", "passage", "query"), "text"),
+}
+
+
+def tsv_documents(lines: Lines, bad: BadLine) -> Iterator[tuple[int, Document]]:
+    """Read id TAB text or id TAB title TAB text; the first line decides which. Quotes have no special meaning."""
+    for number, fields in _tsv_rows(lines, bad, {2: ("id", "text"), 3: ("id", "title", "text")}):
+        yield number, Document(fields["id"], fields.get("title", ""), fields["text"])
+
+
+def tsv_queries(lines: Lines, bad: BadLine) -> Iterator[tuple[int, Query]]:
+    """Read id TAB text."""
+    for number, fields in _tsv_rows(lines, bad, {2: ("id", "text")}):
+        yield number, Query(fields["id"], fields["text"])
+
+
+def _tsv_rows(
+    lines: Lines, bad: BadLine, layouts: Mapping[int, tuple[str, ...]]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    columns: tuple[str, ...] | None = None
+    for number, line in lines:
+        try:
+            # A text may contain a carriage return. If every part has a tab, several lines were read as one.
+            if b"\r" in line and all(b"\t" in part for part in line.split(b"\r")):
+                raise BadLineError("carriage returns between columns: lines must end in \\n or \\r\\n")
+            cells = line.decode("utf-8").split("\t")
+            width = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
+            if columns is None:
+                header = tuple(_HEADERS.get(cell.strip().lower(), "") for cell in cells)
+                if sorted(header) in (["id", "text"], ["id", "text", "title"]):
+                    columns = header
+                    continue
+                if len(cells) not in layouts:
+                    valid = " or ".join(f"{count} ({', '.join(names)})" for count, names in layouts.items())
+                    raise BadLineError(f"{width} between tabs: expected {valid}")
+                columns = layouts[len(cells)]
+            if len(cells) != len(columns):
+                raise BadLineError(f"{width} between tabs: the lines before have {len(columns)}")
+            fields = dict(zip(columns, cells, strict=True))
+            fields["id"] = record_id(fields["id"])
+        except UnicodeDecodeError as error:
+            bad(number, f"not UTF-8 (byte {error.start + 1} of the line)")
+        except BadLineError as error:
+            bad(number, str(error))
+        else:
+            yield number, fields
+
+
+_NUM = re.compile(r"<num>\s*(?:Number:)?\s*([^<\n]*)", re.IGNORECASE)
+_TITLE = re.compile(r"<title>\s*(?:Topic:)?\s*([^<]*)", re.IGNORECASE)
+
+
+def trec_queries(lines: Lines, bad: BadLine) -> Iterator[tuple[int, Query]]:
+    """Read the <num> and <title> of TREC topics; a topic's number is that of the line with its <top>."""
+    for number, block in _trec_topics(lines, bad):
+        try:
+            text = block.decode("utf-8")
+            if len(re.findall("<top>", text, re.IGNORECASE)) > 1:
+                raise BadLineError("several <top> in one line: each must begin a line of its own")
+            identity, title = _NUM.search(text), _TITLE.search(text)
+            if identity is None or title is None:
+                raise BadLineError(f"this <top> has no {'<num>' if identity is None else '<title>'}")
+            query = Query(record_id(identity[1].strip()), " ".join(title[1].split()))
+        except UnicodeDecodeError:
+            bad(number, "this <top> is not UTF-8")
+        except BadLineError as error:
+            bad(number, str(error))
+        else:
+            yield number, query
+
+
+def _trec_topics(lines: Lines, bad: BadLine) -> Iterator[tuple[int, bytes]]:
+    """Yield each <top>...</top> with the number of its first line."""
+    start = 0
+    block: list[bytes] = []
+    for number, line in lines:
+        if line.strip().lower().startswith(b"<top>"):
+            if start:
+                bad(start, "this <top> is not closed by </top>")
+            start, block = number, []
+        if start:
+            block.append(line)
+            if b"</top>" in line.lower():
+                yield start, b"\n".join(block)
+                start = 0
+    if start:
+        bad(start, "this <top> is not closed by </top>")
+
+
+# A passage and its questions (id, text) -> the passage's id.
+PassageId = Callable[[str, list[tuple[str, str]]], str]
+
+
+def first_question_id(passage: str, questions: list[tuple[str, str]]) -> str:
+    """Name a passage after the first of its questions, in sorted order: the same in all languages of XQuAD."""
+    return min(identity for identity, _ in questions)
+
+
+def text_hash(passage: str, questions: list[tuple[str, str]]) -> str:
+    """Name a passage by a hash of its text, for files that share passages but not all of their questions."""
+    return blake2b(passage.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def squad_documents(passage_id: PassageId) -> Reader[Document]:
+    """Return a reader of the passages of a SQuAD file, each once, numbered from 1."""
+    return _squad_reader(lambda passage, questions: [Document(passage_id(passage, questions), "", passage)])
+
+
+def squad_queries(lines: Lines, bad: BadLine) -> Iterator[tuple[int, Query]]:
+    """Read the questions of a SQuAD file, numbered from 1."""
+    return _squad_reader(lambda _, questions: [Query(*question) for question in questions])(lines, bad)
+
+
+def squad_judgments(passage_id: PassageId) -> Reader[list[Judgment]]:
+    """Return a reader of judgments: the passage of each question is relevant."""
+    return _squad_reader(
+        lambda passage, questions: [[(identity, passage_id(passage, questions), 1) for identity, _ in questions]]
+    )
+
+
+def _squad_reader(make: Callable[[str, list[tuple[str, str]]], list[T]]) -> Reader[T]:
+    def read(lines: Lines, bad: BadLine) -> Iterator[tuple[int, T]]:
+        # Passage -> its questions. A passage that occurs several times is one document.
+        passages: dict[str, list[tuple[str, str]]] = {}
+        try:
+            squad = orjson.loads(b"\n".join(line for _, line in lines))
+            for paragraph in (paragraph for article in squad["data"] for paragraph in article["paragraphs"]):
+                questions = passages.setdefault(text_of(paragraph["context"], "context"), [])
+                questions += [(record_id(qa["id"]), text_of(qa["question"], "question")) for qa in paragraph["qas"]]
+        except (BadLineError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+            bad(1, f"not in SQuAD's format: {error}")
+            return
+        asked = ((passage, questions) for passage, questions in passages.items() if questions)
+        yield from enumerate((record for entry in asked for record in make(*entry)), start=1)
+
+    return read

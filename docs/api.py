@@ -18,7 +18,9 @@ PACKAGE = "milco_pyserini"
 # The rooms that have names for others, and the modules that docs/extending.md builds upon.
 MODULES = (
     "corpora",
-    "corpora.origin",
+    "corpora.benchmark",
+    "corpora.catalog",
+    "corpora.readers",
     "corpora.remote",
     "encode",
     "errors",

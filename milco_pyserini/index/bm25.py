@@ -71,8 +71,7 @@ class Bm25Engine(Engine):
 
     def open_source(self, source: Any, options: SourceOptions) -> TextDocuments:
         """Return the texts of a corpus: a name, a path, or an iterable of Document objects."""
-        from milco_pyserini.corpora import Corpus, open_corpus
-        from milco_pyserini.corpora import corpus_language
+        from milco_pyserini.corpora import Corpus, corpus_language, open_corpus
 
         options.validate_for(self.name, "language", "tokenizer")
         if options.language and options.tokenizer:

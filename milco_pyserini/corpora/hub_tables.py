@@ -122,12 +122,12 @@ def _files(task: HubTask, tables: tuple[str, ...], copy: Path | None) -> list[Hu
         )
     card = locate(HubFile(task.repository, _CARD, task.revision), copy)
     files_of_table = _read_card(card)
-    name = next((name for name in names if name in files_of_table), None)
-    if name is None:
+    table = next((name for name in names if name in files_of_table), None)
+    if table is None:
         raise MilcoError(f"{card} lists no table {' or '.join(names)}: it is not the card of {task.repository}")
-    splits = files_of_table[name]
+    splits = files_of_table[table]
     if task.split not in splits and len(splits) != 1:
-        raise MilcoError(f"{card}: {name} has no split {task.split}: expected one of {', '.join(splits)}")
+        raise MilcoError(f"{card}: {table} has no split {task.split}: expected one of {', '.join(splits)}")
     patterns = splits.get(task.split) or next(iter(splits.values()))
     return [file for pattern in patterns for file in find_hub_files(task.repository, task.revision, pattern, copy)]
 

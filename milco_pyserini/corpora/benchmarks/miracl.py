@@ -16,7 +16,7 @@ SPLITS = {
 
 
 def _corpora() -> dict[str, BenchmarkCorpus]:
-    corpora = {}
+    corpora: dict[str, BenchmarkCorpus] = {}
     for code in LANGUAGES:
         corpus = BenchmarkCorpus(DatasetDocuments(f"miracl/{code}"), code)
         corpora |= {f"miracl-{code}": corpus, f"miracl-v1.0-{code}": corpus}
@@ -24,7 +24,7 @@ def _corpora() -> dict[str, BenchmarkCorpus]:
 
 
 def _topics() -> dict[str, BenchmarkTopics]:
-    topics = {}
+    topics: dict[str, BenchmarkTopics] = {}
     for split, codes in SPLITS.items():
         for code in codes:
             identity = f"miracl/{code}/{split}"

@@ -17,7 +17,7 @@ SOURCE = Path(__file__).resolve().parent.parent
 MILCO = Path(sys.executable).parent / "milco"
 COMMANDS = (
     *("corpora", "encode", "index", "search", "verify", "explain", "eval", "analyze"),
-    *("train", "pyserini", "demo", "doctor"),
+    *("reproduce", "train", "pyserini", "demo", "doctor"),
 )
 ENGINES = ("exact", "lucene")
 # Far below what mini reaches, far above what a broken part would.

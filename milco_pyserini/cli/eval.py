@@ -56,7 +56,7 @@ class EvalOptions:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns 0, 1 where reproduce measured nothing, 2 for bad input, 130 for Ctrl-C."""
+    """Run the command; return 0, 2 for bad input, 130 for Ctrl-C."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments == ["measures"]:
         from milco_pyserini.eval.measures import measures_table
@@ -64,10 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(render(measures_table()))
         return 0
-    if arguments[:1] == ["reproduce"]:
-        from milco_pyserini.cli.reproduce import reproduce
-
-        return reproduce(f"{PROG} reproduce", arguments[1:], "the same command resumes")
     return run_command(PROG, EvalOptions, _evaluate, argv, interrupted="nothing was written")
 
 

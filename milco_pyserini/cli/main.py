@@ -23,6 +23,7 @@ GROUPS = {
         "verify": ("milco_pyserini.cli.verify", "compare stores and indexes with their checksums"),
     },
     "Research": {
+        "reproduce": ("milco_pyserini.cli.reproduce", "reproduce the paper's tables, measured next to published"),
         "train": ("milco_pyserini.cli.train", "train a model: SAP on bitext, SCT on retrieval data"),
     },
     "Setup": {

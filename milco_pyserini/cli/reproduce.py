@@ -1,216 +1,174 @@
-"""milco_pyserini.eval reproduce miracl --lang ar: the paper's figures again, measured beside published."""
+"""milco reproduce miracl --lang ar: the paper's tables, measured next to published."""
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.cli.parser import run_command
+from milco_pyserini.cli import program
+from milco_pyserini.cli.parser import parse
 from milco_pyserini.console import counted, say
-from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, check_local_name
+from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import MAX_THREADS, option
 
 if TYPE_CHECKING:
-    from milco_pyserini.reproduce.cells import Table
-    from milco_pyserini.reproduce.roads import Roads
     from milco_pyserini.reproduce.runner import Runner
+    from milco_pyserini.reproduce.steps import Pipeline
+    from milco_pyserini.reproduce.tables import TablePlan
 
-FORMAT_VERSION = 1
-MARK = "reproduction.json"
 FIGURES = "figures.json"
 NOTHING_MEASURED = 1
 
 
 @dataclass(frozen=True)
 class ReproduceOptions:
-    """Measure the paper's figures again, each by the whole road: encode, index, search, eval.
+    """Reproduce the paper's tables: every figure by its pipeline of encode, index, search and eval.
 
-      reproduce miracl --lang ar         MILCO and BM25 on Arabic MIRACL, beside the paper's figures
-      reproduce sample --encoder mini    the same kinds of tables on the embedded sample, offline, in minutes
-      reproduce --all                    every table that can be had
+      milco reproduce miracl --lang ar         MILCO and BM25 on Arabic MIRACL
+      milco reproduce sample --encoder mini    the same kinds of tables on the embedded sample, offline, in minutes
+      milco reproduce --all                    every table of the paper
 
-    Tables are sample, limit, miracl, miracl-hn (MTEB's hard negatives), alpha, pruning-top-k, pruning-mass, coverage,
-    lengths, mteb-v2, mldr, mkqa, neuclir, beir and latency. Every cell has a record and shows its commands; what stands
-    there is not made again, so that the same command goes on, over days. What cannot be reached is marked, the others
-    go on. A page of everything in --output, index.html there, is made at the end.
+    Tables: sample, limit, miracl, miracl-hn (MTEB's hard negatives), alpha, pruning-top-k, pruning-mass, coverage,
+    lengths, mteb-v2, mldr, mkqa, neuclir, beir, latency.
 
-    A cell is "reproduced" up to 0.5 points from the published figure, "near" up to 2, and else "differs". The rest of
-    the paper's table stands beside it, quoted. Pruning, alpha, latency, lengths and coverage are analyses of milco; of
-    the sample's tables they are left out where --systems does not name it.
+    An interrupted run resumes: existing vectors, indexes and runs in --output are used. A figure whose data cannot be
+    downloaded is marked, the others are measured. At the end, --output has a page of all tables, index.html.
 
-    The exit code is 0 if anything that was asked for could be measured, 1 if nothing could.
+    A figure is "reproduced" up to 0.5 points from the published one, "near" up to 2, "differs" beyond. The rest of the
+    paper's table is quoted. Pruning, alpha, latency, lengths and coverage are analyses of milco.
+
+    The exit code is 0 if at least one figure was measured, 1 if none could be.
     """
 
     tables: tuple[str, ...] = option((), positional=True, metavar="TABLE", help="tables to reproduce")
-    all: bool = option(False, help="all tables but the sample's")
-    lang: tuple[str, ...] = option((), help="these columns only: languages, or data sets of beir, tasks of mteb-v2")
+    all: bool = option(False, help="all tables of the paper")
+    lang: tuple[str, ...] = option(
+        (), metavar="COLUMN", help="only these columns: languages, datasets of beir, tasks of mteb-v2"
+    )
     systems: tuple[str, ...] = option(
         (),
-        help="rows: milco bm25 bm25-pieces milco+bm25 m3-sparse m3-dense qwen3 splade 2 3 4 5 6 "
-        "milco-dense milco-dense-aligned (default: milco bm25, of the sample their fusion too)",
+        help="rows: milco bm25 bm25-pieces milco+bm25 m3-sparse m3-dense qwen3 splade 2 3 4 5 6 milco-dense "
+        "milco-dense-aligned (default: milco bm25, for the sample their fusion too)",
     )
     encoder: str = option(DEFAULT_ENCODER, help="MILCO's checkpoint: hub name, directory, or mini (embedded)")
     checkpoints: tuple[str, ...] = option(
         (),
         metavar="NAME=PATH",
-        help="of configurations 2 to 6, milco-dense, milco-dense-aligned; other ones of m3, qwen3, splade",
+        help="checkpoints of systems 2 to 6, milco-dense, milco-dense-aligned; others than the published ones of m3, "
+        "qwen3, splade",
     )
     local: tuple[str, ...] = option(
-        (),
-        metavar="NAME=PATH",
-        help="copies of publishers' files, of a benchmark (limit=copies/LIMIT) or one of its names",
+        (), metavar="NAME=PATH", help="local copies of a benchmark's files (limit=copies/LIMIT), or of one corpus'"
     )
-    output: Path = option(Path("reproduction"), help="directory of everything: vectors, indexes, runs, cells, the page")
-    device: str = option("auto", help="for encoders: auto, cpu, cuda or cuda:N")
+    output: Path = option(
+        Path("reproduction"), metavar="DIR", help="directory of vectors, indexes, runs, records and the page"
+    )
+    device: str = option("auto", metavar="DEVICE", help="encoders' device: auto, cpu, cuda or cuda:N")
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that index and search")
 
 
-def reproduce(prog: str, argv: Sequence[str], interrupted: str) -> int:
-    """Run the command; returns 0, 1 if nothing could be measured, 2 for bad input, 130 for Ctrl-C."""
-    measured: list[bool] = []
-    code = run_command(
-        prog,
-        ReproduceOptions,
-        lambda options: measured.append(reproduce_command(options)),
-        argv,
-        interrupted,
-    )
-    return NOTHING_MEASURED if measured == [False] else code
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, 1 if nothing could be measured, 2 for bad input, 130 for Ctrl-C."""
+    prog, arguments = "milco reproduce", sys.argv[1:] if argv is None else argv
+    interrupted = "finished steps are kept, the same command resumes"
+    return program.run(prog, lambda: reproduce_command(parse(ReproduceOptions, arguments, prog)), interrupted)
 
 
-def reproduce_command(options: ReproduceOptions) -> bool:
-    """Measure, print, make the page; returns whether anything could be measured.
+def reproduce_command(options: ReproduceOptions) -> int:
+    """Measure, print the tables and write the page; return the exit code.
 
-    Raises MilcoError for a name that is unknown, and for a copy that no table reads, before anything is written.
+    Raises MilcoError before anything is written for an unknown name, and for a local copy that no table reads.
     """
     from milco_pyserini.io.files import write_json
-    from milco_pyserini.reproduce.assembly import assemble
-    from milco_pyserini.reproduce.groups import all_tables, chosen_tables, find_group
-    from milco_pyserini.reproduce.page import write_page
-    from milco_pyserini.reproduce.records import to_json
-    from milco_pyserini.reproduce.runner import Runner
-    from milco_pyserini.reproduce.text import reproduction_text
+    from milco_pyserini.reproduce.actions import ACTIONS
+    from milco_pyserini.reproduce.conditions import find_table
+    from milco_pyserini.reproduce.page import reproduction_text, write_page
+    from milco_pyserini.reproduce.runner import Runner, assemble, claim_directory
+    from milco_pyserini.reproduce.tables import plan_all, plan_tables
 
-    roads = _roads(options)
-    chosen = all_tables(roads, options.systems, options.lang) if options.all else []
+    pipeline = _open_pipeline(options)
+    plans = plan_all(pipeline, options.systems, options.lang) if options.all else []
     for name in dict.fromkeys(options.tables):
-        chosen += chosen_tables(find_group(name), roads, options.systems, options.lang)
-    _check_copies(options.local, chosen)
-    encoder = _take(options.output, roads, chosen)
-    runner = Runner(options.output)
-    measured = _measure(chosen, runner)
-    reproduction = assemble(roads, runner, chosen, encoder)
-    write_json(options.output / FIGURES, to_json(reproduction))
+        plans += plan_tables(find_table(name), pipeline, options.systems, options.lang)
+    _validate_copies(options.local, plans)
+    encoder = claim_directory(pipeline, plans)
+    runner = Runner(options.output, ACTIONS)
+    measured = _measure(plans, runner)
+    reproduction = assemble(pipeline, runner, plans, encoder)
+    write_json(options.output / FIGURES, reproduction.to_json())
     page = write_page(reproduction, options.output)
-    sys.stdout.write(reproduction_text(reproduction, [table.name for table in chosen]))
-    say(f"page in {page}; vectors/ and indexes/ beside it may be removed")
+    sys.stdout.write(reproduction_text(reproduction, [plan.name for plan in plans]))
+    say(f"Wrote {page} (vectors/ and indexes/ next to it may be removed)")
+    return 0 if measured else NOTHING_MEASURED
+
+
+def _measure(plans: "Sequence[TablePlan]", runner: "Runner") -> int:
+    """Measure all cells; return how many have a figure."""
+    from milco_pyserini.reproduce.records import DONE
+    from milco_pyserini.reproduce.runner import is_measurable
+    from milco_pyserini.reproduce.tables import Combination
+
+    # Means and differences are counted as on the page; they follow from the others.
+    cells = list({cell.key: cell for plan in plans for cell in plan.cells if is_measurable(cell)}.values())
+    results = [
+        runner.measure(cell, f"[{number}/{len(cells)}]")
+        for number, cell in enumerate(cells, 1)
+        if not isinstance(cell.source, Combination)
+    ]
+    measured = sum(result.status == DONE for result in results)
+    lacking = f"; {len(results) - measured:,} could not be measured" if measured < len(results) else ""
+    say(f"{counted(len(cells), 'cell')} of {counted(len(plans), 'table')}{lacking}")
     return measured
 
 
-def _measure(tables: "Sequence[Table]", runner: "Runner") -> bool:
-    """Whether any cell is measured."""
-    from milco_pyserini.reproduce.records import DONE
-
-    # Means and differences are cells too, as on the page; they follow from the others.
-    cells = list({cell.key: cell for table in tables for cell in table.cells if not cell.is_fact}.values())
-    found = [
-        runner.measure(cell, f"[{number}/{len(cells)}]").status
-        for number, cell in enumerate(cells, 1)
-        if not cell.parts
-    ]
-    measured = found.count(DONE)
-    beside = "" if measured == len(found) else f", {len(found) - measured:,} of which could not be measured"
-    say(f"{counted(len(cells), 'cell')} of {counted(len(tables), 'table')}{beside}")
-    return measured > 0
-
-
-def _roads(options: ReproduceOptions) -> "Roads":
-    """How everything is made. Raises MilcoError for options that do not fit together."""
+def _open_pipeline(options: ReproduceOptions) -> "Pipeline":
+    """Raises MilcoError for options that do not fit together, unknown names and missing paths."""
+    from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS
+    from milco_pyserini.defaults import MINI, check_local_name
     from milco_pyserini.encode.devices import check_device_name, device_names
-    from milco_pyserini.reproduce.roads import Roads
-    from milco_pyserini.reproduce.systems import read_checkpoints
+    from milco_pyserini.errors import unknown_name
+    from milco_pyserini.reproduce.conditions import resolve_checkpoints
+    from milco_pyserini.reproduce.steps import Pipeline
 
-    if options.all == bool(options.tables):
-        raise MilcoError("give tables, such as reproduce miracl, or --all" + (", not both" if options.all else ""))
+    if options.all and options.tables:
+        raise MilcoError("--all is every table: give no table with it")
+    if not (options.all or options.tables):
+        raise MilcoError("no table is given: name one, such as milco reproduce miracl, or pass --all")
     for name in device_names(options.device):
         check_device_name(name)
-    checkpoints = read_checkpoints(options.encoder, options.checkpoints)
+    checkpoints = resolve_checkpoints(options.encoder, _pairs("--checkpoints", options.checkpoints, "2=models/pivot"))
     for name in checkpoints.values():
         if name != MINI:
             check_local_name(name)
-    return Roads(options.output, checkpoints, _copies(options.local), options.device, options.threads)
-
-
-def _copies(given: Sequence[str]) -> dict[str, str]:
-    """Name -> place of NAME=PATH. Raises MilcoError if a name is unknown, or nothing is there."""
-    from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS
-    from milco_pyserini.errors import unknown_name
-
-    found = {}
-    for text in given:
-        name, _, place = text.partition("=")
-        if not (name and place):
-            raise MilcoError(f"--local {text!r}: written NAME=PATH, such as limit=copies/LIMIT")
+    copies = _pairs("--local", options.local, "limit=copies/LIMIT")
+    for name, path in copies.items():
         if name not in BENCHMARKS and name not in CORPORA and name not in TOPICS:
-            raise unknown_name("benchmark", name, BENCHMARKS, "A name of a corpus or of topics will do, too.")
-        if not Path(place).exists():
-            raise MilcoError(f"--local {name}: {place} is not there")
-        found[name] = place
-    return found
+            raise unknown_name("benchmark", name, BENCHMARKS, "A name of a corpus or of topics is valid, too.")
+        if not Path(path).exists():
+            raise MilcoError(f"--local {name}={path}: the path does not exist")
+    return Pipeline(options.output, checkpoints, copies, options.device, options.threads)
 
 
-def _check_copies(given: Sequence[str], tables: "Sequence[Table]") -> None:
-    """Raises MilcoError for a copy that nothing reads: a figure would be of other files than was meant."""
+def _pairs(option: str, values: Sequence[str], example: str) -> dict[str, str]:
+    pairs = {}
+    for value in values:
+        name, _, path = value.partition("=")
+        if not (name and path):
+            raise MilcoError(f"{option} expects NAME=PATH, such as {example}, got {value!r}")
+        pairs[name] = path
+    return pairs
+
+
+def _validate_copies(copies: Sequence[str], plans: "Sequence[TablePlan]") -> None:
+    """Raise MilcoError for a copy that nothing reads: figures would be of other files than the user meant."""
     from milco_pyserini.corpora.catalog import BENCHMARKS
 
-    # A word for each name that is read, with the place of its copy.
-    read = {word for table in tables for cell in table.cells for step in cell.steps for word in step.argv}
-    for text in given:
-        name, _, place = text.partition("=")
-        family = BENCHMARKS.get(name)
-        names = (name, *family.corpora, *family.topics) if family else (name,)
-        if read and read.isdisjoint(f"{one}@{place}" for one in names):
-            raise MilcoError(f"--local {text}: no table that was asked for reads {name}")
-
-
-def _take(directory: Path, roads: "Roads", tables: "Sequence[Table]") -> str:
-    """Mark a directory as one of ours, with the checkpoints that these tables need; returns MILCO's there.
-
-    Records and vectors bear a system's short name, and figures of two checkpoints must not meet under one. Raises
-    MilcoError if they would, or if the directory is another's.
-    """
-    from milco_pyserini.io.files import is_json_with, read_json, validate_output_directory, write_json
-    from milco_pyserini.reproduce.roads import ENCODER
-    from milco_pyserini.reproduce.systems import MILCO
-
-    path = directory / MARK
-    validate_output_directory(
-        directory, True, lambda place: is_json_with(place / MARK, "format_version", "checkpoints")
-    )
-    before = read_json(path)["checkpoints"] if path.is_file() else {}
-    needs = {need for table in tables for cell in table.cells for step in cell.steps for need in step.needs}
-    used = {need.name for need in needs if need.kind == ENCODER}
-    now = {key: {"name": name, "files": _fingerprint(name)} for key, name in roads.checkpoints.items() if name in used}
-    for key in before.keys() & now.keys():
-        if before[key] != now[key]:
-            then = before[key]["name"]
-            with_what = f"another state of {then}" if then == now[key]["name"] else f"{then}, not {now[key]['name']}"
-            raise MilcoError(f"{directory} holds figures of {key} with {with_what}: choose another --output")
-    write_json(path, {"format_version": FORMAT_VERSION, "checkpoints": before | now})
-    return (before | now).get(MILCO, {"name": roads.checkpoints[MILCO]})["name"]
-
-
-def _fingerprint(name: str) -> str | None:
-    """Of a checkpoint given by path: names, sizes and times of its files, which tell that it was trained on."""
-    path = Path(name)
-    if not path.is_dir():
-        return None
-    digest = blake2b(digest_size=16)
-    for file in sorted(path.rglob("*")):
-        if file.is_file():
-            stat = file.stat()
-            digest.update(f"{file.relative_to(path)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+    read = {each.name for plan in plans for cell in plan.cells for step in cell.steps for each in step.requires}
+    for text in copies:
+        name, _, path = text.partition("=")
+        benchmark = BENCHMARKS.get(name)
+        names = (name, *benchmark.corpora, *benchmark.topics) if benchmark else (name,)
+        if read and read.isdisjoint(f"{each}@{path}" for each in names):
+            raise MilcoError(f"--local {text}: none of the tables reads {name}")

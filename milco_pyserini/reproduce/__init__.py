@@ -1,1 +1,1 @@
-"""The paper's tables again: measured beside published, every cell with the command that made it."""
+"""Reproduction of the paper's tables: measured next to published, each figure with the commands that made it."""

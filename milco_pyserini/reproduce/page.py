@@ -1,41 +1,63 @@
-"""A reproduction as a page for a browser: one HTML file that needs no network, its pictures and tables beside it."""
+"""A reproduction as a page for a browser, as TSV files, and as text for a terminal."""
 
+import base64
 import csv
 import io
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from html import escape
-from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from milco_pyserini.console import counted
+from milco_pyserini.console import counted, duration
 from milco_pyserini.io.files import atomic_file
-from milco_pyserini.reproduce.markup import css_class, meaning, table_html, verdicts
-from milco_pyserini.reproduce.pictures import draw, inline_svg, png, svg
-from milco_pyserini.reproduce.records import QUOTED, Reproduction, TableResult
-
-PAGE = "index.html"
-FIGURES = "figures"
-TABLES = "tables"
-_TSV = (
-    "row",
-    "column",
-    "measure",
-    "measured",
-    "published",
-    "difference",
-    "verdict",
-    "reason",
-    "seconds",
-    "run",
-    "made by",
+from milco_pyserini.reproduce.pictures import draw, to_png, to_svg
+from milco_pyserini.reproduce.records import (
+    DIFFERS,
+    FAILED,
+    NEAR,
+    NEAR_WITHIN,
+    OPEN,
+    QUOTED,
+    REPRODUCED,
+    REPRODUCED_WITHIN,
+    UNPUBLISHED,
+    UNREACHABLE,
+    CellResult,
+    Reproduction,
+    TableResult,
 )
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+PAGE, FIGURES, TABLES = "index.html", "figures", "tables"
+MEANINGS = {
+    REPRODUCED: f"at most {REPRODUCED_WITHIN:g} points from the published figure",
+    NEAR: f"at most {NEAR_WITHIN:g} points from it",
+    DIFFERS: "further away",
+    UNPUBLISHED: "nothing is published to compare it with",
+    UNREACHABLE: "its data or model cannot be fetched; the reason is given",
+    FAILED: "a command failed; the error is given",
+    OPEN: "not tried yet",
+    QUOTED: "published, and not measured here",
+}
+CAVEAT_MEANING = "measured with something else than the published figure: they need not agree"
+# Shown in place of a figure.
+SIGNS = {UNREACHABLE: "∅", FAILED: "×", OPEN: "·"}
+# The difference that is shaded as strongly as any larger one.
+STRONGEST = 5.0
+# Reasons that the terminal shows for a table.
+MOST_REASONS = 5
+TSV_COLUMNS = ("row", "column", "measure", "measured", "published", "difference", "verdict", "reason", "seconds", "run")
 
 
 def write_page(reproduction: Reproduction, directory: Path) -> Path:
-    """Write directory/index.html, and beside it figures/NAME.png and .svg and tables/NAME.tsv. Returns the page's path.
+    """Write index.html, figures/NAME.png and .svg, and tables/NAME.tsv; return the path of the page.
 
-    Each file appears whole or not at all, the page after what it links to. The same reproduction gives the same bytes.
+    The page is written last, each file completely or not at all. The same reproduction gives the same bytes.
     """
     contents: dict[Path, bytes] = {}
     pictures: dict[str, str] = {}
@@ -43,9 +65,9 @@ def write_page(reproduction: Reproduction, directory: Path) -> Path:
         contents[directory / TABLES / f"{table.name}.tsv"] = table_tsv(table).encode()
         figure = draw(table)
         if figure is not None:
-            pictures[table.name] = svg(figure, table.name)
+            pictures[table.name] = to_svg(figure)
             contents[directory / FIGURES / f"{table.name}.svg"] = pictures[table.name].encode()
-            contents[directory / FIGURES / f"{table.name}.png"] = png(figure)
+            contents[directory / FIGURES / f"{table.name}.png"] = to_png(figure)
     contents[directory / PAGE] = page_html(reproduction, pictures).encode()
     for path, content in contents.items():
         with atomic_file(path) as file:
@@ -54,115 +76,122 @@ def write_page(reproduction: Reproduction, directory: Path) -> Path:
 
 
 def page_html(reproduction: Reproduction, pictures: Mapping[str, str]) -> str:
-    """The page. pictures: SVG documents by the names of their tables."""
-    sections = "\n".join(_section(table, pictures.get(table.name)) for table in reproduction.tables)
-    facts = (
-        ("encoder", reproduction.encoder),
-        ("processor", reproduction.processor),
-        ("milco_pyserini", reproduction.version),
-        ("made", reproduction.made),
-    )
-    said = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(reproduction.title)}</title>
-<style>
-{_asset("page.css")}</style>
-</head>
-<body>
-<header>
-<h1>{escape(reproduction.title)}</h1>
-<dl>{said}</dl>
-{_summary(reproduction.tables)}
-</header>
-{_contents(reproduction.tables)}
-<main>
-{sections}
-</main>
-<script>{_asset("page.js")}</script>
-</body>
-</html>
-"""
+    """Return the page. pictures: SVG documents by the names of their tables; they are embedded."""
+    encoded = {name: base64.b64encode(picture.encode()).decode() for name, picture in pictures.items()}
+    return _template().render(reproduction=reproduction, pictures=encoded)
 
 
 def table_tsv(table: TableResult) -> str:
-    """The table's cells, a line each, with every digit; the commands of a cell are joined by " && "."""
+    """Return the cells with all digits, a line each; commands are joined by " && "."""
     file = io.StringIO()
     writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-    writer.writerow(_TSV)
+    writer.writerow([*TSV_COLUMNS, "made by"])
     for cell in table.cells.values():
-        figures = (cell.measured, cell.published, cell.difference)
-        made_by = " && ".join(cell.commands)
-        values = (*figures, cell.verdict, " ".join(cell.reason.split()), cell.seconds, cell.run, made_by)
-        writer.writerow(["" if value is None else value for value in (cell.row, cell.column, cell.measure, *values)])
+        values = [getattr(cell, name) for name in TSV_COLUMNS]
+        values = [
+            "" if value is None else " ".join(value.split()) if value is cell.reason else value for value in values
+        ]
+        writer.writerow([*values, " && ".join(cell.commands)])
     return file.getvalue()
 
 
-def _summary(tables: Sequence[TableResult]) -> str:
-    counts = verdicts(tables)
-    if not counts:
-        return "<p>There is no table yet.</p>"
-    meanings = "".join(
-        f'<dt><span class="verdict {css_class(verdict)}">{escape(verdict)}</span> {number:,}</dt>'
-        f"<dd>{meaning(verdict)}</dd>"
-        for verdict, number in counts.items()
-    )
-    return f"""{_bar(counts)}
-<dl class="key">{meanings}</dl>
-<p class="note">In a cell: what was measured, beside it what the paper published and the difference, which is shaded
-<span class="swatch above">above</span> and <span class="swatch below">below</span> it, the stronger the further.
-A cell opens to the commands that made it and to its run.</p>"""
+def reproduction_text(reproduction: Reproduction, names: Sequence[str]) -> str:
+    """Return the tables of these names for a terminal: a line for each figure, then why others are missing."""
+    from tabulate import tabulate
+
+    blocks = []
+    for table in reproduction.tables:
+        cells = [cell for cell in table.cells.values() if cell.verdict != QUOTED]
+        if table.name not in names:
+            continue
+        columns = {
+            "row": ("", "left", [cell.row for cell in cells]),
+            "column": ("", "left", [cell.column for cell in cells]),
+            "measure": ("", "left", ["" if cell.measure == cell.column else cell.measure for cell in cells]),
+            "published": ("published", "right", [_plain_number(cell.published) for cell in cells]),
+            "measured": ("measured", "right", [_plain_number(cell.measured) for cell in cells]),
+            "difference": ("", "right", ["" if (d := cell.difference) is None else f"{d:+.2f}" for cell in cells]),
+            "verdict": ("", "left", [cell.verdict for cell in cells]),
+        }
+        if all(cell.published is None for cell in cells):
+            del columns["published"], columns["difference"]
+        heads, align, values = zip(*columns.values(), strict=True)
+        text = tabulate(list(zip(*values, strict=True)), heads, tablefmt="plain", colalign=align, disable_numparse=True)
+        reasons = [f"{verdict} ({count}): {reason}" for (verdict, reason), count in missing_reasons(cells).items()]
+        if len(reasons) > MOST_REASONS:
+            reasons[MOST_REASONS:] = [f"and {len(reasons) - MOST_REASONS} more reasons, on the page"]
+        lines = [*text.splitlines(), *reasons]
+        blocks.append("\n".join([f"{table.title} ({table.name})", *(f"  {line}".rstrip() for line in lines), ""]))
+    return "\n".join(blocks)
 
 
-def _contents(tables: Sequence[TableResult]) -> str:
-    items = "\n".join(
-        f'<li><a href="#{escape(table.name)}">{escape(table.title)}</a> {_bar(verdicts([table]))} '
-        f"<small>{_said(verdicts([table]))}</small></li>"
-        for table in tables
-    )
-    return f'<nav aria-label="Contents">\n<h2>Contents</h2>\n<ol>\n{items}\n</ol>\n</nav>'
+def count_verdicts(tables: Iterable[TableResult]) -> dict[str, int]:
+    """Return verdict -> number of cells, in the order of the page's key: caveats follow "differs"."""
+    counts = Counter(cell.verdict for table in tables for cell in table.cells.values())
+    order = (REPRODUCED, NEAR, DIFFERS, *(verdict for verdict in counts if verdict not in MEANINGS), *MEANINGS)
+    return {verdict: counts[verdict] for verdict in dict.fromkeys(order) if counts[verdict]}
 
 
-def _bar(counts: Mapping[str, int]) -> str:
-    """Verdicts as a bar, its parts as long as there are cells; what is only quoted is no result and has no part."""
-    spans = "".join(
-        f'<span class="{css_class(verdict)}" style="flex-grow:{number}" title="{escape(verdict)}: {number:,}"></span>'
-        for verdict, number in counts.items()
-        if verdict != QUOTED
-    )
-    return f'<span class="bar" aria-hidden="true">{spans}</span>'
-
-
-def _said(counts: Mapping[str, int]) -> str:
-    return escape(
-        ", ".join(f"{number:,} {verdict}" for verdict, number in counts.items() if verdict != QUOTED) or QUOTED
-    )
-
-
-def _section(table: TableResult, picture: str | None) -> str:
-    name = escape(table.name)
-    downloads = [f'<a href="{TABLES}/{name}.tsv" download>TSV</a>']
-    figure = ""
-    if picture is not None:
-        downloads += [f'<a href="{FIGURES}/{name}.{kind}" download>{kind.upper()}</a>' for kind in ("png", "svg")]
-        kinds = "measured" if all(cell.published is None for cell in table.cells.values()) else "measured and published"
-        label = f"{table.title}: {table.y_label or 'figures'}, {kinds}; the table below has all of them"
-        figure = f"<figure>\n{inline_svg(picture, table.name, label)}\n</figure>\n"
-    counts = verdicts([table])
-    quoted = counts.get(QUOTED, 0)
-    cells = counted(len(table.cells) - quoted, "cell")
-    beside = f"; {counted(quoted, 'figure')} of the paper quoted" if quoted else ""
-    return (
-        f'<section id="{name}">\n<h2>{escape(table.title)}</h2>\n'
-        f"<p>{escape(table.caption)}</p>\n"
-        f'<p class="score">{cells}: {_said(counts)}{beside} · {" · ".join(downloads)}</p>\n'
-        f"{figure}{table_html(table)}</section>"
-    )
+def missing_reasons(cells: Iterable[CellResult]) -> dict[tuple[str, str], int]:
+    """Return (verdict, reason) -> number of cells without a measured figure, quoted ones last."""
+    counts = Counter((cell.verdict, cell.reason) for cell in cells if cell.measured is None and cell.reason)
+    return dict(sorted(counts.items(), key=lambda item: item[0][0] == QUOTED))
 
 
 @cache
-def _asset(name: str) -> str:
-    return (files("milco_pyserini.reproduce") / "assets" / name).read_text(encoding="utf-8")
+def _template() -> "Template":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("milco_pyserini.reproduce", "assets"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.globals |= {"verdicts": count_verdicts, "meanings": MEANINGS, "other_meaning": CAVEAT_MEANING}
+    environment.globals |= {"signs": SIGNS, "counted": counted}
+    environment.filters |= {
+        "commands": lambda table: list(dict.fromkeys(line for cell in table.cells.values() for line in cell.commands)),
+        "css": lambda verdict: verdict if verdict in MEANINGS else "aside",
+        "digits": _digits,
+        "duration": duration,
+        "is_quoted": lambda table, row: all(c.verdict == QUOTED for (r, _), c in table.cells.items() if r == row),
+        "number": lambda value, digits: f"{value:,.{digits}f}",
+        "quote": quote,
+        "reasons": lambda table: missing_reasons(table.cells.values()),
+        "shade": _shade,
+        # A difference that rounds to zero has no sign.
+        "signed": lambda value, digits: f"{value:+,.{digits}f}" if round(value, digits) else f"{0:.{digits}f}",
+        "summary": lambda counts: (
+            ", ".join(f"{n:,} {verdict}" for verdict, n in counts.items() if verdict != QUOTED) or QUOTED
+        ),
+    }
+    return environment.get_template("page.html")
+
+
+def _digits(table: TableResult) -> dict[tuple[str, str], int]:
+    """Return (column, measure) -> decimals: one for points of 100, two or three for small figures, none for large."""
+    largest: dict[tuple[str, str], float] = {}
+    for cell in table.cells.values():
+        key = cell.column, cell.measure
+        figures = [abs(figure) for figure in (cell.published, cell.measured) if figure is not None]
+        largest[key] = max([largest.get(key, 0.0), *figures])
+    return {key: sum(figure < limit for limit in (1, 10, 1000)) for key, figure in largest.items()}
+
+
+def _shade(cell: CellResult) -> tuple[str, str]:
+    """Return the CSS class of a cell, and how strongly it is shaded, "" or from 0 to 1."""
+    kind = cell.verdict if cell.verdict in MEANINGS else "aside"
+    if kind not in (REPRODUCED, NEAR, DIFFERS) or not cell.difference:
+        return kind, ""
+    side = "above" if cell.difference > 0 else "below"
+    return f"{kind} {side}", f"{min(1.0, abs(cell.difference) / STRONGEST):.2f}"
+
+
+def _plain_number(value: Any) -> str:
+    """Return a figure for the terminal: points with two decimals, large counts with none, small ones with four."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    digits = 2 if value == 0 else 4 if abs(value) < 1 else 2 if abs(value) < 1000 else 0
+    return f"{value:,.{digits}f}"

@@ -1,11 +1,10 @@
-"""What a reproduction found, cell by cell, as it is kept in JSON and drawn on the page.
+"""Results of a reproduction, cell by cell: what is kept as JSON and shown on the page.
 
 Figures are in the units of the published table: points of 100 for effectiveness, milliseconds for latency, terms.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from types import MappingProxyType
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from milco_pyserini.errors import MilcoError
@@ -13,23 +12,25 @@ from milco_pyserini.errors import MilcoError
 DONE, UNREACHABLE, FAILED, OPEN = STATUSES = ("done", "unreachable", "failed", "open")
 BARS, CURVE, SCATTER = PICTURES = ("bars", "curve", "scatter")
 
-# Points of 100 between measured and published, up to which a cell counts as reproduced, or as near to it.
+# Points of 100 between measured and published up to which a cell counts as reproduced, or as near.
 REPRODUCED_WITHIN = 0.5
 NEAR_WITHIN = 2.0
 REPRODUCED, NEAR, DIFFERS, UNPUBLISHED, QUOTED = "reproduced", "near", "differs", "measured", "quoted"
-# Why a figure need not be the published one; a cell's unlike is one of these, or "". Of another collection there is no
-# published figure: what was measured on one is not compared with it.
-ANOTHER_MODEL, ANOTHER_MACHINE, ANOTHER_TOKENIZER = "another model", "another machine", "another tokenizer"
+# Why a figure need not agree with the published one, besides the caveats of conditions.yaml.
+ANOTHER_MODEL = "another model"
 
 
 @dataclass(frozen=True)
 class CellResult:
-    """One figure of a table. published, measured: in the table's units; None where there is none.
+    """A figure of a table, measured and published, in the table's units (None if there is none).
 
-    status: "done", "unreachable" (its data cannot be had: reason says why), "failed" (a step ended in an error) or
-    "open" (not tried yet). commands: as a person types them, in their order. run: the TREC run, a path from the output
-    directory. seconds: what the commands of this cell took when they ran, without what stood there before.
-    unlike: what differs by design from how the published figure was measured, such as "another model"; "" for nothing.
+    Args:
+        status: "done", "unreachable" (its data cannot be fetched), "failed" (a step raised an error), or "open" (not
+            tried yet). reason has the error.
+        commands: The command lines that measure it, in order.
+        run: The TREC run, relative to the output directory.
+        seconds: Time of the steps of this cell, without outputs that existed before.
+        caveat: Why the figure need not agree with the published one, such as "another model"; "" for no reason.
     """
 
     table: str
@@ -43,40 +44,57 @@ class CellResult:
     commands: tuple[str, ...] = ()
     run: str | None = None
     seconds: float | None = None
-    unlike: str = ""
+    caveat: str = ""
 
     @property
     def difference(self) -> float | None:
-        """Measured minus published; None where one of them is missing."""
+        """Measured minus published."""
         if self.measured is None or self.published is None:
             return None
         return self.measured - self.published
 
     @property
     def verdict(self) -> str:
-        """In a word or two: by the difference of a cell that is done, its status otherwise.
+        """The status of a cell that is not done; else what its difference amounts to.
 
-        Up to 0.5 points: "reproduced"; up to 2: "near"; else "differs". Where something differs by design, that:
-        "another model". "measured" where nothing is published, "quoted" where a published fact is nothing to measure.
+        "reproduced" up to 0.5 points, "near" up to 2, "differs" beyond; the caveat if there is one. "measured" if
+        nothing is published, "quoted" if a published figure is not measured.
         """
         if self.status != DONE:
             return self.status
         if self.difference is None:
             return QUOTED if self.measured is None else UNPUBLISHED
-        if self.unlike:
-            return self.unlike
-        # A published figure has one or two decimals: 0.5 apart must not fail by what binary fractions cannot hold.
+        if self.caveat:
+            return self.caveat
+        # A published figure has one or two decimals: 0.5 must not become 0.50000001 in binary.
         apart = round(abs(self.difference), 6)
         return REPRODUCED if apart <= REPRODUCED_WITHIN else NEAR if apart <= NEAR_WITHIN else DIFFERS
 
 
 @dataclass(frozen=True)
-class TableResult:
-    """One table. cells: (row, column) -> cell; a pair that the published table leaves empty may be missing.
+class Picture:
+    """How a table is drawn.
 
-    picture: "bars", "curve" (columns that are numbers, or rows: x_label says which quantity), "scatter" or None.
-    x, y: of a picture of cells of one row: the columns on its axes; size: the column whose figure is a point's area.
+    Args:
+        kind: "bars", "curve" (the rows are numbers of what x_label names) or "scatter" (the rows are points).
+        x: Scatter: the column on the x axis.
+        y: Columns that are drawn; all but x and size if empty.
+        size: Scatter: the column that gives the area of a point.
+        cost: Curve: a column to draw the curves against in a second panel, such as "terms".
     """
+
+    kind: str
+    x_label: str = ""
+    y_label: str = ""
+    x: str | None = None
+    y: tuple[str, ...] = ()
+    size: str | None = None
+    cost: str | None = None
+
+
+@dataclass(frozen=True)
+class TableResult:
+    """A table of results. cells: (row, column) -> cell; pairs that the published table leaves empty are missing."""
 
     name: str
     title: str
@@ -84,24 +102,28 @@ class TableResult:
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     cells: Mapping[tuple[str, str], CellResult]
-    picture: str | None = None
-    x_label: str = ""
-    y_label: str = ""
-    x: str | None = None
-    y: tuple[str, ...] = ()
-    size: str | None = None
+    picture: Picture | None = None
 
     def counts(self) -> dict[str, int]:
-        """How many cells have each verdict, in the order of their first."""
-        found: dict[str, int] = {}
+        """Return verdict -> number of cells."""
+        counts: dict[str, int] = {}
         for cell in self.cells.values():
-            found[cell.verdict] = found.get(cell.verdict, 0) + 1
-        return found
+            counts[cell.verdict] = counts.get(cell.verdict, 0) + 1
+        return counts
+
+    @classmethod
+    def of(
+        cls, cells: Iterable[CellResult], name: str, title: str, caption: str, picture: Picture | None = None
+    ) -> "TableResult":
+        """Return the table of cells, its rows and columns in the order of their first cell."""
+        found = {(cell.row, cell.column): cell for cell in cells}
+        rows, columns = (tuple(dict.fromkeys(key[axis] for key in found)) for axis in (0, 1))
+        return cls(name, title, caption, rows, columns, found, picture)
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """All tables of an output directory. made: ISO date of the page. version: of milco_pyserini."""
+    """All tables of an output directory. made: ISO date. version: of milco_pyserini."""
 
     title: str
     encoder: str
@@ -110,59 +132,29 @@ class Reproduction:
     made: str
     tables: tuple[TableResult, ...]
 
-
-def cell_to_json(cell: CellResult) -> dict[str, Any]:
-    """A cell as JSON takes it; cell_from_json gives it back."""
-    return {field.name: getattr(cell, field.name) for field in fields(cell)} | {"commands": list(cell.commands)}
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as a JSON object; the cells of a table are a list."""
+        head = {field.name: getattr(self, field.name) for field in fields(self)}
+        tables = [
+            {
+                **{field.name: getattr(table, field.name) for field in fields(table)},
+                "picture": None if table.picture is None else asdict(table.picture),
+                "cells": [asdict(cell) for cell in table.cells.values()],
+            }
+            for table in self.tables
+        ]
+        return {**head, "tables": tables}
 
 
 def cell_from_json(record: Mapping[str, Any]) -> CellResult:
-    """A cell from cell_to_json. Raises MilcoError for a record that is none."""
-    _check(CellResult, record)
-    if record["status"] not in STATUSES:
-        raise MilcoError(f"cell record: status {record['status']!r} is none of {', '.join(STATUSES)}")
-    return CellResult(**{**record, "commands": tuple(record["commands"])})
-
-
-def to_json(reproduction: Reproduction) -> dict[str, Any]:
-    """A reproduction as JSON takes it; from_json gives it back."""
-    return {**_plain(reproduction), "tables": [_table_to_json(table) for table in reproduction.tables]}
-
-
-def from_json(record: Mapping[str, Any]) -> Reproduction:
-    """A reproduction from to_json. Raises MilcoError for a record that is none."""
-    _check(Reproduction, record)
-    return Reproduction(**{**record, "tables": tuple(map(_table_from_json, record["tables"]))})
-
-
-def table_of(
-    cells: Iterable[CellResult], name: str, title: str, caption: str, picture: str | None = None, **labels: Any
-) -> TableResult:
-    """A table of cells, its rows and columns in the order of their first cell. labels: TableResult's other fields."""
-    found = {(cell.row, cell.column): cell for cell in cells}
-    rows = tuple(dict.fromkeys(row for row, _ in found))
-    columns = tuple(dict.fromkeys(column for _, column in found))
-    return TableResult(name, title, caption, rows, columns, MappingProxyType(found), picture, **labels)
-
-
-def _plain(record: Any) -> dict[str, Any]:
-    return {field.name: getattr(record, field.name) for field in fields(record)}
-
-
-def _table_to_json(table: TableResult) -> dict[str, Any]:
-    lists = {"rows": list(table.rows), "columns": list(table.columns), "y": list(table.y)}
-    return {**_plain(table), **lists, "cells": [cell_to_json(cell) for cell in table.cells.values()]}
-
-
-def _table_from_json(record: Mapping[str, Any]) -> TableResult:
-    _check(TableResult, record)
-    cells = {(cell.row, cell.column): cell for cell in map(cell_from_json, record["cells"])}
-    tuples = {name: tuple(record[name]) for name in ("rows", "columns", "y")}
-    return TableResult(**{**record, **tuples, "cells": MappingProxyType(cells)})
-
-
-def _check(kind: type, record: Mapping[str, Any]) -> None:
-    wanted = {field.name for field in fields(kind)}
-    if record.keys() != wanted:
-        odd = ", ".join(sorted(wanted ^ record.keys()))
-        raise MilcoError(f"{kind.__name__} record: {odd} missing or too many; was another version at work?")
+    """Return the cell of a record that asdict() made. Raises MilcoError if it is not one."""
+    values = dict(record)
+    if "unlike" in values:
+        # Version 0.1.
+        values["caveat"] = values.pop("unlike")
+    wanted = {field.name for field in fields(CellResult)}
+    if values.keys() != wanted:
+        raise MilcoError(f"record of a cell: unexpected or missing fields {', '.join(sorted(wanted ^ values.keys()))}")
+    if values["status"] not in STATUSES:
+        raise MilcoError(f"record of a cell: status {values['status']!r} is not one of {', '.join(STATUSES)}")
+    return CellResult(**{**values, "commands": tuple(values["commands"])})

@@ -1,190 +1,316 @@
-"""Runs the steps of cells, passes over what stands there, and keeps a record of every cell that was tried."""
+"""Measure cells: run the steps whose output does not exist yet, keep a record of each cell, assemble the tables."""
 
 import contextlib
-import io
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
+from datetime import date
+from hashlib import blake2b
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
-from milco_pyserini.cli.program import INTERRUPTED
+from milco_pyserini import __version__
+from milco_pyserini.analysis.measured import processor
 from milco_pyserini.console import say
 from milco_pyserini.defaults import directory_name
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import atomic_file, read_json, write_json
-from milco_pyserini.reproduce.cells import DIFFERENCE, Cell, Key
-from milco_pyserini.reproduce.reach import Reach
-from milco_pyserini.reproduce.records import DONE, FAILED, OPEN, UNREACHABLE, CellResult, cell_from_json, cell_to_json
-from milco_pyserini.reproduce.roads import Step
+from milco_pyserini.errors import MilcoError, Unreachable
+from milco_pyserini.io.files import is_json_with, read_json, validate_output_directory, write_json
+from milco_pyserini.reproduce.conditions import MILCO, paper
+from milco_pyserini.reproduce.records import (
+    DONE,
+    FAILED,
+    OPEN,
+    UNREACHABLE,
+    CellResult,
+    Reproduction,
+    TableResult,
+    cell_from_json,
+)
+from milco_pyserini.reproduce.steps import ANSWERS, CORPUS, ENCODER, QRELS, TOPICS, Pipeline, Requirement, Step
+from milco_pyserini.reproduce.tables import (
+    Cell,
+    Combination,
+    Key,
+    Measurement,
+    Quotation,
+    TablePlan,
+    Unavailable,
+    plan_tables,
+)
 
+TITLE = "The MILCO paper, reproduced"
 CELLS = "cells"
-_ERROR = ": error: "
+CLAIM = "reproduction.json"
+FORMAT_VERSION = 1
+# The hub's library retries for half a minute. After a failure it is asked again only after this time, in seconds: a
+# long run should not give up everything that follows because the network was down for a moment.
+RETRY_AFTER = 600.0
+
+# A step's command -> the library call that does the same with the same arguments.
+Actions = Mapping[str, Callable[..., Any]]
+
+
+class Availability:
+    """Asks, before the work begins, whether what a step requires can be had, and remembers the answers."""
+
+    def __init__(self) -> None:
+        self._known: dict[Requirement, MilcoError | None] = {}
+        self._offline_until = 0.0
+
+    def find_error(self, requirement: Requirement) -> MilcoError | None:
+        """Return why something cannot be had, None if it can. This may download it."""
+        if requirement not in self._known:
+            self._known[requirement] = self._ask(requirement)
+        return self._known[requirement]
+
+    def _ask(self, requirement: Requirement) -> MilcoError | None:
+        from huggingface_hub import constants
+
+        before = constants.HF_HUB_OFFLINE
+        # The library's own switch: what is in its cache is still found.
+        constants.HF_HUB_OFFLINE = before or time.monotonic() < self._offline_until
+        try:
+            open_requirement(requirement)
+        except Unreachable as error:
+            self._offline_until = time.monotonic() + RETRY_AFTER
+            return error
+        except MilcoError as error:
+            return error
+        except OSError as error:
+            return MilcoError(str(error))
+        finally:
+            constants.HF_HUB_OFFLINE = before
+        return None
+
+
+def open_requirement(requirement: Requirement) -> None:
+    """Read just enough to know that something is available. Raises MilcoError or OSError if it is not."""
+    from milco_pyserini import corpora
+    from milco_pyserini.model.checkpoint import find_checkpoint
+
+    opened: dict[str, Callable[[str], Any]] = {
+        CORPUS: lambda name: next(iter(corpora.open_corpus(name)), None),
+        TOPICS: lambda name: next(iter(corpora.open_topics(name)), None),
+        QRELS: corpora.open_qrels,
+        ANSWERS: corpora.open_answers,
+        ENCODER: find_checkpoint,
+    }
+    opened[requirement.kind](requirement.name)
 
 
 class Runner:
-    """Measures cells within one directory. What a step could not do, or reach, is not tried again by this runner."""
+    """Measures cells within one directory. A step that failed, or lacks something, is not tried again.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: Of the records; the pipeline's.
+        actions: What runs the steps.
+    """
+
+    def __init__(self, directory: Path, actions: Actions) -> None:
         self.directory = directory
-        self._reach = Reach()
-        self._failed: dict[Step, str] = {}
-        self._said: set[str] = set()
+        self._actions = actions
+        self._availability = Availability()
+        self._failed: dict[Step, MilcoError] = {}
+        self._reported: set[str] = set()
 
     def measure(self, cell: Cell, place: str = "") -> CellResult:
-        """The figure of a cell that has steps: recorded before, or made now and recorded.
+        """Return the result of a cell, recorded before or measured and recorded now.
 
-        place: what is said of it before its steps, if there is something to do, such as "[3/40]".
+        Args:
+            place: Shown before the cell's name if there is something to do, such as "[3/40]".
         """
         known = self.recorded(cell)
         if known is not None and known.status == DONE:
             return known
-        result = self._tried(cell, place)
-        write_json(self._record(cell), cell_to_json(result))
-        if result.status != DONE and result.reason not in self._said:
-            # Many cells want the same data: once is enough.
-            self._said.add(result.reason)
-            # In full below the table.
-            say(f"{place} {_named(cell)}: {result.status}: {result.reason.split('. ')[0]}".lstrip())
+        name = f"{place} {cell.table}: {cell.row}, {cell.column}".lstrip()
+        result, error = self._try(cell, name)
+        write_json(self._record(cell), asdict(result))
+        # Many cells lack the same data: once is enough. The table has the reason in full.
+        if error is not None and error.message not in self._reported:
+            self._reported.add(error.message)
+            say(f"{name}: {result.status}: {' '.join(error.message.split())}")
         return result
 
     def recorded(self, cell: Cell) -> CellResult | None:
-        """What is known of a cell; None if it was not tried, or its run is no longer there."""
+        """Return the recorded result of a cell; None if it was never tried, or if its run was removed."""
         path = self._record(cell)
         if not path.is_file():
             return None
         known = cell_from_json(read_json(path))
-        gone = known.run is not None and known.status == DONE and not (self.directory / known.run).is_file()
-        # What is compared follows from the tables of today, not from those of the day of the record.
-        return None if gone else replace(known, published=cell.published)
+        if known.run is not None and known.status == DONE and not (self.directory / known.run).is_file():
+            return None
+        # The tables of today decide what it is compared with.
+        return replace(known, published=cell.published)
 
     def _record(self, cell: Cell) -> Path:
         return self.directory / CELLS / cell.table / f"{directory_name(f'{cell.row}.{cell.column}')}.json"
 
-    def _tried(self, cell: Cell, place: str) -> CellResult:
-        result = untried(cell)
-        if cell.missing:
-            return replace(result, status=UNREACHABLE, reason=cell.missing)
+    def _try(self, cell: Cell, name: str) -> tuple[CellResult, MilcoError | None]:
+        result, source = untried(cell), cell.source
+        if isinstance(source, Unavailable):
+            return replace(result, status=UNREACHABLE, reason=source.reason), MilcoError(source.reason)
+        if not isinstance(source, Measurement):
+            raise TypeError(f"nothing to run for {cell.key}: {source}")
         steps = [step for step in cell.steps if not step.done.exists()]
-        for need in dict.fromkeys(need for step in steps for need in step.needs):
-            if reason := self._reach.why_not(need):
-                return replace(result, status=UNREACHABLE, reason=reason)
+        for requirement in dict.fromkeys(each for step in steps for each in step.requires):
+            if error := self._availability.find_error(requirement):
+                return replace(result, status=UNREACHABLE, reason=" ".join(str(error).split())), error
         if steps:
-            say(f"{place} {_named(cell)}".lstrip())
+            say(name)
         started = time.monotonic()
         try:
             for step in steps:
                 self._run(step)
-            measured = cell.read() if cell.read is not None else None
+            measured = source.read()
         except MilcoError as error:
-            return replace(result, status=FAILED, reason=str(error))
+            return replace(result, status=FAILED, reason=" ".join(str(error).split())), error
         seconds = time.monotonic() - started if steps else None
-        run = None if cell.run is None else str(cell.run.relative_to(self.directory))
-        return replace(result, status=DONE, measured=measured, run=run, seconds=seconds)
+        run = None if source.run is None else str(source.run.relative_to(self.directory))
+        return replace(result, status=DONE, measured=measured, run=run, seconds=seconds), None
 
     def _run(self, step: Step) -> None:
-        """Raises MilcoError if the step fails, or failed before."""
         if step in self._failed:
-            raise MilcoError(self._failed[step])
+            raise self._failed[step]
+        say(f"$ {step.command_line}")
         try:
-            run_step(step)
-        except MilcoError as error:
-            self._failed[step] = str(error)
-            raise
-
-
-def _named(cell: Cell) -> str:
-    return f"{cell.table}: {cell.row}, {cell.column}"
+            # stdout is for the tables.
+            with contextlib.redirect_stdout(sys.stderr):
+                self._actions[step.command](**dict(step.arguments) | ({"output": step.output} if step.stdout else {}))
+        except (MilcoError, OSError) as error:
+            self._failed[step] = error if isinstance(error, MilcoError) else MilcoError(str(error))
+            raise self._failed[step] from error
 
 
 def untried(cell: Cell) -> CellResult:
-    """A cell of which nothing is known, or which is a quoted fact."""
-    status = DONE if cell.is_fact else OPEN
+    """Return the result of a cell of which nothing is known."""
+    commands = tuple(step.command_line for step in cell.steps)
     return CellResult(
-        cell.table,
-        cell.row,
-        cell.column,
-        cell.measure,
-        cell.published,
-        None,
-        status,
-        cell.quoted,
-        cell.commands,
-        unlike=cell.unlike,
+        cell.table, cell.row, cell.column, cell.measure, cell.published, None, commands=commands, caveat=cell.caveat
     )
 
 
-def quoted(cell: Cell, reason: str) -> CellResult:
-    """The published figure of a cell that is not measured, and why not."""
-    return CellResult(cell.table, cell.row, cell.column, cell.measure, cell.published, None, DONE, reason)
-
-
-def combined(cell: Cell, known: Mapping[Key, CellResult]) -> CellResult:
-    """The mean, or the difference, of the cells that are a cell's parts; it is done when they are."""
-    parts = [known[key] for key in cell.parts if key in known]
+def combine(cell: Cell, combination: Combination, known: Mapping[Key, CellResult]) -> CellResult:
+    """Return the mean, or the difference, of the cells that a cell combines; it is done when they are."""
+    keys = combination.parts
+    parts = [known[key] for key in keys if key in known]
     figures = [part.measured for part in parts if part.status == DONE and part.measured is not None]
-    result, number = untried(cell), len(cell.parts)
-    if len(figures) < number:
-        lacking = [part for part in parts if part.status in (UNREACHABLE, FAILED)]
-        status = lacking[0].status if lacking else OPEN
-        return replace(result, status=status, reason=_unmeasured(cell, number - len(figures)))
-    unlike = cell.unlike or next((part.unlike for part in parts if part.unlike), "")
-    if cell.combine == DIFFERENCE:
-        minuend, subtrahend = figures
-        reason = f"{parts[0].row} minus {parts[1].row}, {parts[0].column} of {parts[0].table}"
-        return replace(result, status=DONE, measured=minuend - subtrahend, reason=reason, unlike=unlike)
-    reason = f"mean of {number} cells" if number > 1 else f"{parts[0].row}, {parts[0].column} of {parts[0].table}"
-    return replace(result, status=DONE, measured=sum(figures) / number, reason=reason, unlike=unlike)
+    result, (table, row, column) = untried(cell), keys[0]
+    missing = len(keys) - len(figures)
+    if missing:
+        status = next((part.status for part in parts if part.status in (UNREACHABLE, FAILED)), OPEN)
+        place = "" if table == cell.table else f" of {table}"
+        if len(keys) == 1:
+            return replace(result, status=status, reason=f"{row}, {column}{place} is not measured")
+        verb = "is" if missing == 1 else "are"
+        return replace(result, status=status, reason=f"{missing} of {len(keys)} cells{place} {verb} not measured")
+    caveat = cell.caveat or next((part.caveat for part in parts if part.caveat), "")
+    if combination.is_difference:
+        measured, reason = figures[0] - figures[1], f"{row} minus {keys[1][1]}, {column} of {table}"
+    else:
+        measured = sum(figures) / len(keys)
+        reason = f"mean of {len(keys)} cells" if len(keys) > 1 else f"{row}, {column} of {table}"
+    return replace(result, status=DONE, measured=measured, reason=reason, caveat=caveat)
 
 
-def _unmeasured(cell: Cell, missing: int) -> str:
-    """Where to look for the reason: it stands with the cells that are missing."""
-    table, row, column = cell.parts[0]
-    place = "" if table == cell.table else f" of {table}"
-    if len(cell.parts) == 1:
-        return f"{row}, {column}{place} is not measured"
-    return f"{missing} of {len(cell.parts)} cells{place} {'is' if missing == 1 else 'are'} not measured"
+def assemble(pipeline: Pipeline, runner: Runner, plans: Iterable[TablePlan], encoder: str) -> Reproduction:
+    """Return all tables that are asked for (plans) or recorded, each with the rest of the paper's table quoted.
 
-
-def run_step(step: Step) -> None:
-    """Run one of our commands in this process, shown as a person would type it.
-
-    Raises MilcoError with its error if it fails, KeyboardInterrupt if it was interrupted.
+    Args:
+        encoder: MILCO's checkpoint, for the page.
     """
-    from milco_pyserini.cli.main import main as milco
+    plans = list(plans)
+    asked = {cell.key: cell for plan in plans for cell in plan.cells if is_measurable(cell)}
+    recorded = {path.name for path in (runner.directory / CELLS).glob("*")}
+    names = recorded | {plan.name for plan in plans}
+    everything: dict[str, TablePlan] = {}
+    for spec in paper().tables.values():
+        # The tables that come with a table begin with its name.
+        if any(name.startswith(spec.name) for name in names):
+            for plan in plan_tables(spec, pipeline, tuple(paper().conditions)):
+                everything.setdefault(plan.name, plan)
+    known: dict[Key, CellResult] = {}
+    for plan in everything.values():
+        for cell in plan.cells if plan.name in recorded or any(cell.key in asked for cell in plan.cells) else ():
+            if isinstance(cell.source, (Measurement, Unavailable)):
+                result = runner.recorded(cell)
+                if result is not None or cell.key in asked:
+                    known[cell.key] = result or untried(asked[cell.key])
+    for plan in everything.values():
+        for cell in plan.cells:
+            # The mean of languages that were measured one by one is there although nobody asked for it.
+            source = cell.source
+            if isinstance(source, Combination) and (cell.key in asked or known.keys() >= set(source.parts)):
+                known[cell.key] = combine(cell, source, known)
+    tables = [_table(plan, known) for plan in everything.values() if any(cell.key in known for cell in plan.cells)]
+    made = date.today().isoformat()
+    return Reproduction(TITLE, encoder, processor(), __version__, made, tuple(tables))
 
-    say(f"$ {step.command}")
-    printed = io.StringIO()
-    heard = _Heard(sys.stderr)
-    with contextlib.redirect_stderr(heard), contextlib.redirect_stdout(printed if step.printed else heard):
-        code = milco(step.argv)
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt
-    if code:
-        raise MilcoError(heard.error or f"{step.command} ended with exit code {code}")
-    if step.printed:
-        with atomic_file(step.output, "w") as file:
-            file.write(printed.getvalue())
+
+def is_measurable(cell: Cell) -> bool:
+    """Return whether a cell is a result, not a quoted figure."""
+    return not isinstance(cell.source, Quotation)
 
 
-class _Heard(io.TextIOBase):
-    """Writes on to a stream, and keeps the error that a command ends with."""
+def _table(plan: TablePlan, known: Mapping[Key, CellResult]) -> TableResult:
+    """Return the rows with a result, then the quoted ones; the columns in the plan's order."""
+    rows = {cell.row for cell in plan.cells if cell.key in known}
+    by_title = {condition.title: name for name, condition in paper().conditions.items()}
+    # A published row that two systems measure is quoted for one of them.
+    quoted_as = {cell.label: cell.row for cell in reversed(plan.cells) if cell.label}
+    quoted_as |= {cell.label: cell.row for cell in plan.cells if cell.label and cell.row in rows}
+    unavailable = {cell.row: cell.source.reason for cell in plan.cells if isinstance(cell.source, Unavailable)}
+    cells = []
+    for cell in sorted(plan.cells, key=lambda cell: cell.row not in rows):
+        if cell.key in known:
+            cells.append(known[cell.key])
+        elif cell.published is not None and (cell.row in rows or quoted_as.get(cell.label, cell.row) == cell.row):
+            # A mean lacks what its cells lack.
+            reason = unavailable.get(cell.row, "not asked for")
+            if isinstance(cell.source, Quotation):
+                reason = cell.source.reason
+            elif cell.row in by_title and cell.row not in rows and cell.row not in unavailable:
+                reason = f"not asked for: --systems {by_title[cell.row]} measures it"
+            cells.append(replace(untried(cell), status=DONE, reason=reason, commands=(), caveat=""))
+    table = TableResult.of(cells, plan.name, plan.title, plan.caption, plan.picture)
+    order = dict.fromkeys(cell.column for cell in plan.cells)
+    return replace(table, columns=tuple(column for column in order if column in table.columns))
 
-    def __init__(self, stream: TextIO) -> None:
-        self.error = ""
-        self._stream = stream
 
-    def write(self, text: str) -> int:
-        if _ERROR in text:
-            self.error = text.partition(_ERROR)[2].strip()
-        return self._stream.write(text)
+def claim_directory(pipeline: Pipeline, plans: Iterable[TablePlan]) -> str:
+    """Record in the directory which checkpoints these tables need; return the name of MILCO's there.
 
-    def flush(self) -> None:
-        self._stream.flush()
+    Records and vectors carry a condition's short name: figures of two checkpoints must not meet under it. Raises
+    MilcoError if they would, or if the directory is not a reproduction's.
+    """
+    directory, path = pipeline.directory, pipeline.directory / CLAIM
+    validate_output_directory(
+        directory, True, lambda place: is_json_with(place / CLAIM, "format_version", "checkpoints")
+    )
+    before = read_json(path)["checkpoints"] if path.is_file() else {}
+    requirements = {each for plan in plans for cell in plan.cells for step in cell.steps for each in step.requires}
+    used = {each.name for each in requirements if each.kind == ENCODER}
+    now = {
+        key: {"name": name, "files": _fingerprint(Path(name))}
+        for key, name in pipeline.checkpoints.items()
+        if name in used
+    }
+    for key in before.keys() & now.keys():
+        if before[key] != now[key]:
+            then = before[key]["name"]
+            other = f"another version of {then}" if then == now[key]["name"] else f"{then}, not {now[key]['name']}"
+            raise MilcoError(f"{directory} has figures of {key} with {other}", hint="Choose another --output.")
+    write_json(path, {"format_version": FORMAT_VERSION, "checkpoints": before | now})
+    return (before | now).get(MILCO, {"name": pipeline.checkpoints[MILCO]})["name"]
 
-    def isatty(self) -> bool:
-        return self._stream.isatty()
 
-    def fileno(self) -> int:
-        return self._stream.fileno()
+def _fingerprint(path: Path) -> str | None:
+    """Return a hash of the names, sizes and times of a local checkpoint's files: it may have been trained further."""
+    if not path.is_dir():
+        return None
+    digest = blake2b(digest_size=16)
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            stat = file.stat()
+            digest.update(f"{file.relative_to(path)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()

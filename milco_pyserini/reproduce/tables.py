@@ -1,170 +1,355 @@
-"""The paper's tables of effectiveness: a column for each language, task or data set."""
+"""The cells of the paper's tables: how each figure is obtained, by the kind of its table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from milco_pyserini.reproduce.cells import Cell, Table, effect, effect_cells, labelled, mean_cells, others
-from milco_pyserini.reproduce.published import Figures, published, renamed, turned
-from milco_pyserini.reproduce.records import BARS
-from milco_pyserini.reproduce.roads import Collection, Roads
-from milco_pyserini.reproduce.systems import System
+from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.io.files import read_json
+from milco_pyserini.io.manifest import MANIFEST
+from milco_pyserini.reproduce.conditions import (
+    DENSE,
+    MILCO,
+    Condition,
+    Dataset,
+    TableSpec,
+    find_condition,
+    find_table,
+    paper,
+    task_datasets,
+)
+from milco_pyserini.reproduce.records import ANOTHER_MODEL, Picture
+from milco_pyserini.reproduce.steps import Pipeline, Step, pipeline_of
 
-MIRACL = "ar bn en es fa fi fr hi id ja ko ru sw te th zh de yo".split()
-MLDR = "ar de en es fr hi it ja ko pt ru th zh".split()
-MKQA = "ar da de es fi fr he hu it ja km ko ms nl no pl pt ru sv th tr vi zh_cn zh_hk zh_tw".split()
-NEUCLIR = {"mlir_2023": "neuclir-bench-multi-2023", "mlir_2024": "neuclir-bench-multi-2024"}
-BEIR = {
-    "ArguAna": "beir-arguana-test",
-    "FiQA2018": "beir-fiqa-test",
-    "NFCorpus": "beir-nfcorpus-test",
-    "QuoraRetrieval": "beir-quora-test",
-    "SCIDOCS": "beir-scidocs-test",
-    "SciFact": "beir-scifact-test",
-    "TRECCOVID": "beir-trec-covid-test",
-    "Touche2020": "beir-webis-touche2020-test",
-    "ClimateFEVER": "beir-climate-fever-test",
-    "DBPedia": "beir-dbpedia-entity-test",
-    "FEVER": "beir-fever-test",
-    "HotpotQA": "beir-hotpotqa-test",
-    "MSMARCO": "beir-msmarco-dev",
-    "NQ": "beir-nq-test",
-}
-# Of millions of documents: the paper's second average.
-LARGE = tuple(BEIR)[8:]
-# Their topics stand among their documents.
-OF_ITSELF = ("ArguAna", "QuoraRetrieval")
-LIMIT = {"recall@2": "R@2", "recall@10": "R@10", "recall@100": "R@100"}
-
-Systems = Sequence[System]
-Columns = Sequence[str]
+# Table, row and column of a cell.
+Key = tuple[str, str, str]
+BINS = 10
+VIEWS = ("pivot", "source", "both")
 
 
-def miracl_collections(name: str, columns: Columns) -> dict[str, Collection]:
-    """MIRACL's dev topics on its passages (miracl), or on MTEB's hard negatives (miracl-hn), by language."""
-    return {code: Collection(f"{name}-{code}", f"{name}-{code}-dev", code) for code in columns}
+@dataclass(frozen=True)
+class Measurement:
+    """A figure that steps produce: run them, then read it. run: the TREC run among their outputs."""
+
+    steps: tuple[Step, ...]
+    read: Callable[[], float]
+    run: Path | None = None
 
 
-def miracl(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
-    """MIRACL, with the configurations."""
-    caption = "Topics of MIRACL's dev sets on all of its passages."
-    return [_miracl("miracl", "MIRACL", caption, roads, systems, columns)]
+@dataclass(frozen=True)
+class Combination:
+    """The mean of other cells, or the difference of two."""
+
+    parts: tuple[Key, ...]
+    is_difference: bool = False
 
 
-def miracl_hn(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
-    """The same on MTEB's hard negatives, a hundredth of the documents."""
-    caption = (
-        "MTEB's selection of MIRACL's topics and passages, as the authors' evaluation code reads it, beside what the "
-        "paper prints for MIRACL's dev sets."
-    )
-    return [_miracl("miracl-hn", "MIRACL, hard negatives", caption, roads, systems, columns)]
+@dataclass(frozen=True)
+class Unavailable:
+    """A figure that cannot be measured with what was given."""
+
+    reason: str
 
 
-def _miracl(name: str, title: str, caption: str, roads: Roads, systems: Systems, columns: Columns) -> Table:
-    collections, means = miracl_collections(name, columns), {"avg": MIRACL}
-    return _table(name, title, caption, roads, systems, collections, published("miracl"), "miracl", means)
+@dataclass(frozen=True)
+class Quotation:
+    """A published figure that is never measured."""
+
+    reason: str
 
 
-def mldr(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
-    """MLDR: documents in passages of 512 tokens, the best of which counts."""
-    by_language = published("mldr")
-    # The two tables write some names with and without spaces.
-    names = {row.replace(" - ", "-"): row for row, _ in by_language}
-    averages = {(names.get(row, row), column): value for (row, column), value in published("mldr_avg").items()}
-    collections = {code: Collection(f"mldr-{code}", f"mldr-{code}-test", code, split=True) for code in columns}
-    caption = (
-        "Long documents. MILCO and SPLADE encode passages of 512 tokens, and a document's best passage counts; BGE-M3 "
-        "reads 8,192 tokens at once, BM25 whole documents."
-    )
-    figures = {**by_language, **averages}
-    return [_table("mldr", "MLDR", caption, roads, systems, collections, figures, "mldr", {"avg": MLDR})]
+@dataclass(frozen=True)
+class Cell:
+    """A figure of a table and how it is obtained. caveat: as in CellResult. label: the published row it belongs to."""
+
+    table: str
+    row: str
+    column: str
+    measure: str
+    published: float | None
+    source: Measurement | Combination | Unavailable | Quotation
+    caveat: str = ""
+    label: str = ""
+
+    @property
+    def key(self) -> Key:
+        """Table, row and column."""
+        return self.table, self.row, self.column
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps of its pipelines, in the order of running."""
+        return pipeline_of(self.source.steps) if isinstance(self.source, Measurement) else ()
 
 
-def mkqa(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
-    """MKQA: questions of 25 languages against passages of English Wikipedia."""
-    figures = renamed(turned(published("mkqa")), {"Avg": "avg"})
-    collections = {
-        code: Collection(
-            "mkqa", f"mkqa-{code.replace('_', '-')}-test", "en", measure="Success@100", judged_by_answers=True
-        )
-        for code in columns
-    }
-    caption = (
-        "Questions with an answer that a passage can hold; R@100 in the paper is the share of them with an answer in "
-        "the first 100 passages."
-    )
-    means = {"avg": MKQA}
-    return [_table("mkqa", "MKQA", caption, roads, systems, collections, figures, "mkqa", means, "R@100")]
+@dataclass(frozen=True)
+class TablePlan:
+    """The cells of a table, before they are measured."""
+
+    name: str
+    title: str
+    caption: str
+    cells: tuple[Cell, ...]
+    picture: Picture | None
 
 
-def neuclir(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
-    """NeuCLIR's multilingual task: English topics, documents in Chinese, Persian and Russian."""
-    collections = {year: Collection("neuclir-multi", NEUCLIR[year], "en", measure="nDCG@20") for year in columns}
-    caption = "English topics (title and description) on news in Chinese, Persian and Russian; the paper's x 100."
-    figures, means = published("neuclir", factor=100), {"avg": tuple(NEUCLIR)}
-    table = _table(
-        "neuclir", "NeuCLIR, MLIR", caption, roads, systems, collections, figures, "neuclir", means, "nDCG@20"
-    )
-    return [table]
+def plan_tables(
+    spec: TableSpec, pipeline: Pipeline, conditions: Sequence[str] = (), columns: Sequence[str] = ()
+) -> list[TablePlan]:
+    """Return a table, and those that come with it, for some conditions and columns (default: the table's own).
 
-
-def beir(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
-    """BEIR, in English."""
-    means = {"Avg (All)": tuple(BEIR), "Avg (Large)": LARGE}
-    published_rows = turned(published("beir", 3))
-    # They are headed by name, size and whether MTEB v2 has them.
-    names = {head: next(name for name in (*BEIR, *means) if head.startswith(f"{name} ")) for _, head in published_rows}
-    figures = renamed(published_rows, names)
-    collections = {
-        name: Collection(BEIR[name].rpartition("-")[0], BEIR[name], "en", remove_query=name in OF_ITSELF)
-        for name in columns
-    }
-    caption = "English. Large: the six data sets of millions of documents."
-    return [_table("beir", "BEIR", caption, roads, systems, collections, figures, "beir", means)]
-
-
-def limit(roads: Roads, systems: Systems, columns: Columns) -> list[Table]:
-    """LIMIT: three depths of one run."""
-    figures, label = published("limit", 2), "limit"
-    measures, collection = tuple(LIMIT.values()), Collection("limit", "limit-test", "en")
-    cells = [
-        effect(
-            "limit",
-            system.title,
-            column,
-            roads,
-            system,
-            collection,
-            labelled(figures, label)(system, column),
-            measures=measures,
-            measure=LIMIT[column],
-        )
-        for system in systems
-        for column in columns
-    ]
-    cells += others("limit", figures, label, {column: LIMIT[column] for column in columns})
-    caption = "Simple questions on 50,000 documents, each of which two of them answer."
-    return [Table("limit", "LIMIT", caption, tuple(cells), BARS, y_label="recall")]
-
-
-def _table(
-    name: str,
-    title: str,
-    caption: str,
-    roads: Roads,
-    systems: Systems,
-    collections: Mapping[str, Collection],
-    figures: Figures,
-    label: str,
-    means: Mapping[str, Sequence[str]],
-    y_label: str = "nDCG@10",
-) -> Table:
-    """A row for each system, and one for each other that was published under that label.
-
-    means: columns that are means, and the columns that they are of.
+    Raises MilcoError for an unknown name, and for an analysis of MILCO without MILCO.
     """
-    ours = labelled(figures, label)
-    cells: list[Cell] = effect_cells(name, roads, systems, collections, ours)
-    for mean, over in means.items():
-        cells += mean_cells(name, roads, systems, tuple(collections), over, ours, mean, y_label)
-    measures = {column: collection.measure for column, collection in collections.items()}
-    cells += others(name, figures, label, measures | dict.fromkeys(means, y_label))
-    return Table(name, title, caption, tuple(cells), BARS, y_label=y_label)
+    if spec.milco_only and conditions and MILCO not in conditions:
+        raise MilcoError(f"--systems {' '.join(conditions)}: {spec.name} is an analysis of {MILCO} only")
+    for column in columns:
+        if column not in spec.columns:
+            raise unknown_name(f"column of {spec.name} (--lang)", column, spec.columns)
+    rows = [find_condition(name) for name in dict.fromkeys(conditions or spec.conditions)]
+    wanted = {name: dataset for name, dataset in spec.columns.items() if not columns or name in columns}
+    plans = _KINDS[spec.kind](spec, pipeline, rows, wanted)
+    for part in spec.parts:
+        # Analyses of MILCO are left out for other systems.
+        if part.kind == "effectiveness" or find_condition(MILCO) in rows:
+            plans += _KINDS[part.kind](part, pipeline, rows, part.columns)
+    return plans
+
+
+def plan_all(pipeline: Pipeline, conditions: Sequence[str] = (), columns: Sequence[str] = ()) -> list[TablePlan]:
+    """Return every table of the paper that has one of the conditions and one of the columns, small ones first.
+
+    Raises MilcoError for a name that no table has.
+    """
+    specs = [find_table(name) for name in paper().by_cost]
+    specs = [spec for spec in specs if not (spec.milco_only and conditions and MILCO not in conditions)]
+    known = dict.fromkeys(column for spec in specs for column in spec.columns)
+    for column in columns:
+        if column not in known:
+            raise unknown_name("column (--lang)", column, known)
+    plans: list[TablePlan] = []
+    for spec in specs:
+        if not columns or set(columns) & set(spec.columns):
+            plans += plan_tables(spec, pipeline, conditions, [column for column in columns if column in spec.columns])
+    return plans
+
+
+Rows = Sequence[Condition]
+Columns = Mapping[str, Dataset]
+
+
+def _effectiveness(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[TablePlan]:
+    """A row for each system, a column for each dataset; then the published rows of other systems."""
+    cells = [_effect(spec, pipeline, row, column, row.title) for row in rows for column in columns]
+    cells += _mean_cells(spec, pipeline, rows, columns)
+    cells += _quoted_rows(spec, {column: dataset.measure for column, dataset in columns.items()})
+    return [_plan(spec, cells)]
+
+
+def _tasks(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[TablePlan]:
+    """A column for each task of MTEB: the mean over a table of its own."""
+    plans, cells = [], []
+    for task in columns:
+        name = f"{spec.name}-{task.lower()}"
+        caption = "Every language, or pair of documents' and queries' languages."
+        of_task = TableSpec(name, "effectiveness", f"MTEB v2: {task}", caption, task_datasets()[task], None)
+        plans += _effectiveness(of_task, pipeline, rows, of_task.columns)
+    for task, plan in zip(columns, plans, strict=True):
+        for row in rows:
+            label, parts = row.published_as.get(spec.source, ""), [one for one in plan.cells if one.row == row.title]
+            figure, source = spec.figures.get((label, task)), Combination(tuple(part.key for part in parts))
+            caveat = parts[0].caveat
+            cells.append(Cell(spec.name, row.title, task, parts[0].measure, figure, source, caveat, label))
+    cells += _mean_cells(spec, pipeline, rows, columns)
+    cells += _quoted_rows(spec, {task: dataset.measure for task, dataset in columns.items()})
+    return [_plan(spec, cells), *plans]
+
+
+def _sweep(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[TablePlan]:
+    """MILCO with a row for each pruning rule, or each alpha. Terms and means need all columns."""
+    milco, vary = find_condition(MILCO), spec.settings["vary"]
+    caveat, is_complete = _other_model(pipeline, milco), len(columns) == len(spec.columns)
+    cells: list[Cell] = []
+    for row, value in spec.settings["rows"].items():
+        if vary == "prune" and is_complete:
+            indexes = tuple(pipeline.index(milco, dataset, value) for dataset in columns.values())
+            read = partial(mean_terms, [index.output for index in indexes])
+            figure = spec.figures.get((row, "terms"))
+            cells.append(Cell(spec.name, row, "terms", "terms", figure, Measurement(indexes, read), caveat))
+        for mean, over in spec.means.items() if is_complete else ():
+            source = Combination(tuple((spec.name, row, column) for column in over))
+            cells.append(Cell(spec.name, row, mean, spec.measure, spec.figures.get((row, mean)), source, caveat))
+        cells += [_effect(spec, pipeline, milco, column, row, **{vary: value}) for column in columns]
+    return [_plan(spec, cells)]
+
+
+def _latency(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[TablePlan]:
+    """MILCO with a row for each pruned index, and a row for each dense system; timed together on one core."""
+    milco, (dataset,) = find_condition(MILCO), columns.values()
+    rules = spec.settings["rows"]
+    dense = [row for row in rows if row.kind == DENSE and pipeline.has_checkpoints(row)]
+    encoders = {row.title: pipeline.checkpoints[str(row.checkpoint)] for row in dense}
+    step = pipeline.latency(milco, dataset, spec.settings["engine"], tuple(rules.values()), tuple(encoders.values()))
+    cells = []
+    for row, vectors in (rules | encoders).items():
+        for column, timing in spec.settings["timings"].items():
+            read = partial(
+                latency_figure, step.output / "latency.json", vectors, timing["field"], timing.get("factor", 1)
+            )
+            caveat = timing.get("caveat", "") or _other_model(pipeline, milco)
+            figure = spec.figures.get((row, column))
+            cells.append(Cell(spec.name, row, column, column, figure, Measurement((step,), read), caveat))
+    return [_plan(spec, cells)]
+
+
+def _lengths(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[TablePlan]:
+    """A table for each dataset: ten bins of documents by length, their terms, and the correlation of both."""
+    plans = []
+    for column, dataset in columns.items():
+        name = f"{spec.name}-{column}" if len(spec.columns) > 1 else spec.name
+        step = pipeline.statistics(find_condition(MILCO), dataset)
+        fields: dict[tuple[str, str, str], tuple] = {}
+        for number in range(BINS):
+            row = f"{number + 1}/{BINS}"
+            fields[row, "tokens", "tokens"] = ("bins", number, "tokens")
+            fields |= {(row, view, "terms"): ("bins", number, "terms", view) for view in VIEWS}
+        fields |= {("Pearson's r", view, "r"): ("correlation", view, "pearson") for view in VIEWS}
+        cells = [
+            Cell(name, row, view, measure, None, Measurement((step,), partial(length_figure, step.output, *path)))
+            for (row, view, measure), path in fields.items()
+        ]
+        plans.append(TablePlan(name, spec.title.format(column), spec.caption, tuple(cells), spec.picture))
+    return plans
+
+
+def _coverage(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[TablePlan]:
+    """Bitext of each language (quoted), and MILCO's gain on the dense model of the same training data."""
+    measured, milco, dense = find_table("miracl-hn"), find_condition(MILCO), find_condition("milco-dense")
+    (effectiveness,) = _effectiveness(measured, pipeline, [milco, dense], columns)
+    caveat, cells = _other_model(pipeline, milco), []
+    quotation = Quotation("a fact about the paper's training data: there is nothing to measure")
+    for row in columns:
+        ours, theirs = ((measured.name, one.title, row) for one in (milco, dense))
+        sources: dict[str, tuple[str, Any, str]] = {
+            "nDCG@10": ("nDCG@10", Combination((ours,)), caveat),
+            "gain on dense": ("nDCG@10", Combination((ours, theirs), is_difference=True), caveat),
+            "bitext pairs": ("pairs", quotation, ""),
+            "% of bitext": ("%", quotation, ""),
+        }
+        for column, (measure, source, why) in sources.items():
+            cells.append(Cell(spec.name, row, column, measure, spec.figures.get((row, column)), source, why))
+    return [effectiveness, _plan(spec, cells)]
+
+
+_KINDS: dict[str, Callable[[TableSpec, Pipeline, Rows, Columns], list[TablePlan]]] = {
+    "effectiveness": _effectiveness,
+    "tasks": _tasks,
+    "sweep": _sweep,
+    "latency": _latency,
+    "lengths": _lengths,
+    "coverage": _coverage,
+}
+
+
+def _plan(spec: TableSpec, cells: Iterable[Cell]) -> TablePlan:
+    return TablePlan(spec.name, spec.title, spec.caption, tuple(cells), spec.picture)
+
+
+def _effect(
+    spec: TableSpec,
+    pipeline: Pipeline,
+    condition: Condition,
+    column: str,
+    row: str,
+    prune: str | None = None,
+    alpha: str | None = None,
+) -> Cell:
+    """Return the cell of a condition's effectiveness on a column's dataset."""
+    dataset = spec.columns[column]
+    label = condition.published_as.get(spec.source, "")
+    figure = spec.figures.get((label or row, column))
+    if not pipeline.has_checkpoints(condition):
+        reason = (
+            f"needs --checkpoints {condition.checkpoint}=PATH: that checkpoint is not published and must be trained"
+        )
+        return Cell(spec.name, row, column, dataset.measure, figure, Unavailable(reason), label=label)
+    run = pipeline.search(condition, dataset, prune, alpha)
+    # Columns may differ in the measure only: one evaluation of the run has all of them.
+    asked = (dataset.corpus, dataset.topics)
+    measures = [one.measure for one in spec.columns.values() if (one.corpus, one.topics) == asked]
+    evaluation = pipeline.evaluate(run, dataset, tuple(dict.fromkeys(measures)))
+    source = Measurement((evaluation,), partial(effectiveness_figure, evaluation.output, dataset.measure), run.output)
+    caveat = _other_model(pipeline, condition) or condition.caveats.get(spec.source, "")
+    return Cell(spec.name, row, column, dataset.measure, figure, source, caveat, label)
+
+
+def _mean_cells(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[Cell]:
+    """Return each row's means whose columns are all among the given ones."""
+    cells = []
+    for mean, over in spec.means.items():
+        for row in rows if set(over) <= columns.keys() else ():
+            label = row.published_as.get(spec.source, "")
+            source = Combination(tuple((spec.name, row.title, column) for column in over))
+            caveat = _other_model(pipeline, row) or row.caveats.get(spec.source, "")
+            figure = spec.figures.get((label, mean))
+            cells.append(Cell(spec.name, row.title, mean, spec.measure, figure, source, caveat, label))
+    return cells
+
+
+def _quoted_rows(spec: TableSpec, measures: Mapping[str, str]) -> list[Cell]:
+    """Return the published rows of systems that are not among the conditions."""
+    known = {condition.published_as.get(spec.source) for condition in paper().conditions.values()}
+    quotation = Quotation("not among the systems that this command measures")
+    return [
+        Cell(spec.name, row, column, measure, spec.figures[row, column], quotation)
+        for row in dict.fromkeys(row for row, _ in spec.figures)
+        for column, measure in {**measures, **dict.fromkeys(spec.means, spec.measure)}.items()
+        if row not in known and (row, column) in spec.figures
+    ]
+
+
+def _other_model(pipeline: Pipeline, condition: Condition) -> str:
+    """Return the caveat of a condition whose encoder is not the published one, or ""."""
+    published = paper().checkpoints
+    keys = {one.checkpoint for one in [find_condition(part) for part in condition.parts] or [condition]}
+    others = (key for key in keys if key in published and pipeline.checkpoints[key] != published[key])
+    return ANOTHER_MODEL if any(others) else ""
+
+
+def effectiveness_figure(path: Path, measure: str) -> float:
+    """Return the mean of a measure in what milco eval wrote, in points of 100."""
+    from milco_pyserini.eval.measures import parse_measures
+
+    (name,) = map(str, parse_measures([measure]))
+    measures = read_json(path)["results"][0]["measures"]
+    if name not in measures:
+        raise MilcoError(f"{path} has no {name}, only {', '.join(measures)}", hint="Remove it and run again.")
+    return 100 * measures[name]["mean"]
+
+
+def mean_terms(indexes: Sequence[Path]) -> float:
+    """Return the terms per document, those without terms included; the mean over indexes."""
+    manifests = [read_json(index / MANIFEST) for index in indexes]
+    averages = [one["postings"] / (one["documents"] + one["empty_documents"]) for one in manifests]
+    return sum(averages) / len(averages)
+
+
+def latency_figure(path: Path, vectors: str, field: str, factor: float) -> float:
+    """Return a figure of a latency table's row. vectors: its pruning rule or dense encoder."""
+    rows = [point for point in read_json(path)["points"] if point["vectors"] == vectors]
+    if not rows:
+        raise MilcoError(f"{path} has no row of {vectors}", hint="Remove it and run again.")
+    return factor * (rows[0]["figures"] | rows[0])[field]
+
+
+def length_figure(path: Path, *keys: str | int) -> float:
+    """Return a figure of the lengths that milco analyze statistics reports."""
+    value: Any = read_json(path)["length"]
+    if value is None:
+        raise MilcoError(f"{path} has no lengths: the texts of the corpus were not available")
+    if keys[0] == "bins" and int(keys[1]) >= len(value["bins"]):
+        raise MilcoError(f"{path} has only {len(value['bins'])} bins: many texts have the same length")
+    for key in keys:
+        value = value[key]
+    return float(value)

@@ -1,4 +1,4 @@
-"""The table of benchmarks: the paper's are all there, with published sizes; list shows it, judge uses it."""
+"""The catalog of benchmarks, milco corpora, and qrels made from answers."""
 
 import json
 import zipfile
@@ -18,7 +18,7 @@ from milco_pyserini.errors import MilcoError
 
 MIRACL = Path(__file__).parents[3] / "shared" / "data" / "eval" / "miracl-topics"
 
-# The paper's tables, and what cross-language work needs besides: family -> languages.
+# Benchmark -> number of languages: those of the paper's tables, and of cross-language retrieval.
 WANTED = {
     "sample": 13,
     "miracl": 18,
@@ -43,37 +43,37 @@ WANTED = {
 
 @pytest.fixture(scope="module", autouse=True)
 def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """ir_datasets makes directories when it is imported: not in the home of who runs the tests."""
+    """ir_datasets creates directories when it is imported, which must not be in the user's home."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IR_DATASETS_HOME", str(tmp_path_factory.mktemp("empty")))
         yield
 
 
 def documents_of(family: str) -> int:
-    """The published sizes of a family's corpora, summed."""
+    """Return the sum of the published sizes of a benchmark's corpora."""
     return sum(corpus.count or 0 for corpus in BENCHMARKS[family].corpora.values())
 
 
 def topics_of(family: str, ending: str) -> int:
-    """The published sizes of a family's topics whose names end so, summed."""
+    """Return the sum of the published sizes of a benchmark's topics whose names end like this."""
     return sum(topics.count or 0 for name, topics in BENCHMARKS[family].topics.items() if name.endswith(ending))
 
 
-def test_every_benchmark_of_the_paper_has_names() -> None:
-    """All families, their languages, and the fourteen collections of BEIR."""
+def test_all_benchmarks_of_the_paper_are_in_the_catalog() -> None:
+    """With their number of languages, and the fourteen datasets of BEIR."""
     assert {name: len(family.languages) for name, family in BENCHMARKS.items()} == WANTED
     assert sum(name.startswith("beir-") and "cqadupstack" not in name for name in CORPORA) == 14
     assert {"neuclir-multi-2023", "neuclir-multi-2024", "limit-small-test"} <= TOPICS.keys()
 
 
-def test_no_name_stands_in_two_families() -> None:
-    """The table of all names is as long as the families' together."""
+def test_every_name_belongs_to_one_benchmark() -> None:
+    """The table of all names is as long as those of the benchmarks together."""
     assert len(CORPORA) == sum(len(family.corpora) for family in BENCHMARKS.values())
     assert len(TOPICS) == sum(len(family.topics) for family in BENCHMARKS.values())
 
 
-def test_sizes_sum_to_the_published_totals() -> None:
-    """MLDR's card and MTEB's statistics give totals: a slip in one language, or pair of them, would show."""
+def test_sizes_add_up_to_the_published_totals() -> None:
+    """MLDR's card and MTEB's statistics have totals, so a slip in one language or pair would show."""
     assert (documents_of("mldr"), topics_of("mldr", "-dev"), topics_of("mldr", "-test")) == (493_709, 2600, 3800)
     assert topics_of("mldr", "-train") == 41_434
     assert (documents_of("miracl-hn"), topics_of("miracl-hn", "-dev")) == (2_449_382, 11_076)
@@ -85,9 +85,9 @@ def test_sizes_sum_to_the_published_totals() -> None:
     assert (topics_of("mteb-mlqa", "-validation"), topics_of("mteb-mlqa", "-test")) == (1920, 36_756 - 17_297)
 
 
-@pytest.mark.skipif(not MIRACL.is_dir(), reason="the shared data are not there (../shared/data/eval/miracl-topics)")
-def test_miracl_has_as_many_topics_as_are_listed() -> None:
-    """The real topics and judgements of the development sets, as Pyserini has them, against ir_datasets' numbers."""
+@pytest.mark.skipif(not MIRACL.is_dir(), reason="needs ../shared/data/eval/miracl-topics")
+def test_miracl_topics_and_qrels_have_the_published_sizes() -> None:
+    """The development sets as Pyserini has them, against the sizes in ir_datasets."""
     for code in LANGUAGES:
         queries = {query.id for query in open_topics(str(MIRACL / f"queries.dev.{code}.tsv.gz"))}
         qrels = open_qrels(str(MIRACL / f"qrels.dev.{code}.txt.gz"))
@@ -97,15 +97,15 @@ def test_miracl_has_as_many_topics_as_are_listed() -> None:
 
 
 def test_every_benchmark_has_a_license_and_a_citation() -> None:
-    """A source, a rule for the text to encode, and the names as a person reads them, too."""
+    """As well as a source, a field rule, and names as a person reads them."""
     for benchmark in BENCHMARKS.values():
         facts = (benchmark.license, benchmark.citation, benchmark.source, benchmark.field_rule)
         assert all(facts) and benchmark.corpus_names and benchmark.topics_names, benchmark.name
         assert benchmark.languages and benchmark.corpora and benchmark.topics, benchmark.name
 
 
-def test_list_shows_what_there_is(capsys: pytest.CaptureFixture) -> None:
-    """Languages, sizes, licence and source of each benchmark; all names; the same as JSON."""
+def test_list_and_show_print_benchmarks_and_names(capsys: pytest.CaptureFixture) -> None:
+    """Languages, sizes, license and source; with --names every name; the same as JSON."""
     assert main(["list", "mldr", "afriqa"]) == 0
     shown = capsys.readouterr().out
     assert "mldr: MLDR\n  languages   ar de en es fr hi it ja ko pt ru th zh\n" in shown
@@ -126,8 +126,8 @@ def test_list_shows_what_there_is(capsys: pytest.CaptureFixture) -> None:
     assert records["mkqa"]["topics"]["mkqa-zh-tw-test"] == 6619
 
 
-def test_list_answers_an_unknown_benchmark_with_the_nearest(capsys: pytest.CaptureFixture) -> None:
-    """As does the command line with an unknown command; without one, the page is shown."""
+def test_unknown_names_and_subcommands_get_the_nearest_match(capsys: pytest.CaptureFixture) -> None:
+    """Without arguments, milco corpora prints its help page."""
     assert main(["list", "mrldr"]) == 2
     assert "unknown benchmark 'mrldr': did you mean 'mldr'?" in capsys.readouterr().err
     assert main(["show", "xquad-ar", "mldr-zw"]) == 2
@@ -138,8 +138,8 @@ def test_list_answers_an_unknown_benchmark_with_the_nearest(capsys: pytest.Captu
     assert "judge  Judge runs by answers" in capsys.readouterr().out
 
 
-def test_words_of_an_answer_must_stand_together() -> None:
-    """Whatever the case, the accents' form and the kind of dash; but not within a longer word."""
+def test_answers_match_adjacent_complete_words() -> None:
+    """Case, the normal form of accents and the kind of dash do not matter."""
     words = word_splitter()
     assert words("Jean‑Luc’s CAFÉ, 1999") == " jean - luc ' s cafe\u0301 , 1999 "
     corpus = [Document("1", "Anna", "Karenina, by Leo Tolstoy"), Document("2", "", "Leopold"), Document("3", "", "x")]
@@ -162,7 +162,7 @@ def questions(tmp_path: Path) -> Path:
 
 
 def test_mkqa_is_judged_by_answers(questions: Path, capsys: pytest.CaptureFixture) -> None:
-    """Every passage of the runs gets a grade; a topic without results counts as one without a relevant passage."""
+    """Every retrieved passage gets a grade; a topic without results gets a placeholder that is not relevant."""
     name = f"mkqa-ar-test@{questions}"
     corpus, runs, output = (questions / file for file in ("passages.tsv", "run.txt", "qrels.txt"))
     corpus.write_text("p1\tAnna Karenina\tA novel by Tolstoy.\np2\tWar\tand peace, 1869\np3\t\tnever found\n")
@@ -178,8 +178,8 @@ def test_mkqa_is_judged_by_answers(questions: Path, capsys: pytest.CaptureFixtur
     assert open_qrels(str(output)) == {"1": {"p2": 0}, "2": {"p2": 0}, "3": {"-": 0}}
 
 
-def test_judging_what_does_not_belong_together_is_refused(questions: Path, capsys: pytest.CaptureFixture) -> None:
-    """Passages that the corpus lacks, a run of other topics, a file that is no run; nothing is written."""
+def test_judge_refuses_runs_that_do_not_fit(questions: Path, capsys: pytest.CaptureFixture) -> None:
+    """Passages that the corpus lacks, a run of other topics, a malformed run; nothing is written."""
     corpus, runs, output = (questions / file for file in ("passages.tsv", "run.txt", "qrels.txt"))
     corpus.write_text("p1\tTolstoy\n")
     command = ["judge", "--topics", f"mkqa-ar-test@{questions}", "--corpus", str(corpus), "--run", str(runs)]
@@ -194,8 +194,8 @@ def test_judging_what_does_not_belong_together_is_refused(questions: Path, capsy
     assert not output.exists()
 
 
-def test_topics_have_either_judgements_or_answers() -> None:
-    """Each way says what the other is."""
+def test_topics_have_either_qrels_or_answers() -> None:
+    """The error for one names the other."""
     with pytest.raises(MilcoError, match=r"is judged by the answers .*corpora judge --topics mkqa-ar-test"):
         open_qrels("mkqa-ar-test")
     with pytest.raises(MilcoError, match=r"mldr-ar-test has no answers: .* are mkqa-ar-test to mkqa-zh-tw-test"):

@@ -1,4 +1,4 @@
-"""Benchmarks by name, each read from a tiny copy of its publisher's files in their true format and layout."""
+"""Benchmarks read from tiny copies of their publishers' files, in the true format and layout."""
 
 import gzip
 import json
@@ -23,14 +23,14 @@ SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval" / "limit-small"
 
 
 def written(path: Path, text: str) -> Path:
-    """The file, with the folders above it."""
+    """Write a file and the directories above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def json_lines(path: Path, *rows: dict) -> Path:
-    """A file of JSON lines; gzip if its name says so."""
+    """Write JSON lines, gzip if the name ends in .gz."""
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     if path.suffix != ".gz":
         return written(path, text)
@@ -46,7 +46,7 @@ def table(path: Path, *rows: dict) -> None:
 
 
 def card(directory: Path, tables: dict[str, dict[str, str]]) -> None:
-    """A repository's README.md that says which files its tables have."""
+    """Write a repository's README.md that lists the files of its tables."""
     configs = [
         {"config_name": name, "data_files": [{"split": split, "path": path} for split, path in splits.items()]}
         for name, splits in tables.items()
@@ -55,13 +55,13 @@ def card(directory: Path, tables: dict[str, dict[str, str]]) -> None:
 
 
 def read(corpus: str, topics: str, copy: Path, topics_copy: Path | None = None) -> tuple:
-    """Documents, queries and judgements of two names, from a copy."""
+    """Return the documents, queries and qrels of two names, from a copy."""
     topics = f"{topics}@{topics_copy or copy}"
     return list(open_corpus(f"{corpus}@{copy}")), list(open_topics(topics)), open_qrels(topics)
 
 
 def hard_negatives(copy: Path) -> None:
-    """MTEB's layout: a table of each kind for each language, in numbered parts."""
+    """Write MTEB's layout: a table of each kind for each language, in numbered parts."""
     kinds = ("corpus", "queries", "qrels")
     card(copy, {f"{code}-{kind}": {"dev": f"{code}-{kind}/dev-*"} for code in ("sw", "yo") for kind in kinds})
     table(copy / "sw-corpus/dev-00000-of-00002.parquet", {"_id": "1#0", "title": "Mto", "text": "maji"})
@@ -71,8 +71,8 @@ def hard_negatives(copy: Path) -> None:
     table(copy / "sw-qrels/dev-00000-of-00001.parquet", {"query-id": "7", "corpus-id": "1#0", "score": 1})
 
 
-def test_tables_of_mteb_are_found_by_their_card(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """Documents of all parts in order; a title that is missing is none; queries without judgements are left out."""
+def test_mteb_tables_are_found_by_the_card(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Documents of all parts in order; a null title is no title; queries without judgments are dropped."""
     hard_negatives(tmp_path)
     documents, queries, qrels = read("miracl-hn-sw", "miracl-hn-sw-dev", tmp_path)
     assert documents == [Document("1#0", "Mto", "maji"), Document("2#0", "", "jua")]
@@ -84,8 +84,8 @@ def test_tables_of_mteb_are_found_by_their_card(tmp_path: Path, capsys: pytest.C
     assert "read 2 records, 131,924 were published: is the copy complete?" in capsys.readouterr().err
 
 
-def test_tables_that_are_not_whole_are_refused(tmp_path: Path) -> None:
-    """A part that is missing, a table that the card lacks, a card without tables, a broken file, a file."""
+def test_incomplete_mteb_tables_are_refused(tmp_path: Path) -> None:
+    """A missing part, a table that the card lacks, a card without tables, a damaged file, a file as the copy."""
     hard_negatives(tmp_path)
     (tmp_path / "sw-corpus/dev-00000-of-00002.parquet").unlink()
     with pytest.raises(MilcoError, match="holds 1 of 2 files of sw-corpus/dev-"):
@@ -104,8 +104,8 @@ def test_tables_that_are_not_whole_are_refused(tmp_path: Path) -> None:
         open_qrels(f"miracl-hn-sw-dev@{written(tmp_path / 'file', '')}")
 
 
-def test_a_copy_without_a_card_is_read_by_the_names_of_its_files(tmp_path: Path) -> None:
-    """Parts in folders, JSON lines, gzip; where nothing has such a name, the names that were looked for are told."""
+def test_without_a_card_tables_are_found_by_file_name(tmp_path: Path) -> None:
+    """In directories of parts, JSON lines or gzip; otherwise the error lists the expected names."""
     hard_negatives(tmp_path)
     expected = read("miracl-hn-sw", "miracl-hn-sw-dev", tmp_path)
     (tmp_path / "README.md").unlink()
@@ -126,7 +126,7 @@ def test_a_copy_without_a_card_is_read_by_the_names_of_its_files(tmp_path: Path)
 
 
 def test_a_conversation_is_one_query(tmp_path: Path) -> None:
-    """StatCan's queries are turns with roles; a table with one split only is read whatever that is called."""
+    """StatCan's queries are turns with roles; the only split of a table is read whatever its name."""
     kinds = {"corpus": "test", "queries": "test", "qrels": "test"}
     card(tmp_path, {f"french-{kind}": {split: f"french-{kind}/{split}-*"} for kind, split in kinds.items()})
     table(tmp_path / "french-corpus/test-0.parquet", {"_id": "10-1", "title": "Prix", "text": "tableau"})
@@ -139,9 +139,9 @@ def test_a_conversation_is_one_query(tmp_path: Path) -> None:
     assert qrels == {"q": {"10-1": 1}}
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not there (../shared/data/eval/limit-small)")
-def test_limit_small_is_read_whole(tmp_path: Path) -> None:
-    """The real collection in the layout of its repository: JSON lines, judgements in the table named default."""
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/eval/limit-small")
+def test_limit_small_is_read_completely(tmp_path: Path) -> None:
+    """The real dataset in the layout of its repository, where the table of judgments is called default."""
     tables = {
         "default": ("test", "qrels.jsonl"),
         "corpus": ("corpus", "corpus.jsonl"),
@@ -160,8 +160,8 @@ def test_limit_small_is_read_whole(tmp_path: Path) -> None:
     assert (len(documents), len(queries), len(judged)) == (46, 1000, 2000)
 
 
-def test_mldr_is_read_from_its_own_files(tmp_path: Path) -> None:
-    """Judgements are the passages of a query's line; the repository's folder of one language will do as a copy."""
+def test_mldr_qrels_are_the_passages_of_each_query(tmp_path: Path) -> None:
+    """The directory of one language is accepted as a copy, too."""
     folder = tmp_path / "mldr-v1.0-ar"
     json_lines(folder / "corpus.jsonl.gz", {"docid": "doc-ar-1", "text": "نص طويل"}, {"docid": "doc-ar-2", "text": "ب"})
     passages = {"positive_passages": [{"docid": "doc-ar-1", "text": "نص طويل"}], "negative_passages": []}
@@ -184,7 +184,7 @@ def test_mldr_is_read_from_its_own_files(tmp_path: Path) -> None:
 
 
 def test_ciral_is_read_from_its_two_repositories(tmp_path: Path) -> None:
-    """Passages from one copy, questions and judgements from another."""
+    """Passages from one copy, topics and qrels from another."""
     passages, topics = tmp_path / "ciral-corpus", tmp_path / "ciral"
     passage = {"docid": "1#0", "title": "Labari", "text": "ruwa", "url": "https://x"}
     json_lines(passages / "passages-v1.0/hausa_passages.jsonl", passage)
@@ -200,8 +200,8 @@ def test_ciral_is_read_from_its_two_repositories(tmp_path: Path) -> None:
     assert open_qrels(f"ciral-ha-test-a-pools@{topics}") == {"3": {"1#0": 1, "9#0": 0}}
 
 
-def test_belebele_has_the_same_ids_in_every_language(tmp_path: Path) -> None:
-    """Two questions on one passage: the passage once; topics of one language fit documents of another."""
+def test_belebele_ids_are_the_same_in_all_languages(tmp_path: Path) -> None:
+    """Two questions on one passage: the passage occurs once, and topics of one language fit documents of another."""
     for language, word in (("swh_Latn", "maji"), ("eng_Latn", "water")):
         rows = [
             {"link": "https://a/b", "question_number": number, "flores_passage": word, "question": f"{word} {number}?"}
@@ -227,8 +227,8 @@ def squad(*paragraphs: tuple[str, list[tuple[str, str]]]) -> str:
     return json.dumps({"version": "1.1", "data": [{"title": "T", "paragraphs": entries}]}, ensure_ascii=False, indent=1)
 
 
-def test_xquad_has_the_same_ids_in_every_language(tmp_path: Path) -> None:
-    """A passage has the first of its questions' ids; a file alone will do as a copy."""
+def test_xquad_ids_are_the_same_in_all_languages(tmp_path: Path) -> None:
+    """A passage is named after its first question; a single file is accepted as a copy."""
     written(tmp_path / "xquad.de.json", squad(("Wasser", [("b", "Was?"), ("a", "Wo?")]), ("Sonne", [("c", "Wie?")])))
     written(tmp_path / "xquad.vi.json", squad(("nước", [("b", "gì?"), ("a", "đâu?")]), ("mặt trời", [("c", "sao?")])))
     documents, queries, qrels = read("xquad-de", "xquad-vi-validation", tmp_path, tmp_path / "xquad.vi.json")
@@ -241,7 +241,7 @@ def test_xquad_has_the_same_ids_in_every_language(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["archive", "folder of the archive", "unpacked", "unpacked, inside"])
 def test_mlqa_is_read_from_its_archive_or_unpacked(tmp_path: Path, layout: str) -> None:
-    """A text that stands twice is one passage; its id is the same in every file of its language."""
+    """A repeated text is one passage, with the same id in all files of its language."""
     member = "MLQA_V1/test/test-context-zh-question-{}.json"
     arabic = squad(("水", [("1", "ما؟")]), ("日", [("2", "أين؟")]), ("水", [("3", "من؟")]))
     chinese = squad(("日", [("2", "哪里?")]), ("水", [("1", "什么?"), ("3", "谁?"), ("0", "几?")]))
@@ -263,8 +263,8 @@ def test_mlqa_is_read_from_its_archive_or_unpacked(tmp_path: Path, layout: str) 
     assert {document.id for document in open_corpus(f"mlqa-zh-zh-test@{copy}")} == {water, sun}
 
 
-def test_an_archive_that_lacks_a_file_is_named(tmp_path: Path) -> None:
-    """An archive of something else, and one that was cut off."""
+def test_an_incomplete_zip_archive_is_refused(tmp_path: Path) -> None:
+    """One without the file, and a truncated one."""
     archive = tmp_path / "MLQA_V1.zip"
     with zipfile.ZipFile(archive, "w") as opened:
         opened.writestr("README", "other")
@@ -275,8 +275,8 @@ def test_an_archive_that_lacks_a_file_is_named(tmp_path: Path) -> None:
         list(open_corpus(f"mlqa-de-de-dev@{tmp_path}"))
 
 
-def test_an_archive_that_cannot_be_unpacked_is_named(tmp_path: Path) -> None:
-    """Encrypted (a bit of the flags says it), or compressed by a method that Python does not know."""
+def test_an_encrypted_or_unsupported_zip_archive_is_refused(tmp_path: Path) -> None:
+    """Encrypted (a bit of the flags), or with a compression that Python does not know."""
     with zipfile.ZipFile(tmp_path / "MLQA_V1.zip", "w") as archive:
         archive.writestr("MLQA_V1/dev/dev-context-de-question-de.json", "{}")
     plain = (tmp_path / "MLQA_V1.zip").read_bytes()
@@ -289,8 +289,8 @@ def test_an_archive_that_cannot_be_unpacked_is_named(tmp_path: Path) -> None:
             list(open_corpus(f"mlqa-de-de-dev@{tmp_path}"))
 
 
-def test_afriqa_documents_are_the_gold_passages_of_all_its_languages(tmp_path: Path) -> None:
-    """A passage that was asked about in two languages is there once, and relevant to both questions."""
+def test_afriqa_documents_are_the_distinct_gold_passages(tmp_path: Path) -> None:
+    """A passage with questions in two languages occurs once and is relevant to both."""
     splits = ("train", "dev", "test")
     row = {"id": "0", "context": "The Nile. ", "title": "Nile", "question_lang": "?", "question_translated": "?"}
     for split in splits:
@@ -307,8 +307,8 @@ def test_afriqa_documents_are_the_gold_passages_of_all_its_languages(tmp_path: P
     assert open_qrels(f"afriqa-fon-dev@{tmp_path}") == {"0": {nile: 1}}
 
 
-def test_afriqa_leaves_out_questions_without_a_passage(tmp_path: Path) -> None:
-    """The publisher's files have null there, null for the title of some passages, and NaN, which is not JSON."""
+def test_afriqa_drops_questions_without_a_passage(tmp_path: Path) -> None:
+    """The publisher's files have null for them and for some titles, and NaN, which is not JSON."""
     row = {"id": "0", "context": "Thirty days.", "title": None, "question_lang": "?", "question_translated": "?"}
     for split in ("train", "dev", "test"):
         path = tmp_path / f"data/gold_passages/fon/gold_span_passages.afriqa.fon.fr.{split}.json"
@@ -320,8 +320,8 @@ def test_afriqa_leaves_out_questions_without_a_passage(tmp_path: Path) -> None:
     assert (queries, qrels) == ([Query("0", "?")], {"0": {documents[0].id: 1}})
 
 
-def test_neuclir_bench_tells_the_years_apart(tmp_path: Path) -> None:
-    """Topics of a year that were judged in the setting; 2024 also by the short name."""
+def test_neuclir_bench_splits_topics_by_year(tmp_path: Path) -> None:
+    """Only judged topics; 2024 has the short name, too."""
     written(tmp_path / "data/news.eng.tsv", "1\tFloods in 2022\n200\tTrade\n300\tSolar power growth\n301\tNot judged\n")
     written(tmp_path / "data/qrels.mlir.gains.txt", "200 zho d1 3\n300 fas d2 1\n300 rus d3 0\n")
     written(tmp_path / "data/qrels.zho.gains.txt", "1 zho d4 1\n300 zho d5 3\n")
@@ -334,7 +334,7 @@ def test_neuclir_bench_tells_the_years_apart(tmp_path: Path) -> None:
         open_qrels(f"neuclir-bench-zho-2023@{tmp_path}")
 
 
-def test_neuclir_2023_is_read_from_the_files_of_nist(tmp_path: Path) -> None:
+def test_neuclir_2023_is_read_from_nists_files(tmp_path: Path) -> None:
     """English titles; the qrels of each language are a file of one tar archive."""
     others = [{"lang": "zho", "topic_title": "洪水"}, {"lang": "eng", "topic_title": "Trade"}]
     json_lines(tmp_path / "neuclir-2023-topics.0605.jsonl", {"topic_id": "200", "topics": others})
@@ -390,7 +390,7 @@ def test_a_copy_that_lacks_a_file_is_neither_completed_nor_changed(
 
 
 @pytest.mark.parametrize("name", ["sample", "miracl-sw", "beir-nq", "mkqa"])
-def test_what_ir_datasets_or_the_package_holds_is_not_read_from_copies(tmp_path: Path, name: str) -> None:
+def test_copies_are_for_benchmarks_outside_ir_datasets(tmp_path: Path, name: str) -> None:
     """The error names IR_DATASETS_HOME, which does the same for ir_datasets."""
     with pytest.raises(MilcoError, match=f"{name} is part of this package or of ir_datasets.*IR_DATASETS_HOME="):
         open_corpus(f"{name}@{tmp_path}")
@@ -410,8 +410,8 @@ def test_reading_a_copy_neither_imports_ir_datasets_nor_writes(tmp_path: Path) -
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-def test_a_copy_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """Of an unknown name, the nearest is told all the same; a path may have the sign in it."""
+def test_a_missing_copy_is_an_error(tmp_path: Path) -> None:
+    """A misspelled name gets the nearest match nevertheless; a path may contain an @."""
     for opener in (open_topics, open_qrels):
         with pytest.raises(
             MilcoError, match=r"^mldr-ar-test@/no/where: no file or directory .* with a copy of mldr-ar"
@@ -425,8 +425,8 @@ def test_a_copy_that_is_not_there_is_named(tmp_path: Path) -> None:
         open_corpus(f"mlrd-ar@{tmp_path}")
 
 
-def test_without_a_network_one_sentence_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of a repository, and the card of one; nothing is fetched before records are read."""
+def test_without_a_network_the_error_names_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a file of a repository, and for its card; opening fetches nothing."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     corpus = open_corpus("mldr-ar")
     with pytest.raises(Unreachable, match=r"mldr-v1\.0-ar/corpus\.jsonl\.gz of Shitao/MLDR is not in the local cache"):
@@ -435,8 +435,8 @@ def test_without_a_network_one_sentence_says_what_to_do(tmp_path: Path, monkeypa
         open_qrels("miracl-hn-ar-dev")
 
 
-def test_what_the_hubs_cache_holds_is_read_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the revision that the table names, tables by their card and files by their path."""
+def test_cached_hub_files_need_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the revision of the benchmark: tables by the card, files by their path."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     revision = "d7d94fa4b946cec4a27c84653aa0cf6b33f74a3c"
     hard_negatives(tmp_path / f"datasets--mteb--MIRACLRetrievalHardNegatives/snapshots/{revision}")

@@ -24,7 +24,7 @@ def corpus_of(path: Path, content: str | bytes, **options: bool) -> Corpus:
 
 
 @pytest.mark.parametrize("name", ["id", "_id", "docid"])
-def test_jsonl_ids_stand_under_any_of_their_three_names(tmp_path: Path, name: str) -> None:
+def test_jsonl_ids_have_three_field_names(tmp_path: Path, name: str) -> None:
     """Anserini, BEIR and MIRACL name the id differently."""
     corpus = corpus_of(tmp_path / "c.jsonl", f'{{"{name}": "7#0", "title": "T", "text": "x"}}')
     assert list(corpus) == [Document("7#0", "T", "x")]
@@ -42,12 +42,12 @@ def test_jsonl_ids_stand_under_any_of_their_three_names(tmp_path: Path, name: st
     ],
 )
 def test_jsonl_fields_are_read_as_documented(tmp_path: Path, line: str, expected: Document) -> None:
-    """Numbers are ids, contents wins, a null title is none, empty text is kept, a text keeps its line ends."""
+    """Numbers are ids, contents wins, a null title is no title, empty text is kept, a text keeps its line ends."""
     assert list(corpus_of(tmp_path / "c.jsonl", line)) == [expected]
 
 
-def test_contents_is_title_and_text_or_text_alone() -> None:
-    """There is no leading space where there is no title."""
+def test_contents_is_title_and_text() -> None:
+    """Without a title there is no leading space."""
     assert [document.contents for document in TWO] == ["Nile a river", "陌生 text"]
 
 
@@ -76,14 +76,14 @@ def test_every_format_gives_the_same_documents(tmp_path: Path, name: str, conten
 
 
 def test_a_tsv_of_two_columns_has_no_titles(tmp_path: Path) -> None:
-    """MS MARCO's passages: id TAB text; quotes are text like any other."""
+    """As in MS MARCO's passages (id TAB text); quotes have no special meaning."""
     corpus = corpus_of(tmp_path / "c.tsv", '0\t"quoted" text\n1\t\n')
     assert list(corpus) == [Document("0", "", '"quoted" text'), Document("1", "", "")]
     assert corpus.field_rule == "title + ' ' + text"
 
 
-def test_a_directory_is_its_files_in_sorted_order(tmp_path: Path) -> None:
-    """Hidden files and files of other endings are no part of it."""
+def test_a_directory_is_read_in_sorted_order(tmp_path: Path) -> None:
+    """Hidden files and files with other endings are skipped."""
     (tmp_path / "README.md").write_text("not a document")
     (tmp_path / ".hidden.jsonl").write_text("not a document")
     corpus_of(tmp_path / "docs-1.jsonl", '{"id": "b", "text": "陌生 text"}')
@@ -115,10 +115,8 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_corpus_and_its_topics_in_one_directory_are_told_apart(
-    tmp_path: Path, layout: str, capsys: pytest.CaptureFixture
-) -> None:
-    """Queries among the documents would falsify every score; what is read, and what is not, is reported."""
+def test_a_directory_may_hold_corpus_and_topics(tmp_path: Path, layout: str, capsys: pytest.CaptureFixture) -> None:
+    """Queries among the documents would distort every score; the files read and skipped are reported."""
     for name, content in LAYOUTS[layout].items():
         corpus_of(tmp_path / name, content)
     assert list(open_corpus(str(tmp_path))) == TWO
@@ -128,28 +126,28 @@ def test_a_corpus_and_its_topics_in_one_directory_are_told_apart(
     assert list(open_topics(str(tmp_path))) == [Query("q", "a query")]
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not there (../shared/data/eval)")
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/eval")
 @pytest.mark.parametrize(
     ("name", "documents", "topics"),
     [("cacm", 3204, 52), ("cmrc2018", 256, 1001), ("limit-small", 46, 1000), ("vaswani", 11429, 93)],
 )
-def test_public_test_collections_are_told_apart(name: str, documents: int, topics: int) -> None:
+def test_public_collections_are_read_by_directory(name: str, documents: int, topics: int) -> None:
     """Each is a directory of corpus.LANG.jsonl.gz, queries.LANG.tsv and qrels.LANG.txt."""
     directory = str(SHARED / name)
     assert open_corpus(directory).check().documents == documents
     assert open_topics(directory).check().topics == topics
 
 
-def test_a_directory_without_a_file_of_the_kind_is_refused(tmp_path: Path) -> None:
-    """The error names what is there; a file that is given itself is read whatever its name."""
+def test_a_directory_without_a_corpus_is_refused(tmp_path: Path) -> None:
+    """The error lists its files; a file that is passed itself is read whatever its name."""
     corpus_of(tmp_path / "queries.tsv", "q\ta query")
     with pytest.raises(MilcoError, match=r"holds no corpus, judging by the names of its files: queries\.tsv"):
         open_corpus(str(tmp_path))
     assert len(list(open_corpus(str(tmp_path / "queries.tsv")))) == 1
 
 
-def test_a_directory_of_several_formats_is_refused(tmp_path: Path) -> None:
-    """One file of each is named."""
+def test_a_directory_of_mixed_formats_is_refused(tmp_path: Path) -> None:
+    """The error names one file of each."""
     corpus_of(tmp_path / "docs-1.jsonl", TWO_JSONL)
     corpus_of(tmp_path / "docs-2.jsonl", TWO_JSONL)
     corpus_of(tmp_path / "inner" / "dev.tsv", "q\ta query")
@@ -157,8 +155,8 @@ def test_a_directory_of_several_formats_is_refused(tmp_path: Path) -> None:
         open_corpus(str(tmp_path))
 
 
-def test_iterating_twice_gives_the_same_documents(tmp_path: Path) -> None:
-    """A corpus is no iterator that is used up; a pass that is left half way harms no other."""
+def test_a_corpus_can_be_iterated_many_times(tmp_path: Path) -> None:
+    """An abandoned pass does not affect others."""
     corpus = corpus_of(tmp_path / "c.jsonl", TWO_JSONL)
     next(iter(corpus))
     assert corpus.check().documents == 2
@@ -188,8 +186,8 @@ BROKEN_JSONL = [
 
 
 @pytest.mark.parametrize(("line", "why"), BROKEN_JSONL)
-def test_a_broken_json_line_is_told_with_file_line_and_reason(tmp_path: Path, line: str | bytes, why: str) -> None:
-    """It is an error for check() and for iterating alike, and lines count from 1 with blank ones."""
+def test_a_malformed_json_line_is_reported_with_its_place(tmp_path: Path, line: str | bytes, why: str) -> None:
+    """By check() and by iterating; line numbers include blank lines."""
     encoded = line.encode() if isinstance(line, str) else line
     corpus = corpus_of(tmp_path / "c.jsonl", b'\n{"id": "a", "text": "x"}\n' + encoded + b"\n")
     for read in (corpus.check, lambda: list(corpus)):
@@ -211,8 +209,8 @@ def test_a_broken_json_line_is_told_with_file_line_and_reason(tmp_path: Path, li
         ("b\tx\rc\ty\r", "carriage returns between columns"),
     ],
 )
-def test_a_broken_tsv_line_is_told_with_file_line_and_reason(tmp_path: Path, line: str | bytes, why: str) -> None:
-    """The first line decides what a line must look like."""
+def test_a_malformed_tsv_line_is_reported_with_its_place(tmp_path: Path, line: str | bytes, why: str) -> None:
+    """The first line determines the columns."""
     encoded = line.encode() if isinstance(line, str) else line
     with pytest.raises(MilcoError) as caught:
         corpus_of(tmp_path / "c.tsv", b"a\ttext\n" + encoded).check()
@@ -220,14 +218,14 @@ def test_a_broken_tsv_line_is_told_with_file_line_and_reason(tmp_path: Path, lin
     assert why in str(caught.value)
 
 
-def test_a_tsv_of_four_columns_says_which_columns_are_needed(tmp_path: Path) -> None:
+def test_a_tsv_of_four_columns_is_refused(tmp_path: Path) -> None:
     """MS MARCO's documents (id, url, title, body) are not read by guessing."""
     with pytest.raises(MilcoError, match=r"c.tsv:1: 4 columns .* 2 \(id, text\) or 3 \(id, title, text\)"):
         corpus_of(tmp_path / "c.tsv", "d1\thttp://x\ttitle\tbody\n").check()
 
 
-def test_skipped_lines_are_counted_and_listed(tmp_path: Path) -> None:
-    """Nothing is lost silently: check() says which lines iterating leaves out."""
+def test_skipped_lines_are_listed(tmp_path: Path) -> None:
+    """Nothing is lost silently: check() lists the lines that iterating skips."""
     content = TWO_JSONL.replace("\n", '\n{"id": 3}\n', 1).encode() + b"\xff\n"
     corpus = corpus_of(tmp_path / "c.jsonl", content, skip_bad_lines=True)
     report = corpus.check()
@@ -238,8 +236,8 @@ def test_skipped_lines_are_counted_and_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("skip_bad_lines", [False, True])
-def test_a_duplicate_id_is_told_with_both_places(tmp_path: Path, skip_bad_lines: bool) -> None:
-    """Also across files, also for a number beside a string, also where broken lines are skipped."""
+def test_a_duplicate_id_is_reported_with_both_places(tmp_path: Path, skip_bad_lines: bool) -> None:
+    """Across files, for a number and a string, and if malformed lines are skipped."""
     corpus_of(tmp_path / "1.jsonl", TWO_JSONL + '{"id": 7, "text": "x"}')
     corpus_of(tmp_path / "2.jsonl", '{"id": "c", "text": "x"}\n{"id": "7", "text": "y"}')
     with pytest.raises(MilcoError) as caught:
@@ -247,8 +245,8 @@ def test_a_duplicate_id_is_told_with_both_places(tmp_path: Path, skip_bad_lines:
     assert str(caught.value) == f"duplicate id '7': {tmp_path / '1.jsonl'}:3 and {tmp_path / '2.jsonl'}:2"
 
 
-def test_ids_that_share_a_hash_by_chance_are_no_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hash that stands twice is confirmed by reading again."""
+def test_hash_collisions_are_not_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repeated hash is confirmed by rereading."""
     monkeypatch.setattr("milco_pyserini.corpora.records.hash", lambda value: 1, raising=False)
     assert corpus_of(tmp_path / "c.jsonl", TWO_JSONL).check().documents == 2
     with pytest.raises(MilcoError, match=r"duplicate id 'a': .*:1 and .*:3"):
@@ -263,8 +261,8 @@ def test_many_duplicates_are_counted(tmp_path: Path) -> None:
         open_corpus(str(tmp_path)).check()
 
 
-def test_a_corpus_without_a_document_is_an_error(tmp_path: Path) -> None:
-    """An empty file, or one whose every line is broken."""
+def test_an_empty_corpus_is_an_error(tmp_path: Path) -> None:
+    """An empty file, or one of malformed lines only."""
     with pytest.raises(MilcoError, match="is empty"):
         corpus_of(tmp_path / "c.jsonl", "").check()
     with pytest.raises(MilcoError, match=r"all 2 lines were skipped, the first: .*c\.jsonl:1: not JSON"):
@@ -273,7 +271,7 @@ def test_a_corpus_without_a_document_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"plain", lambda data: data + b"x"])
 def test_a_damaged_gzip_file_is_an_error(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
-    """Cut off, not gzip at all, or with something behind it; skipping broken lines does not hide it."""
+    """Truncated, not gzip, or with trailing bytes; skipping malformed lines does not hide it."""
     content = gzip.compress(os.urandom(5000).hex().encode().join([b'{"id": "a", "text": "', b'"}\n']))
     corpus = corpus_of(tmp_path / "c.jsonl.gz", damage(content), skip_bad_lines=True)
     with pytest.raises(MilcoError, match=r"c\.jsonl\.gz is not a complete gzip file"):
@@ -281,8 +279,8 @@ def test_a_damaged_gzip_file_is_an_error(tmp_path: Path, damage: Callable[[bytes
 
 
 @pytest.mark.parametrize("name", ["c.jsonl", "c.tsv", "c.jsonl.gz"])
-def test_a_line_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A longer line is an error with file and line, or is skipped; no more than the limit of it is held."""
+def test_long_lines_are_refused_or_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """No more than the limit is held in memory."""
     monkeypatch.setattr("milco_pyserini.io.lines.MAX_LINE_BYTES", 100_000)
     long = "x" * 20_000_000
     lines = [
@@ -304,8 +302,8 @@ def test_a_line_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nam
     assert [document.id for document in skipping] == ["a", "c"]
 
 
-def test_the_digest_is_that_of_ids_and_contents(tmp_path: Path) -> None:
-    """Other texts, ids or another order give another digest; another format or another name the same."""
+def test_the_digest_depends_on_ids_contents_and_order(tmp_path: Path) -> None:
+    """It does not depend on the format or the name."""
     report = corpus_of(tmp_path / "c.jsonl", TWO_JSONL).check()
     assert report.first == TWO[0]
     assert len(report.digest) == 32
@@ -323,28 +321,28 @@ def test_the_digest_is_that_of_ids_and_contents(tmp_path: Path) -> None:
     assert len(digests | {report.digest}) == len(changed) + 1
 
 
-def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
-    """A pipe would be empty when the documents are encoded."""
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    """It would be empty when the documents are encoded."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(MilcoError, match="not a regular file"):
         open_corpus(str(tmp_path / "pipe"))
 
 
-def test_a_directory_without_documents_names_the_endings(tmp_path: Path) -> None:
-    """So does one that holds only what is not read."""
+def test_a_directory_without_readable_files_is_refused(tmp_path: Path) -> None:
+    """The error lists the endings."""
     (tmp_path / "README.md").write_text("x")
     with pytest.raises(MilcoError, match=r"holds no file that ends in \.jsonl"):
         open_corpus(str(tmp_path))
 
 
-def test_topics_are_no_corpus(tmp_path: Path) -> None:
-    """A TREC topic file given as a corpus is named as what it is."""
+def test_trec_topics_are_refused_as_a_corpus(tmp_path: Path) -> None:
+    """The error names the format."""
     with pytest.raises(MilcoError, match="is in the format TREC topics: expected JSONL or TSV"):
         corpus_of(tmp_path / "topics.txt", "<top>\n<num> Number: 1\n")
 
 
-def test_memory_is_flat_in_the_number_of_documents(tmp_path: Path) -> None:
-    """Checking and iterating 40,000 documents takes the memory of 8 bytes each and of some lines."""
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+    """Except for the 8 bytes that check() needs for each of the 40,000 documents."""
     text = "x" * 400
     with gzip.open(tmp_path / "c.jsonl.gz", "wt", compresslevel=1) as handle:
         handle.writelines(f'{{"id": "{number}", "text": "{text}"}}\n' for number in range(40_000))

@@ -1,4 +1,4 @@
-"""Names: the embedded sample, public collections through ir_datasets without a network, and unknown names."""
+"""Names: the sample, benchmarks and ids of ir_datasets (without a network), paths, and unknown names."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ OPENERS: list[Opener] = [open_corpus, open_topics, open_qrels]
 
 
 def gzip_lines(path: Path, *objects: dict) -> None:
-    """Write JSON lines as the public collections come: gzip, one object a line."""
+    """Write gzip JSON lines, and the directories above them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress("".join(json.dumps(value) + "\n" for value in objects).encode()))
 
@@ -34,7 +34,7 @@ def text_file(path: Path, content: str) -> None:
 
 
 def lay_out_miracl(home: Path) -> None:
-    """Arabic in its five files of documents, Yoruba in one (whose copy ir_datasets calls docs-1)."""
+    """Write Arabic, in its five files of documents, and Yoruba, in one (which ir_datasets calls docs-1)."""
     arabic, yoruba = home / "miracl/v1.0/ar", home / "miracl/v1.0/yo"
     for number in range(5):
         document = {"docid": f"{number}#0", "title": "ماء" if number else "", "text": f"نص {number}"}
@@ -46,7 +46,7 @@ def lay_out_miracl(home: Path) -> None:
 
 
 def lay_out_others(home: Path) -> None:
-    """One tiny member of each other family, as ir_datasets keeps it."""
+    """Write one tiny dataset of each other benchmark, as ir_datasets stores it."""
     swahili = home / "mr-tydi/sw.data/mrtydi-v1.0-swahili"
     text_file(home / "mr-tydi/irds_version.txt", "v2")
     gzip_lines(swahili / "collection/docs.jsonl.gz", {"id": "26#0", "contents": "Akiolojia\n\nni elimu"})
@@ -100,7 +100,7 @@ print(json.dumps(answers))
 
 @pytest.fixture(scope="module", autouse=True)
 def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """ir_datasets makes directories when it is imported: not in the home of who runs the tests."""
+    """ir_datasets creates directories when it is imported, which must not be in the user's home."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IR_DATASETS_HOME", str(tmp_path_factory.mktemp("empty")))
         yield
@@ -116,7 +116,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(home: Path, *asked: tuple[str, str]) -> list:
-    """Open (kind, name) pairs in a fresh process without a network; its stdout must hold the answers alone."""
+    """Open (kind, name) pairs in a new process without a network; its stdout must hold only the answers."""
     nowhere = "http://127.0.0.1:9"
     environment = {
         **os.environ,
@@ -133,8 +133,8 @@ def read(home: Path, *asked: tuple[str, str]) -> list:
     return json.loads(done.stdout)
 
 
-def test_miracl_is_read_from_its_own_files(home: Path) -> None:
-    """Documents of all files in order, a title only where there is one; queries; judgements."""
+def test_miracl_is_read_through_ir_datasets(home: Path) -> None:
+    """Documents of all files in order, queries and qrels; Pyserini's names are accepted."""
     corpus, topics, qrels, test_b, pyserini = read(
         home,
         ("corpus", "miracl-ar"),
@@ -150,8 +150,8 @@ def test_miracl_is_read_from_its_own_files(home: Path) -> None:
     assert test_b == [["7", "سؤال"]]
 
 
-def test_other_families_are_read_from_their_own_files(home: Path) -> None:
-    """Mr. TyDi, BEIR (whose splits share one file of queries) and NeuCLIR (English queries), by name and by id."""
+def test_other_benchmarks_are_read_through_ir_datasets(home: Path) -> None:
+    """Mr. TyDi, BEIR (whose splits share one file of queries) and NeuCLIR, by name and by id."""
     answers = read(
         home,
         ("corpus", "mrtydi-sw"),
@@ -177,8 +177,8 @@ def test_other_families_are_read_from_their_own_files(home: Path) -> None:
     ]
 
 
-def test_what_cannot_be_fetched_is_told_in_one_sentence(home: Path, capsys: pytest.CaptureFixture) -> None:
-    """It names what, from where, and the directory where a copy would be found. Nobody else says anything."""
+def test_errors_of_ir_datasets_name_the_fix(home: Path, capsys: pytest.CaptureFixture) -> None:
+    """Its own log messages about the failure are silenced."""
     missing, duplicate, no_topics, no_qrels, unknown = read(
         home,
         ("corpus", "miracl-sw"),
@@ -198,8 +198,8 @@ def test_what_cannot_be_fetched_is_told_in_one_sentence(home: Path, capsys: pyte
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_damaged_or_not_free_is_told_with_its_place(home: Path) -> None:
-    """A file that was cut off, and a collection under licence."""
+def test_damaged_and_licensed_datasets_are_reported_with_their_path(home: Path) -> None:
+    """A truncated file, and a collection that must be obtained by hand."""
     damaged = home / "miracl/v1.0/te/docs/docs-0.jsonl.gz"
     damaged.parent.mkdir(parents=True)
     damaged.write_bytes(gzip.compress(b"x" * 1000)[:-9])
@@ -251,8 +251,8 @@ def test_every_member_of_a_benchmark_in_ir_datasets_has_a_name() -> None:
         ("smaple", "sample"),
     ],
 )
-def test_an_unknown_name_is_answered_with_the_nearest(opener: Opener, name: str, near: str) -> None:
-    """And with the command that shows the valid ones, not with all of the hundreds."""
+def test_an_unknown_name_gets_the_nearest_match(opener: Opener, name: str, near: str) -> None:
+    """With the command that lists the hundreds of valid ones."""
     split = "" if opener is open_corpus else "-dev"
     with pytest.raises(MilcoError) as caught:
         opener(name.format(split))
@@ -268,15 +268,15 @@ def test_an_unknown_name_is_answered_with_the_nearest(opener: Opener, name: str,
         (open_topics, "limit", "limit-test, limit-small-test"),
     ],
 )
-def test_the_name_of_a_benchmark_is_answered_with_those_of_its_parts(opener: Opener, name: str, pattern: str) -> None:
-    """A benchmark has a corpus for each language, or topics for each split."""
+def test_a_benchmarks_name_gets_the_pattern_of_its_names(opener: Opener, name: str, pattern: str) -> None:
+    """A benchmark has a corpus per language and topics per split."""
     with pytest.raises(MilcoError) as caught:
         opener(name)
     assert f"did you mean {pattern}? 'milco corpora show {name.lower()}' lists its names" in str(caught.value)
 
 
-def test_a_name_of_the_other_kind_is_named_as_such() -> None:
-    """A split has topics, a language has documents."""
+def test_topics_passed_as_a_corpus_are_recognized() -> None:
+    """And a corpus passed as topics."""
     with pytest.raises(
         MilcoError, match=r"unknown corpus 'miracl-ar-dev': it names topics\. 'milco corpora show miracl'"
     ):
@@ -286,10 +286,8 @@ def test_a_name_of_the_other_kind_is_named_as_such() -> None:
 
 
 @pytest.mark.parametrize("opener", OPENERS)
-def test_a_path_that_is_not_there_is_no_such_file(
-    opener: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the file beside it that is nearest, if one is near."""
+def test_a_missing_path_gets_the_nearest_file(opener: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If one in the same directory is near."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "passages.jsonl").touch()
@@ -300,8 +298,8 @@ def test_a_path_that_is_not_there_is_no_such_file(
         opener("elsewhere/q.tsv")
 
 
-def test_a_path_that_exists_wins_over_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies in the working directory is meant, also for judgements of the sample."""
+def test_an_existing_path_takes_precedence_over_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For corpora, topics and qrels."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sample").write_text("1\tmine\n")
     (tmp_path / "miracl-ar-dev").write_text("1 0 d 1\n")
@@ -311,14 +309,14 @@ def test_a_path_that_exists_wins_over_a_name(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("opener", OPENERS)
-def test_an_empty_name_is_no_path(opener: Opener) -> None:
+def test_an_empty_name_is_unknown(opener: Opener) -> None:
     """An unset shell variable must not stand for the working directory."""
     with pytest.raises(MilcoError, match=r"unknown .* ''"):
         opener("")
 
 
-def test_the_sample_is_whole() -> None:
-    """Every language has the same number of documents and queries, and every judgement finds both."""
+def test_the_sample_is_complete() -> None:
+    """Every language has as many documents and queries, and the qrels refer to existing ones."""
     languages = [f"sample-{code}" for code in SAMPLE.languages]
     assert {file.stem for file in ROOT.glob("*/*")} == set(SAMPLE.languages)
     assert len({open_corpus(name).check().documents for name in languages}) == 1
@@ -330,15 +328,15 @@ def test_the_sample_is_whole() -> None:
     assert {document for grades in qrels.values() for document in grades} <= documents
 
 
-def test_the_sample_of_all_languages_is_those_of_each_in_sorted_order() -> None:
-    """sample is the sum of its sample-LANG, for documents and queries."""
+def test_the_sample_is_its_languages_in_sorted_order() -> None:
+    """For documents and queries."""
     for opener in (open_corpus, open_topics):
         each = [record for code in sorted(SAMPLE.languages) for record in opener(f"sample-{code}")]
         assert list(opener("sample")) == each
 
 
-def test_judgements_of_one_sample_language_are_of_its_queries_and_documents() -> None:
-    """The judgements across languages are in sample only."""
+def test_qrels_of_a_sample_language_stay_within_it() -> None:
+    """The judgments across languages are those of sample."""
     one, every = open_qrels("sample-ar"), open_qrels("sample")
     documents = {document.id for document in open_corpus("sample-ar")}
     assert one.keys() == {query.id for query in open_topics("sample-ar")}
@@ -348,7 +346,7 @@ def test_judgements_of_one_sample_language_are_of_its_queries_and_documents() ->
 
 
 def test_opening_files_loads_neither_ir_datasets_nor_torch(tmp_path: Path) -> None:
-    """A command's --help must not wait for them."""
+    """Nor numpy or transformers: --help must not wait for them."""
     (tmp_path / "c.tsv").write_text("1\tx\n")
     code = (
         "import sys; from milco_pyserini.corpora import open_corpus;"

@@ -1,4 +1,4 @@
-"""Queries and judgements from files: every format, every error, and MIRACL's real ones."""
+"""Queries and qrels from files: every format, every error, and the real ones of MIRACL."""
 
 import gzip
 import os
@@ -29,7 +29,7 @@ More words.
 
 
 def write(path: Path, content: str | bytes) -> str:
-    """Write content to path; returns the path as a name."""
+    """Write content to path; return the path as a name."""
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return str(path)
 
@@ -76,26 +76,26 @@ def test_every_format_gives_the_same_queries(tmp_path: Path, name: str, content:
         ("t.trec", TREC.partition("\n")[2].replace("\n", "\r"), 1, "several <top> in one line"),
     ],
 )
-def test_a_broken_topic_is_told_with_file_line_and_reason(
+def test_a_malformed_topic_is_reported_with_its_place(
     tmp_path: Path, name: str, content: str | bytes, where: int, why: str
 ) -> None:
-    """A TREC topic's line is that of its <top>."""
+    """The line of a TREC topic is that of its <top>."""
     with pytest.raises(MilcoError) as caught:
         open_topics(write(tmp_path / name, content)).check()
     assert str(caught.value).startswith(f"{tmp_path / name}:{where}: ")
     assert why in str(caught.value)
 
 
-def test_skipped_topics_are_counted_and_listed(tmp_path: Path) -> None:
-    """Broken ones in every format."""
+def test_skipped_topics_are_listed(tmp_path: Path) -> None:
+    """As skipped documents are."""
     broken = TREC + "<top>\n<num> 3\n</top>\n<top>\n"
     report = open_topics(write(tmp_path / "t.trec", broken), skip_bad_lines=True).check()
     assert report.topics == 2
     assert [line.split(": ")[0] for line in report.skipped] == [f"{tmp_path / 't.trec'}:{n}" for n in (13, 16)]
 
 
-def test_a_topic_id_that_stands_twice_is_told_with_both_places(tmp_path: Path) -> None:
-    """A run could not tell the two apart."""
+def test_a_duplicate_topic_id_is_reported_with_both_places(tmp_path: Path) -> None:
+    """A run could not tell them apart."""
     with pytest.raises(MilcoError, match=r"duplicate id '1': .*t\.tsv:1 and .*t\.tsv:3"):
         open_topics(write(tmp_path / "t.tsv", "1\ta\n2\tb\n1\tc\n")).check()
 
@@ -114,8 +114,8 @@ QRELS = {"q1": {"d1": 1, "d#2": 0}, "2": {"d1": -2}}
         "q1\td1\t1\nq1\td#2\t0\n2\td1\t-2\n",
     ],
 )
-def test_every_format_gives_the_same_judgements(tmp_path: Path, content: str) -> None:
-    """TREC's four columns by spaces or tabs, BEIR's three; plain and gzip."""
+def test_every_format_gives_the_same_qrels(tmp_path: Path, content: str) -> None:
+    """TREC's four columns with spaces or tabs, BEIR's three; plain and gzip."""
     assert open_qrels(write(tmp_path / "qrels.txt", content)) == QRELS
     assert open_qrels(write(tmp_path / "qrels.gz", gzip.compress(content.encode()))) == QRELS
 
@@ -136,17 +136,15 @@ def test_every_format_gives_the_same_judgements(tmp_path: Path, content: str) ->
         ("query-id\tcorpus-id\tscore\n", " holds no judgments"),
     ],
 )
-def test_a_broken_judgement_is_told_with_file_line_and_reason(
-    tmp_path: Path, content: str | bytes, message: str
-) -> None:
-    """Judgements are never guessed."""
+def test_a_malformed_judgment_is_reported_with_its_place(tmp_path: Path, content: str | bytes, message: str) -> None:
+    """Grades are never guessed."""
     name = write(tmp_path / "qrels.txt", content)
     with pytest.raises(MilcoError) as caught:
         open_qrels(name)
     assert str(caught.value) == f"{name}{message}"
 
 
-def test_judgements_are_read_from_regular_files(tmp_path: Path) -> None:
+def test_qrels_must_be_regular_files(tmp_path: Path) -> None:
     """A pipe may never end, and a device never does."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
@@ -154,16 +152,16 @@ def test_judgements_are_read_from_regular_files(tmp_path: Path) -> None:
             open_qrels(str(path))
 
 
-def test_judgements_are_one_file(tmp_path: Path) -> None:
-    """A directory may hold several splits."""
+def test_a_directory_of_qrels_is_refused(tmp_path: Path) -> None:
+    """It may hold several splits."""
     with pytest.raises(MilcoError, match="is a directory"):
         open_qrels(str(tmp_path))
 
 
-@pytest.mark.skipif(not MIRACL_TOPICS.is_dir(), reason="MIRACL's topics are not beside this repository")
+@pytest.mark.skipif(not MIRACL_TOPICS.is_dir(), reason="needs ../shared/data/eval/miracl-topics")
 @pytest.mark.parametrize(("split", "language"), [(split, code) for split in ("dev", "train") for code in SPLITS[split]])
-def test_miracls_topics_and_judgements_are_read_whole(split: str, language: str) -> None:
-    """All queries and judgements of 18 languages, against a count by cutting lines at tabs and spaces."""
+def test_miracl_topics_and_qrels_are_read_completely(split: str, language: str) -> None:
+    """All of 18 languages, against a count that splits lines at tabs and spaces."""
     topics_file = MIRACL_TOPICS / f"queries.{split}.{language}.tsv.gz"
     qrels_file = MIRACL_TOPICS / f"qrels.{split}.{language}.txt.gz"
     lines = gzip.decompress(topics_file.read_bytes()).decode().rstrip("\n").split("\n")

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class QrelsSource(Protocol):
-    """Where qrels come from."""
+    """A source of qrels."""
 
     def read_qrels(self) -> Qrels:
         """Return query id -> document id -> grade."""
@@ -23,7 +23,7 @@ class QrelsSource(Protocol):
 
 @dataclass(frozen=True)
 class BenchmarkCorpus:
-    """The documents that one name stands for.
+    """Documents with a name.
 
     Args:
         source: nothing is fetched before it is read.
@@ -52,7 +52,7 @@ class BenchmarkCorpus:
 
 @dataclass(frozen=True)
 class BenchmarkTopics:
-    """The queries that one name stands for, and how they are judged.
+    """Queries with a name, and their judgments.
 
     Args:
         source: nothing is fetched before it is read.
@@ -133,7 +133,7 @@ class JudgedQueries:
 
     @property
     def field_rule(self) -> str:
-        """That of the source."""
+        """How the text is made from the source's fields."""
         return self.source.field_rule
 
     def read(self, bad: OnBad) -> Iterator[tuple[str, int, Query]]:
@@ -146,42 +146,18 @@ def _at(source: T, copy: Path) -> T:
     return source.at(copy) if isinstance(source, RemoteSource) else source
 
 
-# Two-letter codes, as Anserini names its analyzers -> other spellings in the names of benchmarks: ISO 639-3, and the
+# Two-letter codes, as Anserini names its analyzers, and other spellings in the names of benchmarks: ISO 639-3, and the
 # codes of FLORES with the script. Other scripts (arb_Latn) count as languages of their own: no analyzer reads them.
-_SPELLINGS = {
-    "ar": "ara arb_Arab acm_Arab apc_Arab ars_Arab ary_Arab arz_Arab",
-    "bn": "ben ben_Beng",
-    "da": "dan dan_Latn",
-    "de": "deu deu_Latn",
-    "en": "eng eng_Latn",
-    "es": "spa spa_Latn",
-    "fa": "fas pes_Arab",
-    "fi": "fin fin_Latn",
-    "fr": "fra fra_Latn",
-    "ha": "hau hau_Latn",
-    "hi": "hin hin_Deva",
-    "hu": "hun hun_Latn",
-    "id": "ind ind_Latn",
-    "it": "ita ita_Latn",
-    "ja": "jpn jpn_Jpan",
-    "ko": "kor kor_Hang",
-    "nl": "nld nld_Latn",
-    "no": "nob nob_Latn",
-    "pl": "pol pol_Latn",
-    "pt": "por por_Latn",
-    "ru": "rus rus_Cyrl",
-    "so": "som som_Latn",
-    "sv": "swe swe_Latn",
-    "sw": "swh swh_Latn",
-    "te": "tel tel_Telu",
-    "th": "tha tha_Thai",
-    "tr": "tur tur_Latn",
-    "uk": "ukr ukr_Cyrl",
-    "vi": "vie vie_Latn",
-    "yo": "yor yor_Latn",
-    "zh": "zho zho_Hans zho_Hant",
+_SPELLINGS = """
+ar=ara|arb_Arab|acm_Arab|apc_Arab|ars_Arab|ary_Arab|arz_Arab bn=ben|ben_Beng da=dan|dan_Latn de=deu|deu_Latn
+en=eng|eng_Latn es=spa|spa_Latn fa=fas|pes_Arab fi=fin|fin_Latn fr=fra|fra_Latn ha=hau|hau_Latn hi=hin|hin_Deva
+hu=hun|hun_Latn id=ind|ind_Latn it=ita|ita_Latn ja=jpn|jpn_Jpan ko=kor|kor_Hang nl=nld|nld_Latn no=nob|nob_Latn
+pl=pol|pol_Latn pt=por|por_Latn ru=rus|rus_Cyrl so=som|som_Latn sv=swe|swe_Latn sw=swh|swh_Latn te=tel|tel_Telu
+th=tha|tha_Thai tr=tur|tur_Latn uk=ukr|ukr_Cyrl vi=vie|vie_Latn yo=yor|yor_Latn zh=zho|zho_Hans|zho_Hant
+"""
+_CODES = {
+    spelling: entry.partition("=")[0] for entry in _SPELLINGS.split() for spelling in entry.partition("=")[2].split("|")
 }
-_CODES = {spelling: code for code, spellings in _SPELLINGS.items() for spelling in spellings.split()}
 
 
 def language_code(spelling: str) -> str:

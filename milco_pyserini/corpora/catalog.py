@@ -17,13 +17,17 @@ from milco_pyserini.corpora.benchmarks.belebele import BELEBELE
 from milco_pyserini.corpora.benchmarks.ciral import CIRAL
 from milco_pyserini.corpora.benchmarks.limit import LIMIT
 from milco_pyserini.corpora.benchmarks.miracl import MIRACL
+from milco_pyserini.corpora.benchmarks.miracl_hn import MIRACL_HN
 from milco_pyserini.corpora.benchmarks.mkqa import MKQA
 from milco_pyserini.corpora.benchmarks.mldr import MLDR
 from milco_pyserini.corpora.benchmarks.mlqa import MLQA
 from milco_pyserini.corpora.benchmarks.mrtydi import MRTYDI
-from milco_pyserini.corpora.benchmarks.mteb import MTEB
+from milco_pyserini.corpora.benchmarks.mteb_mlqa import MTEB_MLQA
+from milco_pyserini.corpora.benchmarks.mteb_wikipedia import MTEB_WIKIPEDIA
 from milco_pyserini.corpora.benchmarks.neuclir import NEUCLIR
 from milco_pyserini.corpora.benchmarks.sample import SAMPLE
+from milco_pyserini.corpora.benchmarks.statcan import STATCAN
+from milco_pyserini.corpora.benchmarks.twitterhjerne import TWITTERHJERNE
 from milco_pyserini.corpora.benchmarks.xquad import XQUAD
 from milco_pyserini.corpora.collection import Corpus, Topics
 from milco_pyserini.corpora.ir_datasets import (
@@ -59,7 +63,11 @@ def register(benchmark: Benchmark) -> None:
 for _benchmark in (
     SAMPLE,
     MIRACL,
-    *MTEB,
+    MIRACL_HN,
+    MTEB_MLQA,
+    STATCAN,
+    TWITTERHJERNE,
+    MTEB_WIKIPEDIA,
     BELEBELE,
     MLDR,
     MKQA,
@@ -177,7 +185,7 @@ def local_corpus_name(manifest: Mapping[str, Any]) -> str | None:
 
 
 def _resolve(name: str, word: str, table: dict[str, EntryT]) -> Path | str | EntryT:
-    """Return a path, an id of ir_datasets, or an entry of the table. word: what the name stands for, in errors."""
+    """Return a path, an id of ir_datasets, or an entry of the table. word: the kind of name, for errors."""
     path = Path(name)
     if name and path.exists() and not name.startswith(_PREFIX):
         return path

@@ -17,7 +17,7 @@ OnBad = Callable[[str, int, str], None]
 
 
 class RecordSource(Protocol[RecordT_co]):
-    """Where records come from: local files, a publisher's files, or ir_datasets."""
+    """A source of records: local files, a publisher's files, or ir_datasets."""
 
     @property
     def field_rule(self) -> str:
@@ -46,7 +46,7 @@ class CorpusReport:
 
 @dataclass(frozen=True)
 class TopicsReport:
-    """The findings of a full pass over topics, as in CorpusReport."""
+    """The findings of a full pass over topics; fields as in CorpusReport."""
 
     topics: int
     skipped: list[str]

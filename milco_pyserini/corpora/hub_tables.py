@@ -23,6 +23,7 @@ from milco_pyserini.io.qrels import Qrels
 
 T = TypeVar("T")
 FIELD_RULE = "title + ' ' + text"
+MMTEB = "Enevoldsen et al. MMTEB: Massive Multilingual Text Embedding Benchmark. ICLR 2025"
 _CARD = "README.md"
 _BATCH_ROWS = 1024
 

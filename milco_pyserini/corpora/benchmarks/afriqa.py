@@ -80,7 +80,8 @@ def _reader(make: Callable[[dict], T | None]) -> Reader[T]:
     return lambda lines, bad: read(((number, _NAN.sub(rb"\1null", line)) for number, line in lines), bad)
 
 
-def _passage(row: dict) -> Document | None:
+def read_passage(row: dict) -> Document | None:
+    """Return the passage of a row, None if the question has none."""
     if row["context"] is None:
         return None
     # Some passages have no title.
@@ -89,20 +90,22 @@ def _passage(row: dict) -> Document | None:
     return Document(identity, title, text)
 
 
-def _query(row: dict) -> Query | None:
+def read_query(row: dict) -> Query | None:
+    """Return the question of a row, None if it has no passage."""
     if row["context"] is None:
         return None
     return Query(record_id(row["id"]), text_of(row["question_lang"], "question_lang"))
 
 
-def _judgments(row: dict) -> list[Judgment]:
-    passage = _passage(row)
+def read_judgments(row: dict) -> list[Judgment]:
+    """Return the passage of a row as relevant to its question."""
+    passage = read_passage(row)
     return [] if passage is None else [(record_id(row["id"]), passage.id, 1)]
 
 
 def _corpus(pivot: str) -> BenchmarkCorpus:
     files = [_file(*codes, split) for codes, splits in _FILES.items() if codes[1] == pivot for split in splits]
-    passages = RemoteRecords(_reader(_passage), files, "title + ' ' + context", unique=True)
+    passages = RemoteRecords(_reader(read_passage), files, "title + ' ' + context", unique=True)
     return BenchmarkCorpus(passages, pivot, _PASSAGES[pivot])
 
 
@@ -120,8 +123,8 @@ AFRIQA = Benchmark(
     corpora={f"afriqa-{pivot}": _corpus(pivot) for pivot in _PASSAGES},
     topics={
         f"afriqa-{code}-{split}": BenchmarkTopics(
-            RemoteRecords(_reader(_query), [_file(code, pivot, split)]),
-            RemoteQrels([_file(code, pivot, split)], _reader(_judgments)),
+            RemoteRecords(_reader(read_query), [_file(code, pivot, split)]),
+            RemoteQrels([_file(code, pivot, split)], _reader(read_judgments)),
             count,
         )
         for (code, pivot), splits in _FILES.items()

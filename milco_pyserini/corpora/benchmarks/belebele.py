@@ -36,15 +36,18 @@ def _question_id(row: dict) -> str:
     return f"{_passage_id(row)}#{row['question_number']}"
 
 
-def _document(row: dict) -> Document:
+def read_document(row: dict) -> Document:
+    """Return the passage of a row."""
     return Document(_passage_id(row), "", text_of(row["flores_passage"], "flores_passage"))
 
 
-def _query(row: dict) -> Query:
+def read_query(row: dict) -> Query:
+    """Return the question of a row."""
     return Query(_question_id(row), text_of(row["question"], "question"))
 
 
-def _judgments(row: dict) -> list[Judgment]:
+def read_judgments(row: dict) -> list[Judgment]:
+    """Return the passage of a row as relevant to its question."""
     return [(_question_id(row), _passage_id(row), 1)]
 
 
@@ -61,13 +64,15 @@ BELEBELE = Benchmark(
     field_rule="flores_passage",
     corpora={
         f"belebele-{language}": BenchmarkCorpus(
-            RemoteRecords(json_reader(_document), [file], "flores_passage", unique=True), language_code(language), 488
+            RemoteRecords(json_reader(read_document), [file], "flores_passage", unique=True),
+            language_code(language),
+            488,
         )
         for language, file in _FILES.items()
     },
     topics={
         f"belebele-{language}-test": BenchmarkTopics(
-            RemoteRecords(json_reader(_query), [file]), RemoteQrels([file], json_reader(_judgments)), 900
+            RemoteRecords(json_reader(read_query), [file]), RemoteQrels([file], json_reader(read_judgments)), 900
         )
         for language, file in _FILES.items()
     },

@@ -15,11 +15,13 @@ _LANGUAGES = "ar da de es fi fr he hu it ja km ko ms nl no pl pt ru sv th tr vi 
 _ARCHIVE = HubFile("Shitao/bge-m3-data", "MKQA_test-data.zip")
 
 
-def _query(row: dict) -> Query:
+def read_query(row: dict) -> Query:
+    """Return the question of a row."""
     return Query(record_id(row["id"]), text_of(row["question"], "question"))
 
 
-def _answers(row: dict) -> tuple[str, list[str]]:
+def read_answers(row: dict) -> tuple[str, list[str]]:
+    """Return the answers of a row."""
     answers = row["answers"]
     if not isinstance(answers, list):
         raise BadLineError("'answers' is not a list")
@@ -28,8 +30,8 @@ def _answers(row: dict) -> tuple[str, list[str]]:
 
 def _topics(code: str) -> BenchmarkTopics:
     files = [ArchiveMember(_ARCHIVE, f"{code.replace('-', '_')}.jsonl")]
-    answers = RemoteRecords(json_reader(_answers), files)
-    return BenchmarkTopics(RemoteRecords(json_reader(_query), files), None, 6619, answers=answers)
+    answers = RemoteRecords(json_reader(read_answers), files)
+    return BenchmarkTopics(RemoteRecords(json_reader(read_query), files), None, 6619, answers=answers)
 
 
 MKQA = Benchmark(

@@ -32,7 +32,8 @@ def _file(code: str, name: str) -> HubFile:
     return HubFile(_REPOSITORY, f"mldr-v1.0-{code}/{name}.jsonl.gz", _REVISION)
 
 
-def _judgments(row: dict) -> list[Judgment]:
+def read_judgments(row: dict) -> list[Judgment]:
+    """Return the positive and negative passages of a row."""
     query = str(row["query_id"])
     grades = (("negative_passages", 0), ("positive_passages", 1))
     return [(query, str(passage["docid"]), grade) for field, grade in grades for passage in row[field]]
@@ -56,7 +57,7 @@ MLDR = Benchmark(
     topics={
         f"mldr-{code}-{split}": BenchmarkTopics(
             RemoteRecords(jsonl_queries, [_file(code, split)]),
-            RemoteQrels([_file(code, split)], json_reader(_judgments)),
+            RemoteQrels([_file(code, split)], json_reader(read_judgments)),
             count,
         )
         for code, sizes in _SIZES.items()

@@ -35,10 +35,11 @@ def _topics_2023(language: str) -> BenchmarkTopics:
         for path, checksum in _NIST.items()
     )
     qrels = ArchiveMember(archive, "qrels.final.gains" if language == "multi" else f"qrels.final.gains.{language}")
-    return BenchmarkTopics(RemoteRecords(json_reader(_english_title), [topics], "title"), RemoteQrels([qrels]), 76)
+    return BenchmarkTopics(RemoteRecords(json_reader(read_english_title), [topics], "title"), RemoteQrels([qrels]), 76)
 
 
-def _english_title(row: dict) -> Query:
+def read_english_title(row: dict) -> Query:
+    """Return the English title of a topic."""
     for topic in row["topics"]:
         if topic["lang"] == "eng":
             return Query(record_id(row["topic_id"]), text_of(topic["topic_title"], "topic_title"))

@@ -126,12 +126,14 @@ def tune(options: TuneOptions) -> None:
     from milco_pyserini.index.recall import RecallPoint
     from milco_pyserini.index.tuning import SettingPair, tune_index
 
-    def report(pair: SettingPair, point: RecallPoint) -> None:
-        sys.stdout.write(f"{pair[0]}\t{pair[1]:g}\t{point.recall:.4f}\t{point.milliseconds:.4f}\n")
+    header = iter([f"query_cut\theap_factor\trecall@{options.hits}\tmilliseconds\n"])
 
-    index = open_index(options.index)
-    sys.stdout.write(f"query_cut\theap_factor\trecall@{options.hits}\tmilliseconds\n")
-    tune_index(index, options.recall, options.hits, options.topics, options.vectors, report)
+    def report(pair: SettingPair, point: RecallPoint) -> None:
+        # The header comes with the first row: an index that cannot be tuned has neither.
+        row = f"{pair[0]}\t{pair[1]:g}\t{point.recall:.4f}\t{point.milliseconds:.4f}\n"
+        sys.stdout.write(next(header, "") + row)
+
+    tune_index(open_index(options.index), options.recall, options.hits, options.topics, options.vectors, report)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -29,7 +29,7 @@ GROUPS = {
     "Setup": {
         "demo": ("milco_pyserini.cli.demo", "run the pipeline on the embedded sample"),
         "doctor": ("milco_pyserini.cli.doctor", "check this machine and the installation"),
-        "pyserini": ("milco_pyserini.integrations.pyserini", "run a Pyserini command with MILCO's encoders"),
+        "pyserini": ("milco_pyserini.cli.pyserini", "run a Pyserini command with MILCO's encoders"),
     },
 }
 COMMANDS = {command: entry for group in GROUPS.values() for command, entry in group.items()}

@@ -13,9 +13,9 @@ import pytest
 
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.cli.index import main as index
+from milco_pyserini.cli.pyserini import main
 from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
-from milco_pyserini.index import jvm
-from milco_pyserini.integrations.pyserini import is_milco, main
+from milco_pyserini.integrations.pyserini import is_milco, start_java
 from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.model import find_checkpoint
 from milco_pyserini.sparse import open_store
@@ -34,7 +34,7 @@ DOCUMENTS = [
 BATCH = 3
 TOPICS = {"q1": "orchestra hall", "q2": "古典音乐", "q3": 'la "música" clásica ☕', "q4": "старый зал"}
 PLAIN = (
-    "import runpy; from milco_pyserini.index import jvm; jvm.start(); "
+    "import runpy; from milco_pyserini.integrations.pyserini import start_java; start_java(); "
     "runpy.run_module('pyserini.search.lucene', run_name='__main__', alter_sys=True)"
 )
 
@@ -43,59 +43,61 @@ Vectors = dict[str, dict[str, int]]
 
 
 @pytest.fixture(scope="module")
-def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a corpus, topics and a checkpoint whose path misleads."""
-    room = tmp_path_factory.mktemp("pyserini")
-    (room / "corpus").mkdir()
-    with (room / "corpus" / "documents.jsonl").open("w", encoding="utf-8") as lines:
+    workspace = tmp_path_factory.mktemp("pyserini")
+    (workspace / "corpus").mkdir()
+    with (workspace / "corpus" / "documents.jsonl").open("w", encoding="utf-8") as lines:
         lines.writelines(json.dumps(document) + "\n" for document in DOCUMENTS)
-    with (room / "topics.tsv").open("w", encoding="utf-8") as lines:
+    with (workspace / "topics.tsv").open("w", encoding="utf-8") as lines:
         lines.writelines(f"{name}\t{text}\n" for name, text in TOPICS.items())
-    MilcoEncoder.from_pretrained(GOLDEN).save_pretrained(room / TRAP)
-    return room
+    MilcoEncoder.from_pretrained(GOLDEN).save_pretrained(workspace / TRAP)
+    return workspace
 
 
 @pytest.fixture(scope="module")
-def documents(room: Path) -> Vectors:
+def documents(workspace: Path) -> Vectors:
     """What pyserini.encode writes for the corpus."""
     source = ["input", "--corpus", "corpus", "--fields", "title", "text"]
     encoder = ["encoder", "--encoder", TRAP, "--fields", "title", "text", "--batch-size", str(BATCH)]
-    launch(room, "encode", *source, "output", "--embeddings", "vectors", *encoder)
-    lines = (room / "vectors" / "embeddings.jsonl").read_text(encoding="utf-8").splitlines()
+    launch(workspace, "encode", *source, "output", "--embeddings", "vectors", *encoder)
+    lines = (workspace / "vectors" / "embeddings.jsonl").read_text(encoding="utf-8").splitlines()
     return {record["id"]: record["vector"] for record in map(json.loads, lines)}
 
 
 @pytest.fixture(scope="module")
-def built(room: Path, documents: Vectors) -> Path:
+def built(workspace: Path, documents: Vectors) -> Path:
     """The Lucene index that pyserini.index.lucene makes of them."""
     vectors = ["--collection", "JsonVectorCollection", "--input", "vectors", "--impact", "--pretokenized"]
-    launch(room, "index.lucene", *vectors, "--index", "index", "--generator", "DefaultLuceneDocumentGenerator")
-    return room / "index"
+    launch(workspace, "index.lucene", *vectors, "--index", "index", "--generator", "DefaultLuceneDocumentGenerator")
+    return workspace / "index"
 
 
 @pytest.fixture(scope="module")
-def queries(room: Path) -> MilcoQueryEncoder:
-    return MilcoQueryEncoder(str(room / TRAP))
+def queries(workspace: Path) -> MilcoQueryEncoder:
+    return MilcoQueryEncoder(str(workspace / TRAP))
 
 
 @pytest.fixture(scope="module")
-def own(room: Path) -> Path:
+def own(workspace: Path) -> Path:
     """A Lucene index of this package's, and the topics encoded, both with their manifests."""
-    corpus = str(room / "corpus" / "documents.jsonl")
-    for kind, source in (("--corpus", corpus), ("--topics", str(room / "topics.tsv"))):
-        assert encode([kind, source, "--encoder", str(room / TRAP), "--output", str(room / f"own{kind}")]) == 0
-    assert index(["--vectors", str(room / "own--corpus"), "--output", str(room / "own.lucene")]) == 0
-    return room / "own.lucene"
+    corpus = str(workspace / "corpus" / "documents.jsonl")
+    for kind, source in (("--corpus", corpus), ("--topics", str(workspace / "topics.tsv"))):
+        assert (
+            encode([kind, source, "--encoder", str(workspace / TRAP), "--output", str(workspace / f"own{kind}")]) == 0
+        )
+    assert index(["--vectors", str(workspace / "own--corpus"), "--output", str(workspace / "own.lucene")]) == 0
+    return workspace / "own.lucene"
 
 
 @pytest.fixture
-def in_process(room: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def in_process(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let main() run here, where Pyserini is loaded once, and take back all that it changes."""
-    jvm.start()
+    start_java()
     import pyserini.encode
     from pyserini.search.lucene import LuceneImpactSearcher
 
-    monkeypatch.chdir(room)
+    monkeypatch.chdir(workspace)
     monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setenv("PATH", os.environ["PATH"])
     monkeypatch.setattr(pyserini.encode, "AutoQueryEncoder", pyserini.encode.AutoQueryEncoder)
@@ -104,13 +106,13 @@ def in_process(room: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return
 
 
-def launch(room: Path, *arguments: str) -> str:
+def launch(workspace: Path, *arguments: str) -> str:
     """Run the launcher as a user does; returns its stderr."""
-    return start(room, "-m", "milco_pyserini.pyserini", *arguments)
+    return start(workspace, "-m", "milco_pyserini.pyserini", *arguments)
 
 
-def start(room: Path, *arguments: str) -> str:
-    done = subprocess.run([sys.executable, *arguments], cwd=room, capture_output=True, text=True)
+def start(workspace: Path, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, *arguments], cwd=workspace, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -140,9 +142,9 @@ def assert_exact(hits: list[tuple[str, float]], query: dict[str, int], documents
 
 
 @integration
-def test_encode_writes_what_the_document_encoder_gives(room: Path, documents: Vectors) -> None:
-    """Batch for batch the same vectors, at the checkpoint's length, whatever parts of other names the path holds."""
-    encoder = MilcoDocumentEncoder(str(room / TRAP))
+def test_encode_writes_the_vectors_of_the_document_encoder(workspace: Path, documents: Vectors) -> None:
+    """At the checkpoint's length, also if the path contains names of other encoders."""
+    encoder = MilcoDocumentEncoder(str(workspace / TRAP))
     expected: list[dict[str, int]] = []
     for start in range(0, len(DOCUMENTS), BATCH):
         batch = DOCUMENTS[start : start + BATCH]
@@ -153,9 +155,9 @@ def test_encode_writes_what_the_document_encoder_gives(room: Path, documents: Ve
 
 
 @integration
-def test_the_document_encoder_reads_a_missing_field_as_an_empty_one(room: Path) -> None:
-    """Pyserini hands None for an empty title or text; the vector is that of what is there."""
-    encoder = MilcoDocumentEncoder(str(room / TRAP))
+def test_the_document_encoder_reads_a_missing_field_as_an_empty_one(workspace: Path) -> None:
+    """Pyserini passes None for an empty title or text."""
+    encoder = MilcoDocumentEncoder(str(workspace / TRAP))
     assert encoder.encode(["Madrid"], [None]) == encoder.encode(["Madrid"])
     assert encoder.encode([None], ["Madrid"]) == encoder.encode(["Madrid"])
     assert encoder.encode([None], [None]) == [{}]
@@ -163,11 +165,11 @@ def test_the_document_encoder_reads_a_missing_field_as_an_empty_one(room: Path) 
 
 @integration
 def test_search_gives_exact_dot_products(
-    room: Path, documents: Vectors, built: Path, queries: MilcoQueryEncoder
+    workspace: Path, documents: Vectors, built: Path, queries: MilcoQueryEncoder
 ) -> None:
-    """encode, index.lucene and search.lucene, unchanged, end in a run of exact scores, common terms included."""
-    said = launch(
-        room,
+    """encode, index.lucene and search.lucene give a run of exact scores, common terms included."""
+    log = launch(
+        workspace,
         "search.lucene",
         "--index",
         "index",
@@ -179,8 +181,8 @@ def test_search_gives_exact_dot_products(
         "--output",
         "run",
     )
-    assert "--min-idf -1" in said
-    hits = read_run(room / "run")
+    assert "--min-idf -1" in log
+    hits = read_run(workspace / "run")
     assert list(hits) == list(TOPICS)
     filled = {docid: vector for docid, vector in documents.items() if vector}
     for name, text in TOPICS.items():
@@ -194,7 +196,7 @@ def test_a_searcher_takes_the_query_encoder_as_an_object(
     documents: Vectors, built: Path, queries: MilcoQueryEncoder
 ) -> None:
     """LuceneImpactSearcher(index, MilcoQueryEncoder(...), min_idf=-1) scores exactly, one by one and in batches."""
-    jvm.start()
+    start_java()
     from pyserini.search.lucene import LuceneImpactSearcher
 
     searcher = LuceneImpactSearcher(str(built), queries, min_idf=-1)
@@ -205,8 +207,8 @@ def test_a_searcher_takes_the_query_encoder_as_an_object(
 
 
 @integration
-def test_topics_encoded_by_encode_query_hold_every_impact(in_process: None, queries: MilcoQueryEncoder) -> None:
-    """encode.query without further options repeats each term as often as its impact says."""
+def test_encode_query_repeats_terms_by_impact(in_process: None, queries: MilcoQueryEncoder) -> None:
+    """Without further options, at the scale of documents."""
     assert main(["encode.query", "--topics", "topics.tsv", "--encoder", TRAP, "--output", "repeated.tsv"]) == 0
     lines = [line.split("\t") for line in Path("repeated.tsv").read_text(encoding="utf-8").splitlines()]
     assert {name: Counter(terms.split(" ")) for name, terms in lines} == {
@@ -215,7 +217,7 @@ def test_topics_encoded_by_encode_query_hold_every_impact(in_process: None, quer
 
 
 @integration
-def test_encode_query_keeps_to_the_ranges_that_are_given(in_process: None, queries: MilcoQueryEncoder) -> None:
+def test_encode_query_uses_given_ranges(in_process: None, queries: MilcoQueryEncoder) -> None:
     """--weight-range and --quant-range mean what they mean for other encoders: weight / range x quant, rounded."""
     ranges = ["--weight-range", "5", "--quant-range", "50"]
     assert main(["encode.query", "--topics", "topics.tsv", "--encoder", TRAP, "--output", "coarse.tsv", *ranges]) == 0
@@ -225,8 +227,8 @@ def test_encode_query_keeps_to_the_ranges_that_are_given(in_process: None, queri
 
 
 @integration
-def test_an_index_of_ours_brings_its_encoder(in_process: None, own: Path, queries: MilcoQueryEncoder) -> None:
-    """search.lucene --impact without --encoder asks the index, and Pyserini reads that index like its own."""
+def test_search_uses_the_encoder_of_the_index(in_process: None, own: Path, queries: MilcoQueryEncoder) -> None:
+    """search.lucene --impact without --encoder; Pyserini reads the index like its own."""
     assert (
         main(["search.lucene", "--impact", "--index", str(own), "--topics", "topics.tsv", "--output", "own.run"]) == 0
     )
@@ -236,11 +238,11 @@ def test_an_index_of_ours_brings_its_encoder(in_process: None, own: Path, querie
 
 
 @integration
-def test_encoded_topics_serve_a_plain_pyserini(in_process: None, room: Path, own: Path) -> None:
+def test_plain_pyserini_searches_encoded_topics(in_process: None, workspace: Path, own: Path) -> None:
     """A part of a topics store is --encoder for a Pyserini that knows nothing of MILCO: the same run, byte for byte."""
     part = "own--topics/parts/part-00000.jsonl"
     search = ["--impact", "--index", str(own), "--topics", "topics.tsv", "--encoder", part]
-    start(room, "-c", PLAIN, *search, "--min-idf", "-1", "--output", "plain.run")
+    start(workspace, "-c", PLAIN, *search, "--min-idf", "-1", "--output", "plain.run")
     assert main(["search.lucene", *search, "--output", "known.run"]) == 0
     assert Path("plain.run").read_bytes() == Path("known.run").read_bytes()
     hits = read_run(Path("plain.run"))
@@ -249,10 +251,10 @@ def test_encoded_topics_serve_a_plain_pyserini(in_process: None, room: Path, own
 
 
 @integration
-def test_what_cannot_be_met_is_one_line_and_exit_code_2(
-    in_process: None, room: Path, own: Path, capsys: pytest.CaptureFixture
+def test_invalid_input_is_one_line_and_exit_code_2(
+    in_process: None, workspace: Path, own: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """An engine that Pyserini cannot read, a class or a writer that do not fit, a checkpoint that is not there."""
+    """An engine that Pyserini cannot read, a class or a writer that does not fit, a missing checkpoint."""
     manifest = json.loads((own / "manifest.json").read_text(encoding="utf-8"))
     manifest["vectors"]["encoder"] = "./moved"
     Path("moved.lucene").mkdir()
@@ -262,8 +264,8 @@ def test_what_cannot_be_met_is_one_line_and_exit_code_2(
     capsys.readouterr()
     for arguments, expected in (
         (["search.lucene", "--impact", "--index", "own.exact", "--topics", "topics.tsv"], "engine 'exact'"),
-        ([*source, "encoder", "--encoder", TRAP, "--encoder-class", "splade"], "leave out --encoder-class"),
-        ([*source, "--to-faiss", "encoder", "--encoder", TRAP], "leave out --to-faiss"),
+        ([*source, "encoder", "--encoder", TRAP, "--encoder-class", "splade"], "omit --encoder-class"),
+        ([*source, "--to-faiss", "encoder", "--encoder", TRAP], "omit --to-faiss"),
         (["search.lucene", "--impact", "--index", "index", "--encoder", "./no/milco"], "no encoder at './no/milco'"),
         (["search.lucene", "--impact", "--index", "moved.lucene"], "no encoder at './moved'"),
         (
@@ -280,7 +282,7 @@ def test_what_cannot_be_met_is_one_line_and_exit_code_2(
 
 
 @integration
-def test_the_embedded_model_is_asked_for_by_name(in_process: None) -> None:
+def test_the_embedded_model_has_a_name(in_process: None) -> None:
     """--encoder mini is the checkpoint in the package."""
     if not (find_checkpoint("mini") / "config.json").is_file():
         pytest.skip("the embedded model, milco_pyserini/resources/milco-mini, is not in this checkout")
@@ -289,17 +291,17 @@ def test_the_embedded_model_is_asked_for_by_name(in_process: None) -> None:
 
 
 @integration
-def test_trec_eval_finds_a_java_that_can_run_it(room: Path, built: Path) -> None:
+def test_trec_eval_runs_with_our_java(workspace: Path, built: Path) -> None:
     """eval.trec_eval starts a java by name: it is the one that Pyserini was started with."""
-    (room / "figures.run").write_text("q1 Q0 d1 1 2.0 run\nq1 Q0 d2 2 1.0 run\n", encoding="utf-8")
-    (room / "figures.qrels").write_text("q1 0 d2 1\n", encoding="utf-8")
+    (workspace / "figures.run").write_text("q1 Q0 d1 1 2.0 run\nq1 Q0 d2 2 1.0 run\n", encoding="utf-8")
+    (workspace / "figures.qrels").write_text("q1 0 d2 1\n", encoding="utf-8")
     command = [sys.executable, "-m", "milco_pyserini.pyserini", "eval.trec_eval", "-m", "recip_rank"]
-    done = subprocess.run([*command, "figures.qrels", "figures.run"], cwd=room, capture_output=True, text=True)
+    done = subprocess.run([*command, "figures.qrels", "figures.run"], cwd=workspace, capture_output=True, text=True)
     assert done.stdout.split()[-3:] == ["recip_rank", "all", "0.5000"], done.stderr
 
 
 def test_an_unknown_command_is_one_line_and_exit_code_2() -> None:
-    """The nearest command is named first; neither Java nor Pyserini is loaded for it."""
+    """The nearest command is suggested."""
     command = [sys.executable, "-m", "milco_pyserini.pyserini", "search.lucen", "--index", "x"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
@@ -309,9 +311,9 @@ def test_an_unknown_command_is_one_line_and_exit_code_2() -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
 def test_the_help_page_loads_neither_java_nor_torch(arguments: list[str]) -> None:
-    """Its commands are listed at once."""
+    """It lists the commands."""
     code = (
-        "import sys; from milco_pyserini.integrations.pyserini import main; code = main(sys.argv[1:]); "
+        "import sys; from milco_pyserini.cli.pyserini import main; code = main(sys.argv[1:]); "
         "sys.exit(code or sorted({'jnius', 'pyserini', 'torch', 'transformers'} & set(sys.modules)) or None)"
     )
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
@@ -319,8 +321,8 @@ def test_the_help_page_loads_neither_java_nor_torch(arguments: list[str]) -> Non
     assert "search.lucene" in done.stdout
 
 
-def test_a_checkpoint_is_known_by_what_it_says_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path's words decide nothing: its config.json does, here and on the hub."""
+def test_checkpoints_are_recognized_by_their_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By config.json, not by the words of a path, locally and on the hub."""
     other = tmp_path / "milco" / "splade"
     other.mkdir(parents=True)
     (other / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
@@ -337,8 +339,8 @@ def test_a_checkpoint_is_known_by_what_it_says_of_itself(tmp_path: Path, monkeyp
     assert not is_milco("someone/else")
 
 
-def test_a_name_that_the_hub_does_not_know_is_left_to_pyserini(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No network, no such repository, or no repository's name at all: not ours to complain of."""
+def test_names_unknown_to_the_hub_are_left_to_pyserini(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No network, no such repository, or not a valid repository name."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert not is_milco("someone/nothing-of-the-kind")
     assert not is_milco("a/b/c")

@@ -27,10 +27,10 @@ import org.apache.lucene.util.BytesRef;
 import org.apache.lucene.util.Version;
 
 /**
- * Documents in memory, as a segment that Lucene can add to an index.
+ * Documents in memory as a segment that Lucene can add to an index.
  *
- * <p>Fields, versions and whatever else a segment has are those of a model: a segment that Lucene wrote of one such
- * document.
+ * <p>Fields, versions and all other properties of the segment are copied from a model: a segment that Lucene wrote for
+ * one such document.
  */
 final class ImpactDocuments extends FilterCodecReader {
   static final String ID = "id";
@@ -44,7 +44,7 @@ final class ImpactDocuments extends FilterCodecReader {
   private final InvertedField ids = new InvertedField(false);
   private final InvertedField contents = new InvertedField(true);
 
-  /** The number of each document's id among ids' terms, and its norm. */
+  /** For each document, the position of its id among the terms of ids, and its norm. */
   private int[] names = new int[1 << 10];
 
   private long[] norms = new long[1 << 10];
@@ -107,7 +107,7 @@ final class ImpactDocuments extends FilterCodecReader {
       place += number;
     }
 
-    /** Reads a term and its impact; false at the document's end. */
+    /** Reads a term and its impact; returns false at the end of the document. */
     boolean readTerm() {
       if (bytes[place] == '\n') {
         place++;
@@ -262,7 +262,7 @@ final class ImpactDocuments extends FilterCodecReader {
     public void close() {}
   }
 
-  /** A norm for every document. */
+  /** The norm of every document. */
   private final class Norms extends NumericDocValues {
     private int document = -1;
 
@@ -298,7 +298,7 @@ final class ImpactDocuments extends FilterCodecReader {
     }
   }
 
-  /** An id for every document. */
+  /** The id of every document. */
   private final class Ids extends BinaryDocValues {
     private final BytesRef id = new BytesRef();
     private int document = -1;

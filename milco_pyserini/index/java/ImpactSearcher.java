@@ -18,19 +18,19 @@ import org.apache.lucene.store.FSDirectory;
 import org.apache.lucene.util.BytesRef;
 import org.apache.lucene.util.RamUsageEstimator;
 
-/** LuceneImpactSearcher's docids and scores, in one call for each query: see lucene_search.py. */
+/** Searches with the docids and scores of LuceneImpactSearcher, in one call per query: see lucene.py. */
 public final class ImpactSearcher {
   private static final char DELIMITER = '\ue000';
 
   /** Documents whose scores are added up at a time: half a megabyte, which stays in a processor's cache. */
   private static final int WINDOW = 1 << 16;
 
-  /** Scores that are kept beyond twice k before the k best are sorted out. */
+  /** Scores that are kept in addition to twice k before the k best are selected. */
   private static final int SPARE = 1024;
 
   private ImpactSearcher() {}
 
-  /** Has loaded meanwhile what takes most of the time of the first index: the formats of all of Lucene's versions. */
+  /** Loads in the background what takes most time when the first index is opened: all versions of Lucene's formats. */
   public static void loadFormats() {
     Thread formats =
         new Thread(
@@ -43,16 +43,16 @@ public final class ImpactSearcher {
     formats.start();
   }
 
-  /** An open index, in a wrapping that pyjnius knows everything about at little cost. */
+  /** Opens an index. The wrapper is a class that pyjnius inspects at little cost. */
   public static AtomicMarkableReference<DirectoryReader> open(String path) throws IOException {
     return new AtomicMarkableReference<>(DirectoryReader.open(FSDirectory.open(Paths.get(path))), false);
   }
 
   /**
-   * The k best documents, ties in ascending order of docid, also where k cuts through them.
+   * Returns the k best documents, ties in ascending order of docid, also if k cuts through them.
    *
    * @param terms (TERM U+E000 IMPACT " ")*
-   * @return their number and scores, four bytes each, and docids in UTF-8, each ended by 0xff
+   * @return their number and scores, four bytes each, and docids in UTF-8, each followed by 0xff
    */
   public static byte[] search(AtomicMarkableReference<DirectoryReader> index, String terms, String k)
       throws IOException {
@@ -90,7 +90,7 @@ public final class ImpactSearcher {
   }
 
   private record Term(PostingsEnum postings, float impact) {
-    /** Add what the term gives to the documents of a window. As Lucene adds: products in float, sums in double. */
+    /** Adds the contributions of the term to a window, as Lucene does: products in float, sums in double. */
     void add(double[] scores, int start) throws IOException {
       int end = start + scores.length;
       for (int document = postings.docID(); document < end; document = postings.nextDoc()) {
@@ -99,7 +99,7 @@ public final class ImpactSearcher {
     }
   }
 
-  /** The k best scores so far and all that tie with the last of them; each a score's bits above its document. */
+  /** The k best scores so far and all ties of the last; score bits in the high, document in the low half. */
   private static final class Best {
     final int k;
     private long[] kept;
@@ -111,7 +111,7 @@ public final class ImpactSearcher {
       kept = new long[2 * k + SPARE];
     }
 
-    /** Takes a window's scores, and leaves zeros. */
+    /** Takes the scores of a window and resets them to zero. */
     void take(double[] scores, int base) {
       for (int place = 0; place < scores.length; place++) {
         float score = (float) scores[place];
@@ -125,13 +125,13 @@ public final class ImpactSearcher {
       }
     }
 
-    /** In the order of documents. */
+    /** Returns the kept scores in the order of documents. */
     long[] kept() {
       shrink();
       return Arrays.copyOf(kept, size);
     }
 
-    /** Drop what is not among the k best, and make room if that is too little. */
+    /** Drops all but the k best and their ties, and grows the array if that does not free enough of it. */
     private void shrink() {
       if (size > k) {
         long[] ascending = Arrays.copyOf(kept, size);
@@ -158,7 +158,7 @@ public final class ImpactSearcher {
     }
   }
 
-  /** kept: in the order of documents, in which docids must be read. */
+  /** Reads the docids of kept scores, which are in the order of documents, as docids must be read. */
   private static List<Hit> hits(DirectoryReader reader, long[] kept) throws IOException {
     List<Hit> hits = new ArrayList<>(kept.length);
     LeafReaderContext leaf = null;

@@ -20,16 +20,16 @@ import org.apache.lucene.store.Directory;
 import org.apache.lucene.store.FSDirectory;
 import org.apache.lucene.util.BytesRef;
 
-/** Writes an impact index as Anserini's IndexCollection does, from term vectors: see lucene.py. */
+/** Writes the impact index that Anserini's IndexCollection writes, from sparse vectors: see lucene.py. */
 public final class ImpactWriter {
-  /** Of a posting, at most: twice a document or term and a frequency. */
+  /** Upper bound for a posting: a document or term and a frequency, twice. */
   private static final int POSTING_BYTES = 24;
 
   private final IndexWriter writer;
   private final CodecReader model;
   private final ImpactDocuments[] buffers;
 
-  /** How many postings a buffer may hold. */
+  /** Number of postings that a buffer may hold. */
   private final int limit;
 
   private ImpactWriter(String path, int threads, double megabytes) throws IOException {
@@ -37,10 +37,10 @@ public final class ImpactWriter {
         new ConcurrentMergeScheduler() {
           @Override
           protected void handleMergeException(Throwable exception) {
-            // addIndexes and close throw it again; by default its stack is printed as well.
+            // addIndexes and close rethrow it; by default its stack trace is printed, too.
           }
         };
-    // What is added to an index is written by the threads that merge it.
+    // The threads that merge also write the segments that are added.
     scheduler.setMaxMergesAndThreads(threads + 5, threads);
     writer = new IndexWriter(FSDirectory.open(Paths.get(path)), configuration().setMergeScheduler(scheduler));
     model = model();
@@ -50,14 +50,14 @@ public final class ImpactWriter {
     limit = (int) (bytes / POSTING_BYTES / threads);
   }
 
-  /** Opens an empty directory for so many threads, whose numbers are from 0, and buffers of so many megabytes in all. */
+  /** Opens an empty directory for threads with numbers from 0, and buffers of so many megabytes in total. */
   public static AtomicMarkableReference<ImpactWriter> open(String path, String threads, String megabytes)
       throws IOException {
     ImpactWriter writer = new ImpactWriter(path, Integer.parseInt(threads), Double.parseDouble(megabytes));
     return new AtomicMarkableReference<>(writer, false);
   }
 
-  /** Adds the documents of a text to a thread's buffer, and what the buffer holds to the index when it is full. */
+  /** Adds the documents of a text to the buffer of a thread, and flushes it when it is full. */
   public static void add(AtomicMarkableReference<ImpactWriter> index, String thread, String text) throws IOException {
     ImpactWriter one = index.getReference();
     int number = Integer.parseInt(thread);
@@ -67,7 +67,7 @@ public final class ImpactWriter {
     }
   }
 
-  /** Adds what a thread's buffer holds to the index, as one segment, and empties it. */
+  /** Adds the buffer of a thread to the index as one segment, and empties it. */
   public static void flush(AtomicMarkableReference<ImpactWriter> index, String thread) throws IOException {
     ImpactWriter one = index.getReference();
     int number = Integer.parseInt(thread);
@@ -78,7 +78,7 @@ public final class ImpactWriter {
     }
   }
 
-  /** Makes the index whole, or gives it up. */
+  /** Completes the index, or discards it. */
   public static void close(AtomicMarkableReference<ImpactWriter> index, String whole) throws IOException {
     if (Boolean.parseBoolean(whole)) {
       index.getReference().writer.close();
@@ -88,7 +88,7 @@ public final class ImpactWriter {
   }
 
   private static IndexWriterConfig configuration() {
-    // The analyzer is never asked.
+    // The analyzer is never used.
     IndexWriterConfig configuration = new IndexWriterConfig(new KeywordAnalyzer());
     configuration.setSimilarity(new ImpactSimilarity());
     configuration.setUseCompoundFile(false);
@@ -97,8 +97,8 @@ public final class ImpactWriter {
   }
 
   /**
-   * A segment of one document with Anserini's fields: id is stored and found by, its bytes break ties, and contents has
-   * terms and frequencies.
+   * Returns a segment of one document with Anserini's fields: id is stored, indexed, and breaks ties by doc values;
+   * contents has terms and frequencies.
    */
   private static CodecReader model() throws IOException {
     FieldType frequencies = new FieldType();

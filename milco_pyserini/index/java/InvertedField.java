@@ -13,14 +13,14 @@ import org.apache.lucene.util.BytesRefHash;
 /**
  * One field of many documents: added document by document, read term by term.
  *
- * <p>Postings are turned around by one counting sort. Lucene's own way appends each to its term's place in memory, which
- * is a wait for the memory at every step.
+ * <p>Postings are inverted by one counting sort. Lucene itself appends each posting to the list of its term, a wait
+ * for main memory at every step.
  */
 final class InvertedField extends Terms {
   private final boolean frequencies;
   private final BytesRefHash terms = new BytesRefHash();
 
-  /** Term and frequency of every posting, and where each document's end; then document and frequency, by term. */
+  /** Term and frequency of every posting by document, with the ends of documents; after invert(), document by term. */
   private int[] firsts = new int[1 << 16];
 
   private int[] counts = new int[1 << 16];
@@ -29,7 +29,7 @@ final class InvertedField extends Terms {
   private int documents = 0;
   private long total = 0;
 
-  /** Terms in their order, and where each one's postings start, by its number. */
+  /** Numbers of the sorted terms, and the start of the postings of each term, by number. */
   private int[] order;
 
   private int[] starts;
@@ -38,7 +38,7 @@ final class InvertedField extends Terms {
     this.frequencies = frequencies;
   }
 
-  /** Adds a posting to the document that is not ended yet; returns the term's number. */
+  /** Adds a posting to the current document; returns the number of the term. */
   int add(BytesRef term, int frequency) {
     if (postings == firsts.length) {
       firsts = ArrayUtil.grow(firsts, postings + 1);
@@ -65,7 +65,7 @@ final class InvertedField extends Terms {
     return terms.get(number, into);
   }
 
-  /** Turns around what was added: from here on it is read. */
+  /** Inverts what was added. From here on the field is only read. */
   void invert() {
     starts = new int[terms.size() + 1];
     for (int posting = 0; posting < postings; posting++) {

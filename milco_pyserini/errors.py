@@ -57,6 +57,15 @@ def nearest(value: str, names: Iterable[str], cutoff: float = 0.6) -> str | None
     return lowered[near[0]] if near else None
 
 
+def validate_unique(what: str, values: Iterable[object]) -> None:
+    """Raise MilcoError if a value is given twice. what: the option or kind of value, such as "--prune"."""
+    seen = set()
+    for value in values:
+        if value in seen:
+            raise MilcoError(f"{what} {value} is given twice", "Once is enough.")
+        seen.add(value)
+
+
 def shown(value: str, limit: int = 60) -> str:
     """Return a value in quotes for a message, truncated if it is long: an id may be a document's text by mistake."""
     return repr(value if len(value) <= limit else value[: limit - 1] + "…")

@@ -1,12 +1,12 @@
 """What a sweep and a latency table compare: one pruning of the vectors, one engine, its settings."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
 from milco_pyserini.defaults import directory_name
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, validate_unique
 
 if TYPE_CHECKING:
     from milco_pyserini.index.protocol import Engine
@@ -102,8 +102,8 @@ class System:
 def read_systems(prune: Iterable[str], engines: Iterable[str]) -> list[System]:
     """Every cut with every engine, the engines of a cut together. Raises MilcoError for what is given twice."""
     cuts, choices = [Cut.parse(text) for text in prune], [EngineChoice.parse(text) for text in engines]
-    _refuse_twice("--prune", cuts)
-    _refuse_twice("--engines", choices)
+    validate_unique("--prune", cuts)
+    validate_unique("--engines", choices)
     return [System(cut, choice) for cut, choice in product(cuts, choices)]
 
 
@@ -113,12 +113,6 @@ def check_available(systems: Iterable[System]) -> None:
 
     for name in dict.fromkeys(system.choice.engine for system in systems):
         find_engine(name).available()
-
-
-def _refuse_twice(option: str, given: Sequence[object]) -> None:
-    for place, one in enumerate(given):
-        if one in given[:place]:
-            raise MilcoError(f"{option}: {one} is given twice")
 
 
 def _folder(cut: Cut, choice: EngineChoice) -> str:

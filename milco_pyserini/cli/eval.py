@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, say
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import MilcoError, unknown_name, validate_unique
 from milco_pyserini.eval.measures import EXAMPLES
 from milco_pyserini.eval.report import FORMATS
 from milco_pyserini.eval.significance import CORRECTIONS, NO_TEST, TESTS
@@ -119,7 +119,7 @@ def _systems(options: EvalOptions) -> dict[str, tuple[Path, ...]]:
     firsts = [str(group[0]) for group in groups]
     shorten = _stem if size == 1 else lambda path: Path(path).absolute().parent.name
     names = options.names or _short_names(firsts, shorten)
-    _validate_unique("system", names)
+    validate_unique("system", names)
     if options.baseline is not None and options.baseline not in names:
         raise unknown_name("baseline", options.baseline, names)
     return dict(zip(names, groups, strict=True))
@@ -135,15 +135,9 @@ def _short_names(names: Sequence[str], shorten: Callable[[str], str]) -> tuple[s
     return short if len(set(short)) == len(short) else tuple(names)
 
 
-def _validate_unique(what: str, names: Sequence[str]) -> None:
-    for place, name in enumerate(names):
-        if name in names[:place]:
-            raise MilcoError(f"{what} {name} is given twice")
-
-
 def _validate_files(options: EvalOptions) -> None:
     """Raise MilcoError for files that cannot be read or written, before qrels are downloaded and runs are read."""
-    _validate_unique("--qrels", options.qrels)
+    validate_unique("--qrels", options.qrels)
     for run in options.run:
         if not run.is_file():
             reason = "is a directory" if run.is_dir() else "is not a regular file" if run.exists() else "does not exist"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, say
 from milco_pyserini.defaults import DEFAULT_ENCODER, INDEXES
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import MilcoError, shown, validate_unique
 from milco_pyserini.io.files import atomic_file, validate_output_file
 from milco_pyserini.options import option
 
@@ -82,19 +82,12 @@ def _check(options: Options) -> None:
                 raise MilcoError(f"--text explains texts without an index: leave --{name} or --text out")
     elif options.lowercase:
         raise MilcoError("--lowercase is for --text: an index knows how its documents were spelled")
-    refuse_twice(options.doc)
+    validate_unique("document", map(shown, options.doc))
     given = options.text or options.doc
     if options.compare and (len(given) not in (0, 2) or (options.text and len(given) != 2)):
         raise MilcoError(f"--compare is of two documents, {len(given)} given")
     if options.html is not None:
         validate_output_file(options.html, options.overwrite, "--html")
-
-
-def refuse_twice(docids: Sequence[str]) -> None:
-    """Raise MilcoError, before any work, for a document that is named twice."""
-    for place, docid in enumerate(docids):
-        if docid in docids[:place]:
-            raise MilcoError(f"document {shown(docid)} is named twice: once is enough")
 
 
 def only_index() -> Path:

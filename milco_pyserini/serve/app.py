@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from milco_pyserini.console import counted, say
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, shown, validate_unique
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
@@ -217,11 +217,10 @@ class _Handler(BaseHTTPRequestHandler):
         return not names or host.removesuffix(f":{self.server.server_address[1]}") in names
 
     def _answer(self, query: str, docids: Sequence[str], is_fragment: bool) -> tuple[HTTPStatus, str]:
-        from milco_pyserini.cli.explain import refuse_twice
         from milco_pyserini.explain.page import explanation_body
 
         try:
-            refuse_twice(docids)
+            validate_unique("document", map(shown, docids))
             if not query:
                 html = introduction_html(self.server.collection)
             elif is_fragment:

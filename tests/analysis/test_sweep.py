@@ -157,8 +157,8 @@ def test_systems_are_timed_together_as_far_as_they_fit_into_memory(
     [
         (["--prune", "top-k:0"], "top-k takes a whole number of terms, at least 1"),
         (["--prune", "topk:5"], "did you mean 'top-k'?"),
-        (["--prune", "mass:10", "mass:10.0"], "--prune: mass:10 is given twice"),
-        (["--engines", "exact", "exact"], "--engines: exact is given twice"),
+        (["--prune", "mass:10", "mass:10.0"], "--prune mass:10 is given twice"),
+        (["--engines", "exact", "exact"], "--engines exact is given twice"),
         (["--engines", "exakt"], "unknown engine 'exakt': did you mean 'exact'?"),
         (["--engines", "exact:query_cut=3"], "exact has no settings"),
         (["--engines", "exact:3"], "'3' is no setting"),

@@ -209,7 +209,7 @@ def test_the_text_is_found_where_it_is_said_to_be(capsys: pytest.CaptureFixture[
         (("--query", "x", "--lowercase"), "--lowercase is for --text"),
         (("--query", "x", "--text", "y", "--compare"), "two documents, 1 given"),
         (("--query", "x", "--doc", "1", "2", "3", "--compare"), "two documents, 3 given"),
-        (("--query", "x", "--doc", "1", "1", "--compare"), "document '1' is named twice"),
+        (("--query", "x", "--doc", "1", "1", "--compare"), "document '1' is given twice"),
         (("--query", "x", "--hits", "0"), "--hits 0: must be at least 1"),
         (("--query", "x", "--top-k", "-1"), "--top-k -1: must be at least 1"),
         (("--query", "x", "--alpha", "1.5"), "--alpha 1.5: must be from 0 to 1"),

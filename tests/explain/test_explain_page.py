@@ -214,7 +214,7 @@ def test_bad_requests_are_answered_in_words(served: Served) -> None:
     assert "no &lt;document&gt; nope" in body
     status, body, _ = served.get("/?q=x&doc=one&doc=one")
     assert status == 400
-    assert "document &#x27;one&#x27; is named twice" in body
+    assert "document &#x27;one&#x27; is given twice" in body
     assert served.get("/etc/passwd")[0] == 404
     assert served.get(f"/?q={'x' * 3000}")[0] == 400
     assert served.get("/?q=%20")[0] == 200

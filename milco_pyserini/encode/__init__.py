@@ -1,4 +1,4 @@
-"""Text to term vectors, or to dense ones: encoders, Pyserini's encoder contract, parts and resuming."""
+"""Encode texts into sparse or dense vectors: encoders, Pyserini's encoder interface, vector stores."""
 
 from typing import TYPE_CHECKING
 

@@ -1,51 +1,62 @@
-"""The objects that Pyserini calls: texts in, {term: whole number} out (its encoder contract, versions 1.6 and 2)."""
+"""Encoders with Pyserini's interface (versions 1.6 and 2): texts to {term: impact}."""
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.encoder import MilcoEncoder, as_texts, open_encoder
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.sparse.quantization import SCALE, quantize, quantize_vector, validate_scale
 
 
-class _Contract:
-    """An encoder, the views and spelling to encode with, and the scale of the impacts."""
+class _PyseriniEncoder:
+    """An encoder with the options of its vectors: length, views, lowercasing, scale of the impacts."""
+
+    _default_length = "passage_max_length"
 
     def __init__(
         self,
-        encoder: str | MilcoEncoder = DEFAULT_ENCODER,
+        encoder: str | os.PathLike | MilcoEncoder = DEFAULT_ENCODER,
         device: str = "auto",
         dtype: str = "auto",
         scale: float = SCALE,
         max_length: int | None = None,
-        views: Sequence[str] | None = None,
+        views: str | Sequence[str] | None = None,
         lowercase: bool = False,
         english_prefix: str = "",
     ) -> None:
         validate_scale(scale)
-        if isinstance(encoder, str):
+        if isinstance(encoder, str | os.PathLike):
             encoder = open_encoder(encoder, device, dtype, english_prefix)
         self.encoder = encoder
         self.scale = scale
-        self.max_length = self._default_length() if max_length is None else max_length
+        self.max_length = getattr(encoder.model.config, self._default_length) if max_length is None else max_length
         encoder.validate_length(self.max_length)
         self.views = encoder.resolve_views(views)
         self.lowercase = lowercase
 
-    def _default_length(self) -> int:
-        raise NotImplementedError
-
-    def _vectors(self, texts: Sequence[str], max_length: int | None) -> Any:
+    def _vectors(self, texts: Sequence[str], max_length: int | None) -> SparseBatch:
         return self.encoder.encode(texts, max_length or self.max_length, self.views, self.lowercase).batch
 
 
-class MilcoDocumentEncoder(_Contract):
-    """Pyserini's document encoder: lists of texts to lists of {term: impact}, impact = round(weight x scale) >= 1.
+class MilcoDocumentEncoder(_PyseriniEncoder):
+    """Pyserini's document encoder: texts to {term: impact}, impact = round(weight x scale) >= 1.
 
-    encoder: what open_encoder() takes, or what it gives. max_length: in tokens; the checkpoint's passage length if not
-    given. Raises MilcoError as open_encoder() does.
+    >>> from milco_pyserini import MilcoDocumentEncoder
+    >>> encoder = MilcoDocumentEncoder("mini")
+    >>> vectors = encoder.encode(["The Nile is a river."], titles=["Nile"])
+
+    Args:
+        encoder: what open_encoder() accepts or returns.
+        device, dtype, english_prefix: as for open_encoder().
+        scale: factor from weights to impacts.
+        max_length: in tokens (default: the checkpoint's passage length).
+        views, lowercase: as for MilcoEncoder.encode().
+
+    Raises:
+        MilcoError: as open_encoder() does; scale, max_length or views are not possible.
     """
 
     def encode(
@@ -55,15 +66,24 @@ class MilcoDocumentEncoder(_Contract):
         max_length: int | None = None,
         **_: Any,
     ) -> list[dict[str, int]]:
-        """Vectors of texts, each behind its title where it has one.
+        """Return the impacts of each text's terms; a title is put before its text.
 
-        A str is one text, as for Pyserini's encoders. Pyserini passes None for an empty field, and further arguments
-        (fp16, add_sep) that mean nothing to this model. max_length: None or 0 for the one that the encoder was made
-        with.
+        Args:
+            texts: a str is one text, as for Pyserini's encoders; None is an empty field.
+            titles: as many as texts; None for none.
+            max_length: None or 0 for the encoder's own.
+
+        Further arguments of Pyserini's callers (fp16, add_sep) have no effect.
         """
-        contents = as_texts(texts if isinstance(texts, str) else ["" if text is None else text for text in texts])
+        if isinstance(texts, list | tuple):
+            texts = ["" if text is None else text for text in texts]
+        contents = as_texts(texts)  # type: ignore[arg-type]
         if titles is not None:
             titles = [titles] if isinstance(titles, str) else titles
+            if len(titles) != len(contents):
+                raise MilcoError(
+                    f"{len(titles):,} titles for {len(contents):,} texts: give one title, or None, per text"
+                )
             contents = [f"{title} {text}" if title else text for title, text in zip(titles, contents, strict=True)]
         kept, impacts = quantize(self._vectors(contents, max_length), self.scale)
         terms = self.encoder.vocabulary.terms
@@ -72,43 +92,46 @@ class MilcoDocumentEncoder(_Contract):
             for start, stop in zip(kept.indptr[:-1].tolist(), kept.indptr[1:].tolist(), strict=True)
         ]
 
-    def _default_length(self) -> int:
-        return self.encoder.model.config.passage_max_length
 
+class MilcoQueryEncoder(_PyseriniEncoder):
+    """Pyserini's query encoder: one text to {term: impact}.
 
-class MilcoQueryEncoder(_Contract):
-    """Pyserini's query encoder: one text to {term: impact}; goes into LuceneImpactSearcher(index, encoder, min_idf=-1).
+    >>> from milco_pyserini import MilcoQueryEncoder
+    >>> encoder = MilcoQueryEncoder("mini")
+    >>> impacts = encoder.encode("Wer erfand das Telefon?")
 
-    Arguments as for MilcoDocumentEncoder; max_length is the checkpoint's query length if not given.
+    Pass it to Pyserini as LuceneImpactSearcher(index, encoder, min_idf=-1). Arguments as for MilcoDocumentEncoder, but
+    max_length defaults to the checkpoint's query length.
     """
 
+    _default_length = "query_max_length"
+
     def encode(self, text: str, max_length: int | None = None, **_: Any) -> dict[str, int]:
-        """Impacts of one query's terms."""
-        vector = self._vectors([text], max_length).to_dicts(self.encoder.vocabulary)[0]
-        return quantize_vector(vector, self.scale)
+        """Return the impacts of one query's terms. max_length: None or 0 for the encoder's own."""
+        return quantize_vector(self._vectors([text], max_length).to_dicts()[0], self.scale)
 
     def encode_batch(self, texts: Sequence[str]) -> list[dict[str, float]]:
-        """Float weights of many queries' terms, for searchers that quantise themselves."""
-        return self._vectors(texts, None).to_dicts(self.encoder.vocabulary)
-
-    def _default_length(self) -> int:
-        return self.encoder.model.config.query_max_length
+        """Return the float weights of the terms of several queries, for searchers that quantize themselves."""
+        return self._vectors(texts, None).to_dicts()
 
 
 def open_query_encoder(
-    manifest: dict, encoder: str | Path | MilcoEncoder | None = None, device: str = "auto", dtype: str = "auto"
+    manifest: dict[str, Any],
+    encoder: str | os.PathLike | MilcoEncoder | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
 ) -> MilcoQueryEncoder:
-    """The query encoder that fits the vectors of a manifest: same weights, same views, same spelling.
+    """Return the encoder of the vectors of a manifest for queries: same weights, views and prefix.
 
-    encoder: where the manifest's encoder is now, if it moved, or the loaded encoder; needed for vectors that others
-    wrote. Raises MilcoError if there is none, or if its weights are not those that made the vectors.
+    encoder: the current path of the manifest's encoder, or the loaded encoder; required for external vectors. Raises
+    MilcoError if it is missing, or if its weights or tokenizer are not those that encoded the vectors.
     """
     name = encoder or manifest.get("encoder")
     if name is None:
-        raise MilcoError("these vectors were written by others: say with --encoder what encodes the queries")
+        raise MilcoError("these are external vectors, whose encoder is not known: pass --encoder to encode the queries")
     loaded = encoder
     if not isinstance(loaded, MilcoEncoder):
-        loaded = open_encoder(str(name), device, dtype, manifest.get("english_prefix", ""))
+        loaded = open_encoder(name, device, dtype, manifest.get("english_prefix", ""))
     validate_encoder(loaded, manifest)
     return MilcoQueryEncoder(
         loaded,
@@ -118,12 +141,12 @@ def open_query_encoder(
     )
 
 
-def validate_encoder(encoder: Any, manifest: dict) -> None:
-    """Raise MilcoError if the vectors of a manifest were made with other weights, or another tokenizer."""
+def validate_encoder(encoder: Any, manifest: dict[str, Any]) -> None:
+    """Raise MilcoError if the vectors of a manifest were encoded with other weights, or another tokenizer."""
     for field in ("weight_hash", "tokenizer_hash"):
         value = getattr(encoder, field)
         if manifest.get(field) not in (None, value):
             raise MilcoError(
-                f"encoder {encoder.name!r} does not fit: the vectors were made by {manifest['encoder']!r} with {field} "
-                f"{manifest[field]}, this one's is {value}"
+                f"encoder {encoder.name!r} does not fit: the vectors were encoded by {manifest['encoder']!r} with "
+                f"{field} {manifest[field]}, not {value}"
             )

@@ -1,7 +1,8 @@
-"""Texts to dense vectors: a bi-encoder in this project's road, one vector of length 1 a text."""
+"""Encode texts into dense vectors: a bi-encoder, one L2-normalized vector per text."""
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -27,28 +28,36 @@ from milco_pyserini.sparse.batch import validate_finite
 
 
 class DenseEncoder:
-    """A Hugging Face encoder as an encoder of whole texts: one state, or the mean of all, brought to length 1.
+    """A Hugging Face encoder whose pooled, L2-normalized hidden states are dense vectors; a blank text's is zero.
 
-    Of a MILCO checkpoint, "mini" among them, it is the multilingual encoder alone. pooling: "cls", "mean", "last"; None
-    is what the checkpoint's sentence-transformers files say, else "mean". prompts: what stands before texts of a kind,
-    where it is not what these files say. device, dtype: as for MilcoEncoder. A blank text has the zero vector. Raises
-    MilcoError if the checkpoint cannot be had, or is no encoder of this kind.
+    >>> from milco_pyserini.encode import DenseEncoder
+    >>> encoder = DenseEncoder("intfloat/multilingual-e5-small")  # doctest: +SKIP
+    >>> vectors = encoder.encode(["Wer erfand das Telefon?"], "queries")  # doctest: +SKIP
+
+    Args:
+        name: a directory, a hub name, or "mini"; of a MILCO checkpoint only the multilingual encoder is used.
+        pooling: "cls", "mean" or "last" (default: as the checkpoint's sentence-transformers files state, else "mean").
+        device, dtype: as for MilcoEncoder.
+        prompts: prefixes of QUERIES and of DOCUMENTS, in place of those that the files state.
+
+    Raises:
+        MilcoError: the checkpoint cannot be found, or is not an encoder of this kind.
     """
 
     def __init__(
         self,
-        name: str,
+        name: str | os.PathLike,
         pooling: str | None = None,
-        device: str = "auto",
-        dtype: str = "auto",
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
         prompts: Mapping[str, str | None] | None = None,
     ) -> None:
         if pooling not in (None, *POOLINGS):
             raise unknown_name("pooling", str(pooling), POOLINGS)
-        self.name = name
+        self.name = os.fspath(name)
         self.device = choose_device(device)
         self.dtype = choose_dtype(dtype, self.device)
-        checkpoint = load_checkpoint(find_checkpoint(name), pooling)
+        checkpoint = load_checkpoint(find_checkpoint(self.name), pooling)
         self.model = checkpoint.model.eval()
         self.tokenizer = checkpoint.tokenizer
         self.dimensions = checkpoint.dimensions
@@ -63,7 +72,7 @@ class DenseEncoder:
 
     @cached_property
     def weight_hash(self) -> str:
-        """BLAKE2b over the name, shape and float32 values of every tensor that has a part in the vectors."""
+        """BLAKE2b over the name, shape and float32 values of every tensor that the vectors depend on."""
         return weight_hash(network_weights(self.model))
 
     @cached_property
@@ -72,7 +81,7 @@ class DenseEncoder:
         return hashlib.blake2b(self.tokenizer.tokenizer.to_str().encode(), digest_size=16).hexdigest()
 
     def validate_length(self, max_length: int) -> None:
-        """Raise MilcoError for a length that the encoder has no positions for, or that leaves a text no token."""
+        """Raise MilcoError for a maximum length without positions in the encoder, or without room for a token."""
         least = sum(self.tokenizer.num_special_tokens) + 1
         if not least <= max_length <= self._limit:
             raise MilcoError(f"maximum length {max_length}: encoder {self.name} takes {least} to {self._limit} tokens")
@@ -80,14 +89,14 @@ class DenseEncoder:
     def encode(
         self, texts: Sequence[str], kind: str, max_length: int | None = None, lowercase: bool = False
     ) -> NDArray[np.float32]:
-        """Float32 [B, d] of B texts in their order. kind: DOCUMENTS or QUERIES, each with its prompt and length."""
+        """Return float32 [B, d] for B texts. kind: DOCUMENTS or QUERIES, which decides prompt and default length."""
         default = self.query_max_length if kind == QUERIES else self.passage_max_length
-        spelled = [self.spelled(text, kind, lowercase) for text in texts]
-        rows = self.tokenizer.tokenize(spelled, default if max_length is None else max_length)
+        inputs = [self.spelled(text, kind, lowercase) for text in texts]
+        rows = self.tokenizer.tokenize(inputs, default if max_length is None else max_length)
         return self.encode_rows([row.ids for row in rows])
 
     def spelled(self, text: str, kind: str, lowercase: bool = False) -> str:
-        """A text as it is tokenised: behind the prompt of its kind. A blank one stays as it is."""
+        """Return a text as it is tokenized: after the prompt of its kind. A blank one stays as it is."""
         text = text.lower() if lowercase else text
         return self.prompts[kind] + text if text.strip() else text
 
@@ -98,11 +107,18 @@ class DenseEncoder:
         names: Sequence[str] = (),
         report: Report | None = None,
     ) -> NDArray[np.float32]:
-        """Float32 [B, d] of tokenised texts in their order, batched by length; zeros for a row without tokens.
+        """Return float32 [B, d] for tokenized texts, batched by length; zeros for a row without tokens.
 
-        Where the device has no memory for a batch, half the tokens go into one from then on. names: the texts' ids, for
-        an error. report: called for each batch. Raises MilcoError if the device has no memory for a single text, and
-        for a number that is not finite.
+        If the device runs out of memory, batches have half as many tokens from then on.
+
+        Args:
+            rows: token ids, special ones included.
+            batch_size: the most texts in one forward pass.
+            names: the texts' ids, for errors.
+            report: called for each batch with its numbers of texts and tokens.
+
+        Raises:
+            MilcoError: the device has no memory for a single text, or a vector is not finite.
         """
         vectors = np.zeros((len(rows), self.dimensions), np.float32)
         lengths = np.array([len(row) for row in rows], np.int64)
@@ -112,7 +128,11 @@ class DenseEncoder:
         if report and len(order) < len(rows):
             report(len(rows) - len(order), 0)
         while done < len(order):
-            numbers = order[done : self._batch_end(lengths[order], done, batch_size)]
+            # As many texts as the token budget holds when padded, or one text.
+            padded = lengths[order[done : done + batch_size]]
+            padded = padded * np.arange(1, len(padded) + 1)
+            count = max(1, int(np.searchsorted(padded, self.token_budget, side="right")))
+            numbers = order[done : done + count]
             try:
                 found = self._encode([rows[number] for number in numbers])
             except torch.OutOfMemoryError:
@@ -124,17 +144,16 @@ class DenseEncoder:
             if report:
                 report(len(numbers), int(lengths[numbers].sum()))
         indptr = np.arange(len(rows) + 1) * self.dimensions
-        validate_finite(vectors.ravel(), indptr, f"encoder {self.name}", self.tokenizer.namer(rows, names))
+        validate_finite(
+            vectors.ravel(),
+            indptr,
+            f"encoder {self.name}",
+            lambda row: names[row] if names else self.tokenizer.beginning(rows[row]),
+        )
         return vectors
-
-    def _batch_end(self, lengths: NDArray[np.int64], start: int, batch_size: int) -> int:
-        """Where the batch ends that begins at start: batch_size texts and the token budget at most, or one text."""
-        padded = lengths[start : start + batch_size] * np.arange(1, len(lengths[start : start + batch_size]) + 1)
-        return start + max(1, int(np.searchsorted(padded, self.token_budget, side="right")))
 
     @torch.inference_mode()
     def _encode(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Float32 [B, d] of rows, none empty."""
         if isinstance(self._network, PackedEncoder):
             pooled = pool_packed(self._network(rows), [len(row) for row in rows], self.pooling)
             return functional.normalize(pooled, dim=-1)
@@ -146,43 +165,43 @@ class DenseEncoder:
 
     @cached_property
     def _network(self) -> PackedEncoder | torch.nn.Module:
-        # Made when the first text is encoded: an encoder that is only looked at stays where it was loaded.
+        # Created for the first text: an encoder that is only inspected stays where it was loaded.
         if self.device.type == "cpu":
-            # A network of a kind that is not packed is padded; nothing is lost but time.
+            # Padding gives the same vectors for networks that cannot be packed, only slower.
             with contextlib.suppress(NotPacked):
                 return PackedEncoder(self.model, self.dtype)
         return self.model.to(self.device)
 
 
 class DenseQueryEncoder:
-    """Queries to dense vectors, as the documents of a store were encoded; goes into Pyserini's FaissSearcher."""
+    """Encode queries as the documents of a dense vector store; pass it to Pyserini's FaissSearcher."""
 
     def __init__(self, encoder: DenseEncoder, lowercase: bool = False) -> None:
         self.encoder = encoder
         self.lowercase = lowercase
 
     def encode(self, text: str) -> NDArray[np.float32]:
-        """Float32 [d] of one query."""
+        """Return float32 [d] for one query."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Float32 [B, d] of B queries; a blank one is zeros."""
+        """Return float32 [B, d] for B queries; zeros for a blank one."""
         return self.encoder.encode(texts, QUERIES, lowercase=self.lowercase)
 
 
 def open_dense_query_encoder(
     manifest: dict, encoder: str | None = None, device: str = "auto", dtype: str = "auto"
 ) -> DenseQueryEncoder:
-    """The query encoder that fits the dense vectors of a manifest: same weights, pooling, prompts and spelling.
+    """Load the encoder of the dense vectors of a manifest for queries: same weights, pooling, prompts and lowercasing.
 
-    encoder: where the manifest's encoder is now, if it moved. Raises MilcoError if its weights or its tokenizer are not
-    those that made the vectors.
+    encoder: the current path of the manifest's encoder, if it moved. Raises MilcoError if its weights or its tokenizer
+    are not those that encoded the vectors.
     """
     missing = {"encoder", "pooling", "query_prompt", "document_prompt", "lowercase"} - manifest.keys()
     if missing:
         raise MilcoError(
-            f"the manifest of the vectors has no {', '.join(sorted(missing))}, which queries need: encode them again, "
-            "or search with encoded topics"
+            f"the manifest of the vectors lacks {', '.join(sorted(missing))}, which queries need: encode the vectors "
+            "again, or search with encoded topics"
         )
     prompts = {QUERIES: manifest["query_prompt"], DOCUMENTS: manifest["document_prompt"]}
     loaded = DenseEncoder(encoder or manifest["encoder"], manifest["pooling"], device, dtype, prompts)
@@ -191,9 +210,9 @@ def open_dense_query_encoder(
 
 
 def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
-    """One state of each text: the first, the last unmasked, or the mean of all unmasked.
+    """Return float [B, d], one state per text: the first, the last unmasked, or the mean of all unmasked.
 
-    states: float [B, S, d]. mask: [B, S], 1 for tokens, then 0 for padding. Returns float [B, d].
+    states: float [B, S, d]. mask: [B, S], 1 for tokens, then 0 for padding.
     """
     if pooling == CLS:
         return states[:, 0]
@@ -204,7 +223,7 @@ def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
 
 
 def pool_packed(states: Tensor, lengths: Sequence[int], pooling: str) -> Tensor:
-    """As pool(), of texts that lie end to end. states: float [R, d], R >= T, the lengths' sum. Returns float [B, d]."""
+    """Pool texts without padding, as pool() does. states: float [R, d], R >= T, the sum of lengths. Returns [B, d]."""
     ends = torch.tensor(lengths).cumsum(0)
     if pooling == CLS:
         return states[ends - torch.tensor(lengths)]

@@ -1,7 +1,7 @@
-"""What a directory holds of a dense encoder: network, tokenizer, how states are pooled, what stands before a text.
+"""Load a dense encoder: network, tokenizer, pooling, prompts.
 
-The layout is sentence-transformers' where its files are there, or a plain Hugging Face encoder's; of a MILCO checkpoint
-it is the multilingual encoder alone, as its dense baselines are.
+Reads sentence-transformers' layout, plain Hugging Face encoders, and MILCO checkpoints, of which it takes the
+multilingual encoder.
 """
 
 from dataclasses import dataclass
@@ -22,24 +22,31 @@ POOLINGS = (CLS, MEAN, LAST)
 
 _MODULES = "modules.json"
 _POOLING = Path("1_Pooling", "config.json")
-_COMPUTED = ("Transformer", "Pooling", "Normalize")
-# As flags, or since version 5 as one field.
+_SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
+# One flag per pooling, or since version 5 one field.
 _POOLING_FLAGS = {
     "pooling_mode_cls_token": CLS,
     "pooling_mode_mean_tokens": MEAN,
     "pooling_mode_lasttoken": LAST,
 }
 _POOLING_MODES = {"cls": CLS, "mean": MEAN, "lasttoken": LAST}
-# It has no part in the states, and a checkpoint without it would get another one each time.
+# The hidden states do not depend on it, and transformers initializes a missing one at random.
 _POOLER = "pooler."
 
 
 @dataclass(frozen=True)
 class DenseCheckpoint:
-    """A dense encoder as it lies in a directory.
+    """A loaded dense encoder.
 
-    model: called with input_ids and attention_mask, gives last_hidden_state [B, S, dimensions]. padding_id: what fills
-    a row up. limit: tokens that it has positions for. prompts: what stands before QUERIES and before DOCUMENTS.
+    Attributes:
+        model: takes input_ids and attention_mask, returns last_hidden_state [B, S, dimensions].
+        dimensions: embedding dimension.
+        tokenizer: its tokenizer.
+        padding_id: token id of padding.
+        limit: tokens that it has positions for.
+        query_max_length, passage_max_length: default maximum lengths, in tokens.
+        pooling: one of POOLINGS.
+        prompts: prefixes of QUERIES and of DOCUMENTS.
     """
 
     model: nn.Module
@@ -54,9 +61,9 @@ class DenseCheckpoint:
 
 
 def load_checkpoint(directory: Path, pooling: str | None = None) -> DenseCheckpoint:
-    """Read a directory. pooling: one of POOLINGS, instead of the checkpoint's own.
+    """Load a directory. pooling: one of POOLINGS, in place of the checkpoint's own.
 
-    Raises MilcoError for what transformers cannot load, lacks weights, or computes more than is computed here.
+    Raises MilcoError if transformers cannot load it, weights are missing, or it has modules that are not supported.
     """
     if read_json(directory / "config.json").get("model_type") == "milco":
         return _load_milco(directory, pooling)
@@ -64,7 +71,7 @@ def load_checkpoint(directory: Path, pooling: str | None = None) -> DenseCheckpo
     pooling = pooling or _pooling(directory)
     model, fast = _load(directory)
     limit = token_limit(model, model.config)
-    # sentence-transformers keep it in one place or, since version 5, in the other.
+    # sentence-transformers saves it in its own file or, since version 5, with the tokenizer.
     length = min(text_length(directory, limit), fast.model_max_length)
     padding_id = fast.pad_token_id or 0
     tokenizer = TextTokenizer(fast.backend_tokenizer)
@@ -75,7 +82,7 @@ def load_checkpoint(directory: Path, pooling: str | None = None) -> DenseCheckpo
 
 
 def network_weights(model: nn.Module) -> dict[str, Any]:
-    """The tensors that the states depend on."""
+    """Return the tensors that the hidden states depend on."""
     return {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(_POOLER)}
 
 
@@ -101,11 +108,11 @@ def _load(directory: Path) -> tuple[Any, Any]:
     from transformers import AutoModel, AutoTokenizer
 
     with loading(directory, "a dense encoder"):
-        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False, **_without_alarm(directory))
+        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False, **_without_warning(directory))
         model, info = AutoModel.from_pretrained(directory, trust_remote_code=False, output_loading_info=True)
     validate_weights(directory, dict(model.named_parameters()))
     if not tokenizer.is_fast:
-        raise MilcoError(f"{directory} brings no tokenizer.json, nor anything that one can be made of")
+        raise MilcoError(f"{directory} has no tokenizer.json, and no file that one can be made of")
     missing = sorted(name for name in info["missing_keys"] if _POOLER not in name)
     if missing:
         more = f" and {len(missing) - 1:,} more" if missing[1:] else ""
@@ -113,8 +120,8 @@ def _load(directory: Path) -> tuple[Any, Any]:
     return model.float(), tokenizer
 
 
-def _without_alarm(directory: Path) -> dict[str, bool]:
-    """Transformers 4.57.3 to 4.57.6 take what they saved with over 100,000 pieces for a Mistral's, and warn of it."""
+def _without_warning(directory: Path) -> dict[str, bool]:
+    """Silence transformers 4.57.3 to 4.57.6, which warn about every large tokenizer as if it were Mistral's."""
     kind = str(read_json(directory / "config.json").get("model_type"))
     return {} if "stral" in kind else {"fix_mistral_regex": False}
 
@@ -127,18 +134,18 @@ def _check_modules(directory: Path) -> None:
         return
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         raise MilcoError(f"{path} is not a list of modules as sentence-transformers writes it") from None
-    others = [kind for kind in kinds if kind not in _COMPUTED]
-    if others:
-        raise MilcoError(f"{path} names a module {others[0]}: computed are {', '.join(_COMPUTED)}")
+    unsupported = [kind for kind in kinds if kind not in _SUPPORTED_MODULES]
+    if unsupported:
+        raise MilcoError(f"{path} names a module {unsupported[0]}: supported are {', '.join(_SUPPORTED_MODULES)}")
 
 
 def _pooling(directory: Path) -> str:
     path = directory / _POOLING
     if not path.is_file():
         return MEAN
-    said = read_json(path)
-    modes = said.get("pooling_mode") or [name for name in said if name.startswith("pooling_mode_") and said[name]]
+    config = read_json(path)
+    modes = config.get("pooling_mode") or [name for name in config if name.startswith("pooling_mode_") and config[name]]
     known = [(_POOLING_FLAGS | _POOLING_MODES).get(mode) for mode in ([modes] if isinstance(modes, str) else modes)]
     if len(known) != 1 or known[0] is None:
-        raise MilcoError(f"{path} does not say which of {', '.join(POOLINGS)} it pools by: choose one with --pooling")
+        raise MilcoError(f"{path} does not state one pooling of {', '.join(POOLINGS)}: choose one with --pooling")
     return known[0]

@@ -1,4 +1,4 @@
-"""The store of dense vectors: parts of Parquet and a manifest, as the store of term vectors is made (sparse.store)."""
+"""Dense vector stores: Parquet parts and a manifest, the dense counterpart of sparse.store."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ from milco_pyserini.sparse.store import open_manifest, parquet_groups, read_part
 
 @dataclass(frozen=True)
 class DenseStore:
-    """A finished store of dense vectors of length 1; a blank text's is zero."""
+    """A finished store of L2-normalized dense vectors; a blank text's is zero."""
 
     path: Path
     manifest: dict
 
     @property
     def dimensions(self) -> int:
-        """Numbers in each vector."""
+        """Embedding dimension."""
         return self.manifest["dimensions"]
 
     def __len__(self) -> int:
         return self.manifest["documents"]
 
     def batches(self) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
-        """Documents' ids and float32 [ids, d]."""
+        """Yield document ids and their vectors, float32 [ids, d], part by part."""
         for path, content in read_parts(self.path, self.manifest):
             for group in parquet_groups(path, content):
                 vectors = group.column("vector")
@@ -41,12 +41,12 @@ class DenseStore:
 
 
 def open_dense_store(path: Path) -> DenseStore:
-    """The dense vectors at path. Raises MilcoError if they are not there, not finished, or term vectors."""
+    """Open the dense vectors at path. Raises MilcoError if they do not exist, are not finished, or are sparse."""
     manifest = open_manifest(path)
     if not manifest.get("dense"):
         raise MilcoError(
-            f"{path} holds term vectors, dense ones are needed here: encode with --dense (--engine lucene, exact or "
-            "seismic index term vectors)"
+            f"{path} holds sparse vectors, dense ones are needed here: encode with --dense (--engine lucene, exact and "
+            "seismic index sparse vectors)"
         )
     return DenseStore(path, manifest)
 
@@ -59,5 +59,5 @@ def write_dense(handle: IO[bytes], ids: Sequence[str], vectors: NDArray[np.float
     flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
     column = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
     table = pa.table({"id": pa.array(ids, pa.string()), "vector": column})
-    # Numbers like these take no less room compressed.
+    # Compression does not make such floats smaller.
     parquet.write_table(table, handle, compression="none", use_dictionary=False, write_page_checksum=True)

@@ -1,10 +1,10 @@
-"""Texts to sparse term vectors: the model, its tokenizer and its vocabulary together."""
+"""Encode texts into sparse vectors: a model with its tokenizers and its vocabulary."""
 
 import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from milco_pyserini.console import Report
+from milco_pyserini.console import Progress, Report
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.batches import BatchRunner, empty_batch
 from milco_pyserini.encode.devices import choose_device, choose_dtype
@@ -33,14 +33,14 @@ from milco_pyserini.sparse.pruning import PruningRule
 
 BATCH_SIZE = 512
 
-# Embeddings have some more rows than pieces, for the hardware, or in reserve: the next multiple of 64 or 128, or (as
-# mDeBERTa's) of 1,000.
+# Embedding matrices may have more rows than the tokenizer has pieces, rounded up to a multiple of 64, 128 or (mDeBERTa)
+# 1,000.
 _PADDING_ROWS = 128
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """The vectors of some texts, in their order, and what is worth counting."""
+    """The vectors of some texts in their order, the number of their tokens, and how many texts were truncated."""
 
     batch: SparseBatch
     tokens: int
@@ -48,22 +48,32 @@ class Encoded:
 
 
 class MilcoEncoder:
-    """Texts in any language to SparseBatch vectors over one Vocabulary.
+    """Encode texts in any language into sparse vectors over one vocabulary.
 
-    english_tokenizer: its pieces name the pivot columns. Where it is the tokenizer's own, as of a masked language
-    model, there are no source columns. open_encoder() makes one of these of any checkpoint that it knows.
+    >>> from milco_pyserini import MilcoEncoder
+    >>> encoder = MilcoEncoder.from_pretrained("mini", dtype="float32")
+    >>> queries = encoder.encode_query("Wer erfand das Telefon?")
+    >>> documents = encoder.encode_document(["Bell patented the telephone in 1876.", "The Nile is a river in Africa."])
+    >>> scores = encoder.similarity(queries, documents)
+    >>> bool(scores[0, 0] > scores[0, 1])
+    True
+    >>> encoder
+    MilcoEncoder('mini', views=pivot source, dtype=float32, device=cpu, 116,439 terms)
 
-    A vector depends on its text alone: not on the other texts of the call, their number or their order (float32:
-    within 1e-5; bfloat16: within 1e-2). views: which views a vector holds. The weights are taken as they are when the
-    first text is encoded.
+    A vector depends only on its text, not on the other texts of the call (float32: within 1e-5; bfloat16: within 1e-2).
+    Import milco_pyserini before torch: it sets how torch's threads wait, without which encoding is several times slower
+    on cores that other processes use too.
 
-        encoder = MilcoEncoder.from_pretrained("mini")
-        queries = encoder.encode_query("Wer erfand das Telefon?")
-        documents = encoder.encode_document(["Bell patented the telephone in 1876.", "The Nile is a river."])
-        encoder.similarity(queries, documents)
-        encoder.decode(queries, top_k=5)
-
-    On cores that other work shares, import milco_pyserini before torch: it keeps torch's threads from spinning.
+    Args:
+        model: the network. Its weights are copied when the first text is encoded.
+        tokenizer: the multilingual tokenizer, whose pieces name the source columns.
+        english_tokenizer: its pieces name the pivot columns. If it is the tokenizer's own, as for a masked language
+            model, there are no source columns.
+        name: the checkpoint's name or path.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps", "xpu" or a torch.device.
+        dtype: "auto", "float32", "bfloat16" or a torch.dtype: of the matrix products. The residual stream, LayerNorm
+            and pooling are float32.
+        english_prefix: prefix of pivot terms; "e_" is the authors' spelling.
     """
 
     def __init__(
@@ -82,7 +92,7 @@ class MilcoEncoder:
         self.model: Any = model.eval()
         self.tokenizer = tokenizer
         self.english_tokenizer = english_tokenizer
-        _check_sizes(model, tokenizer, english_tokenizer, name)
+        _validate_sizes(model, tokenizer, english_tokenizer, name)
         english = TextTokenizer(english_tokenizer, f"the English tokenizer of {name}").pieces
         source = [] if english_tokenizer is tokenizer.tokenizer else tokenizer.pieces
         self.vocabulary = Vocabulary(english, source, english_prefix)
@@ -96,10 +106,12 @@ class MilcoEncoder:
         english_prefix: str = "",
         **variants: Any,
     ) -> "MilcoEncoder":
-        """Load a MILCO checkpoint: a directory, a hub name, or "mini". variants: MilcoConfig fields to change.
+        """Load a MILCO checkpoint: a directory, a hub name, or "mini".
 
-        device: "auto", "cpu", "cuda", "cuda:1". dtype: of the matrix products; the residual stream, LayerNorm and
-        pooling are float32. Raises MilcoError if the checkpoint cannot be had or is not whole.
+        >>> encoder = MilcoEncoder.from_pretrained("mini", source_pool="max", pivot_top_k=100)
+
+        variants: MilcoConfig fields that replace the checkpoint's. Other arguments as for the class. Raises MilcoError
+        if the checkpoint cannot be found or is not complete.
         """
         name = os.fspath(name_or_path)
         choose_device(device)
@@ -108,11 +120,18 @@ class MilcoEncoder:
         tokenizers = load_tokenizer(directory), load_english_tokenizer(directory)
         return cls(model, *tokenizers, name=name, device=device, dtype=dtype, english_prefix=english_prefix)
 
+    def __repr__(self) -> str:
+        dtype = str(self.dtype).removeprefix("torch.")
+        return (
+            f"MilcoEncoder({self.name!r}, views={' '.join(self.views)}, dtype={dtype}, device={self.device}, "
+            f"{len(self.vocabulary):,} terms)"
+        )
+
     @property
     def views(self) -> tuple[str, ...]:
         """The views that this checkpoint has."""
-        lacking = {PIVOT: not self.model.config.english_vocab_size, SOURCE: self.model.echo is None}
-        return tuple(view for view in VIEWS if not lacking[view])
+        has = {PIVOT: self.model.config.english_vocab_size > 0, SOURCE: self.model.echo is not None}
+        return tuple(view for view in VIEWS if has[view])
 
     @cached_property
     def weight_hash(self) -> str:
@@ -132,15 +151,23 @@ class MilcoEncoder:
         max_length: int | None = None,
         views: str | Sequence[str] | None = None,
         lowercase: bool = False,
+        *,
         batch_size: int = BATCH_SIZE,
+        show_progress: bool = False,
     ) -> SparseBatch:
-        """Vectors of queries, truncated to the checkpoint's query length. Arguments as for encode().
+        """Return the vectors of queries, truncated to the checkpoint's query length by default.
 
-        alpha: weight of the pivot view in [0, 1], with 1 - alpha for the source view (paper: ablation of the
-        views); on the query side alone it is an interpolation of the two scores.
+        >>> encoder = MilcoEncoder.from_pretrained("mini")
+        >>> encoder.encode_query(["Wer erfand das Telefon?", "who invented the telephone?"], views="pivot").shape[0]
+        2
+
+        Args:
+            alpha: weight of the pivot view, from 0 to 1, with 1 - alpha for the source view (paper: ablation of the
+                views). On the query side only, it interpolates the scores of the views. Default: both as they are.
+            texts, max_length, views, lowercase, batch_size, show_progress: as for encode().
         """
         length = self.model.config.query_max_length if max_length is None else max_length
-        batch = self.encode(texts, length, views, lowercase, batch_size).batch
+        batch = self.encode(texts, length, views, lowercase, batch_size=batch_size, show_progress=show_progress).batch
         return batch if alpha is None else batch.weighted(alpha)
 
     def encode_document(
@@ -149,10 +176,22 @@ class MilcoEncoder:
         max_length: int | None = None,
         views: str | Sequence[str] | None = None,
         lowercase: bool = False,
+        *,
         batch_size: int = BATCH_SIZE,
+        show_progress: bool = False,
     ) -> SparseBatch:
-        """Vectors of documents, truncated to the checkpoint's passage length. Arguments as for encode()."""
-        return self.encode(texts, max_length, views, lowercase, batch_size).batch
+        """Return the vectors of documents, truncated to the checkpoint's passage length by default.
+
+        >>> encoder = MilcoEncoder.from_pretrained("mini")
+        >>> documents = encoder.encode_document(["Bell patented the telephone in 1876.", "The Nile is a river."])
+        >>> len(documents)
+        2
+
+        Arguments as for encode().
+        """
+        return self.encode(
+            texts, max_length, views, lowercase, batch_size=batch_size, show_progress=show_progress
+        ).batch
 
     def encode(
         self,
@@ -160,31 +199,40 @@ class MilcoEncoder:
         max_length: int | None = None,
         views: str | Sequence[str] | None = None,
         lowercase: bool = False,
+        *,
         batch_size: int = BATCH_SIZE,
+        show_progress: bool = False,
     ) -> Encoded:
-        """Vectors of texts in their order, and counts.
+        """Return the vectors of texts in their order, with the numbers of tokens and of truncated texts.
 
         Args:
-            texts: one text or several; an empty one has an empty vector.
+            texts: one text or several; a blank one has an empty vector.
             max_length: in tokens, <s> and </s> included (default: the checkpoint's passage length).
             views: "pivot", "source", or both (default: all that the checkpoint has).
-            lowercase: lower-case the texts first, as the paper's evaluation does.
-            batch_size: most texts in one forward pass; how many tokens, the device decides.
+            lowercase: lowercase the texts first, as the paper's evaluation does.
+            batch_size: the most texts in one forward pass; the device limits the number of tokens.
+            show_progress: show a progress bar on stderr.
 
         Raises:
-            TypeError: texts are no str or hold something else.
-            MilcoError: the checkpoint lacks a view, has no positions for the length, or batch_size is below 1.
+            TypeError: texts is not a str or an iterable of str.
+            MilcoError: the checkpoint lacks a view or positions for max_length; batch_size is not an integer above 0.
         """
         texts = as_texts(texts)
-        if batch_size < 1:
-            raise MilcoError(f"batch_size {batch_size}: must be at least 1")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise MilcoError(f"batch_size expects an integer of at least 1, got {batch_size!r}")
         if max_length is None:
             max_length = self.model.config.passage_max_length
         self.validate_length(max_length)
         views = self.resolve_views(views)
-        rows = self.tokenizer.tokenize([text.lower() for text in texts] if lowercase else texts, max_length)
-        batch = self.encode_rows([row.ids for row in rows], views, batch_size)
-        return Encoded(batch, sum(len(row.ids) for row in rows), sum(row.truncated for row in rows))
+        tokens = self.tokenizer.tokenize([text.lower() for text in texts] if lowercase else texts, max_length)
+        progress = Progress("texts", len(texts)) if show_progress else None
+        batch = self.encode_rows(
+            [row.ids for row in tokens], views, batch_size, report=None if progress is None else progress.add
+        )
+        if progress is not None:
+            progress.close("encoded")
+        batch = replace(batch, vocabulary=self.vocabulary)
+        return Encoded(batch, sum(len(row.ids) for row in tokens), sum(row.truncated for row in tokens))
 
     def encode_rows(
         self,
@@ -194,10 +242,17 @@ class MilcoEncoder:
         names: Sequence[str] = (),
         report: Report | None = None,
     ) -> SparseBatch:
-        """Vectors of tokenised texts in their order, batched by length. A row without tokens has an empty vector.
+        """Return the vectors of tokenized texts in their order, batched by length.
 
-        names: the texts' ids, for an error. report: called for each batch. Raises MilcoError for a weight that is not
-        finite.
+        Args:
+            rows: token ids, special ones included; a row without tokens has an empty vector.
+            views: the views to encode.
+            batch_size: the most texts in one forward pass.
+            names: the texts' ids, for errors.
+            report: called for each batch with its numbers of texts and tokens.
+
+        Raises:
+            MilcoError: a weight is not finite.
         """
         order = np.argsort([len(row) for row in rows], kind="stable")
         filled = [rows[number] for number in order if rows[number]]
@@ -210,32 +265,70 @@ class MilcoEncoder:
             if report:
                 report(len(batch), sum(map(len, filled[done : done + len(batch)])))
             done += len(batch)
-        found = SparseBatch.concatenate(parts, self.vocabulary.english_size).take(np.argsort(order))
-        validate_finite(found.weights, found.indptr, f"encoder {self.name}", self.tokenizer.namer(rows, names))
-        return self._strongest(found)
+        vectors = SparseBatch.concatenate(parts, self.vocabulary.english_size).take(np.argsort(order))
+        validate_finite(
+            vectors.weights,
+            vectors.indptr,
+            f"encoder {self.name}",
+            lambda row: names[row] if names else self.tokenizer.beginning(rows[row]),
+        )
+        config = self.model.config
+        for view, limit in ((PIVOT, config.pivot_top_k), (SOURCE, config.source_top_k)):
+            if limit is not None:
+                vectors = PruningRule("top-k", limit, view)(vectors)
+        return vectors
 
-    def encode_ids(self, rows: Sequence[Sequence[int]], views: Sequence[str]) -> SparseBatch:
-        """Vectors of tokenised texts (<s> and </s> included, none blank) in one forward pass."""
-        return self._strongest(self._runner.run_one(rows, views))
+    def decode(self, vectors: SparseBatch, top_k: int | None = None) -> list[list[tuple[str, float]]]:
+        """Return the terms and weights of every vector, strongest first, at most top_k of them.
 
-    def decode(self, batch: SparseBatch, top_k: int | None = None) -> list[list[tuple[str, float]]]:
-        """Terms and weights of every vector, strongest first, top_k of them if given."""
-        ranked = []
-        for columns, weights in batch.rows():
-            order = np.lexsort((columns, -weights))[:top_k]
-            ranked.append(
-                list(zip(self.vocabulary.terms[columns[order]].tolist(), weights[order].tolist(), strict=True))
-            )
-        return ranked
+        >>> encoder = MilcoEncoder.from_pretrained("mini")
+        >>> decoded = encoder.decode(encoder.encode_query("Wer erfand das Telefon?"), top_k=3)
 
-    def similarity(self, queries: SparseBatch, documents: SparseBatch) -> NDArray[np.float32]:
-        """Dot product of every query with every document: float32 [Q, D]."""
-        return queries.dot(documents)
+        Terms are spelled as in an index: source terms have the prefix "m_", "▁" is the beginning of a word in the
+        source view, "##" a piece within a word in the pivot view. To see only English words: vectors.view("pivot").
+        """
+        return vectors.ranked(self.vocabulary, top_k)
+
+    def similarity(
+        self, queries: SparseBatch | str | Iterable[str], documents: SparseBatch | str | Iterable[str]
+    ) -> NDArray[np.float32]:
+        """Return the dot product of every query with every document: float32 [Q, D]. Texts are encoded first.
+
+        >>> encoder = MilcoEncoder.from_pretrained("mini")
+        >>> encoder.similarity("a river", ["The Nile is a river.", "Bell patented the telephone."]).shape
+        (1, 2)
+        """
+        left = queries if isinstance(queries, SparseBatch) else self.encode_query(queries)
+        right = documents if isinstance(documents, SparseBatch) else self.encode_document(documents)
+        return left.dot(right)
+
+    def sparsity(self, vectors: SparseBatch) -> dict[str, float]:
+        """Return active_dims, the mean number of terms, and sparsity_ratio, the mean share of dimensions without one.
+
+        >>> encoder = MilcoEncoder.from_pretrained("mini")
+        >>> encoder.sparsity(encoder.encode_query("Wer erfand das Telefon?"))["sparsity_ratio"] > 0.99
+        True
+        """
+        return replace(vectors, vocabulary=self.vocabulary).sparsity()
+
+    def intersection(self, queries: SparseBatch, documents: SparseBatch) -> SparseBatch:
+        """Return the terms in common with the products of their weights, vector by vector.
+
+        One query is compared with every document; otherwise there must be as many queries as documents. The products
+        of a vector sum to the similarity.
+
+        >>> encoder = MilcoEncoder.from_pretrained("mini")
+        >>> query, document = encoder.encode_query("a river"), encoder.encode_document("The Nile is a river.")
+        >>> common = encoder.intersection(query, document)
+        >>> [term for term, product in encoder.decode(common.view("pivot"), top_k=1)[0]]
+        ['river']
+        """
+        return queries.intersection(documents)
 
     def save_pretrained(self, directory: str | os.PathLike) -> None:
-        """Write a checkpoint with everything inside: weights, both tokenizers, configuration, model card.
+        """Write a complete checkpoint: weights, both tokenizers, configuration, model card.
 
-        A model card that is there already stays.
+        An existing model card is kept. Raises MilcoError for a masked language model, whose head MILCO's layout lacks.
         """
         if not isinstance(self.model, MilcoModel):
             raise MilcoError(
@@ -245,7 +338,7 @@ class MilcoEncoder:
         path = Path(directory)
         self.model.save_pretrained(path)
         for weights in path.glob("*.safetensors"):
-            # safetensors lets nobody else read what it writes.
+            # safetensors makes files that only their owner can read.
             shutil.copymode(path / "config.json", weights)
         if not (path / "README.md").exists():
             (path / "README.md").write_text(model_card(self.model.config), encoding="utf-8")
@@ -258,7 +351,10 @@ class MilcoEncoder:
             write_json(place / "tokenizer_config.json", {"tokenizer_class": kind})
 
     def push_to_hub(self, repository: str, **options: Any) -> str:
-        """Upload what save_pretrained() writes to a model repository of the hub; returns its address."""
+        """Upload what save_pretrained() writes to a model repository of the hub; return its address.
+
+        options: for HfApi.create_repo(), such as private=True.
+        """
         import tempfile
 
         from huggingface_hub import HfApi
@@ -275,7 +371,7 @@ class MilcoEncoder:
         views = (views,) if isinstance(views, str) else views
         for view in views or ():
             if view not in VIEWS:
-                raise unknown_name("view", view, VIEWS)
+                raise unknown_name("view", str(view), VIEWS)
             if view not in self.views:
                 lacking = "LexEcho head" if view == SOURCE else "English vocabulary"
                 other = " ".join(self.views)
@@ -285,38 +381,17 @@ class MilcoEncoder:
     def validate_length(self, max_length: int) -> None:
         """Raise MilcoError for a maximum length in tokens that the encoder has no positions for."""
         limit = token_limit(self.model.encoder, self.model.config.encoder)
-        if not 3 <= max_length <= limit:
-            raise MilcoError(f"maximum length {max_length}: encoder {self.name} takes 3 to {limit} tokens")
-
-    def _strongest(self, batch: SparseBatch) -> SparseBatch:
-        """The terms that stay where the checkpoint has a limit for a view."""
-        config = self.model.config
-        for view, limit in ((PIVOT, config.pivot_top_k), (SOURCE, config.source_top_k)):
-            if limit is not None:
-                batch = PruningRule("top-k", limit, view)(batch)
-        return batch
+        if not isinstance(max_length, int) or not 3 <= max_length <= limit:
+            raise MilcoError(f"maximum length {max_length!r}: encoder {self.name} takes 3 to {limit} tokens")
 
     @cached_property
     def _runner(self) -> BatchRunner:
-        # Made when the first text is encoded: an encoder that is only looked at, or saved, stays where it was loaded.
+        # Created for the first text: an encoder that is only inspected or saved stays where it was loaded.
         config = self.model.config
         dropped = self.tokenizer.special_ids if config.source_drop_special else []
         forward = choose_forward(self.model.to(self.device), self.device, self.dtype)
         columns = self.vocabulary.english_size, len(self.tokenizer.pieces)
         return BatchRunner(forward, self.device, *columns, config.source_pool, dropped)
-
-
-def as_texts(texts: str | Iterable[str]) -> list[str]:
-    """Texts as a list; a str is one text. Raises TypeError, with the place, for what is no text."""
-    if isinstance(texts, str):
-        return [texts]
-    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
-        raise TypeError(f"texts must be a str or several, got {type(texts).__name__} {shown(str(texts))}")
-    listed = list(texts)
-    for place, text in enumerate(listed):
-        if not isinstance(text, str):
-            raise TypeError(f"texts[{place}] must be a str, got {type(text).__name__} {shown(str(text))}")
-    return listed
 
 
 def open_encoder(
@@ -325,37 +400,50 @@ def open_encoder(
     dtype: str | torch.dtype = "auto",
     english_prefix: str = "",
 ) -> MilcoEncoder:
-    """The encoder of a checkpoint, whichever gives term vectors: MILCO, a masked language model (SPLADE), or BGE-M3.
+    """Load a checkpoint of any sparse encoder: MILCO, a masked language model (SPLADE), or BGE-M3.
 
-    Arguments as for MilcoEncoder.from_pretrained(). Of a masked language model the pivot view is over its tokenizer's
-    own pieces; BGE-M3's layout has the source view alone. Raises MilcoError, with what was looked for, if it is none.
+    A masked language model has the pivot view, over its own pieces; BGE-M3 has the source view. Arguments as for
+    MilcoEncoder.from_pretrained(). Raises MilcoError, with what was expected, for any other checkpoint.
     """
     name = os.fspath(name_or_path)
     choose_device(device)
     directory = find_checkpoint(name)
-    said = read_json(directory / "config.json")
-    if said.get("model_type") == MilcoConfig.model_type:
+    config = read_json(directory / "config.json")
+    if config.get("model_type") == MilcoConfig.model_type:
         return MilcoEncoder.from_pretrained(name, device, dtype, english_prefix)
     model: SparseEncoderModel
     tokenizer = load_tokenizer(directory)
-    if is_masked_language_model(said) and not (directory / HEAD).is_file():
+    if is_masked_language_model(config) and not (directory / HEAD).is_file():
         model, english_tokenizer = load_splade(directory, tokenizer), tokenizer.tokenizer
     elif head := find_head(name, directory):
         model, english_tokenizer = load_m3(directory, head), empty_vocabulary()
     else:
+        kind = ", ".join(map(str, config.get("architectures") or ())) or f"model_type {config.get('model_type')}"
         raise MilcoError(
-            f"encoder {name} gives no term vectors: its config.json names {_named(said)}, which is neither a MILCO "
-            "checkpoint (model_type milco) nor a masked language model such as SPLADE (...ForMaskedLM), and no "
-            f"{HEAD} is beside it as in BGE-M3"
+            f"encoder {name} is not a sparse encoder: its config.json names {kind}, which is neither a MILCO "
+            "checkpoint (model_type milco) nor a masked language model such as SPLADE (...ForMaskedLM), and there is "
+            f"no {HEAD} next to it as in BGE-M3"
         )
     return MilcoEncoder(model, tokenizer, english_tokenizer, name, device, dtype, english_prefix)
 
 
-def _named(config: dict) -> str:
-    return ", ".join(map(str, config.get("architectures") or ())) or f"model_type {config.get('model_type')}"
+def as_texts(texts: str | Iterable[str]) -> list[str]:
+    """Return texts as a list; a str is one text. Raises TypeError, with the position, for what is not a text."""
+    if isinstance(texts, str):
+        return [texts]
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise TypeError(f"texts expects a str or several, got {type(texts).__name__} {shown(str(texts))}")
+    listed = list(texts)
+    for place, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise TypeError(f"texts[{place}] expects a str, got {type(text).__name__} {shown(str(text))}")
+    return listed
 
 
-def _check_sizes(model: SparseEncoderModel, tokenizer: TextTokenizer, english_tokenizer: Tokenizer, name: str) -> None:
+def _validate_sizes(
+    model: SparseEncoderModel, tokenizer: TextTokenizer, english_tokenizer: Tokenizer, name: str
+) -> None:
+    """Raise MilcoError if a tokenizer is not the one that the network was trained with, as far as sizes show."""
     pieces, rows = len(tokenizer.pieces), model.config.encoder.vocab_size
     if not rows - max(_PADDING_ROWS, rows // 100) <= pieces <= rows:
         raise MilcoError(

@@ -1,4 +1,4 @@
-"""What stands before a text for a dense encoder, by the kind of the text, as sentence-transformers keep it."""
+"""Prompts of dense encoders, as sentence-transformers saves them: prefixes of queries and of documents."""
 
 from pathlib import Path
 
@@ -12,9 +12,9 @@ _NAMES = {QUERIES: ("query",), DOCUMENTS: ("document", "passage", "corpus")}
 
 
 def read_prompts(directory: Path) -> dict[str, str]:
-    """The prompt of QUERIES and of DOCUMENTS; empty where a checkpoint's directory says nothing."""
+    """Return the prompts of QUERIES and of DOCUMENTS; empty if the checkpoint's directory states none."""
     path = directory / _FILE
-    said = read_json(path) if path.is_file() else {}
-    prompts = said.get("prompts") or {}
-    default = prompts.get(said.get("default_prompt_name"), "")
+    config = read_json(path) if path.is_file() else {}
+    prompts = config.get("prompts") or {}
+    default = prompts.get(config.get("default_prompt_name"), "")
     return {kind: next((prompts[name] for name in names if name in prompts), default) for kind, names in _NAMES.items()}

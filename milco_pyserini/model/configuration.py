@@ -1,4 +1,4 @@
-"""What a MILCO network is made of, and which of the paper's variants it is."""
+"""Configuration of a MILCO network: its sizes, and which of the paper's variants it is."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from milco_pyserini.errors import MilcoError, unknown_name
 
 ECHO_VARIANTS = ("linear", "paper")
 SOURCE_POOLS = ("sum", "max")
-# BERT's layout: what MilcoModel builds, and what the names of a checkpoint's tensors are read as.
+# Encoders with BERT's names of tensors, which checkpoint.py reads.
 ENCODERS = ("bert", "camembert", "roberta", "xlm-roberta", "xlm-roberta-xl")
-# What a caller may ask of a checkpoint that it does not say itself; the rest follows from its tensors.
+# Fields that a caller may change when loading a checkpoint; the others follow from its tensors.
 VARIANTS = (
     "echo",
     "echo_variant",
@@ -27,7 +27,7 @@ VARIANTS = (
 
 
 class Rule(NamedTuple):
-    """The values of a field: their type, their range or choices, and whether the field may be None."""
+    """The valid values of a field: type, range or choices, and whether None is allowed."""
 
     kind: type
     least: float = -math.inf
@@ -36,7 +36,7 @@ class Rule(NamedTuple):
     optional: bool = False
 
 
-# The upper limits are far beyond any real network: they keep a mistyped size from taking the machine's memory.
+# The upper limits are far beyond any real network: they keep a mistyped size from exhausting the memory.
 _RULES = {
     "english_hidden_size": Rule(int, 1, 2**16),
     "english_vocab_size": Rule(int, 0, 2**24),
@@ -46,7 +46,7 @@ _RULES = {
     "source_drop_special": Rule(bool),
     "pivot_top_k": Rule(int, 1, optional=True),
     "source_top_k": Rule(int, 1, optional=True),
-    # <s>, </s> and one piece of the text.
+    # <s>, one token of the text, </s>.
     "query_max_length": Rule(int, 3, 2**24),
     "passage_max_length": Rule(int, 3, 2**24),
 }
@@ -65,13 +65,13 @@ _ENCODER_RULES = {
     "hidden_dropout_prob": Rule(float, 0, 1),
     "attention_probs_dropout_prob": Rule(float, 0, 1),
     "position_embedding_type": Rule(str, choices=("absolute", "relative_key", "relative_key_query"), optional=True),
-    # The encoder reads a text in both directions.
+    # Attention is bidirectional.
     "is_decoder": Rule(bool, choices=(False,)),
     "add_cross_attention": Rule(bool, choices=(False,)),
     "return_dict": Rule(bool, choices=(True,)),
     "chunk_size_feed_forward": Rule(int, 0, 0),
 }
-# Weights have the precision that they are loaded in.
+# Ignored: weights are loaded as float32.
 _PRECISION = ("dtype", "torch_dtype")
 # Characters of a wrong value in a message.
 _LONGEST = 60
@@ -80,14 +80,20 @@ _LONGEST = 60
 class MilcoConfig(PretrainedConfig):
     """Sizes and variants of a MilcoModel. The defaults are the published checkpoint's.
 
-    encoder: configuration of the multilingual encoder (an object or a dict; XLM-R large by default).
-    english_hidden_size, english_vocab_size: width of the connector's output, number of English word pieces.
-    echo: whether there is a source view. echo_variant: "linear" is relu(Linear(H)) x scale on the encoder's
-    hidden states, as in the authors' code; "paper" is LogSat of an extra decoder row on the projected states.
-    source_pool: how the weights of a repeated token meet, "sum" (authors) or "max". source_drop_special: leave
-    <s>, </s> and unknown pieces out of the source view. pivot_top_k, source_top_k: the terms that a view of a text has
-    at most, its strongest; None for all. query_max_length, passage_max_length: in tokens, <s> and </s> included.
-    Raises MilcoError for a value of the wrong type or out of range, of this network or of its encoder.
+    Args:
+        encoder: configuration of the multilingual encoder, an object or a dict (default: XLM-R large).
+        english_hidden_size: width of the connector's output.
+        english_vocab_size: number of English word pieces.
+        echo: whether there is a source view.
+        echo_variant: "linear" is relu(Linear(H)) x scale on the encoder's hidden states, as in the authors' code;
+            "paper" is LogSat of an extra decoder row on the projected states.
+        source_pool: how the weights of a repeated token are combined, "sum" (authors) or "max".
+        source_drop_special: omit <s>, </s> and unknown pieces from the source view.
+        pivot_top_k, source_top_k: the most terms in a view, the strongest; None for all.
+        query_max_length, passage_max_length: in tokens, <s> and </s> included.
+
+    Raises:
+        MilcoError: a value, of this network or of its encoder, has the wrong type or is out of range.
     """
 
     model_type = "milco"

@@ -1,6 +1,6 @@
-"""Text to token ids with the checkpoint's own tokenizer, through the `tokenizers` library alone."""
+"""Tokenize texts with a checkpoint's own tokenizer."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,24 +15,25 @@ from milco_pyserini.model.loading import TOKENIZER_FILES, loading
 _FILE, _SENTENCEPIECE, _WORD_PIECES = TOKENIZER_FILES
 # The published checkpoints name a gated repository for the English side; its vocabulary is bert-base-uncased's.
 _GATED = {"naver/splade-v3": "bert-base-uncased"}
-# A tokenizer takes about a hundred bytes of memory for each character of a text.
-_PIECE = 2**20
-_AT_ONCE = 4 * _PIECE
-# A piece of SentencePiece has 16 characters at most.
+# Characters of a segment of a long text, and of the segments tokenized at a time: a tokenizer takes about a hundred
+# bytes of memory for each character.
+_SEGMENT = 2**20
+_AT_ONCE = 4 * _SEGMENT
+# SentencePiece's pieces have at most 16 characters.
 _CHARACTERS_PER_TOKEN = 32
 _SPACES = " \n\t"
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Ids of one text, <s> and </s> included, none for a blank text, and whether the text was longer than that."""
+    """Token ids of one text, special ones included, none for a blank text, and whether they were truncated."""
 
     ids: list[int]
     truncated: bool
 
 
 class TextTokenizer:
-    """The multilingual tokenizer of a checkpoint. name: how errors call it."""
+    """The multilingual tokenizer of a checkpoint. name: its noun in messages."""
 
     def __init__(self, tokenizer: Tokenizer, name: str = "the tokenizer") -> None:
         self.tokenizer = tokenizer
@@ -42,49 +43,49 @@ class TextTokenizer:
 
     @cached_property
     def pieces(self) -> list[str]:
-        """The piece of every id. Raises MilcoError if an id has none, as where a vocabulary lists a piece twice."""
+        """The piece of every id. Raises MilcoError if an id has none."""
         pieces = [self.tokenizer.id_to_token(number) for number in range(self.tokenizer.get_vocab_size())]
         if None in pieces:
             raise MilcoError(
-                f"{self._name} has {len(pieces):,} pieces and none of the number {pieces.index(None):,}: its "
-                "vocabulary lists a piece twice, or leaves numbers out; train or save it again without gaps"
+                f"{self._name} has {len(pieces):,} pieces and none with the id {pieces.index(None):,}: its "
+                "vocabulary lists a piece twice, or skips ids. Train or save it again without gaps"
             )
         return pieces
 
     @cached_property
     def special_ids(self) -> list[int]:
-        """Ids that stand for no text: <s>, <pad>, </s>, <unk>, <mask>."""
+        """Ids of special tokens: <s>, <pad>, </s>, <unk>, <mask>."""
         added = self.tokenizer.get_added_tokens_decoder()
         return sorted(number for number, token in added.items() if token.special)
 
     @cached_property
     def num_special_tokens(self) -> tuple[int, int]:
-        """How many ids stand before and behind a text's own: <s> and </s> of most encoders, </s> alone of some."""
+        """Numbers of special tokens before and after a text's own: <s> and </s> of most encoders, only </s> of some."""
         added = self.tokenizer.encode("a").special_tokens_mask
         first = added.index(0) if 0 in added else len(added)
         return first, sum(added[first:])
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """All the ids of every text, <s> and </s> included; none for a text without a piece of its own.
+        """Return all token ids of every text, special ones included; none for a text without a piece of its own.
 
-        A text of more than 2^20 characters is tokenized in pieces that end at white space, or after so many characters
-        where there is none: only there the ids may differ from those of the text tokenized at once.
+        A text of more than 2^20 characters is tokenized in segments that end at white space. Only if a segment has
+        none may the ids differ from those of the text tokenized at once.
         """
         before, after = self.num_special_tokens
         rows: list[list[int]] = [[] for _ in texts]
-        pieces = ((row, piece) for row, text in zip(rows, texts, strict=True) for piece in _pieces(text))
-        for group in _groups(pieces):
-            encodings = self.tokenizer.encode_batch_fast([piece for _, piece in group])
+        segments = ((row, segment) for row, text in zip(rows, texts, strict=True) for segment in _segments(text))
+        for group in _groups(segments):
+            encodings = self.tokenizer.encode_batch_fast([segment for _, segment in group])
             for (row, _), encoding in zip(group, encodings, strict=True):
                 row[len(row) - after :] = encoding.ids[before if row else 0 :]
-        marks = before + after
-        return [row if text.strip() and len(row) > marks else [] for text, row in zip(texts, rows, strict=True)]
+        special = before + after
+        return [row if text.strip() and len(row) > special else [] for text, row in zip(texts, rows, strict=True)]
 
     def tokenize(self, texts: Sequence[str], max_length: int) -> list[Tokens]:
-        """Ids of every text, truncated to max_length (<s> and </s> included).
+        """Return the token ids of every text, truncated to max_length (special ones included).
 
-        Only the beginning of a long text is tokenized, as much of it as has twice the ids that stay: what comes later
-        has no influence on them.
+        Only the beginning of a long text is tokenized, until there are twice as many ids as are kept: later text does
+        not influence them.
         """
         after, size = self.num_special_tokens[1], _CHARACTERS_PER_TOKEN * max_length
         ends = [_end(text, 0, size) for text in texts]
@@ -101,53 +102,53 @@ class TextTokenizer:
             for ids in rows
         ]
 
-    def namer(self, rows: Sequence[Sequence[int]], names: Sequence[str]) -> Callable[[int], str]:
-        """What an error calls the text of a row: its name, or else how it begins."""
-        return lambda row: names[row] if names else self.tokenizer.decode(list(rows[row][:20]))
+    def beginning(self, ids: Sequence[int]) -> str:
+        """Return the text of the first 20 ids, to name a text in an error."""
+        return self.tokenizer.decode(list(ids[:20]))
 
     def passages(self, texts: Sequence[str], max_length: int) -> list[list[list[int]]]:
-        """Every text as consecutive passages of at most max_length tokens each, <s> and </s> included."""
+        """Split every text into consecutive passages of at most max_length tokens each, special ones included."""
         before, after = self.num_special_tokens
-        room = max_length - before - after
+        size = max_length - before - after
         passages = []
         for ids in self.ids(texts):
             end = len(ids) - after
-            spans = [(first, min(first + room, end)) for first in range(before, end, room)]
+            spans = [(first, min(first + size, end)) for first in range(before, end, size)]
             passages.append([ids[:before] + ids[first:last] + ids[end:] for first, last in spans] or [ids])
         return passages
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """The text in pieces that can be tokenized one by one."""
+def _segments(text: str) -> Iterator[str]:
+    """Split a text into segments that can be tokenized one by one."""
     start = 0
-    while (stop := _end(text, start, _PIECE)) < len(text):
+    while (stop := _end(text, start, _SEGMENT)) < len(text):
         yield replace_lone_surrogates(text[start:stop])
         start = stop
     yield replace_lone_surrogates(text[start:])
 
 
 def _end(text: str, start: int, size: int) -> int:
-    """Where a piece of size characters ends: before the last white space of its second half, or the next after it.
+    """Return the end of a segment of about size characters: the last white space of its second half, or the next one.
 
-    So no word is split, and what follows does not change how the piece is tokenized; only after 2^20 characters
-    without white space a piece ends anywhere.
+    So no word is split, and later text does not change the tokens of the segment; only after 2^20 characters without
+    white space does a segment end anywhere.
     """
     stop = start + size
     if stop >= len(text):
         return len(text)
     if last := max(text.rfind(space, start + size // 2, stop) for space in _SPACES) + 1:
         return last - 1
-    limit = min(start + max(size, _PIECE), len(text))
+    limit = min(start + max(size, _SEGMENT), len(text))
     return min((place for space in _SPACES if (place := text.find(space, stop, limit)) >= 0), default=limit)
 
 
-def _groups(pieces: Iterable[tuple[list[int], str]]) -> Iterator[list[tuple[list[int], str]]]:
-    """Consecutive pieces, as many as are tokenized at once."""
+def _groups(segments: Iterable[tuple[list[int], str]]) -> Iterator[list[tuple[list[int], str]]]:
+    """Group consecutive segments that are tokenized in one call."""
     group: list[tuple[list[int], str]] = []
     size = 0
-    for row, piece in pieces:
-        group.append((row, piece))
-        size += len(piece)
+    for row, segment in segments:
+        group.append((row, segment))
+        size += len(segment)
         if size >= _AT_ONCE:
             yield group
             group, size = [], 0
@@ -155,7 +156,7 @@ def _groups(pieces: Iterable[tuple[list[int], str]]) -> Iterator[list[tuple[list
 
 
 def open_tokenizer(name: str) -> TextTokenizer:
-    """The multilingual tokenizer of a checkpoint: a directory, a hub name, or "mini". Weights are not fetched for it.
+    """Load the multilingual tokenizer of a directory, a hub name, or "mini", without fetching weights.
 
     Raises MilcoError as find_checkpoint() and load_tokenizer() do.
     """
@@ -163,54 +164,44 @@ def open_tokenizer(name: str) -> TextTokenizer:
 
 
 def load_tokenizer(directory: Path) -> TextTokenizer:
-    """The multilingual tokenizer of a checkpoint directory, ours or the authors'.
+    """Load the multilingual tokenizer of a checkpoint directory, in our layout or the authors'.
 
-    Raises MilcoError if neither the checkpoint nor the sub-model that it names brings one.
+    Raises MilcoError if neither the checkpoint nor the sub-model that it names has one.
     """
     tokenizer = _find(directory, "multilingual_encoder_checkpoint", [directory])
     return TextTokenizer(tokenizer, f"the tokenizer of {directory}")
 
 
 def load_english_tokenizer(directory: Path) -> Tokenizer:
-    """The English WordPiece tokenizer, whose vocabulary names the pivot columns."""
+    """Load the English WordPiece tokenizer, whose vocabulary names the pivot columns."""
     return _find(directory, "lsr_encoder_checkpoint", [directory / ENGLISH])
 
 
 def _find(directory: Path, field: str, places: list[Path]) -> Tokenizer:
+    """Load the tokenizer of the first place that has one, else of the hub's checkpoint that config.json names."""
     places = places + sub_model_directories(directory, field)
     for place in places:
-        tokenizer = _read(place)
-        if tokenizer is not None:
-            return tokenizer
+        with loading(place, "a tokenizer"):
+            if (place / _FILE).is_file():
+                return Tokenizer.from_file(str(place / _FILE))
+            if (place / _SENTENCEPIECE).is_file():
+                from transformers import XLMRobertaTokenizerFast
+
+                return XLMRobertaTokenizerFast.from_pretrained(place).backend_tokenizer
+            if (place / _WORD_PIECES).is_file():
+                from transformers import BertTokenizerFast
+
+                return BertTokenizerFast.from_pretrained(place).backend_tokenizer
     name = read_json(directory / "config.json").get(field)
-    if name and "/" in name and not name.startswith((".", "/")):
-        return _from_hub(directory, name)
-    raise MilcoError(
-        f"checkpoint {directory} brings no tokenizer: expected {_FILE} in one of {', '.join(map(str, places))}"
-    )
-
-
-def _read(place: Path) -> Tokenizer | None:
-    with loading(place, "a tokenizer"):
-        if (place / _FILE).is_file():
-            return Tokenizer.from_file(str(place / _FILE))
-        if (place / _SENTENCEPIECE).is_file():
-            from transformers import XLMRobertaTokenizerFast
-
-            return XLMRobertaTokenizerFast.from_pretrained(place).backend_tokenizer
-        if (place / _WORD_PIECES).is_file():
-            from transformers import BertTokenizerFast
-
-            return BertTokenizerFast.from_pretrained(place).backend_tokenizer
-    return None
-
-
-def _from_hub(directory: Path, name: str) -> Tokenizer:
+    if not name or "/" not in name or name.startswith((".", "/")):
+        raise MilcoError(
+            f"checkpoint {directory} has no tokenizer: expected {_FILE} in one of {', '.join(map(str, places))}"
+        )
     name = _GATED.get(name, name)
     try:
         return Tokenizer.from_pretrained(name)
     except Exception as error:
-        # The library raises a plain Exception for every way in which a download can fail.
+        # The library raises a plain Exception whenever a download fails.
         raise MilcoError(
             f"checkpoint {directory} names the tokenizer of {name!r}, which is neither in the cache nor reachable: "
             f"download it once, or put its {_FILE} into the checkpoint directory"
@@ -218,5 +209,5 @@ def _from_hub(directory: Path, name: str) -> Tokenizer:
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """The text with surrogate pairs joined and lone surrogates replaced: tokenizers take what UTF-8 can hold."""
+    """Return the text with surrogate pairs joined and lone surrogates as U+FFFD: tokenizers accept only valid UTF-8."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

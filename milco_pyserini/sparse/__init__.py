@@ -1,4 +1,4 @@
-"""Term vectors and nothing neural: batches, vocabulary, terms, pruning, quantisation, the vector store."""
+"""Sparse vectors: batches, vocabulary, terms, pruning, quantization, the vector store."""
 
 from milco_pyserini.sparse.batch import PIVOT, SOURCE, VIEWS, SparseBatch
 from milco_pyserini.sparse.store import PlainStore, VectorStore, open_store

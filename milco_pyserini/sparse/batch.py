@@ -145,7 +145,7 @@ class SparseBatch:
                 f"intersection of {len(self):,} and {len(other):,} vectors: expects equal numbers, or one vector on "
                 "either side"
             )
-        count, width = max(len(self), len(other)), max(self.shape[1], other.shape[1])
+        count, width = len(other) if len(self) == 1 else len(self), max(self.shape[1], other.shape[1])
         left, right = (
             batch if len(batch) == count else batch.take(np.zeros(count, np.int64)) for batch in (self, other)
         )
@@ -192,7 +192,7 @@ class SparseBatch:
 
         places = torch.from_numpy(np.stack([self.row_numbers(), self.columns.astype(np.int64)]))
         weights = torch.tensor(self.weights)
-        return torch.sparse_coo_tensor(places, weights, self.shape, is_coalesced=True)
+        return torch.sparse_coo_tensor(places, weights, self.shape, is_coalesced=True, check_invariants=False)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the vectors and their vocabulary to one .npz file, which scipy.sparse.load_npz() reads, too."""

@@ -1,4 +1,4 @@
-"""Term vectors to the text of JSON objects, compiled by numba. A test holds it to orjson's bytes."""
+"""Write sparse vectors as JSON text, compiled by numba; a test compares the bytes with orjson's."""
 
 from typing import Any
 
@@ -13,10 +13,13 @@ _TEN = np.uint32(10)
 
 @njit(nogil=True, error_model="numpy")
 def join_entries(indptr: Any, columns: Any, impacts: Any, keys: Any, key_ends: Any, out: Any) -> Any:
-    """Write "key":impact, "key":impact of every vector, one after the other; a vector ends without a comma.
+    """Write the members "term":impact,"term":impact of every vector to out; return where each vector ends, int64 [B].
 
-    indptr int64 [B + 1], columns int32 [n], impacts int32 [n] >= 1. keys: uint8, the bytes of every column's "term":,
-    key_ends: int64 [V], where they end. out: uint8, long enough. Returns int64 [B], where each vector ends in out.
+    Args:
+        indptr, columns, impacts: int64 [B + 1], int32 [n], int32 [n] >= 1.
+        keys: uint8, the bytes "term": of every column, one after the other.
+        key_ends: int64 [V], the end of each column's key in keys.
+        out: uint8, long enough.
     """
     ends = np.empty(len(indptr) - 1, np.int64)
     place = 0
@@ -27,7 +30,7 @@ def join_entries(indptr: Any, columns: Any, impacts: Any, keys: Any, key_ends: A
             for byte in range(start, key_ends[column]):
                 out[place] = keys[byte]
                 place += 1
-            # Unsigned, a division by ten is a multiplication.
+            # For unsigned integers the compiler turns the division by ten into a multiplication.
             impact, digits = np.uint32(impacts[entry]), 1
             while impact >= _TEN:
                 impact //= _TEN

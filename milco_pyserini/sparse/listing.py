@@ -10,8 +10,8 @@ _TITLES = {"pivot": "pivot view (English)", "source": "source view (the text's o
 _HTML = """<div style="font: 12px monospace"><p>{{ title }}</p>
 {% for terms, total in vectors %}<table style="margin: 0 0 1em">
 {% for term, weight in terms %}<tr><td style="text-align: right">{{ "%.2f" | format(weight) }}</td>\
-<td><div style="height: 0.8em; background: #4477aa; width: {{ (120 * weight / terms[0][1]) | round | int }}px"></div></td>\
-<td style="text-align: left">{{ readable(term) }}</td></tr>
+<td><div style="height: 0.8em; background: #47a; width: {{ (120 * weight / terms[0][1]) | round | int }}px"></div>\
+</td><td style="text-align: left">{{ readable(term) }}</td></tr>
 {% endfor %}{% if total > terms | length %}<tr><td></td><td></td><td>and {{ total - terms | length }} more</td></tr>
 {% endif %}</table>
 {% endfor %}</div>"""

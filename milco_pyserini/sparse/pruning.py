@@ -1,9 +1,9 @@
-"""Post-hoc pruning: four different things under four names (MILCO, ICLR 2026, pruning tables; model-notes 1.1).
+"""Post-hoc pruning: four methods (MILCO, ICLR 2026, pruning tables; model-notes 1.1).
 
 top-k keeps the k strongest terms; percentile drops the weakest p percent of a vector's terms by count (the
 paper's mass-pruning table); mass drops the weakest terms that together hold p percent of its weight (the paper's
 Seismic table); threshold drops weights below t. Ties go to the lower column, so that a vector alone decides;
-percentile and mass always leave the strongest term. A rule ranks both views of a vector together, or one view alone.
+percentile and mass always keep the strongest term. A rule ranks both views of a vector together, or only one view.
 """
 
 import math
@@ -24,7 +24,7 @@ _SPELLING = "Written METHOD:VALUE or VIEW:METHOD:VALUE, such as top-k:100 or piv
 
 @dataclass(frozen=True)
 class PruningRule:
-    """A pruning rule: method and its value, as in "top-k:100" or "mass:30", for one view alone where one is named."""
+    """A pruning rule: method and value, as in "top-k:100" or "mass:30", for both views together or for one view."""
 
     method: str
     value: float
@@ -35,19 +35,19 @@ class PruningRule:
         return f"{self.view}:{rule}" if self.view else rule
 
     def __call__(self, batch: SparseBatch) -> SparseBatch:
-        """The pruned vectors; with a view, the other one as it was."""
+        """Return the pruned vectors; a rule for one view does not change the other."""
         if self.view is None:
             return batch.where(_METHODS[self.method](batch, self.value))
-        mine = (batch.columns < batch.english_size) == (self.view == PIVOT)
-        keep = ~mine
-        keep[mine] = _METHODS[self.method](batch.where(mine), self.value)
+        in_view = (batch.columns < batch.english_size) == (self.view == PIVOT)
+        keep = ~in_view
+        keep[in_view] = _METHODS[self.method](batch.where(in_view), self.value)
         return batch.where(keep)
 
     @classmethod
     def parse(cls, text: str) -> "PruningRule":
-        """Read "METHOD:VALUE" or "VIEW:METHOD:VALUE".
+        """Parse "METHOD:VALUE" or "VIEW:METHOD:VALUE".
 
-        Raises MilcoError for an unknown view or method, or a value out of its range.
+        Raises MilcoError for an unknown view or method, or a value out of range.
         """
         view, rule = (None, text) if text.count(":") < 2 else text.split(":", 1)
         if view is not None and view not in VIEWS:
@@ -61,17 +61,35 @@ class PruningRule:
                 raise ValueError
         except ValueError:
             raise MilcoError(f"pruning {text!r}: {method} takes a number, as in {method}:{_EXAMPLE[method]}") from None
-        _check(text, method, number)
+        if method == "top-k" and (number < 1 or number != int(number)):
+            raise MilcoError(f"pruning {text!r}: top-k takes an integer of at least 1, the number of terms")
+        if method in ("percentile", "mass") and not 0 <= number < 100:
+            raise MilcoError(f"pruning {text!r}: {method} takes a percentage from 0 to below 100")
+        if method in ("percentile", "mass") and 0 < number < 1:
+            example = f"{method}:{_EXAMPLE[method]}"
+            raise MilcoError(f"pruning {text!r}: {method} takes a percentage of what to drop, as in {example}")
+        if method == "threshold" and not number >= 0:
+            raise MilcoError(f"pruning {text!r}: threshold takes a weight of at least 0")
         return cls(method, number, view)
 
 
 class PrunedStore:
-    """A vector store without the entries that the rules drop, one rule after the other: it is read, never written.
+    """A vector store as pruning rules leave it when it is read; nothing is written.
 
-    views: those that stay; none named, all. Its manifest names rules and views as if the encoder had pruned.
-    Weights are the store's: of JSONL, impact / scale, so that an impact decides where a float weight did in encode.
-    Of the last pass: entries counts the terms that there were, kept those that stayed, and emptied the documents that
-    had terms and have none now. Raises MilcoError for an unknown view, or one that the store does not have.
+    Its manifest names rules and views as if the encoder had pruned. Weights are the store's: in JSONL, impact / scale,
+    so that the impact decides, not the float weight as during encoding.
+
+    Args:
+        store: the store to read.
+        rules: applied one after the other.
+        views: the views to keep (default: all).
+
+    Attributes:
+        entries, kept, emptied: of the last pass, the terms before pruning, the terms after it, and the documents that
+            lost all their terms.
+
+    Raises:
+        MilcoError: a view is unknown, or the store does not have it.
     """
 
     def __init__(
@@ -82,36 +100,41 @@ class PrunedStore:
         self._rules = rules
         self._views = views
         for view in (*views, *(rule.view for rule in rules if rule.view)):
-            _check_view(store, view)
+            if view not in VIEWS:
+                raise unknown_name("view", view, VIEWS)
+            if isinstance(store, PlainStore):
+                raise MilcoError(f"view {view!r}: {store.path} holds external vectors, whose views are not known")
+            if view not in store.manifest.get("views", VIEWS):
+                raise MilcoError(f"view {view!r}: {store.path} has only the {' '.join(store.manifest['views'])} view")
 
     @property
     def path(self) -> Path:
-        """The store's."""
+        """The store's path."""
         return self._store.path
 
     @property
     def manifest(self) -> dict:
-        """The store's, with the rules and views."""
+        """The store's manifest, with rules and views."""
         before = self._store.manifest
         rules = " ".join([*filter(None, [before.get("pruning")]), *map(str, self._rules)])
         return before | {"pruning": rules or None} | ({"views": list(self._views)} if self._views else {})
 
     @property
     def terms(self) -> list[str]:
-        """The store's: every column keeps its number."""
+        """Term of each column, as in the store."""
         return self._store.terms
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Every document's id and {term: impact}; impacts are >= 1."""
+        """Yield every document's id and {term: impact}; impacts are >= 1."""
         for names, batch in self.batches():
             kept, impacts = quantize(batch, self.manifest["scale"])
             terms = np.asarray(self.terms, object)[kept.columns].tolist()
-            whole = impacts.tolist()
+            integers = impacts.tolist()
             for name, start, stop in zip(names, kept.indptr[:-1].tolist(), kept.indptr[1:].tolist(), strict=True):
-                yield name, dict(zip(terms[start:stop], whole[start:stop], strict=True))
+                yield name, dict(zip(terms[start:stop], integers[start:stop], strict=True))
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
-        """Documents' ids and float weights."""
+        """Yield document ids and float weights, part by part."""
         self.entries = self.kept = self.emptied = 0
         for names, batch in self._store.batches():
             pruned = batch.view(*self._views) if self._views else batch
@@ -123,41 +146,20 @@ class PrunedStore:
             yield names, pruned
 
 
-def _check_view(store: VectorStore | PlainStore, view: str) -> None:
-    if view not in VIEWS:
-        raise unknown_name("view", view, VIEWS)
-    if isinstance(store, PlainStore):
-        raise MilcoError(f"view {view!r}: {store.path} holds vectors that others wrote, whose views are not known")
-    if view not in store.manifest.get("views", VIEWS):
-        raise MilcoError(f"view {view!r}: {store.path} has the {' '.join(store.manifest['views'])} view alone")
-
-
-def _check(text: str, method: str, value: float) -> None:
-    if method == "top-k" and (value < 1 or value != int(value)):
-        raise MilcoError(f"pruning {text!r}: top-k takes a whole number of terms, at least 1")
-    if method in ("percentile", "mass") and not 0 <= value < 100:
-        raise MilcoError(f"pruning {text!r}: {method} takes a percentage from 0 to below 100")
-    if method in ("percentile", "mass") and 0 < value < 1:
-        example = f"{method}:{_EXAMPLE[method]}"
-        raise MilcoError(f"pruning {text!r}: {method} takes a percentage of what to leave out, as in {example}")
-    if method == "threshold" and not value >= 0:
-        raise MilcoError(f"pruning {text!r}: threshold takes a weight of at least 0")
-
-
 def _strongest_first(batch: SparseBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Entries by row and falling weight, and the place (0, 1, ...) of each in its row."""
+    """Return entries by row and descending weight, and the rank (0, 1, ...) of each in its row."""
     order = np.lexsort((batch.columns, -batch.weights, batch.row_numbers()))
     place = np.arange(len(order)) - np.repeat(batch.indptr[:-1], batch.lengths())
     return order, place
 
 
 def _keep_first(batch: SparseBatch, limits: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mark the limits[i] strongest entries of each row i."""
+    """Return a mask of the limits[i] strongest entries of each row i."""
     lengths = batch.lengths()
     over = lengths > limits
     keep = np.repeat(~over, lengths)
     if over.any():
-        # Only the rows that lose something are sorted.
+        # Sort only the rows that lose something.
         cut = batch.where(~keep)
         order, place = _strongest_first(cut)
         kept = np.zeros(len(order), dtype=bool)
@@ -177,10 +179,10 @@ def _percentile(batch: SparseBatch, percent: float) -> NDArray[np.bool_]:
 
 def _mass(batch: SparseBatch, percent: float) -> NDArray[np.bool_]:
     order, _ = _strongest_first(batch)
-    # Sums of whole numbers are exact, so that the other vectors of the batch cannot tip a tie.
+    # Sums of integers are exact, so that the other vectors of the batch cannot decide a tie.
     before = np.concatenate([[0], np.cumsum(np.rint(batch.weights[order] * _MASS_UNITS).astype(np.int64))])
     totals = before[batch.indptr[1:]] - before[batch.indptr[:-1]]
-    # What stands from an entry to its row's end: as long as that is within p percent, the entry is the tail.
+    # The weight from an entry to the end of its row: an entry with at most p percent is part of the tail.
     tail = np.repeat(before[batch.indptr[1:]], batch.lengths()) - before[:-1]
     keep = np.zeros(len(order), dtype=bool)
     keep[order] = tail > np.repeat(totals, batch.lengths()) * (percent / 100) * (1 + 1e-12)

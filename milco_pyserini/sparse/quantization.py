@@ -1,4 +1,4 @@
-"""Weights to the whole numbers of an impact index: round(weight x scale), what rounds to zero left out."""
+"""Quantize weights to the integers of an impact index: round(weight x scale), without those that round to zero."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +12,16 @@ MAX_IMPACT = 2**31 - 1
 
 
 def validate_scale(scale: float) -> None:
-    """Raise MilcoError for a scale that no weight could be multiplied with: NaN and infinity are such."""
+    """Raise MilcoError unless the scale is above 0 and at most MAX_IMPACT."""
     if not 0 < scale <= MAX_IMPACT:
         raise MilcoError(f"--scale {scale:g}: must be above 0 and at most {MAX_IMPACT:,}, the greatest impact there is")
 
 
 def quantize(batch: SparseBatch, scale: float = SCALE) -> tuple[SparseBatch, NDArray[np.int32]]:
-    """The entries that stay, and their whole-number weights: int32 [n], >= 1.
+    """Return the entries with an impact of at least 1, and their impacts: int32 [n].
 
-    A half goes to the even number, as IEEE 754 and numpy round. A source weight has no upper limit (a sum over a
-    repeated token), so nothing is clipped: an impact above MAX_IMPACT raises MilcoError.
+    Halves are rounded to even, as by IEEE 754 and numpy. A source weight has no upper limit (a sum over a repeated
+    token), so nothing is clipped: an impact above MAX_IMPACT raises MilcoError.
     """
     impacts = _impacts(batch.weights, scale)
     keep = impacts > 0
@@ -29,16 +29,16 @@ def quantize(batch: SparseBatch, scale: float = SCALE) -> tuple[SparseBatch, NDA
 
 
 def quantize_vector(vector: dict[str, float], scale: float) -> dict[str, int]:
-    """One {term: weight} as {term: impact}: the same rule for a query."""
+    """Return {term: impact} of one {term: weight}, by the same rule."""
     impacts = _impacts(np.fromiter(vector.values(), np.float32, len(vector)), scale)
     return {term: impact for term, impact in zip(vector, impacts.tolist(), strict=True) if impact > 0}
 
 
 def _impacts(weights: NDArray[np.float32], scale: float) -> NDArray[np.int64]:
-    # The product in float32 decides where a half stands; an overflow to infinity is found below.
+    # The product in float32 decides which values are halves; an overflow to infinity is found below.
     with np.errstate(over="ignore"):
         impacts = np.rint(weights * np.float32(scale)).astype(np.float64)
-    # Written so that NaN, which is neither above nor below, is refused too.
+    # Negated, so that NaN is an error, too.
     wrong = np.flatnonzero(~(impacts <= MAX_IMPACT))
     if len(wrong):
         raise MilcoError(

@@ -1,7 +1,7 @@
-"""The vector store: a directory of parts and a manifest that says what they are (design: formats).
+"""Vector stores: a directory of parts with a manifest that describes them (design: formats).
 
 Parts, in parts/, are JSONL as Anserini's JsonVectorCollection reads it, or Parquet with float weights; manifest.json is
-written last, so a store without it is not finished. Vectors that others wrote are read by PlainStore.
+written last, so a store without it is not finished. PlainStore reads external vectors.
 """
 
 import io
@@ -37,12 +37,12 @@ from milco_pyserini.sparse.vocabulary import Vocabulary
 
 FORMAT_VERSION = 1
 VOCABULARY = "vocabulary.json"
-# A folder of their own, so that Anserini, pointed at it, meets nothing that is no vector.
+# Parts have their own directory, so that Anserini can read it without meeting other files.
 PARTS = "parts"
 PART_FORMATS = ("jsonl", "parquet")
-_MEND = "Run the same encode command again: it replaces damaged parts"
+_FIX = "Run the same encode command again: it replaces damaged parts"
 _PLAIN_BATCH = 1024
-# No column of plain vectors is known to be a source term.
+# External vectors have no known source terms.
 _ONE_VIEW = 2**31 - 1
 
 
@@ -55,7 +55,7 @@ class VectorStore:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The terms of the columns. Raises Damaged if the file is not what was written."""
+        """The terms of the columns. Raises DamagedError if the file is not what was written."""
         validate_files(self.path, self.manifest.get("files", []), content=sys.maxsize)
         value = read_json(self.path / VOCABULARY)
         validate_fields(value, VOCABULARY_FIELDS, self.path, VOCABULARY)
@@ -75,7 +75,7 @@ class VectorStore:
         return self.manifest["documents"]
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Every document's id and {term: impact}; impacts are >= 1."""
+        """Yield every document's id and {term: impact}; impacts are >= 1."""
         for path, content in read_parts(self.path, self.manifest):
             if path.suffix == ".parquet":
                 for ids, batch in _read_parquet(path, content, self.vocabulary):
@@ -85,7 +85,7 @@ class VectorStore:
                     yield record["id"], record["vector"]
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
-        """Documents' ids and float weights, part by part; from JSONL, weight = impact / scale."""
+        """Yield document ids and float weights, part by part; from JSONL, weight = impact / scale."""
         for path, content in read_parts(self.path, self.manifest):
             if path.suffix == ".parquet":
                 yield from _read_parquet(path, content, self.vocabulary)
@@ -94,7 +94,7 @@ class VectorStore:
                 try:
                     batch = SparseBatch.from_dicts([record["vector"] for record in records], self.vocabulary)
                 except KeyError as error:
-                    raise MilcoError(f"{path}: term {error} is not in {VOCABULARY}. {_MEND}") from None
+                    raise MilcoError(f"{path}: term {error} is not in {VOCABULARY}. {_FIX}") from None
                 weights = batch.weights / np.float32(self.scale)
                 yield (
                     [record["id"] for record in records],
@@ -104,10 +104,13 @@ class VectorStore:
 
 @dataclass(frozen=True)
 class PlainStore:
-    """Anserini JSONL vectors without a manifest of ours: {"id", "contents", "vector": {term: weight}} a line.
+    """External vectors in Anserini's JSONL: {"id", "contents", "vector": {term: weight}} on each line.
 
-    Weights must be whole numbers, or become so by scale, and fit an impact. Raises MilcoError, with file and line, for
-    others; for a scale that is none.
+    Raises MilcoError, with file and line, for weights that are not integers with scale 1, or do not fit an impact.
+
+    Args:
+        path: a file, or a directory that is searched for JSONL files.
+        scale: impact = round(weight x scale).
     """
 
     path: Path
@@ -118,7 +121,7 @@ class PlainStore:
 
     @cached_property
     def manifest(self) -> dict:
-        """What is known of vectors that others wrote: nothing but the scale."""
+        """Fields of a manifest that are known for external vectors: the scale."""
         return {"format_version": FORMAT_VERSION, "plain": True, "encoder": None, "scale": self.scale}
 
     @cached_property
@@ -132,16 +135,16 @@ class PlainStore:
         return found
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Every document's id and {term: impact}; what weighs nothing is left out, as in Anserini.
+        """Yield every document's id and {term: impact}, without impacts of 0, as in Anserini.
 
-        A term that Lucene would split or cut is escaped.
+        A term that Lucene would split or truncate is escaped.
         """
         for path in self.files:
             for where, record in read_jsonl(path, numbered_lines(path)):
                 yield _docid(record["id"], where), self._impacts(record["vector"], where)
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
-        """Documents' ids and weights (impact / scale), as one view over the terms met so far: see terms."""
+        """Yield document ids and weights (impact / scale), as one view over the terms so far, see terms."""
         columns = self._columns
         documents = self.vectors()
         while group := list(itertools.islice(documents, _PLAIN_BATCH)):
@@ -167,7 +170,7 @@ class PlainStore:
 
     @property
     def terms(self) -> list[str]:
-        """Term of each column that batches() has given out so far."""
+        """Term of each column that batches() has yielded so far."""
         return list(self._columns)
 
     def _impacts(self, vector: dict, where: str) -> dict[str, int]:
@@ -175,27 +178,30 @@ class PlainStore:
         for term, weight in vector.items():
             why = self._refusal(weight)
             if why:
-                raise MilcoError(f"{where}: weight {_cut(weight)} of term {shown(term)} {why}")
+                raise MilcoError(f"{where}: weight {_shown(weight)} of term {shown(term)} {why}")
             impact = round(weight * self.scale)
             if impact > 0:
                 impacts[lucene_term(term, self._spellings, where)] = impact
         return impacts
 
     def _refusal(self, weight: Any) -> str:
-        """Why a weight cannot be in an impact index; nothing where it can."""
+        """Return the reason why a weight cannot be in an impact index; "" if it can."""
         if not isinstance(weight, int | float) or isinstance(weight, bool) or not math.isfinite(weight):
             return "is not a number"
         if weight < 0:
-            return "is below 0, which an impact index cannot hold: leave such terms out"
+            return "is below 0, which an impact index cannot hold: omit such terms"
         if weight > MAX_IMPACT / self.scale:
             return f"x scale {self.scale:g} is above {MAX_IMPACT:,}, the greatest impact there is"
         if self.scale == 1 and weight != int(weight):
-            return "is not a whole number, which an impact index needs: give --scale, such as --scale 100"
+            return "is not an integer, which an impact index needs: give --scale, such as --scale 100"
         return ""
 
 
 def open_store(path: Path, plain: bool = False, scale: float = 1.0) -> VectorStore | PlainStore:
-    """The term vectors at path. Raises MilcoError if they are not there, not finished, of another version, or dense."""
+    """Open the sparse vectors at path. plain: they are external.
+
+    Raises MilcoError if they do not exist, are not finished, have another format version, or are dense.
+    """
     if plain and path.exists():
         if is_json_with(path / MANIFEST, "format_version", "parts"):
             raise MilcoError(f"{path} is a vector store of milco encode, --plain is for external vectors: omit --plain")
@@ -203,51 +209,51 @@ def open_store(path: Path, plain: bool = False, scale: float = 1.0) -> VectorSto
     manifest = open_manifest(path)
     if manifest.get("dense"):
         raise MilcoError(
-            f"{path} holds dense vectors, term vectors are needed here: encode without --dense (--engine flat or hnsw "
-            "index dense ones)"
+            f"{path} holds dense vectors, sparse ones are needed here: encode without --dense (--engine flat and hnsw "
+            "index dense vectors)"
         )
     return VectorStore(path, manifest)
 
 
 def open_manifest(path: Path) -> dict:
-    """The manifest of the vector store at path, of either kind.
+    """Return the manifest of the sparse or dense vector store at path.
 
-    Raises MilcoError if it is not there, not finished or of another version.
+    Raises MilcoError if it does not exist, is not finished or has another format version.
     """
     if not path.exists():
         raise MilcoError(f"no vectors at {path}: make them with milco encode --corpus CORPUS --output {path}")
     manifest_path = path / MANIFEST
     if not manifest_path.is_file():
         raise MilcoError(
-            f"{path} has no {MANIFEST}: it is not finished (run the same encode command again, it goes on), "
-            "or others wrote it (say --plain)"
+            f"{path} has no {MANIFEST}: it is not finished (run the same encode command again, it resumes), "
+            "or holds external vectors (pass --plain)"
         )
     manifest = read_checked(manifest_path)
     version = manifest.get("format_version")
     if version != FORMAT_VERSION:
-        raise MilcoError(f"{path} has format version {version}, this is version {FORMAT_VERSION}: encode it again")
+        raise MilcoError(f"{path} has format version {version}, not {FORMAT_VERSION}: encode it again")
     if "parts" not in manifest:
-        raise MilcoError(f"{path} is no vector store (its {MANIFEST} names no parts): give what encode wrote")
+        raise MilcoError(f"{path} is not a vector store (its {MANIFEST} names no parts): give what milco encode wrote")
     validate_fields(manifest, STORE, path, MANIFEST)
     validate_fields(manifest, DENSE_VECTORS if "dense" in manifest else SPARSE_VECTORS, path, MANIFEST)
     return manifest
 
 
 def read_parts(path: Path, manifest: dict) -> Iterator[tuple[Path, bytes]]:
-    """Yield file and content of each part of the store at path in order.
+    """Yield file and content of each part of the store at path, in order.
 
-    Raises MilcoError for a part that is missing or of another size, before the first is read, or that has another
-    checksum than the manifest states.
+    Raises MilcoError if a part is missing or has another size, before the first is read, or has another checksum than
+    the manifest states.
     """
     for part in manifest["parts"]:
         file = path / part["file"]
         if not file.is_file() or file.stat().st_size != part["bytes"]:
-            raise MilcoError(f"{file} is missing or not of {part['bytes']:,} bytes. {_MEND}")
+            raise MilcoError(f"{file} is missing or not of {part['bytes']:,} bytes. {_FIX}")
     for part in manifest["parts"]:
         file = path / part["file"]
         content = file.read_bytes()
         if "checksum" in part and checksum_bytes(content) != part["checksum"]:
-            raise MilcoError(f"{file} has changed: its checksum is not that of {MANIFEST}. {_MEND}")
+            raise MilcoError(f"{file} has changed: its checksum is not that of {MANIFEST}. {_FIX}")
         yield file, content
 
 
@@ -259,11 +265,11 @@ def write_jsonl(
     scale: float,
     contents: Sequence[str] | None = None,
 ) -> None:
-    """Write one part as JSONL, quantised.
+    """Write one part as JSONL, quantized.
 
-    contents: the texts of topics, by which a plain Pyserini finds a query's vector; documents are written without.
+    contents: the texts of topics, by which plain Pyserini finds a query's vector; documents are written without.
     """
-    # Imported when it is needed: numba takes half a second to load, and as much to compile it.
+    # Imported here: numba takes half a second to load, and as much to compile.
     from milco_pyserini.sparse.jsonl_kernel import LONGEST_IMPACT, join_entries
 
     kept, impacts = quantize(batch, scale)
@@ -312,13 +318,13 @@ def _read_parquet(path: Path, content: bytes, vocabulary: Vocabulary) -> Iterato
             weights.flatten().to_numpy(),
         )
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(vocabulary):
-            raise MilcoError(f"{path} has columns beyond the {len(vocabulary):,} terms of {VOCABULARY}. {_MEND}")
+            raise MilcoError(f"{path} has columns beyond the {len(vocabulary):,} terms of {VOCABULARY}. {_FIX}")
         validate_finite(values, indptr, f"the encoder of {path}", ids.__getitem__)
         yield ids, SparseBatch(indptr, numbers, values, vocabulary.english_size)
 
 
 def parquet_groups(path: Path, content: bytes) -> Iterator[Any]:
-    """The rows of a Parquet file, some at a time. Raises MilcoError if they cannot be read."""
+    """Yield the rows of a Parquet file in groups. Raises MilcoError if they cannot be read."""
     from pyarrow import ArrowException, BufferReader, parquet
 
     try:
@@ -328,7 +334,7 @@ def parquet_groups(path: Path, content: bytes) -> Iterator[Any]:
 
 
 def read_jsonl(path: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (file:line, object with an id and a vector) for every line of a file."""
+    """Yield (file:line, object with id and vector) for every line of a file."""
     for number, line in lines:
         where = f"{path}:{number}"
         try:
@@ -340,7 +346,7 @@ def read_jsonl(path: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple
         yield where, record
 
 
-def _cut(value: object) -> str:
+def _shown(value: object) -> str:
     return shown(value) if isinstance(value, str) else f"{value!s:.60}"
 
 
@@ -348,5 +354,5 @@ def _docid(value: object, where: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str) or not value:
-        raise MilcoError(f"{where}: the id is {_cut(value)}, where a string or a whole number is needed")
+        raise MilcoError(f"{where}: the id is {_shown(value)}, where a string or an integer is needed")
     return value

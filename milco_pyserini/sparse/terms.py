@@ -1,6 +1,6 @@
-"""One spelling of a term that Lucene keeps whole, for documents and queries alike.
+"""Escape terms so that Lucene indexes each as one token, in documents and queries alike.
 
-Anserini splits terms at Java's Character.isWhitespace and cuts them at 255 UTF-16 units; our index writer joins
+Anserini splits terms at Java's Character.isWhitespace and truncates them to 255 UTF-16 units; our index writer joins
 term and frequency with DELIMITER. Each character that would be lost is written as ESCAPE and six hexadecimal
 digits. Both characters are private-use code points, so ordinary word pieces ("%", "##ing") stay as they are.
 """
@@ -25,10 +25,10 @@ _ESCAPED = re.compile(f"{ESCAPE}([0-9a-f]{{6}})")
 
 
 def escape(text: str) -> str:
-    """The term for text: one Lucene token of at most 255 UTF-16 units, the same text for most word pieces.
+    """Return the term for a text: one Lucene token of at most 255 UTF-16 units, for most word pieces the text itself.
 
-    A longer text becomes its beginning and 128 bits of a hash: still its own term, but only a Vocabulary, which
-    holds the text, can lead back from it.
+    A longer text becomes its beginning and 128 bits of a hash: still a unique term, but only a Vocabulary, which has
+    the text, can reverse it.
     """
     if not text:
         return ESCAPE
@@ -37,7 +37,7 @@ def escape(text: str) -> str:
 
 
 def unescape(term: str) -> str:
-    """The text that escape() made term from. Raises MilcoError for a text that was too long and was hashed."""
+    """Return the text of an escaped term. Raises MilcoError for a text that was too long and was hashed."""
     if term == ESCAPE:
         return ""
     if _HASHED in term:
@@ -46,10 +46,15 @@ def unescape(term: str) -> str:
 
 
 def lucene_term(term: str, spellings: dict[str, str], where: str) -> str:
-    """Return the term itself where Lucene keeps it whole, as it keeps escaped terms, else its escape.
+    """Return a term from a file, which may be escaped or not: as it is if Lucene keeps it as one token, else escaped.
 
-    For terms from a file, which may be escaped or not. spellings: those of the terms before, to which this one is
-    added. Raises MilcoError, which begins with where, if two spellings would be one term: one escaped, one not.
+    Args:
+        term: the term as the file has it.
+        spellings: term in the file by term in the index, of earlier terms; this one is added.
+        where: the file and line, for messages.
+
+    Raises:
+        MilcoError: an escaped and an unescaped spelling would be one term.
     """
     if term and not _LOST.search(term) and _units(term) <= MAX_UNITS:
         return term
@@ -64,9 +69,9 @@ def lucene_term(term: str, spellings: dict[str, str], where: str) -> str:
 
 def _hashed(text: str, term: str) -> str:
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_HASH_DIGITS // 2).hexdigest()
-    room = MAX_UNITS - len(_HASHED) - _HASH_DIGITS
-    head = term.encode("utf-16-le")[: 2 * room].decode("utf-16-le", "ignore")
-    # A cut inside an escape would leave an escape character that starts nothing.
+    units = MAX_UNITS - len(_HASHED) - _HASH_DIGITS
+    head = term.encode("utf-16-le")[: 2 * units].decode("utf-16-le", "ignore")
+    # Remove an escape that the truncation has split.
     last = head.rfind(ESCAPE)
     if last >= 0 and len(head) - last <= 6:
         head = head[:last]

@@ -1,4 +1,4 @@
-"""The terms of both views: English word pieces for the pivot view, the encoder's own pieces for the source view."""
+"""The terms of both views: English word pieces (pivot view) and the encoder's own pieces (source view)."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,8 +16,15 @@ SOURCE_PREFIX = "m_"
 class Vocabulary:
     """Columns and terms of a MILCO vector: pivot columns first, source columns after them.
 
-    english: the English word pieces by id. source: the encoder's pieces by id. Terms are escaped (see terms.py)
-    behind their prefix. Raises MilcoError if two columns would share one term.
+    A term is the escaped (see terms.py) prefix and piece: "music", "m_▁Musik".
+
+    Args:
+        english: the English word pieces by id.
+        source: the encoder's pieces by id.
+        english_prefix, source_prefix: prefixes of pivot and of source terms.
+
+    Raises:
+        MilcoError: two columns would have the same term.
     """
 
     def __init__(
@@ -55,19 +62,19 @@ class Vocabulary:
 
     @cached_property
     def json_keys(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The bytes of every column's term as the key of a JSON object, "term":, and where each ends: int64 [V]."""
+        """The bytes of every column's JSON key, "term":, one after the other, and where each ends: int64 [V]."""
         keys = [orjson.dumps(term) + b":" for term in self.terms.tolist()]
         return np.frombuffer(b"".join(keys), np.uint8), np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)))
 
     def text(self, term: str) -> str:
-        """The prefixed piece behind a term, exact for every string. Raises KeyError for a term not in here."""
+        """Return the unescaped prefix and piece of a term of any length. Raises KeyError for an unknown term."""
         column = self.columns[term]
         if column < self.english_size:
             return self.english_prefix + self.english[column]
         return self.source_prefix + self.source[column - self.english_size]
 
     def to_json(self) -> dict:
-        """What from_json() reads: the pieces and the prefixes."""
+        """Return pieces and prefixes for from_json()."""
         return {
             "english_prefix": self.english_prefix,
             "source_prefix": self.source_prefix,
@@ -77,5 +84,5 @@ class Vocabulary:
 
     @classmethod
     def from_json(cls, value: dict) -> "Vocabulary":
-        """The vocabulary that to_json() described."""
+        """Return the vocabulary of a to_json() object."""
         return cls(value["english"], value["source"], value["english_prefix"], value["source_prefix"])

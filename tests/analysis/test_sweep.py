@@ -155,7 +155,7 @@ def test_systems_are_timed_together_as_far_as_they_fit_into_memory(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--prune", "top-k:0"], "top-k takes a whole number of terms, at least 1"),
+        (["--prune", "top-k:0"], "top-k takes an integer of at least 1"),
         (["--prune", "topk:5"], "did you mean 'top-k'?"),
         (["--prune", "mass:10", "mass:10.0"], "--prune mass:10 is given twice"),
         (["--engines", "exact", "exact"], "--engines exact is given twice"),
@@ -188,7 +188,7 @@ def test_a_view_that_the_vectors_lack_is_refused(command: Sweep, files: Path) ->
     for arguments in (["--views", "source"], ["--prune", "none", "source:top-k:3"]):
         code, _, err = command(*arguments)
         assert (code, err.count("\n")) == (2, 1)
-        assert "vectors has the pivot view alone" in err
+        assert "vectors has only the pivot view" in err
     assert not Path("figures").exists()
 
 

@@ -236,7 +236,7 @@ def damaged(path: Path) -> Path:
 def test_a_checkpoint_that_computes_something_else_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     """A module or a pooling that is not computed here, lacking weights, or no model at all: one line that names it."""
     (checkpoint / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]')
-    with pytest.raises(MilcoError, match=r"modules.json names a module Dense: computed are Transformer, Pooling, Norm"):
+    with pytest.raises(MilcoError, match=r"modules.json names a module Dense: supported are Transformer, Pooling"):
         DenseEncoder(str(checkpoint), device="cpu")
     (checkpoint / "modules.json").write_text('["Dense"]')
     with pytest.raises(MilcoError, match=r"modules.json is not a list of modules"):
@@ -245,7 +245,7 @@ def test_a_checkpoint_that_computes_something_else_is_refused(checkpoint: Path, 
     (checkpoint / "1_Pooling").mkdir()
     for said in ('{"pooling_mode_max_tokens": true}', '{"pooling_mode": ["cls", "mean"]}', "{}"):
         (checkpoint / "1_Pooling" / "config.json").write_text(said)
-        with pytest.raises(MilcoError, match=r"does not say which of cls, mean, last it pools by: .* --pooling"):
+        with pytest.raises(MilcoError, match=r"does not state one pooling of cls, mean, last: .* --pooling"):
             DenseEncoder(str(checkpoint), device="cpu")
     with pytest.raises(MilcoError, match=r"lacks the weights of encoder.layer.0.attention.self.query.bias and 1 more"):
         DenseEncoder(str(damaged(tmp_path / "damaged")), device="cpu")
@@ -354,7 +354,7 @@ def test_another_encoder_than_the_documents_is_refused(run: Run, tmp_path: Path)
     """Its weights are not those of the manifest: one line that names both."""
     assert run("--corpus", "c.jsonl")[0] == 0
     manifest: dict[str, Any] = open_dense_store(Path("vectors/c.dense")).manifest
-    with pytest.raises(MilcoError, match=r"does not fit: the vectors were made by .* with weight_hash"):
+    with pytest.raises(MilcoError, match=r"does not fit: the vectors were encoded by .* with weight_hash"):
         open_dense_query_encoder(manifest, str(bert(tmp_path / "other")), "cpu")
 
 
@@ -404,11 +404,11 @@ def test_the_two_kinds_of_store_are_not_mixed_up(run: Run) -> None:
     code, said = run(*milco, "--output", "terms")
     assert code == 2 and "terms holds encoded documents, not dense vectors of documents" in said
     with pytest.raises(
-        MilcoError, match=r"^dense holds dense vectors, term vectors .*without --dense .--engine flat or hnsw"
+        MilcoError, match=r"^dense holds dense vectors, sparse ones .*without --dense .--engine flat or hnsw"
     ):
         open_store(Path("dense"))
     with pytest.raises(
-        MilcoError, match=r"^terms holds term vectors, dense ones are needed .*with --dense .--engine lucene"
+        MilcoError, match=r"^terms holds sparse vectors, dense ones are needed .*with --dense .--engine lucene"
     ):
         open_dense_store(Path("terms"))
 

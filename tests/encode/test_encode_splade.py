@@ -185,7 +185,7 @@ def test_queries_are_encoded_by_the_encoder_of_the_vectors(checkpoints: dict[str
     queries = open_query_encoder(manifest, device="cpu", dtype="float32")
     documents = MilcoDocumentEncoder(str(checkpoints["bert"]), "cpu", "float32")
     assert queries.encode("the old harbour") == documents.encode(["the old harbour"])[0] != {}
-    with pytest.raises(MilcoError, match="does not fit: the vectors were made by"):
+    with pytest.raises(MilcoError, match="does not fit: the vectors were encoded by"):
         open_query_encoder(manifest, str(checkpoints["distilbert"]), "cpu", "float32")
 
 

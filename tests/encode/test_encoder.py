@@ -1,5 +1,6 @@
 """Vectors depend on their text alone, and every option of the encoder is what its name says."""
 
+import doctest
 import shutil
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ from golden_set import GOLDEN, TEXTS, dense, encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
+from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder, contract
+from milco_pyserini.encode import dense as dense_module
+from milco_pyserini.encode import encoder as encoder_module
 from milco_pyserini.encode.contract import open_query_encoder
 from milco_pyserini.encode.encoder import choose_device, choose_dtype, open_encoder
 from milco_pyserini.errors import MilcoError
@@ -62,8 +65,8 @@ def test_company_never_changes_a_vector(
 def test_padding_never_changes_a_vector(milco: MilcoEncoder, rows: list[list[int]]) -> None:
     """Rows of random ids padded together equal the rows encoded one by one, within 1e-5."""
     marked = [[0, *row, 2] for row in rows]
-    together = dense(milco.encode_ids(marked, milco.views))
-    apart = np.concatenate([dense(milco.encode_ids([row], milco.views)) for row in marked])
+    together = dense(milco.encode_rows(marked, milco.views))
+    apart = np.concatenate([dense(milco.encode_rows([row], milco.views)) for row in marked])
     np.testing.assert_allclose(together, apart, atol=1e-5, rtol=1e-5)
 
 
@@ -89,7 +92,7 @@ def test_long_texts_are_cut_as_the_authors_cut_them(milco: MilcoEncoder) -> None
     whole = milco.tokenizer.ids([long])[0]
     encoded = milco.encode([FILLED[0], long], 64)
     assert (encoded.truncated, encoded.tokens) == (1, len(milco.tokenizer.ids([FILLED[0]])[0]) + 64)
-    cut = milco.encode_ids([[*whole[:63], 2]], milco.views)
+    cut = milco.encode_rows([[*whole[:63], 2]], milco.views)
     np.testing.assert_allclose(dense(encoded.batch)[1], dense(cut)[0], atol=1e-5)
     exact = milco.encode([FILLED[0]], len(milco.tokenizer.ids([FILLED[0]])[0]))
     assert exact.truncated == 0
@@ -125,7 +128,7 @@ def test_a_very_long_text_is_tokenized_in_pieces(milco: MilcoEncoder, monkeypatc
     """Pieces end at white space, so that their tokens are those of the text; they are few at a time."""
     texts = [LONG["words"], "", "book", LONG["long words"], " " * 3000 + "x"]
     ids = milco.tokenizer.ids(texts)
-    monkeypatch.setattr(tokenization, "_PIECE", 800)
+    monkeypatch.setattr(tokenization, "_SEGMENT", 800)
     monkeypatch.setattr(tokenization, "_AT_ONCE", 1000)
     assert milco.tokenizer.ids(texts) == ids
     assert milco.tokenizer.ids(["x" * 5000])[0][-1] == ids[2][-1]
@@ -245,11 +248,11 @@ def test_lengths_come_from_the_checkpoint(milco: MilcoEncoder) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (None, "texts must be a str or several, got NoneType 'None'"),
-        (5, "texts must be a str or several, got int '5'"),
-        (b"x", "texts must be a str or several, got bytes"),
-        (["x", None], r"texts\[1\] must be a str, got NoneType 'None'"),
-        ([1.5], r"texts\[0\] must be a str, got float '1.5'"),
+        (None, "texts expects a str or several, got NoneType 'None'"),
+        (5, "texts expects a str or several, got int '5'"),
+        (b"x", "texts expects a str or several, got bytes"),
+        (["x", None], r"texts\[1\] expects a str, got NoneType 'None'"),
+        ([1.5], r"texts\[0\] expects a str, got float '1.5'"),
     ],
 )
 def test_what_is_no_text_is_named(milco: MilcoEncoder, texts: Any, message: str) -> None:
@@ -266,7 +269,7 @@ def test_arguments_have_defaults_and_plain_values(milco: MilcoEncoder) -> None:
     assert (
         same and (dense(milco.encode(text, views=PIVOT).batch) == dense(milco.encode(text, views=[PIVOT]).batch)).all()
     )
-    with pytest.raises(MilcoError, match="batch_size 0: must be at least 1"):
+    with pytest.raises(MilcoError, match="batch_size expects an integer of at least 1, got 0"):
         milco.encode(text, batch_size=0)
     device = torch.device("cpu")
     assert choose_device(device) == device
@@ -320,6 +323,30 @@ def test_decode_gives_the_strongest_first(milco: MilcoEncoder) -> None:
     assert [weight for _, weight in ranked] == sorted(batch.row(0)[1].tolist(), reverse=True)
     assert dict(ranked) == batch.to_dicts(milco.vocabulary)[0]
     assert milco.decode(batch, top_k=3)[0] == ranked[:3]
+
+
+def test_the_library_takes_what_users_pass(milco: MilcoEncoder, capsys: pytest.CaptureFixture) -> None:
+    """similarity of texts, sparsity over the vocabulary, terms in common, a repr, progress on stderr."""
+    queries, documents = milco.encode_query(FILLED[:1]), milco.encode_document(FILLED[:3], show_progress=True)
+    assert "3 texts" in capsys.readouterr().err.replace("3/3", "3")
+    np.testing.assert_allclose(milco.similarity(FILLED[0], FILLED[:3]), milco.similarity(queries, documents), rtol=1e-5)
+    common = milco.intersection(queries, documents)
+    assert len(common) == 3 and set(common.to_dicts()[1]) <= set(documents.to_dicts()[1])
+    np.testing.assert_allclose(
+        [sum(weight for _, weight in terms) for terms in milco.decode(common)],
+        milco.similarity(queries, documents)[0],
+        rtol=1e-4,
+    )
+    sparsity = milco.sparsity(documents)
+    assert sparsity["active_dims"] == documents.lengths().mean()
+    assert sparsity["sparsity_ratio"] == pytest.approx(1 - sparsity["active_dims"] / len(milco.vocabulary))
+    assert repr(milco) == f"MilcoEncoder({str(CHECKPOINT)!r}, views=pivot source, dtype=float32, device=cpu, 935 terms)"
+
+
+def test_examples_of_the_docstrings_run() -> None:
+    """Every public example of the encoders, on the embedded checkpoint."""
+    for module in (encoder_module, contract, dense_module):
+        assert doctest.testmod(module).failed == 0
 
 
 def test_similarity_is_the_dot_product(milco: MilcoEncoder) -> None:
@@ -392,7 +419,7 @@ def test_titles_stand_before_texts(milco: MilcoEncoder) -> None:
     """A document is its title, a space and its text; a title too few is an error."""
     documents = MilcoDocumentEncoder(milco)
     assert documents.encode(["book", "bridge"], titles=["The", "A"]) == documents.encode(["The book", "A bridge"])
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(MilcoError, match="1 titles for 2 texts: give one title, or None, per text"):
         documents.encode(["book", "bridge"], titles=["The"])
 
 
@@ -427,9 +454,9 @@ def test_an_index_gets_the_query_encoder_that_fits(milco: MilcoEncoder) -> None:
     rounded = {f"e_{term}": int(np.rint(np.float32(w) * np.float32(50))) for term, w in wanted.items()}
     assert query == {term: impact for term, impact in rounded.items() if impact}
     for field in ("weight_hash", "tokenizer_hash"):
-        with pytest.raises(MilcoError, match=f"does not fit: .* with {field} other, this one's is"):
+        with pytest.raises(MilcoError, match=f"does not fit: .* with {field} other, not"):
             open_query_encoder({**manifest, field: "other"}, device="cpu")
-    with pytest.raises(MilcoError, match="say with --encoder what encodes the queries"):
+    with pytest.raises(MilcoError, match="pass --encoder to encode the queries"):
         open_query_encoder({"encoder": None, "scale": 1.0})
 
 
@@ -448,7 +475,7 @@ def test_a_checkpoint_of_no_known_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MilcoError) as refused:
         open_encoder(directory)
     message = str(refused.value)
-    assert message.startswith(f"encoder {directory} gives no term vectors: its config.json names XLMRobertaModel")
+    assert message.startswith(f"encoder {directory} is not a sparse encoder: its config.json names XLMRobertaModel")
     for kind in ("MILCO", "model_type milco", "SPLADE", "ForMaskedLM", "sparse_linear.pt", "BGE-M3"):
         assert kind in message
     assert "\n" not in message

@@ -84,7 +84,7 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(
     assert "not finished" in refused(capsys, "--vectors", unfinished, *to)
     assert "version 0" in refused(capsys, "--vectors", old, *to)
     assert "part-00000.jsonl is missing" in refused(capsys, "--vectors", short, *to)
-    assert "not a whole number" in refused(capsys, "--vectors", fractions, "--plain", *to)
+    assert "not an integer" in refused(capsys, "--vectors", fractions, "--plain", *to)
     assert "two documents with the id 'd'" in refused(capsys, "--vectors", twice, "--plain", *to)
     assert "no document with a term (1 without)" in refused(capsys, "--vectors", empty, "--plain", *to)
     assert "broken.jsonl:2: not JSON" in refused(capsys, "--vectors", broken, "--plain", *to)

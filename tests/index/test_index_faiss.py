@@ -231,6 +231,6 @@ def test_each_engine_takes_vectors_of_its_kind(
     assert "vectors/c.dense holds dense vectors" in (said := capsys.readouterr().err)
     assert "--engine flat or hnsw" in said
     assert index_command(["--vectors", "vectors/c", "--engine", "flat"]) == 2
-    assert "vectors/c holds term vectors" in (said := capsys.readouterr().err)
+    assert "vectors/c holds sparse vectors" in (said := capsys.readouterr().err)
     assert "--engine lucene, exact or seismic" in said
     assert not Path("indexes").exists()

@@ -34,7 +34,7 @@ def vectors_with_empty(checkpoint: str, length: int, dtype: str = "float32") -> 
     """encode(), with the empty text, for which it has no terms by design, as the <s> </s> that the authors encode."""
     loaded = encoder(checkpoint, dtype)
     filled = loaded.encode([text for text in TEXTS if text], length).batch
-    empty = loaded.encode_ids([[0, 2]], loaded.views)
+    empty = loaded.encode_rows([[0, 2]], loaded.views)
     order = np.insert(np.arange(len(filled)), EMPTY, len(filled))
     return SparseBatch.concatenate([filled, empty], filled.english_size).take(order)
 
@@ -55,7 +55,7 @@ def test_the_empty_text_is_encoded_as_its_marks_only_when_asked(checkpoint: str)
     loaded = encoder(checkpoint)
     assert loaded.tokenizer.tokenizer.encode("").ids == [0, 2]
     assert loaded.encode([""], 512).batch.lengths().tolist() == [0]
-    row = dense(loaded.encode_ids([[0, 2]], loaded.views))[0]
+    row = dense(loaded.encode_rows([[0, 2]], loaded.views))[0]
     assert row.any()
     np.testing.assert_allclose(row, expected_rows(f"{checkpoint}.len512")[EMPTY], **EXACT)
 

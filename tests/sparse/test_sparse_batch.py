@@ -1,7 +1,10 @@
-"""Operations on compressed rows, held against the same on dictionaries."""
+"""Operations on compressed rows give what the same operations on dictionaries give."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,6 +99,110 @@ def test_dot_is_the_sum_over_shared_terms(first: list[Vector], second: list[Vect
     wanted = [[sum(a[term] * b[term] for term in a.keys() & b.keys()) for b in second] for a in first]
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, np.array(wanted).reshape(len(first), len(second)), rtol=1e-5)
+
+
+@given(VECTORS, VECTORS)
+def test_intersection_is_the_products_of_common_terms(first: list[Vector], second: list[Vector]) -> None:
+    """Vector by vector, or one vector with every other; the products sum to the dot product."""
+    both = min(len(first), len(second))
+    for left, right in ((first[:both], second[:both]), (first[:1], second), (first, second[:1])):
+        if 1 in (len(left), len(right)) or len(left) == len(right):
+            common = batch_of(left).intersection(batch_of(right))
+            assert_well_formed(common)
+            count = len(right) if len(left) == 1 else len(left)
+            pairs = zip(left * (count if len(left) == 1 else 1), right * (count if len(right) == 1 else 1), strict=True)
+            expected = [{term: a[term] * b[term] for term in a.keys() & b.keys()} for a, b in pairs]
+            for products, vector in zip(expected, common.to_dicts(VOCABULARY), strict=True):
+                assert vector == pytest.approx(products)
+    with pytest.raises(MilcoError, match="intersection of 2 and 3 vectors: expects equal numbers, or one"):
+        batch_of([{}, {}]).intersection(batch_of([{}, {}, {}]))
+
+
+@given(VECTORS)
+def test_scipy_and_torch_round_trip(vectors: list[Vector]) -> None:
+    """to_scipy, to_torch and from_scipy keep every weight and the shape, in any sparse format."""
+    batch = batch_of(vectors)
+    matrix = batch.to_scipy()
+    assert batch.shape == matrix.shape == (len(vectors), ALL)
+    assert matrix.dtype == np.float32
+    for same in (matrix, matrix.tocoo(), scipy.sparse.csc_matrix(matrix), batch.to_torch().to_dense().numpy()):
+        back = SparseBatch.from_scipy(same, VOCABULARY)
+        assert_well_formed(back)
+        assert back.to_dicts() == vectors
+        assert back.english_size == ENGLISH
+    assert batch.to_torch().is_coalesced()
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        ([[1.0, -2.0]], "a weight that is negative or not finite"),
+        ([[1.0, float("nan")]], "a weight that is negative or not finite"),
+        (np.ones((1, ALL + 1)), "13 columns do not fit a vocabulary of 12 terms"),
+    ],
+)
+def test_from_scipy_refuses_impossible_vectors(matrix: object, message: str) -> None:
+    """Weights are above 0, and every column has a term."""
+    with pytest.raises(MilcoError, match=message):
+        SparseBatch.from_scipy(matrix, VOCABULARY)
+
+
+def test_vectors_are_saved_and_loaded(tmp_path: Path) -> None:
+    """One file holds vectors and vocabulary; scipy reads it, and a matrix that scipy saved is loaded."""
+    batch = batch_of([{"w0": 1.5, "m_s1": 0.25}, {}, {"w3": 2.0}])
+    path = tmp_path / "vectors.npz"
+    batch.save(path)
+    loaded = SparseBatch.load(str(path))
+    assert_well_formed(loaded)
+    assert (loaded.to_dicts(), loaded.shape, loaded.english_size) == (batch.to_dicts(), (3, ALL), ENGLISH)
+    np.testing.assert_array_equal(scipy.sparse.load_npz(path).toarray(), batch.to_scipy().toarray())
+    scipy.sparse.save_npz(tmp_path / "scipy.npz", scipy.sparse.csr_matrix(batch.to_scipy()))
+    assert SparseBatch.load(tmp_path / "scipy.npz").to_dicts(VOCABULARY) == batch.to_dicts()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not zip", b"PK\x03\x04 cut"])
+def test_a_file_without_vectors_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    """One line names the file."""
+    path = tmp_path / "v.npz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(MilcoError, match=r"no vectors at .*v\.npz" if content is None else r"v\.npz is not a file of"):
+        SparseBatch.load(path)
+
+
+def test_vectors_are_indexed_like_a_list() -> None:
+    """An index, a slice, a list, a mask; iteration yields batches of one."""
+    vectors = [{"w0": 1.0}, {}, {"w1": 2.0, "m_s0": 3.0}, {"w2": 4.0}]
+    batch = batch_of(vectors)
+    for index in (0, -1, slice(1, 3), slice(None, None, -1), [2, 0], np.array([True, False, True, False]), []):
+        kept = np.atleast_1d(np.arange(4)[index])
+        assert batch[index].to_dicts() == [vectors[number] for number in kept]
+    assert [each.to_dicts() for each in batch] == [[vector] for vector in vectors]
+    with pytest.raises(IndexError):
+        batch[4]
+
+
+def test_vectors_show_themselves() -> None:
+    """Counts in the repr; in a notebook the strongest terms with bars, and HTML in a term is text."""
+    vocabulary = Vocabulary(["<b>", "music"], ["▁陌"])
+    batch = SparseBatch.from_dicts([{"<b>": 2.0, "music": 1.0, "m_▁陌": 0.5}, {}], vocabulary)
+    assert repr(batch) == "SparseBatch(2 vectors, 3 terms, 1.5 per vector)"
+    assert repr(batch[:0]) == "SparseBatch(0 vectors, 0 terms, 0.0 per vector)"
+    shown = batch._repr_html_()
+    assert "&lt;b&gt;" in shown and "<b>" not in shown and "m_▁陌" in shown and "width: 120px" in shown
+    assert "SparseBatch(1 vector," in SparseBatch.from_scipy([[1.0]])._repr_html_()
+
+
+def test_sparsity_counts_terms_and_empty_dimensions() -> None:
+    """Mean number of terms, and mean share of dimensions without one."""
+    assert batch_of([{"w0": 1.0, "w1": 1.0, "w2": 1.0}, {}]).sparsity() == {"active_dims": 1.5, "sparsity_ratio": 0.875}
+    assert batch_of([]).sparsity()["active_dims"] == 0
+
+
+def test_terms_need_a_vocabulary() -> None:
+    """Vectors of unnamed columns ask for one."""
+    with pytest.raises(MilcoError, match=r"have no vocabulary: pass one, such as encoder\.vocabulary"):
+        SparseBatch.from_scipy([[1.0]]).to_dicts()
 
 
 def ranked(vector: Vector) -> list[str]:
@@ -214,15 +321,15 @@ def test_a_rule_is_spelled_as_it_is_read(text: str) -> None:
         ("top-k:many", "top-k takes a number, as in top-k:100"),
         ("top-k:nan", "top-k takes a number"),
         ("top-k:inf", "top-k takes a number"),
-        ("top-k:0", "a whole number of terms, at least 1"),
-        ("top-k:1.5", "a whole number of terms, at least 1"),
+        ("top-k:0", "an integer of at least 1"),
+        ("top-k:1.5", "an integer of at least 1"),
         ("percentile:100", "a percentage from 0 to below 100"),
         ("mass:-1", "a percentage from 0 to below 100"),
         ("threshold:-0.1", "a weight of at least 0"),
         ("threshold:nan", "threshold takes a number"),
         ("pivots:top-k:5", "unknown view 'pivots': did you mean 'pivot'"),
         ("source:topk:5", "unknown pruning 'topk:5': did you mean 'top-k'.*VIEW:METHOD:VALUE, such as"),
-        ("source:top-k:0", "a whole number of terms, at least 1"),
+        ("source:top-k:0", "an integer of at least 1"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused(text: str, reason: str) -> None:

@@ -80,7 +80,7 @@ def test_the_manifest_names_earlier_rules_first(tmp_path: Path) -> None:
 
 
 def test_plain_vectors_are_pruned_too(tmp_path: Path) -> None:
-    """Vectors that others wrote have no views, but every other rule."""
+    """External vectors have no views, but every other rule."""
     opened = open_store(write_plain(tmp_path / "v.jsonl", {"b": {"x": 5, "y": 1}, "a": {"z": 2, "y": 3}}), plain=True)
     pruned = PrunedStore(opened, rules("top-k:1"))
     assert list(pruned.vectors()) == [("b", {"x": 5}), ("a", {"y": 3})]
@@ -91,7 +91,7 @@ def test_plain_vectors_are_pruned_too(tmp_path: Path) -> None:
 def test_a_view_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """By a rule or by name, before anything is read."""
     opened = open_store(write_store(tmp_path / "v", *synthetic_batch(20), views=["pivot"]))
-    with pytest.raises(MilcoError, match=r"view 'source': .* has the pivot view alone"):
+    with pytest.raises(MilcoError, match=r"view 'source': .* has only the pivot view"):
         PrunedStore(opened, rules("source:mass:5"))
     with pytest.raises(MilcoError, match="view 'source'"):
         PrunedStore(opened, views=["source"])

@@ -1,4 +1,4 @@
-"""The golden set (data/golden/README.md): numbers from the authors' code, and copies of its checkpoints to bend."""
+"""The golden set (data/golden/README.md): results of the authors' code, and changed copies of its checkpoints."""
 
 import functools
 import json
@@ -62,7 +62,7 @@ def save_safetensors(path: Path, values: Tensors) -> None:
 
 
 def bent(parent: Path, checkpoint: str, change: Callable[[Tensors], Tensors] | None = None) -> Path:
-    """A copy of a checkpoint below parent, with its sub-models beside it; change gives it other tensors."""
+    """Return a copy of a checkpoint below parent, with its sub-models next to it; change replaces its tensors."""
     for sub_model in ("m_encoder", "en_lsr"):
         shutil.copytree(GOLDEN / sub_model, parent / sub_model)
     directory = parent / "checkpoint"

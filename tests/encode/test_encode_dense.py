@@ -1,4 +1,4 @@
-"""encode --dense: vectors of whole texts, by checkpoints of many layouts, in a store like that of term vectors."""
+"""milco encode --dense: dense vectors by checkpoints of many layouts, in a store like that of sparse vectors."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ def vectors_of(path: Path) -> dict[str, np.ndarray]:
 
 
 def word_tokenizer(path: Path, before: bool) -> None:
-    """WORDS as a tokenizer of transformers, with a mark behind every text and, if before, one before it."""
+    """WORDS as a tokenizer of transformers, with a special token after every text and, if before, one before it."""
     pieces = {piece: number for number, piece in enumerate(["<pad>", "<s>", "</s>", "<unk>", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(pieces, "<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -92,7 +92,7 @@ def bert(path: Path) -> Path:
 
 
 def causal(path: Path) -> Path:
-    """A tiny decoder whose tokenizer marks the end alone, as Qwen3's embedding models are made."""
+    """A tiny decoder whose tokenizer adds only an end token, like Qwen3's embedding models."""
     from transformers import Qwen3Config, Qwen3Model
 
     torch.manual_seed(0)
@@ -113,12 +113,12 @@ LAYOUTS: dict[str, Callable[[Path], Path]] = {
 
 
 def test_the_command_offers_every_pooling() -> None:
-    """It names them without loading what knows them."""
+    """Without loading torch."""
     assert command.POOLINGS == dense_checkpoint.POOLINGS
 
 
-def test_pooling_is_what_its_names_say() -> None:
-    """First, last and mean of the tokens; padding counts for nothing."""
+def test_poolings_equal_their_definitions() -> None:
+    """First, last and mean of the tokens; padding is ignored."""
     states = torch.tensor([[[1.0, 0], [2, 0], [6, 0]], [[1.0, 1], [3, 3], [99, 99]]])
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
     assert pool(states, mask, "cls").tolist() == [[1, 0], [1, 1]]
@@ -130,8 +130,8 @@ def test_pooling_is_what_its_names_say() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_dense_vector_depends_on_its_text_alone(layout: str, tmp_path: Path) -> None:
-    """Length 1, in the order of the texts, whatever else is in the batch; a blank text is zero."""
+def test_dense_vectors_do_not_depend_on_batch_composition(layout: str, tmp_path: Path) -> None:
+    """L2-normalized, in the order of the texts; a blank text is zero."""
     encoder = DenseEncoder(str(LAYOUTS[layout](tmp_path)), device="cpu", dtype="float32")
     vectors = encoder.encode(TEXTS, DOCUMENTS)
     assert vectors.dtype == np.float32 and vectors.shape == (5, encoder.dimensions)
@@ -143,7 +143,7 @@ def test_a_dense_vector_depends_on_its_text_alone(layout: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("pooling", dense_checkpoint.POOLINGS)
 def test_packed_texts_have_the_vectors_of_padded_ones(pooling: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fast form on the CPU against transformers' own forward of a padded batch."""
+    """PackedEncoder equals transformers' own forward of a padded batch."""
     fast = DenseEncoder(str(ENCODER), pooling, device="cpu", dtype="float32")
     vectors = fast.encode(TEXTS, DOCUMENTS)
     assert isinstance(fast._network, PackedEncoder)
@@ -154,8 +154,8 @@ def test_packed_texts_have_the_vectors_of_padded_ones(pooling: str, monkeypatch:
 
 @pytest.mark.parametrize("pooling", dense_checkpoint.POOLINGS)
 @pytest.mark.parametrize("layout", ["XLM-R", "BERT", "decoder"])
-def test_vectors_are_those_of_transformers(layout: str, pooling: str, tmp_path: Path) -> None:
-    """Against the plain formulation: one text at a time through AutoModel, pooled and normalised by hand."""
+def test_vectors_equal_transformers(layout: str, pooling: str, tmp_path: Path) -> None:
+    """One text at a time through AutoModel, pooled and normalized by hand."""
     from transformers import AutoModel, AutoTokenizer
 
     path = LAYOUTS[layout](tmp_path)
@@ -174,7 +174,7 @@ def test_vectors_are_those_of_transformers(layout: str, pooling: str, tmp_path: 
     assert encoder.encode(texts, DOCUMENTS, max_length=14) == pytest.approx(np.stack(expected), abs=1e-5)
 
 
-def test_vectors_are_those_of_sentence_transformers(tmp_path: Path) -> None:
+def test_vectors_equal_sentence_transformers(tmp_path: Path) -> None:
     """A model that sentence-transformers saved, with its prompts, pooling and length."""
     library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
     model = library.SentenceTransformer(str(ENCODER), device="cpu")
@@ -187,8 +187,8 @@ def test_vectors_are_those_of_sentence_transformers(tmp_path: Path) -> None:
         assert encoder.encode(texts, kind) == pytest.approx(encode(texts, normalize_embeddings=True), abs=1e-5)
 
 
-def test_a_model_says_how_it_pools_and_what_stands_before_a_text(checkpoint: Path) -> None:
-    """sentence-transformers' files are read, old and new; what is asked for wins."""
+def test_pooling_and_prompts_come_from_the_checkpoint(checkpoint: Path) -> None:
+    """sentence-transformers' files are read, old and new; arguments take precedence."""
     (checkpoint / "1_Pooling").mkdir()
     (checkpoint / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
     (checkpoint / "config_sentence_transformers.json").write_text('{"prompts": {"query": "two "}}')
@@ -201,10 +201,8 @@ def test_a_model_says_how_it_pools_and_what_stands_before_a_text(checkpoint: Pat
     assert (asked.pooling, asked.prompts) == ("last", {QUERIES: "", DOCUMENTS: ""})
 
 
-def test_a_device_without_room_gets_smaller_batches(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """The vectors stay the same; a single text without room is an error that says what to do."""
+def test_out_of_memory_halves_the_batches(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    """The vectors are the same; a single text without memory is an error with the fix."""
     encoder = DenseEncoder(str(ENCODER), device="cpu", dtype="float32")
     texts = ["music " * number for number in range(1, 9)]
     vectors, encode, most = encoder.encode(texts, DOCUMENTS), encoder._encode, 3
@@ -233,8 +231,8 @@ def damaged(path: Path) -> Path:
     return path
 
 
-def test_a_checkpoint_that_computes_something_else_is_refused(checkpoint: Path, tmp_path: Path) -> None:
-    """A module or a pooling that is not computed here, lacking weights, or no model at all: one line that names it."""
+def test_an_unsupported_checkpoint_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    """A module or a pooling that is not supported, missing weights, or no model: one line that names it."""
     (checkpoint / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]')
     with pytest.raises(MilcoError, match=r"modules.json names a module Dense: supported are Transformer, Pooling"):
         DenseEncoder(str(checkpoint), device="cpu")
@@ -256,8 +254,8 @@ def test_a_checkpoint_that_computes_something_else_is_refused(checkpoint: Path, 
         DenseEncoder(str(ENCODER), device="cpu").validate_length(600)
 
 
-def test_a_pooler_that_the_checkpoint_lacks_changes_no_hash(tmp_path: Path) -> None:
-    """It is drawn at random each time, and has no part in the vectors."""
+def test_a_missing_pooler_does_not_change_the_hash(tmp_path: Path) -> None:
+    """It is initialized at random, and the vectors do not depend on it."""
     from transformers import BertConfig, BertForMaskedLM
 
     sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
@@ -266,10 +264,8 @@ def test_a_pooler_that_the_checkpoint_lacks_changes_no_hash(tmp_path: Path) -> N
     assert len({DenseEncoder(str(tmp_path), device="cpu").weight_hash for _ in range(2)}) == 1
 
 
-def test_a_checkpoint_that_transformers_just_saved_raises_no_alarm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Some of its releases warn of every such checkpoint that its tokens are wrong, as a Mistral's once were."""
+def test_loading_prints_no_irrelevant_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some releases of transformers warn about every large tokenizer as if it were Mistral's."""
     from transformers import BertConfig, BertModel, tokenization_utils_base
 
     said: list[str] = []
@@ -285,8 +281,8 @@ def test_a_checkpoint_that_transformers_just_saved_raises_no_alarm(
     assert said == []
 
 
-def test_a_dense_store_holds_every_document_and_says_what_it_is(run: Run, tmp_path: Path) -> None:
-    """Parts of the asked size in the corpus's order, float32 vectors of length 1, and a manifest that is true."""
+def test_a_dense_store_has_every_document_and_describes_itself(run: Run, tmp_path: Path) -> None:
+    """Parts in the corpus's order, float32 vectors of norm 1, and a manifest that states what they are."""
     code, said = run("--corpus", "c.jsonl")
     assert code == 0 and "zero vectors (blank texts): 4 of 25 texts, kept all the same" in said
     store = open_dense_store(Path("vectors/c.dense"))
@@ -303,8 +299,8 @@ def test_a_dense_store_holds_every_document_and_says_what_it_is(run: Run, tmp_pa
     assert vectors_of(store.path)["d3"] == pytest.approx(expected, abs=1e-6)
 
 
-def test_shards_and_a_second_start_make_the_same_dense_store(run: Run) -> None:
-    """Other processes' shares, and what an interrupted run left, end in the bytes of one run."""
+def test_shards_and_resuming_give_the_same_dense_store(run: Run) -> None:
+    """Several processes, or an interrupted and resumed run, give the bytes of one run."""
     assert run("--corpus", "c.jsonl", "--output", "one")[0] == 0
     for shard in ("1", "0"):
         shards = ["--shard-num", "2", "--shard-id", shard]
@@ -326,16 +322,16 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.integration
-def test_processes_make_the_same_dense_store(run: Run, one_thread: None) -> None:
-    """Two workers, each with its encoder and one thread: pooling and prompts travel to them."""
+def test_processes_give_the_same_dense_store(run: Run, one_thread: None) -> None:
+    """Two workers, each with its encoder and one thread: pooling and prompts reach them."""
     how = ["--corpus", "c.jsonl", "--pooling", "cls", "--document-prompt", "two "]
     assert run(*how, "--output", "one")[0] == 0
     assert run(*how, "--output", "two", "--device", "cpu,cpu")[0] == 0
     assert everything(Path("two")) == everything(Path("one"))
 
 
-def test_queries_are_encoded_as_the_manifest_says(run: Run) -> None:
-    """Same pooling, the queries' prompt, case: a store of topics holds what the query encoder gives."""
+def test_dense_queries_are_encoded_as_the_manifest_states(run: Run) -> None:
+    """Same pooling, query prompt and case: a store of topics has what the query encoder returns."""
     how = ["--pooling", "last", "--query-prompt", "query: ", "--document-prompt", "passage: ", "--lowercase"]
     assert run("--corpus", "c.jsonl", *how)[0] == 0
     assert run("--topics", "t.tsv", *how)[0] == 0
@@ -350,7 +346,7 @@ def test_queries_are_encoded_as_the_manifest_says(run: Run) -> None:
     assert vectors_of(documents.path)["d2"] == pytest.approx(document, abs=1e-5)
 
 
-def test_another_encoder_than_the_documents_is_refused(run: Run, tmp_path: Path) -> None:
+def test_another_encoder_is_refused(run: Run, tmp_path: Path) -> None:
     """Its weights are not those of the manifest: one line that names both."""
     assert run("--corpus", "c.jsonl")[0] == 0
     manifest: dict[str, Any] = open_dense_store(Path("vectors/c.dense")).manifest
@@ -358,8 +354,8 @@ def test_another_encoder_than_the_documents_is_refused(run: Run, tmp_path: Path)
         open_dense_query_encoder(manifest, str(bert(tmp_path / "other")), "cpu")
 
 
-def test_passages_of_long_documents_are_vectors_of_their_own(run: Run) -> None:
-    """ID#0, ID#1, ...; not behind a prompt, which only the first of them would have."""
+def test_passages_of_long_documents_have_their_own_vectors(run: Run) -> None:
+    """ID#0, ID#1, ...; not with a prompt, which only the first of them would have."""
     split = ["--corpus", "c.jsonl", "--split-passages", "--max-length", "4"]
     assert run(*split)[0] == 0
     assert {"d6#0", "d6#1"} <= vectors_of(Path("vectors/c.dense")).keys()
@@ -378,15 +374,15 @@ def test_passages_of_long_documents_are_vectors_of_their_own(run: Run) -> None:
         (["--max-length", "600"], "takes 3 to 512 tokens"),
     ],
 )
-def test_what_means_nothing_for_dense_vectors_is_refused(run: Run, more: list[str], expected: str) -> None:
-    """By its name, and before anything is written."""
+def test_options_of_sparse_vectors_are_refused_with_dense(run: Run, more: list[str], expected: str) -> None:
+    """By name, and before anything is written."""
     code, said = run("--corpus", "c.jsonl", *more)
     assert code == 2 and said.count("error:") == 1 and expected in said
     assert not Path("vectors").exists()
 
 
-def test_what_means_nothing_for_term_vectors_is_refused(run: Run) -> None:
-    """The options of dense vectors without --dense, and one text to print with it."""
+def test_options_of_dense_vectors_need_dense(run: Run) -> None:
+    """And --text is only for sparse vectors."""
     for option, value in (("--pooling", "cls"), ("--query-prompt", "a"), ("--document-prompt", "a")):
         code, said = run("--corpus", "c.jsonl", option, value, dense=False)
         assert code == 2 and f"error: {option} is for --dense\n" in said
@@ -394,8 +390,8 @@ def test_what_means_nothing_for_term_vectors_is_refused(run: Run) -> None:
     assert code == 2 and "--text is for term vectors, not for --dense" in said
 
 
-def test_the_two_kinds_of_store_are_not_mixed_up(run: Run) -> None:
-    """Neither is written over the other, even with --overwrite, nor opened as the other."""
+def test_sparse_and_dense_stores_are_not_mixed_up(run: Run) -> None:
+    """Neither replaces the other, even with --overwrite, nor is opened as the other."""
     assert run("--corpus", "c.jsonl", "--output", "dense")[0] == 0
     milco = ["--corpus", "c.jsonl", "--encoder", str(GOLDEN / "ckpt_alignment"), "--overwrite"]
     assert run(*milco, "--output", "terms", dense=False)[0] == 0
@@ -414,7 +410,7 @@ def test_the_two_kinds_of_store_are_not_mixed_up(run: Run) -> None:
 
 
 def test_a_damaged_part_is_named(run: Run) -> None:
-    """A part that is cut short, and one whose bytes have changed."""
+    """A truncated part, and one whose bytes have changed."""
     assert run("--corpus", "c.jsonl")[0] == 0
     part = Path("vectors/c.dense/parts/part-00001.parquet")
     whole = part.read_bytes()

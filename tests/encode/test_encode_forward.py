@@ -1,4 +1,4 @@
-"""The network as it runs on a device says what MilcoModel.forward says."""
+"""PaddedForward and choose_forward equal the reference forward pass on every device."""
 
 import numpy as np
 import pytest
@@ -40,8 +40,8 @@ def reference(model: MilcoModel, rows: list[list[int]], dtype: torch.dtype) -> t
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_padded_is_the_model_under_autocast(model: MilcoModel, rows: list[list[int]], dtype: torch.dtype) -> None:
-    """Logits and echo are the model's own, with matrices that were cast once instead of for every batch."""
+def test_padded_forward_equals_the_model(model: MilcoModel, rows: list[list[int]], dtype: torch.dtype) -> None:
+    """Same logits and echo, with matrices that were cast once instead of for every batch."""
     logits, echo = PaddedForward(model, CPU, dtype)(rows)
     wanted, wanted_echo = reference(model, rows, dtype)
     assert logits.dtype == torch.float32 and echo is not None and echo.dtype == torch.float32
@@ -49,13 +49,13 @@ def test_padded_is_the_model_under_autocast(model: MilcoModel, rows: list[list[i
     torch.testing.assert_close(echo, wanted_echo, atol=1e-5, rtol=1e-5)
 
 
-def test_without_echo_there_is_none() -> None:
-    """A checkpoint without a LexEcho head has logits alone."""
+def test_without_a_lexecho_head_there_is_no_echo() -> None:
+    """Only logits."""
     assert PaddedForward(encoder("alignment").model, CPU, torch.float32)([[0, 9, 2]])[1] is None
 
 
-def test_nothing_but_matrices_is_kept_twice(model: MilcoModel) -> None:
-    """In float32 every tensor is the model's; in bfloat16 the linear layers' are not; the model stays as it is."""
+def test_only_matrices_are_copied(model: MilcoModel) -> None:
+    """In float32 every tensor is shared with the model; in bfloat16 all but the linear layers'."""
     own = {name: tensor.data_ptr() for name, tensor in model.state_dict().items()}
     twin = PaddedForward(model, CPU, torch.float32)._network.state_dict()
     assert {name: tensor.data_ptr() for name, tensor in twin.items()} == own
@@ -71,7 +71,7 @@ def test_nothing_but_matrices_is_kept_twice(model: MilcoModel) -> None:
 
 @pytest.mark.parametrize("block", [1, 1 << 15, 1 << 30])
 def test_highest_logits_do_not_depend_on_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text at a time or all at once, a chunk of the vocabulary or the whole: the highest logit of the real tokens."""
+    """One text at a time or all at once, a chunk of the vocabulary or all of it."""
     monkeypatch.setitem(forward_module._BLOCK_LOGITS, "cpu", block)
     monkeypatch.setattr(pooling, "VOCABULARY_CHUNK", 7)
     states, decoder = torch.randn(5, 6, 8), torch.nn.Linear(8, 23)
@@ -81,10 +81,10 @@ def test_highest_logits_do_not_depend_on_blocks(block: int, monkeypatch: pytest.
         torch.testing.assert_close(max_logits(states, mask, decoder), wanted)
 
 
-def test_lengths_are_rounded_as_far_as_there_are_positions(
+def test_padded_lengths_are_rounded_within_the_positions(
     model: MilcoModel, rows: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a device likes lengths of a multiple, the padding changes no logit and never exceeds the positions."""
+    """Rounding changes no logit and never exceeds the positions."""
     for limit, width in ((512, 8), (5, 5)):
         ids, mask = pad_rows([[0, 5, 2]], 1, limit, torch.device("cuda"))
         assert ids.tolist() == [[0, 5, 2] + [1] * (width - 3)] and mask.sum() == 3
@@ -94,10 +94,10 @@ def test_lengths_are_rounded_as_far_as_there_are_positions(
     torch.testing.assert_close(plain(rows[:4])[0], wanted, atol=1e-5, rtol=1e-5)
 
 
-def test_large_batches_go_through_compiled_layers(
+def test_large_batches_use_compiled_layers(
     model: MilcoModel, rows: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The layers of a large batch are compiled, once for all of them, to the same logits; a small batch is not."""
+    """The layers are compiled once for all, with the same logits; a small batch is not compiled."""
     graphs = []
 
     def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
@@ -119,10 +119,10 @@ def test_large_batches_go_through_compiled_layers(
     assert len(graphs) == first
 
 
-def test_where_nothing_compiles_the_layers_run_as_they_are(
+def test_falls_back_to_eager_if_compile_fails(
     model: MilcoModel, rows: list[list[int]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """A compiler that is not there is told once, in one line, and costs nothing but time."""
+    """One line reports it, once."""
 
     def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
         raise RuntimeError("cannot find Triton")
@@ -137,8 +137,8 @@ def test_where_nothing_compiles_the_layers_run_as_they_are(
     assert said.count("torch.compile failed, encoding continues without it: ") == 1 == said.count("\n")
 
 
-def test_the_cpu_packs_what_can_be_packed(model: MilcoModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PackedForward where it knows the encoder, PaddedForward where it does not."""
+def test_the_cpu_uses_the_packed_forward_if_supported(model: MilcoModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PaddedForward for encoders that it does not support."""
     assert isinstance(choose_forward(model, CPU, torch.float32), PackedForward)
     monkeypatch.setattr(model.config.encoder, "hidden_act", "gelu_new")
     assert isinstance(choose_forward(model, CPU, torch.float32), PaddedForward)
@@ -148,10 +148,10 @@ def test_the_cpu_packs_what_can_be_packed(model: MilcoModel, monkeypatch: pytest
 @needs_cuda
 @pytest.mark.parametrize(("dtype", "limit"), [("float32", 2e-3), ("bfloat16", 0.12)])
 @pytest.mark.parametrize("compiled_from", [1, 1 << 30])
-def test_a_gpu_says_what_the_cpu_says(
+def test_gpu_and_cpu_vectors_agree(
     dtype: str, limit: float, compiled_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Vectors of a GPU, layers compiled or not, batches in flight: those of the CPU within the dtype's error."""
+    """With compiled layers or without, with batches in flight, within the dtype's error."""
     monkeypatch.setattr(forward_module, "_COMPILED_FROM", compiled_from)
     gpu = MilcoEncoder.from_pretrained(GOLDEN / "ckpt_distillation", "cuda", dtype)
     gpu._runner.token_budget = 300

@@ -1,4 +1,4 @@
-"""BGE-M3's layout as an encoder: the weights of a text's own pieces, straight from the layer beside the network."""
+"""BGE-M3 as an encoder: the weights of a text's own pieces equal those of its linear layer."""
 
 import json
 import shutil
@@ -70,8 +70,8 @@ def spelled(encoder: MilcoEncoder, batch: SparseBatch) -> list[dict[str, float]]
 
 
 @pytest.mark.parametrize("form", [PackedForward, PaddedForward])
-def test_weights_are_those_of_the_layer(checkpoint: Path, form: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packed, as the CPU has it, and padded: every text of a batch as the two parts say it alone."""
+def test_weights_equal_the_layers(checkpoint: Path, form: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packed, as on the CPU, and padded: every text of a batch equals encoder and layer applied to it."""
     if form is PaddedForward:
         monkeypatch.setattr("milco_pyserini.encode.encoder.choose_forward", PaddedForward)
     encoder = load(checkpoint)
@@ -83,7 +83,7 @@ def test_weights_are_those_of_the_layer(checkpoint: Path, form: type, monkeypatc
 
 
 def test_terms_are_the_texts_own_pieces(checkpoint: Path) -> None:
-    """The source view alone, without the special pieces; there is no English to ask for."""
+    """Only the source view, without special tokens; there is no English vocabulary."""
     encoder = load(checkpoint)
     assert encoder.views == (SOURCE,)
     assert len(encoder.vocabulary) == len(encoder.tokenizer.pieces)
@@ -94,8 +94,8 @@ def test_terms_are_the_texts_own_pieces(checkpoint: Path) -> None:
         encoder.resolve_views((PIVOT,))
 
 
-def test_bfloat16_stays_close(checkpoint: Path) -> None:
-    """Strong terms keep their weights within the rounding of the products."""
+def test_bfloat16_is_close_to_float32(checkpoint: Path) -> None:
+    """Only the precision of the products changes, not the hash."""
     exact, rounded = (
         spelled(each, each.encode_document(TEXTS)) for each in (load(checkpoint), load(checkpoint, "bfloat16"))
     )
@@ -103,8 +103,8 @@ def test_bfloat16_stays_close(checkpoint: Path) -> None:
         assert all(other[term] == pytest.approx(weight, rel=0.1) for term, weight in one.items() if weight > 0.3)
 
 
-def test_queries_and_passages_have_512_tokens(checkpoint: Path) -> None:
-    """Not the 8,192 that the checkpoint could take, which --max-length gives."""
+def test_default_length_is_512(checkpoint: Path) -> None:
+    """Not the 8,192 that the checkpoint supports; --max-length changes it."""
     (checkpoint / "sentence_bert_config.json").write_text('{"max_seq_length": 8192}')
     encoder = load(checkpoint)
     assert (encoder.model.config.query_max_length, encoder.model.config.passage_max_length) == (512, 512)
@@ -120,8 +120,8 @@ def test_hashes_are_of_encoder_and_layer(checkpoint: Path) -> None:
     assert load(checkpoint).weight_hash != first
 
 
-def test_the_command_writes_a_store_that_knows_its_encoder(checkpoint: Path, tmp_path: Path) -> None:
-    """encode --encoder takes such a checkpoint; the store brings the encoder of queries back, and the same terms."""
+def test_the_command_writes_a_store_that_names_its_encoder(checkpoint: Path, tmp_path: Path) -> None:
+    """encode --encoder accepts such a checkpoint; the manifest leads to the query encoder, with the same terms."""
     (tmp_path / "c.tsv").write_text(f"d1\tbook\nd2\t{TEXTS[0]}\n", encoding="utf-8")
     places = ["--corpus", str(tmp_path / "c.tsv"), "--output", str(tmp_path / "v")]
     assert main([*places, "--encoder", str(checkpoint), "--device", "cpu", "--dtype", "float32"]) == 0
@@ -132,7 +132,7 @@ def test_the_command_writes_a_store_that_knows_its_encoder(checkpoint: Path, tmp
 
 
 def test_a_match_is_explained_by_its_tokens(checkpoint: Path) -> None:
-    """The parts add up to the dot product; the whole share is the strongest of a repeated piece."""
+    """The contributions sum to the dot product; a repeated piece has the share of its strongest token."""
     encoder = load(checkpoint)
     (explanation,) = explain_texts(encoder, "sept heures", [TEXTS[0]])
     expected = encoder.similarity(encoder.encode_query("sept heures"), encoder.encode_document(TEXTS[0]))
@@ -142,8 +142,8 @@ def test_a_match_is_explained_by_its_tokens(checkpoint: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-def test_it_may_be_saved_as_milco(checkpoint: Path, tmp_path: Path) -> None:
-    """MILCO's layout holds it: the source view beside an empty vocabulary, with the same vectors and hash."""
+def test_bge_m3_can_be_saved_as_milco(checkpoint: Path, tmp_path: Path) -> None:
+    """MILCO's layout has the source view with an empty English vocabulary: same vectors, same hash."""
     encoder = load(checkpoint)
     encoder.save_pretrained(tmp_path / "saved")
     again = load(tmp_path / "saved")
@@ -152,8 +152,8 @@ def test_it_may_be_saved_as_milco(checkpoint: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["roberta.", "model.", "module.roberta."])
-def test_an_encoder_saved_as_a_part_is_read(checkpoint: Path, prefix: str) -> None:
-    """Fine-tuning saves it under the name of what held it; the precision of config.json is of no matter."""
+def test_prefixed_tensor_names_are_read(checkpoint: Path, prefix: str) -> None:
+    """Fine-tuning saves the encoder as part of a larger module; config.json's precision is ignored."""
     expected = load(checkpoint).weight_hash
     tensors = load_file(checkpoint / "model.safetensors")
     save_file({prefix + name: tensor for name, tensor in tensors.items()}, checkpoint / "model.safetensors")
@@ -175,14 +175,14 @@ def test_an_encoder_saved_as_a_part_is_read(checkpoint: Path, prefix: str) -> No
     ],
     ids=["an object", "no bias", "two outputs", "another size"],
 )
-def test_a_file_that_is_no_such_layer_is_refused(checkpoint: Path, saved: object, message: str) -> None:
-    """Tensors alone are read, never objects, which could bring code along."""
+def test_an_invalid_layer_is_refused(checkpoint: Path, saved: object, message: str) -> None:
+    """Only tensors are loaded, never objects, which could contain code."""
     torch.save(saved, checkpoint / HEAD)
     with pytest.raises(MilcoError, match=message):
         load(checkpoint)
 
 
-def test_another_encoder_is_refused(checkpoint: Path) -> None:
+def test_another_encoder_type_is_refused(checkpoint: Path) -> None:
     """The layer was trained on the states of an XLM-R."""
     config = json.loads((checkpoint / "config.json").read_text())
     (checkpoint / "config.json").write_text(json.dumps(config | {"model_type": "distilbert"}))
@@ -191,7 +191,7 @@ def test_another_encoder_is_refused(checkpoint: Path) -> None:
 
 
 def test_a_missing_tensor_is_named(checkpoint: Path) -> None:
-    """Before anything is encoded with random numbers."""
+    """Whichever tensor is missing, the error names it."""
     tensors = load_file(checkpoint / "model.safetensors")
     del tensors["embeddings.LayerNorm.bias"]
     save_file(tensors, checkpoint / "model.safetensors")
@@ -199,8 +199,8 @@ def test_a_missing_tensor_is_named(checkpoint: Path) -> None:
         load(checkpoint)
 
 
-def test_the_hub_is_asked_for_the_layer_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where an encoder was downloaded without it: of the same revision, and none is no error here."""
+def test_a_missing_layer_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same revision; if the hub has none, there is none."""
     snapshot = tmp_path / "0123abc"
     snapshot.mkdir()
     asked = []

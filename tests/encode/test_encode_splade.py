@@ -1,4 +1,4 @@
-"""A masked language model as an encoder: its own logits, pooled as SPLADE pools them, over its own pieces."""
+"""A masked language model as an encoder: its own logits, pooled like SPLADE's, over its own pieces."""
 
 import json
 import shutil
@@ -93,8 +93,8 @@ def rows(encoder: MilcoEncoder, texts: list[str]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_are_those_of_the_models_own_logits(checkpoints: dict[str, Path], kind: str) -> None:
-    """Texts of all lengths in one batch, cut ones and blank ones, as the model says them one by one."""
+def test_weights_equal_the_models_own_logits(checkpoints: dict[str, Path], kind: str) -> None:
+    """Texts of all lengths in one batch, truncated and blank ones, as the model scores them one by one."""
     encoder = load(checkpoints[kind])
     found = rows(encoder, TEXTS)
     expected = np.stack([straight(checkpoints[kind], encoder, text) for text in TEXTS])
@@ -104,8 +104,8 @@ def test_weights_are_those_of_the_models_own_logits(checkpoints: dict[str, Path]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_readable_network_says_the_same(checkpoints: dict[str, Path], kind: str) -> None:
-    """MilcoModel.forward over the parts, padded; the fast form never has all the logits."""
+def test_the_reference_forward_gives_the_same_weights(checkpoints: dict[str, Path], kind: str) -> None:
+    """SparseEncoderModel.forward over a padded batch."""
     encoder = load(checkpoints[kind])
     ids = encoder.tokenizer.ids(["music", "the old harbour"])
     mask = torch.tensor([[1] * len(row) + [0] * (len(ids[1]) - len(row)) for row in ids])
@@ -116,15 +116,15 @@ def test_the_readable_network_says_the_same(checkpoints: dict[str, Path], kind: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_bfloat16_stays_close(checkpoints: dict[str, Path], kind: str) -> None:
-    """The products' precision is all that changes: weights by their rounding, not the hash."""
+def test_bfloat16_is_close_to_float32(checkpoints: dict[str, Path], kind: str) -> None:
+    """Only the precision of the products changes, not the hash."""
     exact, rounded = load(checkpoints[kind]), load(checkpoints[kind], "bfloat16")
     assert 0 < np.abs(rows(rounded, TEXTS) - rows(exact, TEXTS)).mean() < 0.01
     assert rounded.weight_hash == exact.weight_hash
 
 
-def test_special_pieces_are_never_terms(tmp_path: Path) -> None:
-    """However high their logits, and though the text may spell them."""
+def test_special_tokens_are_never_terms(tmp_path: Path) -> None:
+    """However high their logits, and even if the text spells them."""
     model = MODELS["bert"]()
     encoder = load(save(model, tmp_path / "plain"))
     special = encoder.tokenizer.special_ids
@@ -137,7 +137,7 @@ def test_special_pieces_are_never_terms(tmp_path: Path) -> None:
 
 
 def test_terms_are_the_tokenizers_own(checkpoints: dict[str, Path]) -> None:
-    """One view, the pivot view; no source column, so that a piece beginning with m_ may be one."""
+    """Only the pivot view; without source columns, a piece may begin with m_."""
     encoder = open_encoder(checkpoints["bert"], "cpu", "float32", english_prefix="e_")
     assert encoder.views == (PIVOT,)
     assert [encoder.vocabulary.text(term) for term in encoder.vocabulary.terms] == [
@@ -148,8 +148,8 @@ def test_terms_are_the_tokenizers_own(checkpoints: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_texts_are_as_long_as_there_are_positions(checkpoints: dict[str, Path], kind: str) -> None:
-    """RoBERTa counts from the padding id + 1, the others from 0; a text of the limit is encoded, one more refused."""
+def test_texts_may_fill_all_positions(checkpoints: dict[str, Path], kind: str) -> None:
+    """RoBERTa counts from the padding id + 1, the others from 0; one token more is refused."""
     encoder, limit = load(checkpoints[kind]), LIMITS[kind]
     assert (encoder.model.config.query_max_length, encoder.model.config.passage_max_length) == (limit, limit)
     assert encoder.encode(TEXTS[2], limit).tokens == limit
@@ -157,8 +157,8 @@ def test_texts_are_as_long_as_there_are_positions(checkpoints: dict[str, Path], 
         encoder.validate_length(limit + 1)
 
 
-def test_lengths_are_512_or_what_the_checkpoint_says(tmp_path: Path) -> None:
-    """Its sentence-transformers file may say less, never more."""
+def test_default_length_is_at_most_512(tmp_path: Path) -> None:
+    """sentence-transformers' file may state less, never more."""
     model = BertForMaskedLM(BertConfig(**SMALL, **SIZES | {"max_position_embeddings": 600}))
     directory = save(model, tmp_path)
     for said, length in ((None, 512), (128, 128), (8192, 512)):
@@ -173,7 +173,7 @@ def test_hashes_are_of_the_weights(checkpoints: dict[str, Path]) -> None:
 
 
 def test_queries_are_encoded_by_the_encoder_of_the_vectors(checkpoints: dict[str, Path]) -> None:
-    """A manifest brings it back, and Pyserini's contract is kept; another checkpoint is refused."""
+    """The manifest names it; another checkpoint is refused."""
     encoder = load(checkpoints["bert"])
     manifest = {
         "encoder": str(checkpoints["bert"]),
@@ -189,8 +189,8 @@ def test_queries_are_encoded_by_the_encoder_of_the_vectors(checkpoints: dict[str
         open_query_encoder(manifest, str(checkpoints["distilbert"]), "cpu", "float32")
 
 
-def test_the_command_writes_a_store_that_knows_its_encoder(checkpoints: dict[str, Path], tmp_path: Path) -> None:
-    """encode --encoder takes such a checkpoint; the store brings the encoder of queries back, and the same terms."""
+def test_the_command_writes_a_store_that_names_its_encoder(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    """encode --encoder accepts such a checkpoint; the manifest leads to the query encoder, with the same terms."""
     (tmp_path / "c.tsv").write_text("d1\tmusic\nd2\tthe old harbour\n")
     places = ["--corpus", str(tmp_path / "c.tsv"), "--output", str(tmp_path / "v")]
     assert main([*places, "--encoder", str(checkpoints["bert"]), "--device", "cpu", "--dtype", "float32"]) == 0
@@ -201,8 +201,8 @@ def test_the_command_writes_a_store_that_knows_its_encoder(checkpoints: dict[str
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_match_is_explained_by_the_tokens_that_won(checkpoints: dict[str, Path], kind: str) -> None:
-    """The parts add up to the dot product, and every term came from a token of the text."""
+def test_a_match_is_explained_by_its_strongest_tokens(checkpoints: dict[str, Path], kind: str) -> None:
+    """The contributions sum to the dot product, and every term has a token of the text as its origin."""
     encoder = load(checkpoints[kind])
     (explanation,) = explain_texts(encoder, "music", ["the old harbour"])
     expected = encoder.similarity(encoder.encode_query("music"), encoder.encode_document("the old harbour"))
@@ -211,15 +211,15 @@ def test_a_match_is_explained_by_the_tokens_that_won(checkpoints: dict[str, Path
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_layers_of_every_kind_can_be_compiled(checkpoints: dict[str, Path], kind: str) -> None:
-    """What a GPU compiles are the layers; they are found in every kind of model."""
+def test_the_layers_of_every_model_type_can_be_compiled(checkpoints: dict[str, Path], kind: str) -> None:
+    """The layers to compile are found in every type of model."""
     forward = PaddedForward(load(checkpoints[kind]).model, torch.device("cpu"), torch.float32, compiled=True)
     compiled = [module for module in forward._compiled_encoder.modules() if module._compiled_call_impl is not None]
     assert len(compiled) == 2
 
 
 def test_a_masked_language_model_is_not_saved_as_milco(checkpoints: dict[str, Path], tmp_path: Path) -> None:
-    """MILCO's layout has no place for its head, so nothing is written."""
+    """MILCO's layout lacks its head, so nothing is written."""
     with pytest.raises(MilcoError, match="cannot be saved as a MILCO checkpoint"):
         load(checkpoints["bert"]).save_pretrained(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
@@ -235,8 +235,8 @@ class Squared(BertForMaskedLM):
         return output
 
 
-def test_a_decoder_that_is_not_last_stays(checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is left as it was, and such an encoder is refused by name."""
+def test_a_decoder_must_be_the_last_step(checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is unchanged, and such an encoder is refused by name."""
     model = Squared.from_pretrained(checkpoints["bert"]).eval()
     ids = {"input_ids": torch.tensor([[2, 40, 3]])}
     with torch.inference_mode():
@@ -249,7 +249,7 @@ def test_a_decoder_that_is_not_last_stays(checkpoints: dict[str, Path], monkeypa
 
 
 def test_a_checkpoint_without_its_head_is_refused(tmp_path: Path) -> None:
-    """config.json alone makes no masked language model: random numbers would be its weights."""
+    """config.json does not make a masked language model: its weights would be random."""
     directory = save(BertModel(BertConfig(**SMALL, **SIZES)), tmp_path)
     config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
@@ -265,7 +265,7 @@ def test_a_damaged_checkpoint_is_refused(checkpoints: dict[str, Path], tmp_path:
         load(directory)
 
 
-def test_a_tokenizer_that_the_head_does_not_score_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_larger_than_the_head_is_refused(tmp_path: Path) -> None:
     """Every piece needs a row of the head."""
     directory = save(BertForMaskedLM(BertConfig(**SMALL, **SIZES | {"vocab_size": 300})), tmp_path)
     with pytest.raises(MilcoError, match="its tokenizer has 358 pieces, its head scores 300"):
@@ -283,7 +283,7 @@ def test_a_tokenizer_that_the_head_does_not_score_is_refused(tmp_path: Path) -> 
 def test_other_poolings_are_refused(
     checkpoints: dict[str, Path], tmp_path: Path, said: dict, refused: str | None
 ) -> None:
-    """What sentence-transformers would pool otherwise has other weights than these."""
+    """Their weights would differ from sentence-transformers'."""
     directory = shutil.copytree(checkpoints["bert"], tmp_path / "checkpoint")
     (directory / "1_SpladePooling").mkdir()
     (directory / "1_SpladePooling" / "config.json").write_text(json.dumps(said))
@@ -295,7 +295,7 @@ def test_other_poolings_are_refused(
 
 
 def test_a_vocabulary_that_lists_a_piece_twice_is_refused(tmp_path: Path) -> None:
-    """A number without a piece would be a term without a name: an error of one line, not a failure in the midst."""
+    """An id without a piece would be a column without a term: one line, not a failure later on."""
     directory = save(MODELS["bert"](), tmp_path)
     definition = json.loads((directory / "tokenizer.json").read_text("utf-8"))
     definition["model"]["vocab"].pop(
@@ -307,8 +307,8 @@ def test_a_vocabulary_that_lists_a_piece_twice_is_refused(tmp_path: Path) -> Non
         load(directory)
 
 
-def test_encoders_of_documents_alone_are_refused(checkpoints: dict[str, Path], tmp_path: Path) -> None:
-    """Where queries go another way than documents, queries encoded as documents would be wrong."""
+def test_encoders_with_a_query_router_are_refused(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    """Queries encoded like documents would be wrong."""
     directory = shutil.copytree(checkpoints["bert"], tmp_path / "checkpoint")
     (directory / "router_config.json").write_text("{}")
     with pytest.raises(MilcoError, match="encodes queries and documents differently"):

@@ -1,4 +1,4 @@
-"""Vectors depend on their text alone, and every option of the encoder is what its name says."""
+"""Vectors depend only on their texts, and every argument of the encoder has its documented effect."""
 
 import doctest
 import shutil
@@ -36,12 +36,12 @@ def milco() -> MilcoEncoder:
 
 @pytest.fixture(scope="module")
 def alone(milco: MilcoEncoder) -> np.ndarray:
-    """Every golden text encoded by itself."""
+    """Every golden text encoded in a call of its own."""
     return np.concatenate([dense(milco.encode([text], 512).batch) for text in TEXTS])
 
 
 def variant(**fields: object) -> MilcoEncoder:
-    """The checkpoint with other MilcoConfig fields."""
+    """Load the checkpoint with other MilcoConfig fields."""
     return MilcoEncoder.from_pretrained(CHECKPOINT, "cpu", "float32", **fields)
 
 
@@ -49,10 +49,10 @@ def variant(**fields: object) -> MilcoEncoder:
 @given(
     chosen=st.lists(st.integers(0, len(TEXTS) - 1), max_size=12), size=st.integers(1, 5), budget=st.integers(1, 2000)
 )
-def test_company_never_changes_a_vector(
+def test_vectors_do_not_depend_on_batch_composition(
     milco: MilcoEncoder, alone: np.ndarray, chosen: list[int], size: int, budget: int
 ) -> None:
-    """Whatever texts come along, in whatever order and batches: each vector is that of the text alone."""
+    """Any texts, order and batch size: each vector is that of its text in a call of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(milco._runner, "token_budget", budget)
         batch = milco.encode([TEXTS[number] for number in chosen], 512, batch_size=size).batch
@@ -71,7 +71,7 @@ def test_padding_never_changes_a_vector(milco: MilcoEncoder, rows: list[list[int
 
 
 def test_batches_keep_to_their_limits(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forward pass takes at most batch_size texts and the token budget, or one long text."""
+    """A forward pass has at most batch_size texts and the token budget, or one long text."""
     monkeypatch.setattr(milco._runner, "token_budget", 100)
     lengths = [3, 5, 20, 30, 33, 33, 34, 60, 101, 400]
     start, ends = 0, []
@@ -86,8 +86,8 @@ def test_batches_keep_to_their_limits(milco: MilcoEncoder, monkeypatch: pytest.M
     assert (ends[0], ends[-1]) == (3, len(lengths))
 
 
-def test_long_texts_are_cut_as_the_authors_cut_them(milco: MilcoEncoder) -> None:
-    """The first tokens stay and </s> closes the row; how many texts were cut, and the tokens left, are counted."""
+def test_long_texts_are_truncated_like_the_authors(milco: MilcoEncoder) -> None:
+    """The first tokens are kept and </s> ends the row; truncated texts and kept tokens are counted."""
     long = TEXTS[-1]
     whole = milco.tokenizer.ids([long])[0]
     encoded = milco.encode([FILLED[0], long], 64)
@@ -115,8 +115,8 @@ LONG = {
 
 
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
-def test_truncating_before_tokenizing_never_changes_a_token(milco: MilcoEncoder, text: str) -> None:
-    """The beginning of a long text has the tokens that the text tokenized at once begins with."""
+def test_truncating_before_tokenizing_changes_no_token(milco: MilcoEncoder, text: str) -> None:
+    """The beginning of a long text has the first tokens of the complete text."""
     ids = milco.tokenizer.tokenizer.encode(replace_lone_surrogates(text)).ids
     for length in (8, 64):
         tokens = milco.tokenizer.tokenize([text, "book"], length)[0]
@@ -124,8 +124,8 @@ def test_truncating_before_tokenizing_never_changes_a_token(milco: MilcoEncoder,
         assert tokens.truncated == (len(ids) > length)
 
 
-def test_a_very_long_text_is_tokenized_in_pieces(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces end at white space, so that their tokens are those of the text; they are few at a time."""
+def test_a_very_long_text_is_tokenized_in_segments(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments end at white space, so that their tokens are those of the text."""
     texts = [LONG["words"], "", "book", LONG["long words"], " " * 3000 + "x"]
     ids = milco.tokenizer.ids(texts)
     monkeypatch.setattr(tokenization, "_SEGMENT", 800)
@@ -136,34 +136,34 @@ def test_a_very_long_text_is_tokenized_in_pieces(milco: MilcoEncoder, monkeypatc
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000", "\u200b", "\ufeff\x07"])
 def test_a_blank_text_has_no_terms(milco: MilcoEncoder, text: str) -> None:
-    """A text without a piece of its own keeps its place with an empty vector: <s> and </s> say nothing."""
+    """A text without a piece of its own keeps its position with an empty vector."""
     batch = milco.encode([FILLED[0], text, FILLED[1]], 512).batch
     assert batch.lengths()[1] == 0
     assert batch.lengths()[0] > 0 < batch.lengths()[2]
     assert milco.encode([text], 512).tokens == 0
 
 
-def test_no_texts_are_no_vectors(milco: MilcoEncoder) -> None:
+def test_no_texts_give_no_vectors(milco: MilcoEncoder) -> None:
     """An empty list is encoded as an empty batch; one string as one vector."""
     assert len(milco.encode([], 512).batch) == 0
     assert len(milco.encode_document(FILLED[0])) == 1
 
 
-def test_broken_characters_are_read_as_replacements(milco: MilcoEncoder) -> None:
-    """A lone surrogate, which UTF-8 cannot hold, reads as U+FFFD; a pair as the character it stands for."""
+def test_lone_surrogates_are_replaced(milco: MilcoEncoder) -> None:
+    """A lone surrogate, which UTF-8 cannot encode, becomes U+FFFD; a pair is its character."""
     broken = milco.tokenizer.ids(["book \ud83d", "book \ud83d\ude82"])
     assert broken == milco.tokenizer.ids(["book \ufffd", "book 🚂"])
 
 
-def test_lower_casing_is_the_texts(milco: MilcoEncoder) -> None:
-    """lowercase encodes the text in lower case, and is off unless asked for."""
+def test_lowercase_applies_to_the_text(milco: MilcoEncoder) -> None:
+    """lowercase encodes the lowercased text; the default is off."""
     lowered = milco.encode([TEXTS[1]], 512, lowercase=True).batch
     np.testing.assert_array_equal(dense(lowered), dense(milco.encode([TEXTS[1].lower()], 512).batch))
     assert not np.array_equal(dense(lowered), dense(milco.encode([TEXTS[1]], 512).batch))
 
 
-def test_views_are_parts_of_the_whole(milco: MilcoEncoder, alone: np.ndarray) -> None:
-    """Asking for one view gives exactly its part of both, whatever it is asked of."""
+def test_one_view_is_its_part_of_both(milco: MilcoEncoder, alone: np.ndarray) -> None:
+    """Asking for one view gives exactly its part of both."""
     english = milco.vocabulary.english_size
     for view, columns in ((PIVOT, slice(0, english)), (SOURCE, slice(english, None))):
         part = np.zeros_like(alone)
@@ -173,8 +173,8 @@ def test_views_are_parts_of_the_whole(milco: MilcoEncoder, alone: np.ndarray) ->
         np.testing.assert_allclose(dense(both.view(view)), part, atol=2e-5, rtol=1e-5)
 
 
-def test_a_view_keeps_its_strongest_terms() -> None:
-    """pivot_top_k and source_top_k bound the terms of a text, view by view, and change no weight that stays."""
+def test_top_k_limits_each_view() -> None:
+    """pivot_top_k and source_top_k limit the terms of a text, view by view, and change no kept weight."""
     whole = variant().encode(TEXTS, 512).batch
     limited = variant(pivot_top_k=5, source_top_k=2).encode(TEXTS, 512).batch
     for view, limit in ((PIVOT, 5), (SOURCE, 2)):
@@ -186,7 +186,7 @@ def test_a_view_keeps_its_strongest_terms() -> None:
 
 
 def echo_of(milco: MilcoEncoder, text: str) -> tuple[list[int], list[float]]:
-    """Ids of a text and their weights, straight from the network."""
+    """Return the ids of a text and their weights, directly from the network."""
     ids = milco.tokenizer.ids([text])[0]
     with torch.inference_mode():
         output = milco.model(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.int64))
@@ -195,8 +195,8 @@ def echo_of(milco: MilcoEncoder, text: str) -> tuple[list[int], list[float]]:
 
 @pytest.mark.parametrize("pool", ["sum", "max"])
 @pytest.mark.parametrize("drop", [False, True])
-def test_source_variants_are_their_references(pool: str, drop: bool) -> None:
-    """Repeated tokens add up or give their maximum; <s>, </s> and unknown pieces are left out when asked."""
+def test_source_variants_equal_their_references(pool: str, drop: bool) -> None:
+    """Weights of repeated tokens are summed or their maximum is taken; special tokens are dropped on request."""
     chosen = variant(source_pool=pool, source_drop_special=drop)
     special = {0, 1, 2, 3, 576}
     text = "sept heures, sept heures 陌陌 zzz"
@@ -215,14 +215,14 @@ def test_source_variants_are_their_references(pool: str, drop: bool) -> None:
     assert bool({358 + number for number in special} & set(columns.tolist())) != drop
 
 
-def test_special_ids_are_the_pieces_of_no_text(milco: MilcoEncoder) -> None:
+def test_special_ids_are_the_special_tokens(milco: MilcoEncoder) -> None:
     """<s>, <pad>, </s>, <unk>, <mask>."""
     pieces = [milco.tokenizer.pieces[number] for number in milco.tokenizer.special_ids]
     assert pieces == ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 
-def test_echo_can_be_left_out_at_loading(capsys: pytest.CaptureFixture) -> None:
-    """echo=False gives the pivot view alone, and says which tensors it did not use."""
+def test_echo_can_be_dropped_at_loading(capsys: pytest.CaptureFixture) -> None:
+    """echo=False loads only the pivot view, and names the tensors that it ignores."""
     pivot_only = variant(echo=False)
     assert "ignored echo.bias, echo.scale, echo.weight, which the network lacks" in capsys.readouterr().err
     assert pivot_only.views == (PIVOT,)
@@ -233,8 +233,8 @@ def test_echo_can_be_left_out_at_loading(capsys: pytest.CaptureFixture) -> None:
         pivot_only.encode(FILLED, 512, (SOURCE,))
 
 
-def test_lengths_come_from_the_checkpoint(milco: MilcoEncoder) -> None:
-    """encode_query cuts at 64 tokens, encode_document at 512, unless the caller or the configuration says else."""
+def test_default_lengths_come_from_the_checkpoint(milco: MilcoEncoder) -> None:
+    """64 tokens for queries, 512 for documents, unless the caller or the configuration states another length."""
     long = TEXTS[-1]
     for ours, length in (
         (milco.encode_query(long), 64),
@@ -255,15 +255,15 @@ def test_lengths_come_from_the_checkpoint(milco: MilcoEncoder) -> None:
         ([1.5], r"texts\[0\] expects a str, got float '1.5'"),
     ],
 )
-def test_what_is_no_text_is_named(milco: MilcoEncoder, texts: Any, message: str) -> None:
-    """The place and the value, before anything is encoded."""
+def test_texts_are_validated(milco: MilcoEncoder, texts: Any, message: str) -> None:
+    """The error names position and value, before anything is encoded."""
     for encode in (milco.encode, milco.encode_query, milco.encode_document):
         with pytest.raises(TypeError, match=message):
             encode(texts)
 
 
-def test_arguments_have_defaults_and_plain_values(milco: MilcoEncoder) -> None:
-    """A length by default, one view as a str, torch's own devices and dtypes; a batch of no texts is refused."""
+def test_arguments_accept_plain_values(milco: MilcoEncoder) -> None:
+    """Default length, one view as a str, torch's own devices and dtypes; a batch size of 0 is refused."""
     text = FILLED[0]
     same = (dense(milco.encode(text).batch) == dense(milco.encode_document([text]))).all()
     assert (
@@ -276,7 +276,7 @@ def test_arguments_have_defaults_and_plain_values(milco: MilcoEncoder) -> None:
     assert choose_dtype(torch.float32, device) == torch.float32
 
 
-def test_pyserinis_encoder_takes_one_text(milco: MilcoEncoder) -> None:
+def test_pyserinis_encoder_accepts_one_text(milco: MilcoEncoder) -> None:
     """A str is one text, not its letters; None is an empty field."""
     encoder = MilcoDocumentEncoder(milco)
     assert encoder.encode("hello world") == encoder.encode(["hello world"])
@@ -286,13 +286,13 @@ def test_pyserinis_encoder_takes_one_text(milco: MilcoEncoder) -> None:
 
 @pytest.mark.parametrize("length", [-1, 0, 2, 513])
 def test_impossible_lengths_are_refused(milco: MilcoEncoder, length: int) -> None:
-    """A length without room for a token, or beyond the positions, is an error with the limits."""
+    """A length without room for a token, or without positions, is an error with the limits."""
     with pytest.raises(MilcoError, match=f"maximum length {length}: .* takes 3 to 512 tokens"):
         milco.encode(FILLED, length)
 
 
 def test_unknown_views_are_refused(milco: MilcoEncoder) -> None:
-    """A view that is none is answered with the nearest valid one."""
+    """An unknown view is answered with the nearest valid one."""
     with pytest.raises(MilcoError, match=r"unknown view 'sourcee': did you mean 'source'\?"):
         milco.encode(FILLED, 512, ("sourcee",))
 
@@ -309,14 +309,14 @@ def test_alpha_on_the_query_interpolates_the_scores(milco: MilcoEncoder, alpha: 
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan")])
-def test_alpha_has_its_range(milco: MilcoEncoder, alpha: float) -> None:
-    """alpha is a share: 0 to 1."""
+def test_alpha_is_between_0_and_1(milco: MilcoEncoder, alpha: float) -> None:
+    """Other values are refused."""
     with pytest.raises(MilcoError, match="is not between 0 and 1"):
         milco.encode_query(FILLED[0], alpha=alpha)
 
 
-def test_decode_gives_the_strongest_first(milco: MilcoEncoder) -> None:
-    """Terms by falling weight, top_k of them; an empty vector decodes to nothing."""
+def test_decode_returns_the_strongest_terms_first(milco: MilcoEncoder) -> None:
+    """Terms by descending weight, at most top_k; an empty vector decodes to an empty list."""
     batch = milco.encode([FILLED[0], ""], 512).batch
     ranked, empty = milco.decode(batch)
     assert empty == []
@@ -325,7 +325,7 @@ def test_decode_gives_the_strongest_first(milco: MilcoEncoder) -> None:
     assert milco.decode(batch, top_k=3)[0] == ranked[:3]
 
 
-def test_the_library_takes_what_users_pass(milco: MilcoEncoder, capsys: pytest.CaptureFixture) -> None:
+def test_public_methods_accept_what_users_pass(milco: MilcoEncoder, capsys: pytest.CaptureFixture) -> None:
     """similarity of texts, sparsity over the vocabulary, terms in common, a repr, progress on stderr."""
     queries, documents = milco.encode_query(FILLED[:1]), milco.encode_document(FILLED[:3], show_progress=True)
     assert "3 texts" in capsys.readouterr().err.replace("3/3", "3")
@@ -350,7 +350,7 @@ def test_examples_of_the_docstrings_run() -> None:
 
 
 def test_similarity_is_the_dot_product(milco: MilcoEncoder) -> None:
-    """Every query with every document, as dense vectors would give it."""
+    """Every query with every document, as of dense vectors."""
     queries, documents = milco.encode_query(FILLED[:4]), milco.encode_document(TEXTS)
     ours = milco.similarity(queries, documents)
     assert (ours.shape, ours.dtype) == ((4, len(TEXTS)), np.float32)
@@ -358,8 +358,8 @@ def test_similarity_is_the_dot_product(milco: MilcoEncoder) -> None:
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
-def test_the_dtype_is_of_the_products_alone(name: str) -> None:
-    """Weights stay float32 in memory and in the vectors, and the hash of the weights is the same."""
+def test_the_dtype_applies_to_matrix_products_only(name: str) -> None:
+    """Weights are float32 in memory and in the vectors, and the hash of the weights is the same."""
     loaded = encoder("distillation", name)
     assert loaded.dtype == getattr(torch, name)
     assert {tensor.dtype for tensor in loaded.model.state_dict().values()} == {torch.float32}
@@ -367,7 +367,7 @@ def test_the_dtype_is_of_the_products_alone(name: str) -> None:
     assert loaded.weight_hash == encoder("distillation").weight_hash
 
 
-def test_hashes_tell_models_and_tokenizers_apart(milco: MilcoEncoder) -> None:
+def test_hashes_identify_models_and_tokenizers(milco: MilcoEncoder) -> None:
     """Another checkpoint has another hash of its weights; the same tokenizer the same one."""
     other = encoder("alignment")
     assert milco.weight_hash != other.weight_hash
@@ -381,8 +381,8 @@ def test_unknown_devices_are_refused(name: str) -> None:
         choose_device(name)
 
 
-def test_a_gpu_that_is_not_here_is_refused() -> None:
-    """The error says how many GPUs there are, before anything is loaded."""
+def test_a_missing_gpu_is_refused() -> None:
+    """The error states how many GPUs there are, before anything is loaded."""
     with pytest.raises(MilcoError, match=r"device cuda:99 is not here: torch sees \d+ GPUs; use --device cpu"):
         MilcoEncoder.from_pretrained("nowhere at all", device="cuda:99")
 
@@ -394,7 +394,7 @@ def test_unknown_dtypes_are_refused() -> None:
     assert choose_dtype("auto", torch.device("cpu")) in (torch.float32, torch.bfloat16)
 
 
-def test_passages_are_the_whole_text(milco: MilcoEncoder) -> None:
+def test_passages_are_the_complete_text(milco: MilcoEncoder) -> None:
     """Consecutive passages hold every token once, each between <s> and </s>, none longer than asked."""
     whole, short, blank = milco.tokenizer.ids([TEXTS[-1], FILLED[0], ""])
     long_passages, short_passages, blank_passages = milco.tokenizer.passages([TEXTS[-1], FILLED[0], ""], 50)
@@ -403,8 +403,8 @@ def test_passages_are_the_whole_text(milco: MilcoEncoder) -> None:
     assert (short_passages, blank_passages) == ([short], [blank])
 
 
-def test_pyserini_gets_whole_numbers(milco: MilcoEncoder) -> None:
-    """Both contract encoders give round(weight x scale), the same for a text as query and as document."""
+def test_pyserini_gets_integers(milco: MilcoEncoder) -> None:
+    """Both encoders give round(weight x scale), the same for a text as query and as document."""
     queries, documents = MilcoQueryEncoder(milco, max_length=99), MilcoDocumentEncoder(milco, max_length=99)
     vectors = documents.encode(FILLED)
     floats = milco.encode(FILLED, 99).batch.to_dicts(milco.vocabulary)
@@ -415,8 +415,8 @@ def test_pyserini_gets_whole_numbers(milco: MilcoEncoder) -> None:
         assert queries.encode(text) == documents.encode([text])[0]
 
 
-def test_titles_stand_before_texts(milco: MilcoEncoder) -> None:
-    """A document is its title, a space and its text; a title too few is an error."""
+def test_titles_precede_texts(milco: MilcoEncoder) -> None:
+    """A document is its title, a space and its text; a missing title is an error."""
     documents = MilcoDocumentEncoder(milco)
     assert documents.encode(["book", "bridge"], titles=["The", "A"]) == documents.encode(["The book", "A bridge"])
     with pytest.raises(MilcoError, match="1 titles for 2 texts: give one title, or None, per text"):
@@ -438,8 +438,8 @@ def test_contract_options_reach_the_encoder(milco: MilcoEncoder) -> None:
         MilcoQueryEncoder(milco, max_length=513)
 
 
-def test_an_index_gets_the_query_encoder_that_fits(milco: MilcoEncoder) -> None:
-    """The manifest's encoder, views, scale and spelling; one with other weights or tokens is refused."""
+def test_queries_are_encoded_as_the_manifest_states(milco: MilcoEncoder) -> None:
+    """The manifest's encoder, views, scale and prefix; one with other weights or tokens is refused."""
     manifest = {
         "encoder": str(CHECKPOINT),
         "weight_hash": milco.weight_hash,
@@ -460,16 +460,16 @@ def test_an_index_gets_the_query_encoder_that_fits(milco: MilcoEncoder) -> None:
         open_query_encoder({"encoder": None, "scale": 1.0})
 
 
-def test_any_kind_of_checkpoint_is_opened_by_its_name(milco: MilcoEncoder) -> None:
-    """A MILCO's encoder is that of from_pretrained, with the same device, precision and spelling."""
+def test_open_encoder_equals_from_pretrained_for_milco(milco: MilcoEncoder) -> None:
+    """With the same device, precision and prefix."""
     opened = open_encoder(CHECKPOINT, "cpu", "float32", english_prefix="e_")
     assert (opened.views, opened.weight_hash, opened.dtype) == (milco.views, milco.weight_hash, torch.float32)
     np.testing.assert_array_equal(dense(opened.encode(FILLED, 64).batch), dense(milco.encode(FILLED, 64).batch))
     assert opened.vocabulary.terms[5] == f"e_{milco.vocabulary.terms[5]}"
 
 
-def test_a_checkpoint_of_no_known_kind_is_refused(tmp_path: Path) -> None:
-    """One line with what it is and what was looked for, before any weight is read."""
+def test_an_unknown_checkpoint_is_refused(tmp_path: Path) -> None:
+    """One line with what it is and what was expected, before any weight is read."""
     directory = shutil.copytree(GOLDEN / "m_encoder", tmp_path / "encoder")
     (directory / "model.safetensors").unlink()
     with pytest.raises(MilcoError) as refused:
@@ -487,8 +487,8 @@ def test_a_checkpoint_of_no_known_kind_is_refused(tmp_path: Path) -> None:
         open_encoder(directory)
 
 
-def test_publishing_uploads_what_saving_writes(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """push_to_hub creates the repository and uploads the whole checkpoint."""
+def test_push_to_hub_uploads_the_checkpoint(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It creates the repository and uploads everything that save_pretrained writes."""
     uploaded: dict[str, object] = {}
 
     class Hub:

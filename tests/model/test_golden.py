@@ -1,6 +1,6 @@
-"""Numbers from the authors' code: both checkpoints, both lengths, and what stands between text and vector.
+"""Vectors and intermediate tensors equal the authors': both checkpoints, both lengths.
 
-Needs torch, transformers, tokenizers, safetensors, numpy, scipy, pyarrow and orjson alone.
+Needs only torch, transformers, tokenizers, safetensors, numpy, scipy, pyarrow and orjson.
 """
 
 import json
@@ -31,7 +31,7 @@ def forward(checkpoint: str) -> MilcoOutput:
 
 
 def vectors_with_empty(checkpoint: str, length: int, dtype: str = "float32") -> SparseBatch:
-    """encode(), with the empty text, for which it has no terms by design, as the <s> </s> that the authors encode."""
+    """Encode the golden texts, the empty one as <s> </s>, as the authors do."""
     loaded = encoder(checkpoint, dtype)
     filled = loaded.encode([text for text in TEXTS if text], length).batch
     empty = loaded.encode_rows([[0, 2]], loaded.views)
@@ -41,8 +41,8 @@ def vectors_with_empty(checkpoint: str, length: int, dtype: str = "float32") -> 
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
-def test_vectors_are_the_authors(checkpoint: str, length: int) -> None:
-    """Support equal, values within 2e-5 of the authors' encode_text in float32."""
+def test_vectors_equal_the_authors(checkpoint: str, length: int) -> None:
+    """Same support, values within 2e-5 of the authors' encode_text in float32."""
     ours = dense(vectors_with_empty(checkpoint, length))
     theirs = expected_rows(f"{checkpoint}.len{length}")
     np.testing.assert_array_equal(ours > 1e-5, theirs > 1e-5)
@@ -50,8 +50,8 @@ def test_vectors_are_the_authors(checkpoint: str, length: int) -> None:
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
-def test_the_empty_text_is_encoded_as_its_marks_only_when_asked(checkpoint: str) -> None:
-    """encode() gives an empty text no terms; the tokenizer's <s> </s> give the authors' row."""
+def test_an_empty_text_has_no_terms_unlike_its_special_tokens(checkpoint: str) -> None:
+    """encode() gives an empty text no terms; the special tokens <s> </s> give the authors' row."""
     loaded = encoder(checkpoint)
     assert loaded.tokenizer.tokenizer.encode("").ids == [0, 2]
     assert loaded.encode([""], 512).batch.lengths().tolist() == [0]
@@ -61,8 +61,8 @@ def test_the_empty_text_is_encoded_as_its_marks_only_when_asked(checkpoint: str)
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
-def test_dictionaries_are_the_authors(checkpoint: str) -> None:
-    """With the prefix e_ the terms are spelled as the authors spell them, and weigh the same."""
+def test_dictionaries_equal_the_authors(checkpoint: str) -> None:
+    """With the prefix e_ the terms are spelled as the authors spell them, with the same weights."""
     theirs = json.loads((GOLDEN / f"expected_{checkpoint}_dicts.json").read_text(encoding="utf-8"))
     spelled = MilcoEncoder.from_pretrained(GOLDEN / f"ckpt_{checkpoint}", "cpu", "float32", english_prefix="e_")
     ours = spelled.encode(TEXTS[: len(theirs)], 512).batch.to_dicts(spelled.vocabulary)
@@ -71,8 +71,8 @@ def test_dictionaries_are_the_authors(checkpoint: str) -> None:
         assert mine == pytest.approx(golden, abs=2e-5, rel=1e-5)
 
 
-def test_token_ids_are_the_authors() -> None:
-    """The tokenizer gives the ids and the mask that the authors' did."""
+def test_token_ids_equal_the_authors() -> None:
+    """The tokenizer gives the authors' ids and mask."""
     ids, mask = golden_rows()
     for text, row, marks in zip(TEXTS, ids.tolist(), mask.tolist(), strict=False):
         ours = encoder("alignment").tokenizer.tokenize([text], 512)[0].ids
@@ -81,8 +81,8 @@ def test_token_ids_are_the_authors() -> None:
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
-def test_states_are_the_authors(checkpoint: str) -> None:
-    """Encoder states, the connector's first half and logits of the first text, padding left out."""
+def test_hidden_states_equal_the_authors(checkpoint: str) -> None:
+    """Encoder states, the connector's first half and logits of the first text, without padding."""
     arrays, output, model = expected(), forward(checkpoint), encoder(checkpoint).model
     real = arrays["attention_mask"][0].astype(bool)
     with torch.inference_mode():
@@ -95,7 +95,7 @@ def test_states_are_the_authors(checkpoint: str) -> None:
         np.testing.assert_allclose(ours[real], arrays[f"{checkpoint}.{name}_row0"][real], **EXACT)
 
 
-def test_echo_weights_are_the_authors() -> None:
+def test_echo_weights_equal_the_authors() -> None:
     """The weight of every source token before the weights of a repeated token are summed."""
     output = forward("distillation")
     assert output.echo is not None
@@ -118,5 +118,5 @@ def test_bfloat16_is_as_exact_as_the_authors(checkpoint: str) -> None:
 
 @pytest.mark.parametrize(("checkpoint", "views"), [("alignment", ("pivot",)), ("distillation", VIEWS)])
 def test_views_follow_the_checkpoint(checkpoint: str, views: tuple[str, ...]) -> None:
-    """A checkpoint without a LexEcho head has the pivot view alone."""
+    """A checkpoint without a LexEcho head has only the pivot view."""
     assert encoder(checkpoint).views == views

@@ -1,4 +1,4 @@
-"""Checkpoints in every layout that is met: one set of tensors, and a sentence for each that cannot be read."""
+"""Every layout of a checkpoint gives one set of tensors; each that cannot be read is one line."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def read(directory: Path, **variants: object) -> MilcoEncoder:
 
 
 def assert_same_vectors(directory: Path, checkpoint: str) -> None:
-    """Assert that a bent copy encodes as the checkpoint that it was made of."""
+    """Assert that a changed copy encodes like the checkpoint that it was made from."""
     ours = read(directory).encode(SAMPLE, 512).batch
     np.testing.assert_array_equal(dense(ours), dense(encoder(checkpoint).encode(SAMPLE, 512).batch))
 
@@ -62,7 +62,7 @@ def renamed(values: Tensors, *pairs: tuple[str, str]) -> Tensors:
 
 
 def without(*endings: str) -> Callable[[Tensors], Tensors]:
-    """A change that leaves out the tensors whose names end so."""
+    """Return a change that drops the tensors whose names end so."""
     return lambda values: {name: tensor for name, tensor in values.items() if not name.endswith(endings)}
 
 
@@ -77,7 +77,7 @@ def test_safetensors_and_bin_are_one_model(tmp_path: Path, checkpoint: str) -> N
 
 @pytest.mark.parametrize("suffix", ["bin", "safetensors"])
 def test_shards_are_one_model(tmp_path: Path, suffix: str) -> None:
-    """Three shards and an index give the same vectors as one file; a shard that is not there is named."""
+    """Three shards and an index give the same vectors as one file; a missing shard is named."""
     directory = bent(tmp_path, "distillation")
     shard(directory, suffix)
     assert_same_vectors(directory, "distillation")
@@ -144,13 +144,13 @@ NEEDED = [name for name in tensors("distillation") if not re.search(r"pooler|pos
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint's directory whose weights the tests write anew."""
+    """A checkpoint directory whose weights the tests replace."""
     return bent(tmp_path_factory.mktemp("scratch"), "distillation")
 
 
 @pytest.mark.parametrize("name", [*NEEDED, "echo.bias", "projector.bias", "m_model.embeddings.LayerNorm.bias"])
 def test_a_missing_tensor_is_named(scratch: Path, name: str) -> None:
-    """Whichever tensor is taken away, the error says which is missing."""
+    """Whichever tensor is missing, the error names it."""
     torch.save(without(name)(tensors("distillation")), scratch / "pytorch_model.bin")
     with pytest.raises(MilcoError, match=r"lacks .*" + name.split(".")[-1]):
         MilcoModel.from_pretrained(scratch)
@@ -162,8 +162,8 @@ def test_a_missing_bias_is_named(tmp_path: Path) -> None:
         MilcoModel.from_pretrained(bent(tmp_path, "distillation", without(*BIASES)))
 
 
-def test_left_over_tensors_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """A tensor that has no place is told on stderr, and the rest is read."""
+def test_unused_tensors_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A tensor that the network lacks is named on stderr, and the others are loaded."""
     extra = {"encoder.adapter.weight": torch.ones(2)}
     MilcoModel.from_pretrained(bent(tmp_path, "distillation", lambda values: values | extra))
     assert "ignored encoder.adapter.weight" in capsys.readouterr().err
@@ -198,7 +198,7 @@ def test_own_layout_round_trips(tmp_path: Path, checkpoint: str) -> None:
     assert ours.encoder.to_dict() == after.model.config.encoder.to_dict()
 
 
-def test_own_layout_remembers_its_variants(tmp_path: Path) -> None:
+def test_saved_checkpoints_keep_their_variants(tmp_path: Path) -> None:
     """A variant chosen at loading is saved with the checkpoint."""
     chosen = {"source_pool": "max", "source_drop_special": True, "query_max_length": 9}
     read(GOLDEN / "ckpt_distillation", **chosen).save_pretrained(tmp_path / "own")
@@ -206,21 +206,21 @@ def test_own_layout_remembers_its_variants(tmp_path: Path) -> None:
     assert {name: getattr(config, name) for name in chosen} == chosen
 
 
-def quantised(matrix: torch.Tensor, largest: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Whole numbers from -largest to largest, and the scale of every row."""
+def quantized(matrix: torch.Tensor, largest: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Integers from -largest to largest, and the scale of every row."""
     scale = matrix.abs().amax(dim=1) / largest
     return torch.round(matrix / scale[:, None]).to(torch.int8), scale
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-def test_quantised_rows_are_multiplied_out(tmp_path: Path, bits: int) -> None:
+def test_quantized_matrices_are_dequantized(tmp_path: Path, bits: int) -> None:
     """int8 rows, and two 4-bit values a byte (low first, value + 8), times their row's scale."""
     encoder("distillation").save_pretrained(tmp_path / "own")
     path = tmp_path / "own" / "model.safetensors"
     values = read_tensors(tmp_path / "own")
     wanted = dict(values)
     for name in ("encoder.embeddings.word_embeddings.weight", "decoder.weight"):
-        whole, scale = quantised(values[name], 127 if bits == 8 else 7)
+        whole, scale = quantized(values[name], 127 if bits == 8 else 7)
         wanted[name] = torch.stack([row * factor for row, factor in zip(whole.float(), scale, strict=True)])
         if bits == 4:
             shifted = (whole + 8).to(torch.uint8)
@@ -236,7 +236,7 @@ def test_quantised_rows_are_multiplied_out(tmp_path: Path, bits: int) -> None:
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
 def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
-    """A file that was cut short is an error with its path, not a traceback."""
+    """A truncated file is an error with its path, not a traceback."""
     directory = bent(tmp_path, "distillation")
     if name == "model.safetensors":
         save_safetensors(directory / name, tensors("distillation"))
@@ -246,14 +246,14 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_a_pickle_with_code_is_refused(tmp_path: Path) -> None:
-    """A checkpoint can hold tensors only: nothing in it is run."""
+    """Only tensors are loaded: nothing in a checkpoint is executed."""
     directory = bent(tmp_path, "distillation", lambda values: values | {"x": Path})  # type: ignore[dict-item]
     with pytest.raises(MilcoError, match="cannot be read"):
         MilcoModel.from_pretrained(directory)
 
 
-def test_sub_models_are_found_inside_too(tmp_path: Path) -> None:
-    """The sub-models may stand inside the checkpoint's directory instead of beside it."""
+def test_sub_models_may_be_inside_the_checkpoint(tmp_path: Path) -> None:
+    """The sub-models may be in the checkpoint's directory instead of next to it."""
     directory = bent(tmp_path, "distillation")
     for name in ("m_encoder", "en_lsr"):
         (tmp_path / name).rename(directory / name)
@@ -262,7 +262,7 @@ def test_sub_models_are_found_inside_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "wanted"), [("m_encoder", "checkpoint, "), ("en_lsr", "checkpoint/english")])
 def test_a_missing_sub_model_is_named(tmp_path: Path, name: str, wanted: str) -> None:
-    """Without a tokenizer there is no vocabulary: the error says where it was looked for."""
+    """Without a tokenizer there is no vocabulary: the error lists the directories that were searched."""
     directory = bent(tmp_path, "distillation")
     shutil.rmtree(tmp_path / name)
     if name == "m_encoder":
@@ -272,8 +272,8 @@ def test_a_missing_sub_model_is_named(tmp_path: Path, name: str, wanted: str) ->
         read(directory)
 
 
-def test_tokenizers_are_read_from_their_oldest_form(tmp_path: Path) -> None:
-    """vocab.txt alone gives the same pivot terms as tokenizer.json."""
+def test_tokenizers_are_read_from_vocab_txt(tmp_path: Path) -> None:
+    """vocab.txt gives the same pivot terms as tokenizer.json."""
     directory = bent(tmp_path, "distillation")
     (tmp_path / "en_lsr" / "tokenizer.json").unlink()
     assert_same_vectors(directory, "distillation")
@@ -281,7 +281,7 @@ def test_tokenizers_are_read_from_their_oldest_form(tmp_path: Path) -> None:
 
 
 def test_a_damaged_tokenizer_is_named(tmp_path: Path) -> None:
-    """A tokenizer file that is not one is an error with its place."""
+    """A damaged tokenizer file is an error with its path."""
     directory = bent(tmp_path, "distillation")
     (tmp_path / "en_lsr" / "tokenizer.json").write_text("{")
     with pytest.raises(MilcoError, match=r"en_lsr cannot be read as a tokenizer: .*EOF"):
@@ -289,7 +289,7 @@ def test_a_damaged_tokenizer_is_named(tmp_path: Path) -> None:
 
 
 def test_tokenizers_of_another_size_are_refused(tmp_path: Path) -> None:
-    """The English tokenizer must name every pivot column, the other must not lead past the embedding."""
+    """The English tokenizer must name every pivot column, the other must fit the embedding."""
     directory = bent(tmp_path, "distillation")
     shutil.copy(tmp_path / "m_encoder" / "tokenizer.json", tmp_path / "en_lsr" / "tokenizer.json")
     with pytest.raises(MilcoError, match="English tokenizer has 577 pieces, its decoder 358 rows"):
@@ -302,8 +302,8 @@ def test_tokenizers_of_another_size_are_refused(tmp_path: Path) -> None:
 WORDS = "m_model.embeddings.word_embeddings.weight"
 
 
-def test_no_checkpoint_is_one_sentence(tmp_path: Path) -> None:
-    """A path that is nothing, an empty directory, another model: each says what was expected."""
+def test_a_directory_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    """A missing path, an empty directory, another model: each error states what was expected."""
     with pytest.raises(MilcoError, match="no encoder at '/nowhere/at/all': give a checkpoint directory"):
         find_checkpoint("/nowhere/at/all")
     with pytest.raises(MilcoError, match=r"has no weights: expected model\.safetensors or pytorch_model\.bin"):
@@ -313,7 +313,7 @@ def test_no_checkpoint_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_unknown_variants_are_refused() -> None:
-    """A misspelt field or value is answered with the nearest valid one, never ignored."""
+    """A misspelled field or value is answered with the nearest valid one, never ignored."""
     with pytest.raises(MilcoError, match="did you mean 'source_pool'"):
         MilcoModel.from_pretrained(GOLDEN / "ckpt_distillation", source_pol="max")
     with pytest.raises(MilcoError, match=r"unknown source_pool 'mean': .*valid are max, sum"):
@@ -328,7 +328,7 @@ UNREACHABLE = (
 )
 
 
-def test_an_offline_hub_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_offline_hub_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Offline by choice (HF_HUB_OFFLINE), the error names the embedded encoder and a local path."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(MilcoError) as caught:
@@ -336,8 +336,8 @@ def test_an_offline_hub_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
     assert str(caught.value) == UNREACHABLE
 
 
-def test_an_unreachable_hub_is_one_sentence(tmp_path: Path) -> None:
-    """Nobody listening where the hub should be gives the same sentence."""
+def test_an_unreachable_hub_is_one_line(tmp_path: Path) -> None:
+    """A hub that does not answer gives the same message."""
     surroundings = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
     surroundings |= {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
     done = subprocess.run(
@@ -362,8 +362,8 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return snapshot
 
 
-def test_a_cached_checkpoint_needs_no_hub(hub_cache: Path) -> None:
-    """What the cache holds whole is used without the network, by the model's hub name."""
+def test_a_cached_checkpoint_needs_no_network(hub_cache: Path) -> None:
+    """A complete cached snapshot is used without the network, by the model's hub name."""
     shutil.copytree(bent(hub_cache.parents[4] / "parts", "distillation"), hub_cache, dirs_exist_ok=True)
     for name in ("m_encoder", "en_lsr"):
         shutil.copytree(GOLDEN / name, hub_cache / name)
@@ -371,7 +371,7 @@ def test_a_cached_checkpoint_needs_no_hub(hub_cache: Path) -> None:
     assert_same_vectors(Path("someone/small-milco"), "distillation")
 
 
-def test_a_download_that_was_cut_short_goes_on(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_download_is_resumed(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cached snapshot without its weights is fetched again, not read as an empty checkpoint."""
     (hub_cache / "config.json").write_text("{}")
     asked = []
@@ -389,8 +389,8 @@ def test_a_download_that_was_cut_short_goes_on(hub_cache: Path, monkeypatch: pyt
     assert asked == [True, False, True]
 
 
-def test_a_tokenizer_alone_needs_no_weights(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a checkpoint on the hub everything but the weights is fetched, once; who needs them gets them after that."""
+def test_a_tokenizer_is_fetched_without_weights(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything but the weights is fetched, once; the weights are fetched when they are needed."""
     fetched: list[str] = []
 
     def fetch(name: str, allow_patterns: Sequence[str] = (), **_: object) -> str:
@@ -408,10 +408,10 @@ def test_a_tokenizer_alone_needs_no_weights(hub_cache: Path, monkeypatch: pytest
     assert fetched[2:] == ["config.json", "tokenizer.json", "model.safetensors"]
 
 
-def test_a_cached_checkpoint_without_a_tokenizer_of_its_own_is_whole(
+def test_a_cached_checkpoint_may_lack_a_tokenizer(
     hub_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the authors' checkpoints are, which name another's: with its weights there, the hub is not asked again."""
+    """The authors' checkpoints name another's tokenizer: with the weights cached, the hub is not asked again."""
     shutil.copytree(bent(tmp_path / "parts", "distillation"), hub_cache, dirs_exist_ok=True)
     shutil.copytree(GOLDEN / "m_encoder", hub_cache / "m_encoder")
 

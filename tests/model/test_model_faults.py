@@ -1,4 +1,4 @@
-"""A broken checkpoint is refused in one line, before it gives a vector."""
+"""A broken checkpoint is refused in one line, before it encodes anything."""
 
 import shutil
 from pathlib import Path
@@ -15,14 +15,14 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_the_checkpoint_is_good_before_it_is_broken(checkpoint: Path) -> None:
-    """The table's faults are its own."""
+def test_the_checkpoint_is_valid_before_it_is_damaged(checkpoint: Path) -> None:
+    """The faults are those of the table."""
     assert met(checkpoint) == ("silent", "")
 
 
 @pytest.mark.parametrize("case", CHECKPOINTS)
 def test_a_broken_checkpoint_is_refused_in_one_line(case: str, checkpoint: Path, tmp_path: Path) -> None:
-    """It names the checkpoint; no value, tensor or file of the table passes, and none ends in a traceback."""
+    """The line names the checkpoint; no damaged value, tensor or file passes, and none ends in a traceback."""
     broken = shutil.copytree(checkpoint, tmp_path / "tiny")
     CHECKPOINTS[case](broken)
     kind, text = met(broken)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.golden
 
 
 def test_every_loader_of_transformers_refuses_a_checkpoints_own_code() -> None:
-    """No call of an Auto class in the package leaves out trust_remote_code=False."""
+    """Every call of an Auto class in the package passes trust_remote_code=False."""
     lacking, calls = [], 0
     for path in Path(milco_pyserini.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -41,7 +41,7 @@ AUTO = ("AutoConfig", "AutoModel", "AutoModelForMaskedLM", "AutoModelForSequence
 
 
 def start(path: Path) -> object:
-    """What training from an encoder and an English head starts with."""
+    """Load an encoder and an English head as training does."""
     options = SapOptions(config="none", encoder=str(path), english=str(path))
     return starting_encoder(options, echo=False)
 
@@ -61,7 +61,7 @@ LOADERS = {
     [(name, own) for name in LOADERS for own in ("model", "tokenizer") if (name, own) != ("sparse", "tokenizer")],
 )
 def test_code_of_a_checkpoint_never_runs(load: str, own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even where the user would answer yes: nobody is asked, and the line gives the reason and the fix."""
+    """Nobody is asked for consent, and the line has the reason and the fix."""
     directory = shutil.copytree(GOLDEN / "en_lsr", tmp_path / "evil")
     mark = tmp_path / "code-has-run"
     (directory / "evil.py").write_text(f"open({str(mark)!r}, 'w')\n")

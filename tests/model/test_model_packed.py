@@ -1,4 +1,4 @@
-"""The packed forward pass against the readable one."""
+"""PackedForward equals the reference forward pass."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def random_rows(lengths: list[int] = LENGTHS, vocabulary: int = 300) -> list[lis
 
 @torch.inference_mode()
 def padded(model: MilcoModel, rows: list[list[int]], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """What MilcoModel.forward says of the rows: logits [B, V_e] and echo [T] of the real tokens."""
+    """Return the reference's logits [B, V_e], and echo [T] of the real tokens."""
     ids = np.full((len(rows), max(map(len, rows))), PADDING)
     mask = np.zeros_like(ids)
     for number, row in enumerate(rows):
@@ -75,7 +75,7 @@ def assert_same(found: tuple[Tensor, Tensor | None], expected: tuple[Tensor, Ten
 
 @pytest.mark.parametrize("variant", ["linear", "paper"])
 def test_packing_changes_no_vector(variant: str) -> None:
-    """Texts of all lengths, equal ones side by side and apart, get what the padded network gives them."""
+    """Texts of all lengths, equal ones next to each other or not, have the padded network's vectors."""
     model = network(echo_variant=variant)
     assert_same(PackedForward(model, torch.float32)(random_rows()), padded(model, random_rows(), torch.float32))
 
@@ -108,8 +108,8 @@ def test_bfloat16_is_no_further_from_float32_than_autocast(lengths: list[int]) -
 
 
 @pytest.mark.parametrize("length", [64, 100, 1024])
-def test_attention_over_whole_texts_is_attention(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against torch's own in float32, for two texts of three heads, all at once and one head at a time."""
+def test_batched_attention_equals_torchs(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compared with torch's own in float32, for two texts of three heads, all at once and one head at a time."""
     draw = torch.Generator().manual_seed(0)
     parts = torch.randn(3, 2, 3, length, 16, generator=draw).bfloat16()
     whole = packed._attention(*parts)
@@ -119,8 +119,8 @@ def test_attention_over_whole_texts_is_attention(length: int, monkeypatch: pytes
     assert torch.equal(packed._attention(*parts), whole)
 
 
-def test_neighbours_never_change_a_vector() -> None:
-    """A text alone, and the same text among others in another order."""
+def test_vectors_do_not_depend_on_batch_composition() -> None:
+    """A text in a batch of its own, and the same text among others in another order."""
     forward, rows = PackedForward(network(), torch.float32), random_rows()
     together, _ = forward(rows[::-1])
     for number, row in enumerate(reversed(rows)):
@@ -140,7 +140,7 @@ def test_blocks_never_change_a_vector(dtype: torch.dtype, monkeypatch: pytest.Mo
         torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
 
 
-def test_the_head_holds_one_block_of_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_head_computes_one_block_of_logits_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """32 texts of 512 tokens: no product with the decoder is larger than 1,024 tokens by 4,096 pieces."""
     model = network(encoder={"max_position_embeddings": 514, "num_hidden_layers": 1})
     forward = PackedForward(model, torch.bfloat16)
@@ -163,7 +163,7 @@ def test_the_head_holds_one_block_of_logits(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_without_packed_weights_the_vectors_stay(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_are_the_same_without_packed_weights(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain linear layers, for machines where oneDNN has no packed ones."""
     model = network()
     usual = PackedForward(model, dtype)(random_rows())
@@ -178,7 +178,7 @@ def test_without_packed_weights_the_vectors_stay(dtype: torch.dtype, monkeypatch
 def test_an_operation_that_fails_the_probe_is_not_used(
     failure: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The operation is missing, raises, or multiplies wrongly."""
+    """The operation is missing, raises, or gives a wrong product."""
 
     def broken(linear: OneDnnLinear, states: Tensor) -> Tensor:
         if failure:
@@ -189,8 +189,8 @@ def test_an_operation_that_fails_the_probe_is_not_used(
     assert linear_kind.__wrapped__(torch.float32) is Linear
 
 
-def test_a_padding_piece_in_a_text_is_not_counted() -> None:
-    """RoBERTa gives the padding id its own position, also where a text spells it out."""
+def test_a_padding_token_in_a_text_is_not_counted() -> None:
+    """RoBERTa gives the padding id its own position, also if a text spells it out."""
     assert packed_positions(np.array([0, 7, PADDING, 8, 2, 0, PADDING, 2]), [5, 3], PADDING).tolist() == [
         *(2, 3, 1, 4, 5),
         *(2, 1, 3),
@@ -216,7 +216,7 @@ def test_an_unknown_encoder_is_refused(encoder_changes: dict, reason: str) -> No
 
 @pytest.mark.parametrize(("field", "value"), [("position_embedding_type", "relative_key"), ("is_decoder", True)])
 def test_another_attention_is_refused(field: str, value: object) -> None:
-    """Relative positions and a mask of what follows are part of it, and the packed pass leaves attention to torch."""
+    """Relative positions and causal masks are part of attention, which the packed pass leaves to torch."""
     model = network()
     setattr(model.config.encoder, field, value)
     with pytest.raises(NotPacked, match=f"{field} {value!r}"):
@@ -224,7 +224,7 @@ def test_another_attention_is_refused(field: str, value: object) -> None:
 
 
 def test_training_and_half_precision_are_refused() -> None:
-    """Dropout has no place in a packed pass, and float16 no products on the CPU."""
+    """The packed pass has no dropout, and the CPU no float16 products."""
     model = network()
     with pytest.raises(NotPacked, match="float16"):
         PackedForward(model, torch.float16)
@@ -232,15 +232,15 @@ def test_training_and_half_precision_are_refused() -> None:
         PackedForward(model.train(), torch.float32)
 
 
-def test_a_row_without_tokens_is_named() -> None:
+def test_a_row_without_tokens_is_refused() -> None:
     """It has no highest logit."""
     with pytest.raises(ValueError, match="row 1 has no tokens"):
         PackedForward(network(), torch.float32)([[0, 2], []])
 
 
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 127, 129, 300])
-def test_rows_that_are_no_token_change_no_vector(length: int) -> None:
-    """Matrices are filled up to a few sizes, whatever number of tokens a query has."""
+def test_padding_rows_change_no_vector(length: int) -> None:
+    """Matrices are padded to a few sizes, whatever number of tokens a query has."""
     model = network(encoder={"max_position_embeddings": 400})
     rows = [[0] * length]
     rows[0][-1] = 2

@@ -1,4 +1,4 @@
-"""The pivot view: chunked pooling held against its reference, and the tensor that is never built."""
+"""Chunked pooling of the pivot view equals its reference, without building all logits."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def case(texts: int, tokens: int, width: int, vocabulary: int, seed: int) -> Cas
 def test_chunks_and_blocks_change_nothing(
     texts: int, tokens: int, width: int, chunk: int, vocabulary: int, block: int, seed: int
 ) -> None:
-    """Whatever the chunk of the vocabulary and the block of texts, max_logits equals its reference."""
+    """For any chunk of the vocabulary and block of texts, max_logits equals its reference."""
     values = case(texts, tokens, width, vocabulary, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pooling, "VOCABULARY_CHUNK", chunk)
@@ -49,8 +49,8 @@ def test_chunks_and_blocks_change_nothing(
 
 @pytest.mark.parametrize("vocabulary", [1, VOCABULARY_CHUNK - 1, VOCABULARY_CHUNK, VOCABULARY_CHUNK + 1])
 @pytest.mark.parametrize(("texts", "tokens"), [(1, 1), (3, 2), (5, 400)])
-def test_real_chunk_boundaries_change_nothing(texts: int, tokens: int, vocabulary: int) -> None:
-    """At the chunk that is used, one piece more or less, and several blocks of texts: equal to the reference."""
+def test_default_chunks_change_nothing(texts: int, tokens: int, vocabulary: int) -> None:
+    """At the default chunk, one piece more or less, and several blocks of texts: equal to the reference."""
     values = case(texts, tokens, 3, vocabulary, seed=texts)
     torch.testing.assert_close(max_logits(*values), max_logits_reference(*values), atol=1e-5, rtol=1e-5)
 
@@ -72,16 +72,16 @@ def test_all_logits_are_never_in_memory(monkeypatch: pytest.MonkeyPatch) -> None
     assert max(sizes) <= 1 << 22
 
 
-def test_a_row_of_padding_alone_is_refused() -> None:
-    """A text has no unmasked token has no maximum: an error, not zeros that look like a vector."""
+def test_a_row_of_padding_is_refused() -> None:
+    """A text without an unmasked token has no maximum: an error, not zeros that look like a vector."""
     projected, mask, weight, bias = case(2, 3, 2, 5, seed=1)
     mask[1] = False
     with pytest.raises(ValueError, match="has no unmasked token"):
         max_logits(projected, mask, weight, bias)
 
 
-def test_gradients_are_the_references() -> None:
-    """Training may go through max_logits: its gradients are those of the one expression."""
+def test_gradients_equal_the_references() -> None:
+    """Training may use max_logits: its gradients are those of the reference."""
     projected, mask, weight, bias = case(3, 4, 3, 11, seed=2)
     gradients = []
     for pool in (max_logits, max_logits_reference):
@@ -112,8 +112,8 @@ def test_a_new_echo_head_can_learn(variant: str) -> None:
     assert model.echo.bias.grad.abs().sum() > 0
 
 
-def test_the_echo_variants_are_their_formulas() -> None:
-    """linear: relu(w H + b) x scale. paper: log1p(relu(w Z + b)). Nothing where the mask is 0."""
+def test_echo_variants_equal_their_formulas() -> None:
+    """linear: relu(w H + b) x scale. paper: log1p(relu(w Z + b)). Zero where masked."""
     states = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(3))
     mask = torch.tensor([[True, True, False], [True, True, True]])
     for variant in ("linear", "paper"):
@@ -128,8 +128,8 @@ def test_the_echo_variants_are_their_formulas() -> None:
 
 
 @pytest.mark.parametrize("variant", ["linear", "paper"])
-def test_the_echo_is_float32_under_autocast(variant: str) -> None:
-    """Its weights are summed over repeated tokens: bfloat16 is for the matrix products before it."""
+def test_echo_is_float32_under_autocast(variant: str) -> None:
+    """Its weights are summed over repeated tokens: bfloat16 is only for the matrix products before it."""
     torch.manual_seed(0)
     head = LexEcho(64, variant)
     torch.nn.init.normal_(head.weight)

@@ -57,7 +57,7 @@ def test_a_term_of_no_column_is_an_error() -> None:
 
 
 @given(VECTORS, st.data())
-def test_take_is_a_choice_of_rows(vectors: list[Vector], data: st.DataObject) -> None:
+def test_take_selects_rows(vectors: list[Vector], data: st.DataObject) -> None:
     """Any rows in any order, repeated or none."""
     order = data.draw(st.lists(st.integers(0, len(vectors) - 1), max_size=9)) if vectors else []
     taken = batch_of(vectors).take(order)
@@ -66,8 +66,8 @@ def test_take_is_a_choice_of_rows(vectors: list[Vector], data: st.DataObject) ->
 
 
 @given(VECTORS, st.integers(0, 7))
-def test_concatenate_is_the_inverse_of_a_cut(vectors: list[Vector], cut: int) -> None:
-    """Parts one after the other are the whole, empty parts too."""
+def test_concatenate_joins_batches(vectors: list[Vector], cut: int) -> None:
+    """Parts one after the other are the complete batch, empty parts too."""
     joined = SparseBatch.concatenate([batch_of(vectors[:cut]), batch_of([]), batch_of(vectors[cut:])], ENGLISH)
     assert_well_formed(joined)
     assert joined.to_dicts(VOCABULARY) == vectors
@@ -76,7 +76,7 @@ def test_concatenate_is_the_inverse_of_a_cut(vectors: list[Vector], cut: int) ->
 
 @given(VECTORS)
 def test_views_split_the_terms(vectors: list[Vector]) -> None:
-    """The pivot view is the English terms, the source view the others; both are the whole, none is nothing."""
+    """The pivot view is the English terms, the source view the others; both are all terms, no view is none."""
     batch = batch_of(vectors)
     english = set(TERMS[:ENGLISH])
     for views, kept in (
@@ -206,12 +206,12 @@ def test_terms_need_a_vocabulary() -> None:
 
 
 def ranked(vector: Vector) -> list[str]:
-    """Terms by falling weight, ties by column: the order in which pruning keeps them."""
+    """Terms by descending weight, ties by column: the order in which pruning keeps them."""
     return sorted(vector, key=lambda term: (-vector[term], TERMS.index(term)))
 
 
 def pruned(vector: Vector, method: str, value: float) -> Vector:
-    """One vector pruned, the readable way."""
+    """Prune one vector, the readable way."""
     order = ranked(vector)
     if method == "threshold":
         kept = [term for term in order if vector[term] >= np.float32(value)]
@@ -238,7 +238,7 @@ def pruned(vector: Vector, method: str, value: float) -> Vector:
         st.tuples(st.just("threshold"), st.sampled_from([0, 0.125, 0.3, 1, 41])),
     ),
 )
-def test_pruning_is_its_reference(vectors: list[Vector], rule: tuple[str, float]) -> None:
+def test_pruning_equals_its_reference(vectors: list[Vector], rule: tuple[str, float]) -> None:
     """Each method equals the readable one on every vector, ties included."""
     ours = PruningRule(*rule)(batch_of(vectors))
     assert_well_formed(ours)
@@ -248,8 +248,8 @@ def test_pruning_is_its_reference(vectors: list[Vector], rule: tuple[str, float]
 @given(
     VECTORS, st.sampled_from(VIEWS), st.sampled_from([("top-k", 2), ("percentile", 50), ("mass", 40), ("threshold", 1)])
 )
-def test_pruning_one_view_leaves_the_other(vectors: list[Vector], view: str, rule: tuple[str, float]) -> None:
-    """With a view named, its terms are pruned as if they stood alone, and the other view's are as they were."""
+def test_pruning_one_view_does_not_change_the_other(vectors: list[Vector], view: str, rule: tuple[str, float]) -> None:
+    """The named view's terms are pruned by themselves, and the other view's are unchanged."""
     batch = batch_of(vectors)
     ours = PruningRule.parse(f"{view}:{rule[0]}:{rule[1]}")(batch)
     assert_well_formed(ours)
@@ -259,21 +259,21 @@ def test_pruning_one_view_leaves_the_other(vectors: list[Vector], view: str, rul
 
 
 @given(VECTORS, st.sampled_from(["percentile", "mass"]), st.floats(0, 99.999))
-def test_a_share_never_empties_a_vector(vectors: list[Vector], method: str, share: float) -> None:
-    """percentile and mass leave the strongest term of every vector that had one."""
+def test_percentages_never_empty_a_vector(vectors: list[Vector], method: str, share: float) -> None:
+    """percentile and mass keep the strongest term of every vector that had one."""
     for before, after in zip(vectors, PruningRule(method, share)(batch_of(vectors)).to_dicts(VOCABULARY), strict=True):
         assert set(ranked(before)[:1]) <= set(after)
 
 
 @given(VECTORS, st.sampled_from(["top-k:3", "percentile:50", "mass:25", "mass:50", "threshold:1"]))
-def test_company_never_changes_pruning(vectors: list[Vector], rule: str) -> None:
-    """A vector pruned among others is the vector pruned alone."""
+def test_pruning_does_not_depend_on_batch_composition(vectors: list[Vector], rule: str) -> None:
+    """A vector pruned among others equals the vector pruned in a batch of its own."""
     together = PruningRule.parse(rule)(batch_of(vectors)).to_dicts(VOCABULARY)
     assert together == [PruningRule.parse(rule)(batch_of([vector])).to_dicts(VOCABULARY)[0] for vector in vectors]
 
 
-def test_mass_ties_hold_behind_many_vectors() -> None:
-    """Ten equal terms lose exactly half at mass:50, however small, wherever in a batch they stand."""
+def test_mass_ties_do_not_depend_on_earlier_vectors() -> None:
+    """Ten equal terms lose exactly half at mass:50, however small, wherever they are in a batch."""
     wide = Vocabulary([f"w{number}" for number in range(700)], [])
     generator = np.random.default_rng(0)
     crowd = [dict(zip(wide.terms, generator.random(700) ** 12 * 40 + 1e-6, strict=True)) for _ in range(100)]
@@ -287,7 +287,7 @@ def test_mass_ties_hold_behind_many_vectors() -> None:
     ("percent", "paper"),
     [(50, 285.6), (70, 172.2), (80, 115.1), (85, 86.4), (90, 57.9), (95, 29.2), (97, 17.7), (99, 6.5)],
 )
-def test_percentile_is_the_papers_arithmetic(percent: int, paper: float) -> None:
+def test_percentile_follows_the_paper(percent: int, paper: float) -> None:
     """Of 572 terms, percentile leaves the paper's number of terms, within one."""
     wide = Vocabulary([f"w{number}" for number in range(572)], [])
     vector = dict(zip(wide.terms.tolist(), np.linspace(1, 2, 572).tolist(), strict=True))
@@ -308,8 +308,8 @@ def test_percentile_is_the_papers_arithmetic(percent: int, paper: float) -> None
         "source:mass:5",
     ],
 )
-def test_a_rule_is_spelled_as_it_is_read(text: str) -> None:
-    """parse and str are each other's inverse, so that a manifest says what was done."""
+def test_rules_round_trip_as_text(text: str) -> None:
+    """parse and str are each other's inverse, so that a manifest states what was done."""
     assert str(PruningRule.parse(text)) == text
 
 
@@ -332,15 +332,15 @@ def test_a_rule_is_spelled_as_it_is_read(text: str) -> None:
         ("source:top-k:0", "an integer of at least 1"),
     ],
 )
-def test_a_rule_that_cannot_be_is_refused(text: str, reason: str) -> None:
-    """An unknown method, or a value out of its range, is named with what is valid."""
+def test_an_invalid_rule_is_refused(text: str, reason: str) -> None:
+    """An unknown method, or a value out of range, is answered with what is valid."""
     with pytest.raises(MilcoError, match=reason):
         PruningRule.parse(text)
 
 
 @given(VECTORS, st.sampled_from([1.0, 10.0, SCALE, 1000.0]))
-def test_queries_and_documents_are_quantised_alike(vectors: list[Vector], scale: float) -> None:
-    """round(weight x scale) by one rule on both sides; zero is left out, nothing is clipped."""
+def test_queries_and_documents_are_quantized_alike(vectors: list[Vector], scale: float) -> None:
+    """round(weight x scale) by one rule on both sides, without zeros, without clipping."""
     kept, impacts = quantize(batch_of(vectors), scale)
     assert_well_formed(kept)
     terms = VOCABULARY.terms
@@ -357,8 +357,8 @@ def test_queries_and_documents_are_quantised_alike(vectors: list[Vector], scale:
 
 @pytest.mark.parametrize("scale", [1e9, 2**31 - 1])
 @pytest.mark.parametrize("weight", [3.5, float("inf"), float("nan"), 3e38])
-def test_an_impact_that_no_index_can_hold_is_refused(scale: float, weight: float) -> None:
-    """Above 2^31 - 1 there is one clear error on both sides, and no number that has gone round."""
+def test_an_impact_above_the_limit_is_refused(scale: float, weight: float) -> None:
+    """Above 2^31 - 1 there is one clear error on both sides, and no integer overflow."""
     batch = batch_of([{"w0": 0.25}, {"w1": weight}])
     for quantise in (lambda: quantize(batch, scale), lambda: quantize_vector({"w0": 0.25, "w1": weight}, scale)):
         with pytest.raises(MilcoError, match=r"above 2,147,483,647, .* choose a smaller --scale"):
@@ -366,21 +366,21 @@ def test_an_impact_that_no_index_can_hold_is_refused(scale: float, weight: float
 
 
 @pytest.mark.parametrize("scale", [float("nan"), float("inf"), float("-inf"), 0, -1, 1e30])
-def test_a_scale_that_is_none_is_refused(scale: float) -> None:
-    """Anything but a number above 0 that leaves room for a weight of 1."""
+def test_an_invalid_scale_is_refused(scale: float) -> None:
+    """A scale is above 0 and leaves room for a weight of 1."""
     with pytest.raises(MilcoError, match=r"--scale .*: must be above 0 and at most 2,147,483,647"):
         validate_scale(scale)
 
 
-def test_a_half_goes_to_the_even_number() -> None:
-    """0.5 -> 0 (left out), 1.5 -> 2, 2.5 -> 2, 40.96 x 100 unclipped: as numpy rounds, on both sides."""
+def test_halves_are_rounded_to_even() -> None:
+    """0.5 -> 0 (dropped), 1.5 -> 2, 2.5 -> 2, 40.96 x 100 unclipped: as numpy rounds, on both sides."""
     vector = {"w0": 0.5, "w1": 1.5, "w2": 2.5, "w3": 0.4}
     assert quantize_vector(vector, 1) == {"w1": 2, "w2": 2}
     assert quantize(batch_of([vector]), 1)[1].tolist() == [2, 2]
     assert quantize_vector({"w0": 40.96}, SCALE) == {"w0": 4096}
 
 
-def test_halves_of_a_decimal_weight_are_one_rule() -> None:
+def test_decimal_halves_are_rounded_alike() -> None:
     """0.015, 0.025, ...: products in float32 on both sides, whatever they would be in float64."""
     weights = [number / 200 for number in range(1, 400, 2)]
     wide = Vocabulary([f"w{number}" for number in range(len(weights))], [])

@@ -1,4 +1,4 @@
-"""Promises of pruning without encoding again; what each rule keeps is in test_sparse_batch.py."""
+"""Pruning a store while it is read; what each rule keeps is in test_sparse_batch.py."""
 
 from pathlib import Path
 
@@ -24,8 +24,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> VectorStore:
     return opened
 
 
-def test_rules_prune_every_batch_one_after_the_other(store: VectorStore) -> None:
-    """What comes out is what the rules make of each batch of the store."""
+def test_rules_prune_every_batch_in_their_order(store: VectorStore) -> None:
+    """The batches are those of the store with each rule applied in turn."""
     chosen = rules("pivot:top-k:5", "source:threshold:1", "mass:30")
     for (names, pruned), (expected_names, batch) in zip(
         PrunedStore(store, chosen).batches(), store.batches(), strict=True
@@ -38,8 +38,8 @@ def test_rules_prune_every_batch_one_after_the_other(store: VectorStore) -> None
         assert np.array_equal(pruned.weights, batch.weights)
 
 
-def test_impacts_are_those_of_the_store_where_a_rule_keeps_them(store: VectorStore) -> None:
-    """Both ways of reading agree, and no impact changes on the way through floats."""
+def test_kept_impacts_equal_the_stores(store: VectorStore) -> None:
+    """Both ways of reading agree, and no impact changes by its way through floats."""
     pruned = PrunedStore(store, rules("top-k:6"))
     kept = [vector for _, batch in pruned.batches() for vector in batch.to_dicts(store.vocabulary)]
     for (name, vector), (same, whole), floats in zip(pruned.vectors(), store.vectors(), kept, strict=True):
@@ -54,8 +54,8 @@ def test_no_rule_changes_nothing(store: VectorStore) -> None:
     assert list(PrunedStore(store).vectors()) == list(store.vectors())
 
 
-def test_a_view_stays_alone(store: VectorStore) -> None:
-    """Columns of the other view are gone, and the manifest says which view there is."""
+def test_one_view_can_be_kept(store: VectorStore) -> None:
+    """Columns of the other view are dropped, and the manifest names the view that is kept."""
     pruned = PrunedStore(store, views=["pivot"])
     assert all((batch.columns < batch.english_size).all() for _, batch in pruned.batches())
     assert pruned.manifest["views"] == ["pivot"]
@@ -63,7 +63,7 @@ def test_a_view_stays_alone(store: VectorStore) -> None:
 
 
 def test_emptied_documents_are_counted_in_each_pass(store: VectorStore) -> None:
-    """Documents that had no terms before are not among them, and a second pass begins anew."""
+    """Documents without terms in the store are not counted, and each pass counts anew."""
     pruned = PrunedStore(store, rules("threshold:2"))
     lengths = np.concatenate([batch.lengths() for _, batch in store.batches()])
     left = np.concatenate([batch.lengths() for _, batch in pruned.batches()])
@@ -73,14 +73,14 @@ def test_emptied_documents_are_counted_in_each_pass(store: VectorStore) -> None:
 
 
 def test_the_manifest_names_earlier_rules_first(tmp_path: Path) -> None:
-    """A store that was pruned when it was encoded keeps its rule in front."""
+    """The rule of encoding precedes the rules of reading."""
     opened = open_store(write_store(tmp_path / "v", *synthetic_batch(20), pruning="top-k:30"))
     assert PrunedStore(opened, rules("mass:10", "top-k:5")).manifest["pruning"] == "top-k:30 mass:10 top-k:5"
     assert opened.manifest["pruning"] == "top-k:30"
 
 
-def test_plain_vectors_are_pruned_too(tmp_path: Path) -> None:
-    """External vectors have no views, but every other rule."""
+def test_external_vectors_are_pruned_too(tmp_path: Path) -> None:
+    """External vectors have no views; all other rules apply."""
     opened = open_store(write_plain(tmp_path / "v.jsonl", {"b": {"x": 5, "y": 1}, "a": {"z": 2, "y": 3}}), plain=True)
     pruned = PrunedStore(opened, rules("top-k:1"))
     assert list(pruned.vectors()) == [("b", {"x": 5}), ("a", {"y": 3})]
@@ -88,7 +88,7 @@ def test_plain_vectors_are_pruned_too(tmp_path: Path) -> None:
         PrunedStore(opened, rules("pivot:top-k:1"))
 
 
-def test_a_view_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_view_is_refused(tmp_path: Path) -> None:
     """By a rule or by name, before anything is read."""
     opened = open_store(write_store(tmp_path / "v", *synthetic_batch(20), views=["pivot"]))
     with pytest.raises(MilcoError, match=r"view 'source': .* has only the pivot view"):

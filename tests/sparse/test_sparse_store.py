@@ -1,4 +1,4 @@
-"""The vector store: what is written is read, by us and by Anserini, and what is not whole is refused."""
+"""Vector stores are read as they were written, by us and by Anserini; incomplete ones are refused."""
 
 import gzip
 import io
@@ -25,7 +25,7 @@ SCALE = 100.0
 
 
 def write_store(path: Path, parts: list[list[dict[str, float]]], kind: str) -> VectorStore:
-    """A finished store of float vectors, ids d0, d1, ... in their order, opened again."""
+    """Write a finished store of float vectors with ids d0, d1, ..., and open it."""
     path.mkdir(exist_ok=True)
     entries, count = [], 0
     for number, vectors in enumerate(parts):
@@ -51,13 +51,13 @@ def write_store(path: Path, parts: list[list[dict[str, float]]], kind: str) -> V
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list, str], VectorStore]:
-    """A maker of stores, each in a directory of its own kind that is written over."""
+    """Return a function that writes stores, each format to a directory of its own."""
     root = tmp_path_factory.mktemp("stores")
     return lambda parts, kind: write_store(root / kind, parts, kind)
 
 
 @given(VECTORS)
-def test_a_line_of_jsonl_is_what_orjson_writes(vectors: list) -> None:
+def test_jsonl_equals_orjsons(vectors: list) -> None:
     """The compiled writer gives, byte for byte, the line of each id, contents and {term: impact}."""
     ids, texts = [f'd"{number}' for number in range(len(vectors))], ["a\n", "語"] * len(vectors)
     handle = io.BytesIO()
@@ -93,8 +93,8 @@ def test_a_store_is_read_as_it_was_written(stores: Callable, first: list, second
                 assert weights == pytest.approx({term: impact / SCALE for term, impact in impacts.items()}, rel=1e-6)
 
 
-def test_the_bytes_are_what_anserini_reads(tmp_path: Path) -> None:
-    """One object a line: id and contents strings, vector a flat object of whole numbers; plain UTF-8."""
+def test_jsonl_is_what_anserini_reads(tmp_path: Path) -> None:
+    """One object a line: id and contents strings, vector a flat object of integers; plain UTF-8."""
     write_store(tmp_path, [[{"music": 1.824, "m_▁陌": 0.91, TERMS[3]: 0.001}, {}]], "jsonl")
     lines = (tmp_path / "part-00000.jsonl").read_bytes()
     assert (
@@ -107,7 +107,7 @@ def test_the_bytes_are_what_anserini_reads(tmp_path: Path) -> None:
         assert list(json.loads(line)) == ["id", "contents", "vector"]
 
 
-def test_terms_that_json_escapes_come_back(tmp_path: Path) -> None:
+def test_terms_that_json_escapes_round_trip(tmp_path: Path) -> None:
     """Quotes, line separators and emoji in a term are read back as they were."""
     vector = dict.fromkeys(TERMS, 1.0)
     store = write_store(tmp_path, [[vector]], "jsonl")
@@ -127,8 +127,8 @@ def test_large_parts_are_read_in_groups(tmp_path: Path) -> None:
     assert joined.columns.tolist() == [number % 8 for number in range(70_000)]
 
 
-def test_an_absent_store_is_refused(tmp_path: Path) -> None:
-    """The error names the command that makes it."""
+def test_a_missing_store_is_refused(tmp_path: Path) -> None:
+    """The error names the command that creates it."""
     with pytest.raises(
         MilcoError, match=r"no vectors at .*: make them with .*encode --corpus CORPUS --output .*nothing"
     ):
@@ -136,15 +136,15 @@ def test_an_absent_store_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
-    """Without its manifest a store is not finished, whatever parts are there."""
+    """Without its manifest a store is not finished, whatever parts it has."""
     write_store(tmp_path, [[{"music": 1.0}]], "jsonl")
     (tmp_path / "manifest.json").unlink()
     with pytest.raises(MilcoError, match=r"has no manifest\.json: it is not finished .* or holds external"):
         open_store(tmp_path)
 
 
-def test_another_version_is_refused(tmp_path: Path) -> None:
-    """A store of another format version is named with both versions."""
+def test_another_format_version_is_refused(tmp_path: Path) -> None:
+    """The error names both versions."""
     manifest = write_store(tmp_path, [[{"music": 1.0}]], "jsonl").manifest
     write_json(tmp_path / "manifest.json", {**manifest, "format_version": 99})
     with pytest.raises(MilcoError, match="has format version 99, not 1"):
@@ -153,8 +153,8 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 @pytest.mark.parametrize("damage", ["cut", "gone"])
-def test_a_damaged_part_is_refused_before_any_is_read(tmp_path: Path, kind: str, damage: str) -> None:
-    """A last part that is shorter than the manifest says stops the reading before the first document."""
+def test_a_truncated_part_is_refused_before_any_is_read(tmp_path: Path, kind: str, damage: str) -> None:
+    """A last part that is shorter than the manifest states stops reading before the first document."""
     store = write_store(tmp_path, [[{"music": 1.0}], [{"music": 2.0}]], kind)
     last = tmp_path / f"part-00001.{kind}"
     if damage == "cut":
@@ -168,7 +168,7 @@ def test_a_damaged_part_is_refused_before_any_is_read(tmp_path: Path, kind: str,
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_a_flipped_bit_in_a_part_is_always_found(tmp_path: Path, kind: str) -> None:
-    """Wherever a bit changes, no vector of the part is given out, and the error names the part and the fix."""
+    """Wherever a bit changes, no vector of the part is returned, and the error names the part and the fix."""
     store = write_store(tmp_path, [[dict(zip(TERMS, np.linspace(0.1, 9, 8).tolist(), strict=True))] * 30], kind)
     part = tmp_path / f"part-00000.{kind}"
     intact = part.read_bytes()
@@ -180,14 +180,14 @@ def test_a_flipped_bit_in_a_part_is_always_found(tmp_path: Path, kind: str) -> N
 
 
 def without_checksums(store: VectorStore) -> VectorStore:
-    """The same store with a manifest that names no checksum."""
+    """Return the same store with a manifest without checksums."""
     parts = [{name: value for name, value in part.items() if name != "checksum"} for part in store.manifest["parts"]]
     return VectorStore(store.path, store.manifest | {"parts": parts})
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_a_store_without_checksums_is_read(tmp_path: Path, kind: str) -> None:
-    """A manifest that names none, as external tools may write it, is enough."""
+    """External tools may write manifests without them."""
     store = without_checksums(write_store(tmp_path, [[{"music": 1.0}]], kind))
     assert list(store.vectors()) == [("d0", {"music": 100})]
 
@@ -200,8 +200,8 @@ def test_a_store_without_checksums_is_read(tmp_path: Path, kind: str) -> None:
         (b"music", b"musik", r"part-00000\.jsonl: term 'musik' is not in vocabulary\.json"),
     ],
 )
-def test_a_part_of_other_content_is_named(tmp_path: Path, before: bytes, after: bytes, reason: str) -> None:
-    """Where no checksum tells, a line that is no vector, or a term that is unknown, is one clear error."""
+def test_invalid_content_of_a_part_is_named(tmp_path: Path, before: bytes, after: bytes, reason: str) -> None:
+    """Without checksums, a line that is not a vector, or an unknown term, is one clear error."""
     store = without_checksums(write_store(tmp_path, [[{"music": 1.0}]], "jsonl"))
     part = tmp_path / "part-00000.jsonl"
     part.write_bytes(part.read_bytes().replace(before, after))
@@ -209,8 +209,8 @@ def test_a_part_of_other_content_is_named(tmp_path: Path, before: bytes, after: 
         list(store.batches())
 
 
-def test_plain_vectors_are_external_ones(tmp_path: Path) -> None:
-    """A vector store is refused as such, with the fix; its parts alone can be read."""
+def test_a_vector_store_is_not_plain(tmp_path: Path) -> None:
+    """It is refused with the fix; its parts can be read."""
     write_store(tmp_path, [[{"music": 1.0}]], "jsonl")
     with pytest.raises(MilcoError, match="is a vector store of milco encode, --plain is for external vectors: omit"):
         open_store(tmp_path, plain=True)
@@ -218,7 +218,7 @@ def test_plain_vectors_are_external_ones(tmp_path: Path) -> None:
 
 
 def plain(path: Path, *lines: object, name: str = "vectors.jsonl") -> Path:
-    """A file of vectors that others wrote: objects as JSON, bytes as they are."""
+    """Write a file of external vectors: objects as JSON, bytes as they are."""
     content = b"".join(line if isinstance(line, bytes) else orjson.dumps(line) + b"\n" for line in lines)
     path.mkdir(parents=True, exist_ok=True)
     (path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
@@ -226,12 +226,12 @@ def plain(path: Path, *lines: object, name: str = "vectors.jsonl") -> Path:
 
 
 def vector(name: object, **weights: object) -> dict:
-    """One line of such a file."""
+    """Return one line of such a file."""
     return {"id": name, "contents": "ignored", "vector": weights}
 
 
-def test_plain_vectors_are_read_from_anywhere(tmp_path: Path) -> None:
-    """A directory and its folders in sorted order, gzip or not, or one file; other files are left alone."""
+def test_external_vectors_may_be_a_file_or_a_directory(tmp_path: Path) -> None:
+    """A directory and its folders in sorted order, gzip or not, or one file; other files are ignored."""
     plain(tmp_path / "b", vector("3", x=3), name="part.json.gz")
     plain(tmp_path / "a", vector(1, x=1), vector("2", y=2), name="z.jsonl")
     plain(tmp_path, b"not vectors", name="readme.txt")
@@ -242,7 +242,7 @@ def test_plain_vectors_are_read_from_anywhere(tmp_path: Path) -> None:
     assert list(open_store(tmp_path / "b" / "part.json.gz", plain=True).vectors()) == wanted[2:]
 
 
-def test_plain_weights_that_weigh_nothing_are_left_out(tmp_path: Path) -> None:
+def test_impacts_of_zero_are_dropped(tmp_path: Path) -> None:
     """Weights of zero, and those that round to zero, as in Anserini."""
     path = plain(tmp_path, vector("1", a=0, b=-0.0, c=2), vector("2"))
     assert list(PlainStore(path).vectors()) == [("1", {"c": 2}), ("2", {})]
@@ -250,8 +250,8 @@ def test_plain_weights_that_weigh_nothing_are_left_out(tmp_path: Path) -> None:
     assert list(PlainStore(path, 100.0).vectors()) == [("1", {"c": 2, "d": 100})]
 
 
-def test_plain_floats_need_a_scale(tmp_path: Path) -> None:
-    """A weight that is no whole number is named with file, line and what to do; 3.0 is one."""
+def test_float_weights_need_a_scale(tmp_path: Path) -> None:
+    """A weight that is not an integer is named with file, line and fix; 3.0 is one."""
     path = plain(tmp_path, vector("1", a=3.0), vector("2", b=0.5))
     with pytest.raises(MilcoError, match=r"vectors\.jsonl:2: weight 0\.5 of term 'b' is not an integer.* give --scale"):
         list(PlainStore(path).vectors())
@@ -284,7 +284,7 @@ def test_plain_floats_need_a_scale(tmp_path: Path) -> None:
         (vector([1] * 99, a=1), "the id is [1, 1, 1"),
     ],
 )
-def test_a_plain_line_that_is_no_vector_is_named(tmp_path: Path, line: object, reason: str) -> None:
+def test_an_invalid_line_is_named(tmp_path: Path, line: object, reason: str) -> None:
     """File and line number of what cannot be read."""
     path = plain(tmp_path, vector("0", a=1), line)
     with pytest.raises(MilcoError) as caught:
@@ -295,8 +295,8 @@ def test_a_plain_line_that_is_no_vector_is_named(tmp_path: Path, line: object, r
 
 
 @pytest.mark.parametrize("lines", [[{"a b": 1, "a\ue001000020b": 2}], [{"a\ue001000020b": 1}, {"a b": 2}]])
-def test_plain_terms_are_escaped_or_not(tmp_path: Path, lines: list[dict]) -> None:
-    """A term beside its own escape is refused: they would be one term, in one vector or in two."""
+def test_external_terms_may_be_escaped(tmp_path: Path, lines: list[dict]) -> None:
+    """A term next to its own escape is refused: they would be one term, in one vector or in two."""
     path = plain(tmp_path, *(vector(number, **weights) for number, weights in enumerate(lines)))
     with pytest.raises(MilcoError, match=rf"vectors\.jsonl:{len(lines)}: terms .* are spellings of one term"):
         list(PlainStore(path).vectors())
@@ -309,15 +309,15 @@ def test_plain_terms_are_escaped_or_not(tmp_path: Path, lines: list[dict]) -> No
 
 @pytest.mark.parametrize("weight", [float("nan"), float("inf")])
 def test_weights_on_disk_are_finite(tmp_path: Path, weight: float) -> None:
-    """A Parquet part with another weight is refused, with its document."""
+    """A Parquet part with NaN or infinity is refused, with its document."""
     store = write_store(tmp_path, [[{"music": 1.0}, {"music": 1.0, "m_🚂": weight}]], "parquet")
     for read in (store.vectors, store.batches):
         with pytest.raises(MilcoError, match=rf"the vector of 'd1' has the weight {weight}: weights must be finite"):
             list(read())
 
 
-def test_plain_lines_that_are_blank_are_passed_over(tmp_path: Path) -> None:
-    """As in a corpus: blank lines, a byte order mark and CRLF mean nothing, and are counted in an error's line."""
+def test_blank_lines_are_skipped(tmp_path: Path) -> None:
+    """Blank lines, a byte order mark and CRLF are ignored, but counted in an error's line number."""
     lines = [b"\xef\xbb\xbf", vector("0", a=1), b"\r\n \n", vector("1", b=2), b"\n"]
     path = plain(tmp_path, *lines)
     assert list(PlainStore(path).vectors()) == [("0", {"a": 1}), ("1", {"b": 2})]
@@ -327,7 +327,7 @@ def test_plain_lines_that_are_blank_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scale", [float("nan"), float("inf"), 0, -1, 1e300])
-def test_plain_vectors_need_a_scale_that_is_one(tmp_path: Path, scale: float) -> None:
+def test_the_scale_of_external_vectors_is_validated(tmp_path: Path, scale: float) -> None:
     """NaN, infinity, zero and what leaves no room for a weight of 1 are refused before a line is read."""
     with pytest.raises(MilcoError, match="must be above 0"):
         open_store(plain(tmp_path, b"{"), plain=True, scale=scale)
@@ -338,16 +338,16 @@ def test_plain_vectors_need_a_scale_that_is_one(tmp_path: Path, scale: float) ->
 
 @pytest.mark.parametrize("damage", ["cut", "other"])
 def test_damaged_gzip_is_named(tmp_path: Path, damage: str) -> None:
-    """A gzip file that was cut short, or is none, is an error with its path."""
+    """A truncated or invalid gzip file is an error with its path."""
     path = plain(tmp_path, *(vector(str(number), a=number + 1) for number in range(500)), name="v.jsonl.gz")
     file = path / "v.jsonl.gz"
     file.write_bytes(file.read_bytes()[:-40] if damage == "cut" else b"plain text")
-    with pytest.raises(MilcoError, match=r"v\.jsonl\.gz is no whole gzip file"):
+    with pytest.raises(MilcoError, match=r"v\.jsonl\.gz is not a complete gzip file"):
         list(PlainStore(path).vectors())
 
 
-def test_a_place_without_vectors_is_refused(tmp_path: Path) -> None:
-    """An empty directory is an error with the endings that are looked for."""
+def test_a_directory_without_vectors_is_refused(tmp_path: Path) -> None:
+    """The error names the file endings that were expected."""
     with pytest.raises(MilcoError, match=r"holds no vectors: expected files ending in \.jsonl, \.json, "):
         list(open_store(tmp_path, plain=True).vectors())
 
@@ -355,8 +355,8 @@ def test_a_place_without_vectors_is_refused(tmp_path: Path) -> None:
 @given(
     st.lists(st.dictionaries(st.text("abcdefgh", min_size=1, max_size=2), st.integers(1, 99), max_size=6), max_size=8)
 )
-def test_plain_batches_are_plain_vectors(tmp_path_factory: pytest.TempPathFactory, vectors: list[dict]) -> None:
-    """The batches of floats say the same as the dictionaries of impacts, and say it twice."""
+def test_external_batches_equal_their_vectors(tmp_path_factory: pytest.TempPathFactory, vectors: list[dict]) -> None:
+    """The batches of floats equal the dictionaries of impacts, in every pass."""
     path = plain(tmp_path_factory.mktemp("plain"), *(vector(str(n), **weights) for n, weights in enumerate(vectors)))
     store = PlainStore(path, 4.0)
     for _ in range(2):
@@ -371,8 +371,8 @@ def test_plain_batches_are_plain_vectors(tmp_path_factory: pytest.TempPathFactor
     assert len(store.terms) == len({term for weights in vectors for term in weights})
 
 
-def test_an_index_is_no_vector_store(tmp_path: Path) -> None:
-    """A directory whose manifest names no parts, as an index's, is refused by name."""
+def test_an_index_is_not_a_vector_store(tmp_path: Path) -> None:
+    """A directory whose manifest names no parts is refused."""
     (tmp_path / "manifest.json").write_text('{"format_version": 1, "engine": "lucene"}')
     with pytest.raises(MilcoError, match="is not a vector store"):
         open_store(tmp_path)

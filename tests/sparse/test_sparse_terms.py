@@ -1,4 +1,4 @@
-"""One spelling of a term for Java and for us: nothing is lost, nothing collides, for any string."""
+"""Escaped terms: nothing is lost and nothing collides, for any string, in Java as in Python."""
 
 import itertools
 import sys
@@ -25,7 +25,7 @@ def units(term: str) -> int:
 
 
 def assert_java_keeps(term: str) -> None:
-    """Assert that Lucene sees one token, whole, and that our delimiter is free."""
+    """Assert that Lucene sees one complete token, without our delimiter."""
     assert term
     assert not any(ord(character) in JAVA_SPACE for character in term)
     assert DELIMITER not in term
@@ -40,7 +40,7 @@ def assert_java_keeps(term: str) -> None:
 @example(f"{ESCAPE}00e001")
 @example(f"{ESCAPE}#")
 @example("\ud83d\ude82")
-def test_a_term_leads_back_to_its_text(text: str) -> None:
+def test_escaping_is_reversible(text: str) -> None:
     """unescape(escape(text)) is the text, for every text that is not too long."""
     term = escape(text)
     assert_java_keeps(term)
@@ -49,7 +49,7 @@ def test_a_term_leads_back_to_its_text(text: str) -> None:
 
 
 def test_every_code_point_is_kept() -> None:
-    """Each of the 1,114,112 code points, surrogates included, survives alone between two letters."""
+    """Each of the 1,114,112 code points, surrogates included, between two letters."""
     changed = set()
     for point in range(sys.maxunicode + 1):
         text = f"a{chr(point)}z"
@@ -63,16 +63,16 @@ def test_every_code_point_is_kept() -> None:
 
 @settings(max_examples=300)
 @given(LONG, LONG)
-def test_two_texts_are_two_terms(first: str, second: str) -> None:
-    """No two texts share a term, however long they are."""
+def test_different_texts_have_different_terms(first: str, second: str) -> None:
+    """However long they are."""
     assume(first != second)
     assert escape(first) != escape(second)
 
 
 @settings(max_examples=300)
 @given(LONG)
-def test_a_long_text_is_still_one_term(text: str) -> None:
-    """Whatever the length, Lucene keeps the term whole; one that was hashed says so when it is unescaped."""
+def test_a_long_text_is_one_term(text: str) -> None:
+    """Whatever the length, Lucene keeps the term as one token; a hashed one cannot be unescaped."""
     term = escape(text)
     assert_java_keeps(term)
     if f"{ESCAPE}#" in term:
@@ -83,7 +83,7 @@ def test_a_long_text_is_still_one_term(text: str) -> None:
 
 
 @pytest.mark.parametrize("character", ["x", "\u00e9", "\u964c", "\U0001f682", " ", "\ud800"])
-def test_the_limit_is_met_exactly(character: str) -> None:
+def test_the_length_limit_is_exact(character: str) -> None:
     """The longest text that fits is kept as it is; one character more is hashed."""
     size = units(escape(character))
     fits = character * (MAX_UNITS // size)
@@ -93,8 +93,8 @@ def test_the_limit_is_met_exactly(character: str) -> None:
 
 
 @pytest.mark.parametrize("lead", range(9))
-def test_a_cut_never_splits_a_character_or_an_escape(lead: int) -> None:
-    """Wherever the cut falls, the head of a hashed term is whole characters and whole escapes."""
+def test_truncation_never_splits_a_character_or_an_escape(lead: int) -> None:
+    """Wherever the truncation falls, the head of a hashed term has complete characters and escapes."""
     for character in (" ", "\U0001f682"):
         term = escape("x" * lead + character * 300)
         assert_java_keeps(term)
@@ -105,15 +105,15 @@ def test_a_cut_never_splits_a_character_or_an_escape(lead: int) -> None:
 @pytest.mark.parametrize(
     "piece", ["music", "##ing", "[CLS]", "%", "'", "é", "m_", "陌", "▁陌", "<s>", "\u00a0", "#0041"]
 )
-def test_ordinary_pieces_stay_as_they_are(piece: str) -> None:
-    """Every piece without whitespace is its own term, so that other tools understand it."""
+def test_ordinary_pieces_are_not_changed(piece: str) -> None:
+    """Every piece without whitespace is its own term, so that other tools can read it."""
     assert escape(piece) == piece
 
 
 @settings(max_examples=200)
 @given(st.lists(LONG, unique=True, max_size=8), st.lists(LONG, unique=True, max_size=8))
-def test_a_vocabulary_leads_back_from_every_term(english: list[str], source: list[str]) -> None:
-    """Vocabulary.text is exact for every string, over-long ones too; columns and terms are each other's inverse."""
+def test_a_vocabulary_reverses_every_term(english: list[str], source: list[str]) -> None:
+    """Vocabulary.text is exact for every string, hashed ones too; columns and terms are each other's inverse."""
     vocabulary = Vocabulary(english, source, "e_", "m_")
     texts = [f"e_{piece}" for piece in english] + [f"m_{piece}" for piece in source]
     assert [vocabulary.text(term) for term in vocabulary.terms] == texts
@@ -126,7 +126,7 @@ def test_a_vocabulary_leads_back_from_every_term(english: list[str], source: lis
 
 
 def test_english_terms_have_no_prefix() -> None:
-    """Pivot terms are the word pieces, so that a SPLADE encoder understands them; source terms start with m_."""
+    """Pivot terms are the word pieces, as in SPLADE; source terms start with m_."""
     vocabulary = Vocabulary(["music", "##ing"], ["<s>", "▁music"])
     assert vocabulary.terms.tolist() == ["music", "##ing", "m_<s>", "m_▁music"]
     with pytest.raises(KeyError):
@@ -137,13 +137,13 @@ def test_english_terms_have_no_prefix() -> None:
     ("english", "source", "twice"), [(["m_a"], ["b", "a"], "m_a"), (["a", "b", "a"], [], "a"), ([], ["a", "a"], "m_a")]
 )
 def test_two_columns_of_one_term_are_refused(english: list[str], source: list[str], twice: str) -> None:
-    """A piece that meets a prefixed piece of the other view, or itself, is named."""
+    """A piece that equals a prefixed piece of the other view, or another piece, is named."""
     with pytest.raises(MilcoError, match=f"two columns of the vocabulary share the term '{twice}'"):
         Vocabulary(english, source)
 
 
-def test_short_texts_are_told_apart_by_force() -> None:
-    """All strings of up to four of the characters that escaping uses have different terms."""
+def test_all_short_strings_have_different_terms() -> None:
+    """All strings of up to four of the characters that escaping uses."""
     alphabet = f" {DELIMITER}{ESCAPE}#0"
     texts = ["".join(parts) for size in range(5) for parts in itertools.product(alphabet, repeat=size)]
     assert len({escape(text) for text in texts}) == len(texts)

@@ -1,8 +1,8 @@
-"""Multilingual learned sparse retrieval with MILCO, in the world of Pyserini, Anserini and Lucene.
+"""Multilingual learned sparse retrieval with MILCO, for Pyserini, Anserini and Lucene.
 
-Data flows one way: corpora -> encode -> vector store -> index -> search -> run -> eval. Importing this
-package loads neither torch nor Java; the names below are loaded when they are first used. Import it before torch:
-it sets how torch's threads wait, which torch reads when it is imported.
+Data flows one way: corpora -> encode -> vector store -> index -> search -> run -> eval. Importing this package loads
+neither torch nor Java; public names are loaded on first use. Import it before torch: it sets environment variables for
+torch's threads, which torch reads when it is imported.
 """
 
 import os
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Native libraries read these once, when torch loads them, so they are set here, before anything can load torch; what a
-# user has set stays. Threads that wait spin by default: on cores that are shared with other work, encoding is several
-# times slower for it. To spin for a tenth of a millisecond spares a query's small products the waking, and costs
-# little. oneDNN keeps 1,024 kernels, one for each shape of a batch, and memory grows with them; 256 are as fast.
+# Native libraries read these variables once, when torch loads them, so they are set before anything can load torch; a
+# user's own values are kept. By default waiting threads spin, which makes encoding several times slower on cores that
+# other processes use too. Spinning for a tenth of a millisecond costs little, and saves waking threads up for a query's
+# small products. oneDNN caches 1,024 kernels, one per shape of a batch, and memory grows with them; 256 are as fast.
 for _name, _value in {
     "OMP_WAIT_POLICY": "passive",
     "GOMP_SPINCOUNT": "5000",

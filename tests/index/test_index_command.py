@@ -114,7 +114,7 @@ def test_weak_terms_are_left_out_without_encoding_again(
     assert f"pruning kept {some.manifest['postings'] / whole.manifest['postings']:.1%} of the terms\n" in said
     assert f"pruning left {emptied} documents without terms" in said
     assert "after pruning by threshold:999" in refused(capsys, *to, tmp_path / "x", "--prune", "threshold:999")
-    assert "a percentage of what to leave out" in refused(capsys, *to, tmp_path / "x", "--prune", "mass:.9")
+    assert "a percentage of what to drop" in refused(capsys, *to, tmp_path / "x", "--prune", "mass:.9")
     assert "did you mean 'top-k'" in refused(capsys, *to, tmp_path / "x", "--prune", "topk:5")
     assert "did you mean 'pivot'" in refused(capsys, *to, tmp_path / "x", "--views", "pivots")
 

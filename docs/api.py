@@ -1,6 +1,6 @@
-"""python docs/api.py DIRECTORY: the reference of the public packages, of their docstrings, by pdoc.
+"""Write the API reference of the public packages from their docstrings: python docs/api.py DIRECTORY.
 
-A warning of pdoc's is an error: a public name that does not resolve, an annotation that cannot be read.
+A warning of pdoc, such as a public name that does not resolve, is an error.
 """
 
 import sys
@@ -10,73 +10,62 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from milco_pyserini.cli.parser import first_words, run_command
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.io.files import atomic_directory
 from milco_pyserini.options import option
 
 PACKAGE = "milco_pyserini"
-# The rooms that have names for others, and the modules that docs/extending.md builds upon.
-MODULES = (
-    "corpora",
-    "corpora.benchmark",
-    "corpora.catalog",
-    "corpora.readers",
-    "corpora.remote",
-    "encode",
-    "errors",
-    "eval",
-    "explain",
-    "index",
-    "index.protocol",
-    "index.registry",
-    "index.sparse_engine",
-    "integrations.pyserini",
-    "model",
-    "io.runs",
-    "options",
-    "search",
-    "sparse",
-    "sparse.pruning",
-    "train.alarms",
-    "train.recipe",
-)
 
 
 @dataclass(frozen=True)
-class Options:
-    """The reference of the public packages, of their docstrings: docs/api.py DIRECTORY."""
+class ReferenceOptions:
+    """Write the API reference of the public packages from their docstrings.
 
-    output: Path = option(help="directory of the pages, in place of an earlier run's")
+    Example:
+      python docs/api.py build/api
+    """
+
+    output: Path = option(
+        positional=True, metavar="DIRECTORY", help="directory of the pages; an earlier reference there is replaced"
+    )
 
 
-def resolve(name: str) -> str:
-    """Load what a package loads when it is first used, for pdoc reads the module's own names; returns the name."""
+def public_modules() -> list[str]:
+    """Return the modules that have a reference page: the packages with public names, and errors and options."""
+    root = Path(import_module(PACKAGE).__file__ or "").parent
+    packages = [path.parent.name for path in sorted(root.glob("*/__init__.py"))]
+    names = [name for name in packages if hasattr(import_module(f"{PACKAGE}.{name}"), "__all__")]
+    return [PACKAGE, *(f"{PACKAGE}.{name}" for name in [*names, "errors", "options"])]
+
+
+def load_public_names(name: str) -> None:
+    """Load the lazy names of a module, because pdoc reads the module's own attributes."""
     module = import_module(name)
     for public in getattr(module, "__all__", ()):
         setattr(module, public, getattr(module, public))
-    return name
 
 
 def is_reference(directory: Path) -> bool:
-    """Whether a directory is what write() made: others are never replaced."""
+    """Return whether a directory was written by write(); no other directory is ever replaced."""
     return (directory / f"{PACKAGE}.html").is_file()
 
 
-def write(options: Options) -> None:
-    """Write the reference, in place of what an earlier run left there."""
-    with atomic_directory(options.output, True, is_reference) as place:
+def write(options: ReferenceOptions) -> None:
+    """Write the reference, replacing an earlier one."""
+    with atomic_directory(options.output, True, is_reference) as directory:
         import pdoc
 
-        modules = [resolve(name) for name in (PACKAGE, *(f"{PACKAGE}.{each}" for each in MODULES))]
+        modules = public_modules()
+        for name in modules:
+            load_public_names(name)
         pdoc.render.configure(docformat="markdown", footer_text=PACKAGE)
-        # Docstrings hold no HTML: <s> is a token there, not text that is struck out.
+        # Docstrings contain no HTML: <s> is a token.
         markdown = pdoc.render_helpers.markdown2
         markdown.markdown = partial(markdown.markdown, safe_mode="escape")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            pdoc.pdoc(*modules, output_directory=place)
+            pdoc.pdoc(*modules, output_directory=directory)
 
 
 if __name__ == "__main__":
-    words = first_words("--output", sys.argv[1:])
-    sys.exit(run_command("docs/api.py", Options, write, words, "nothing was written"))
+    sys.exit(run_command("docs/api.py", ReferenceOptions, write, None, "nothing was written"))

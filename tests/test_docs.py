@@ -335,9 +335,8 @@ def test_the_reference_keeps_tokens_that_look_like_html(tmp_path: Path, monkeypa
     spec.loader.exec_module(api)
     (tmp_path / "tiny.py").write_text('"""Lengths in tokens, <s> and `</s>` included."""')
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(api, "PACKAGE", "tiny")
-    monkeypatch.setattr(api, "MODULES", ())
-    api.write(api.Options(tmp_path / "pages"))
+    monkeypatch.setattr(api, "public_modules", lambda: ["tiny"])
+    api.write(api.ReferenceOptions(tmp_path / "pages"))
     page = (tmp_path / "pages" / "tiny.html").read_text(encoding="utf-8")
     assert "tokens, &lt;s&gt; and <code>&lt;/s&gt;</code> included" in page
     assert "<s>" not in page

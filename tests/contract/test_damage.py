@@ -1,111 +1,22 @@
 """milco verify finds every flipped bit; opening an index or a store finds what is cheap to compare."""
 
-import importlib.util
-import io
 import json
 import random
 import shutil
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary
+from built import DOCUMENTS, EVERY, INDEXES, STORES, Built, answers
+from synthetic_stores import synthetic_queries, vocabulary
 
 from milco_pyserini.cli.verify import main
-from milco_pyserini.encode.dense_store import open_dense_store, write_dense
-from milco_pyserini.encode.writer import StoreWriter
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index
-from milco_pyserini.index.protocol import SourceOptions
 from milco_pyserini.io.manifest import DamagedError, read_checked, write_checked
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
-from milco_pyserini.sparse.store import write_jsonl, write_parquet
-
-DOCUMENTS = 60
-DIMENSIONS = 8
-STORES = ("jsonl", "parquet", "dense")
-NEEDS = {"seismic": "seismic", "flat": "faiss", "hnsw": "faiss"}
-INDEXES = tuple(
-    pytest.param(
-        name, marks=pytest.mark.skipif(importlib.util.find_spec(module) is None, reason=f"{module} is missing")
-    )
-    for name in ("exact", "lucene", "seismic", "flat", "hnsw", "bm25")
-    for module in (NEEDS.get(name, "numpy"),)
-)
-EVERY = (*STORES, *INDEXES)
-
-
-@pytest.fixture(scope="module")
-def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return a function that builds a store or an index of each kind once."""
-    root = tmp_path_factory.mktemp("made")
-
-    @cache
-    def made(kind: str) -> Path:
-        path = root / kind
-        if kind in STORES:
-            encode(path, kind)
-        else:
-            build_index(documents(kind), find_engine(kind), path)
-        return path
-
-    def documents(kind: str) -> Any:
-        if kind in ("flat", "hnsw"):
-            return open_dense_store(made("dense"))
-        if kind == "bm25":
-            corpus = root / "corpus.jsonl"
-            corpus.write_text(
-                "".join(f'{{"id": "d{row}", "contents": "w{row % 7} w{row}"}}\n' for row in range(DOCUMENTS))
-            )
-            return find_engine("bm25").open_source(corpus, SourceOptions(language="en"))
-        return open_store(made("parquet"))
-
-    return made
-
-
-def encode(path: Path, kind: str) -> None:
-    """Write a store of synthetic vectors in two parts, with the writer of milco encode."""
-    ids, batch = synthetic_batch(DOCUMENTS)
-    vectors = np.random.default_rng(0).normal(size=(DOCUMENTS, DIMENSIONS)).astype(np.float32)
-    plan: dict[str, Any] = {"format_version": 1, "kind": "documents", "encoder": "tiny", "texts": DOCUMENTS}
-    if kind == "dense":
-        plan |= {"dense": True, "dimensions": DIMENSIONS, "pooling": "cls", "query_prompt": "", "document_prompt": ""}
-    else:
-        plan |= {"scale": 100.0, "views": ["pivot", "source"]}
-    half = DOCUMENTS // 2
-    with StoreWriter(path, plan) as writer:
-        for number in (0, 1):
-            rows = range(number * half, (number + 1) * half)
-            names, part, content = [ids[row] for row in rows], batch.take(rows), io.BytesIO()
-            if kind == "dense":
-                write_dense(content, names, vectors[rows.start : rows.stop])
-            elif kind == "parquet":
-                write_parquet(content, names, part)
-            else:
-                write_jsonl(content, names, part, vocabulary(), 100.0)
-            counts = {"documents": half, "texts": half, "terms": {"pivot": 1, "source": 1}, "empty": 0, "truncated": 0}
-            ending = "jsonl" if kind == "jsonl" else "parquet"
-            writer.write(number, ending, lambda handle, content=content: handle.write(content.getvalue()), **counts)
-        views = () if kind == "dense" else ("pivot", "source")
-        assert writer.finish(2, views, None if kind == "dense" else vocabulary())
-
-
-def answers(kind: str, path: Path) -> list[Any]:
-    """Return the hits of an index, or the vectors of a store."""
-    if kind == "dense":
-        return [(ids, rows.tolist()) for ids, rows in open_dense_store(path).batches()]
-    if kind in STORES:
-        return [open_store(path).terms, *open_store(path).vectors()]
-    queries: list[Any] = synthetic_queries(5)
-    if kind in ("flat", "hnsw"):
-        queries = list(np.random.default_rng(1).normal(size=(5, DIMENSIONS)).astype(np.float32))
-    elif kind == "bm25":
-        queries = ["w1", "w2 w5"]
-    return [(hits.docids, hits.scores.tolist()) for hits in open_index(path).searcher().search(queries, 10)]
 
 
 def files(path: Path) -> list[Path]:
@@ -125,11 +36,9 @@ def flipped(file: Path, bits: int) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_verify_finds_every_flipped_bit(
-    make: Callable[[str], Path], kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_finds_every_flipped_bit(built: Built, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     """In every file, including the manifest. An intact directory has one summary line."""
-    path = make(kind)
+    path = built.path(kind)
     for file in files(path):
         for bit in flipped(file, 4):
             assert main([str(path)]) == 2, (file, bit)
@@ -141,9 +50,9 @@ def test_verify_finds_every_flipped_bit(
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_opening_finds_missing_files_and_other_sizes(make: Callable[[str], Path], kind: str, tmp_path: Path) -> None:
+def test_opening_finds_missing_files_and_other_sizes(built: Built, kind: str, tmp_path: Path) -> None:
     """In an index this small, opening reads every file, and so finds every flipped bit."""
-    path = shutil.copytree(make(kind), tmp_path / kind)
+    path = shutil.copytree(built.path(kind), tmp_path / kind)
     for file in files(path):
         content = file.read_bytes()
         if file.name == "recall.json":
@@ -159,27 +68,23 @@ def test_opening_finds_missing_files_and_other_sizes(make: Callable[[str], Path]
 
 
 @pytest.mark.parametrize("kind", ["exact", "jsonl"])
-def test_verify_reports_every_file(
-    make: Callable[[str], Path], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_reports_every_file(built: Built, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A missing, a truncated and an unexpected file: one line each. The other paths are verified too."""
-    path = shutil.copytree(make(kind), tmp_path / kind)
+    path = shutil.copytree(built.path(kind), tmp_path / kind)
     missing, cut = [file for file in files(path) if file.name != "manifest.json"][:2]
     missing.unlink()
     cut.write_bytes(cut.read_bytes()[:-1])
     (path / "more").write_bytes(b"")
-    assert main([str(path), str(make(kind))]) == 2
+    assert main([str(path), str(built.path(kind))]) == 2
     out, err = capsys.readouterr()
     assert out.splitlines()[0] == f"{missing}: it is missing"
     assert out.splitlines()[1].startswith(f"{cut}: {cut.stat().st_size:,} bytes, not ")
     assert out.splitlines()[2] == f"{path / 'more'}: unexpected: the manifest does not list it"
-    assert out.splitlines()[3].startswith(f"Verified {make(kind)}: ")
+    assert out.splitlines()[3].startswith(f"Verified {built.path(kind)}: ")
     assert f"error: damaged: {path}. " in err
 
 
-def test_verify_refuses_what_it_cannot_check(
-    make: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_refuses_what_it_cannot_check(built: Built, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before reading anything: a missing directory, a training run, an incomplete store."""
     write_checked(tmp_path / "run" / "manifest.json", {"command": "train"})
     write_checked(tmp_path / "begun" / "plan.json", {"texts": 3})
@@ -188,7 +93,7 @@ def test_verify_refuses_what_it_cannot_check(
         ("run", "is neither a vector store nor an index"),
         ("begun", "is not complete: rerun its milco encode command"),
     ):
-        assert main([str(make("exact")), str(tmp_path / name)]) == 2
+        assert main([str(built.path("exact")), str(tmp_path / name)]) == 2
         out, err = capsys.readouterr()
         assert not out
         assert f"error: {tmp_path / name} {message}" in err
@@ -196,11 +101,11 @@ def test_verify_refuses_what_it_cannot_check(
 
 @pytest.mark.parametrize("kind", INDEXES)
 def test_an_index_of_version_0_1_opens_without_checksums(
-    make: Callable[[str], Path], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    built: Built, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The hits are the same, and the summary counts the files without a checksum."""
-    path = old(shutil.copytree(make(kind), tmp_path / kind))
-    assert answers(kind, path) == answers(kind, make(kind))
+    path = old(shutil.copytree(built.path(kind), tmp_path / kind))
+    assert answers(kind, path) == answers(kind, built.path(kind))
     assert main([str(path)]) == 0
     assert f"; {len(files(path))} files without a checksum" in capsys.readouterr().out
 
@@ -215,10 +120,10 @@ def old(path: Path) -> Path:
     return path
 
 
-def test_an_index_remains_verified_when_its_settings_are_saved(make: Callable[[str], Path], tmp_path: Path) -> None:
+def test_an_index_remains_verified_when_its_settings_are_saved(built: Built, tmp_path: Path) -> None:
     """As milco index tune does, with other recall queries too."""
     pytest.importorskip("faiss")
-    index = open_index(shutil.copytree(make("hnsw"), tmp_path / "hnsw"))
+    index = open_index(shutil.copytree(built.path("hnsw"), tmp_path / "hnsw"))
     index.save_settings({"ef_search": 32}, {"recall@10": 0.5})
     assert main([str(index.path)]) == 0
     assert open_index(index.path).manifest["search_settings"] == {"ef_search": 32}
@@ -231,9 +136,9 @@ VALUES = (None, "x", 1.5, -1, [], {}, True, [1], {"a": 1}, 10**15)
 @pytest.mark.parametrize(
     "kind", [*STORES, *(kind for kind in INDEXES if kind.values[0] in ("seismic", "flat", "bm25"))]
 )
-def test_a_manifest_with_wrong_types_is_one_error(make: Callable[[str], Path], kind: str, tmp_path: Path) -> None:
+def test_a_manifest_with_wrong_types_is_one_error(built: Built, kind: str, tmp_path: Path) -> None:
     """Whatever the value of a field, and without the field: opening succeeds or raises a MilcoError of one line."""
-    path = old(shutil.copytree(make(kind), tmp_path / kind))
+    path = old(shutil.copytree(built.path(kind), tmp_path / kind))
     manifest = json.loads((path / "manifest.json").read_text())
     changed = [{**manifest, key: value} for key in manifest for value in VALUES]
     changed += [{name: value for name, value in manifest.items() if name != key} for key in manifest]
@@ -250,11 +155,9 @@ def test_a_manifest_with_wrong_types_is_one_error(make: Callable[[str], Path], k
 
 
 @pytest.mark.parametrize("row", [DOCUMENTS, -1, 2**31 - 1, -(2**31)])
-def test_an_exact_index_with_wrong_rows_never_reads_out_of_bounds(
-    make: Callable[[str], Path], row: int, tmp_path: Path
-) -> None:
+def test_an_exact_index_with_wrong_rows_never_reads_out_of_bounds(built: Built, row: int, tmp_path: Path) -> None:
     """Without checksums, as in version 0.1: in a search, and in the SciPy matrix."""
-    path = old(shutil.copytree(make("exact"), tmp_path / "exact"))
+    path = old(shutil.copytree(built.path("exact"), tmp_path / "exact"))
     rows = np.load(path / "rows.npy")
     np.save(path / "rows.npy", np.full_like(rows, row))
     searcher = open_index(path).searcher()
@@ -274,26 +177,26 @@ def falling(array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("file", ["indptr.npy", "ids.ends.npy", "terms.ends.npy"])
 @pytest.mark.parametrize("change", [shortened, falling, np.float64])
 def test_an_exact_index_with_inconsistent_files_is_damaged(
-    make: Callable[[str], Path], file: str, change: Callable[[np.ndarray], np.ndarray], tmp_path: Path
+    built: Built, file: str, change: Callable[[np.ndarray], np.ndarray], tmp_path: Path
 ) -> None:
     """Arrays of another length, order or type, and docids that are not UTF-8."""
-    path = old(shutil.copytree(make("exact"), tmp_path / "exact"))
+    path = old(shutil.copytree(built.path("exact"), tmp_path / "exact"))
     np.save(path / file, change(np.load(path / file)))
     with pytest.raises(DamagedError, match=rf"is damaged \({file.split('.')[0]}\.[^\n]*Run milco verify"):
         answers("exact", path)
 
 
-def test_ids_that_are_not_utf8_are_damaged(make: Callable[[str], Path], tmp_path: Path) -> None:
+def test_ids_that_are_not_utf8_are_damaged(built: Built, tmp_path: Path) -> None:
     """It is found when the id is read."""
-    path = old(shutil.copytree(make("exact"), tmp_path / "exact"))
+    path = old(shutil.copytree(built.path("exact"), tmp_path / "exact"))
     (path / "ids.utf8").write_bytes(b"\xff" * (path / "ids.utf8").stat().st_size)
     with pytest.raises(DamagedError, match=r"is damaged \(ids.utf8: UnicodeDecodeError"):
         answers("exact", path)
 
 
-def test_columns_beyond_the_vocabulary_are_refused(make: Callable[[str], Path], tmp_path: Path) -> None:
+def test_columns_beyond_the_vocabulary_are_refused(built: Built, tmp_path: Path) -> None:
     """Without checksums, as in version 0.1."""
-    path = shutil.copytree(make("parquet"), tmp_path / "parquet")
+    path = shutil.copytree(built.path("parquet"), tmp_path / "parquet")
     short = vocabulary().to_json() | {"english": ["only"], "source": []}
     (path / "vocabulary.json").write_text(json.dumps(short))
     with pytest.raises(DamagedError, match=r"is damaged \(vocabulary.json: "):
@@ -302,9 +205,9 @@ def test_columns_beyond_the_vocabulary_are_refused(make: Callable[[str], Path], 
         answers("parquet", old(path))
 
 
-def test_an_index_can_be_replaced_while_it_is_opened(make: Callable[[str], Path], tmp_path: Path) -> None:
+def test_an_index_can_be_replaced_while_it_is_opened(built: Built, tmp_path: Path) -> None:
     """By one of the same vectors: the new one is searched. By another: an error that does not report damage."""
-    store = open_store(make("jsonl"))
+    store = open_store(built.path("jsonl"))
     before = build_index(store, find_engine("exact"), tmp_path / "index")
     pruned = PrunedStore(store, [PruningRule.parse("top-k:3")])
     build_index(pruned, find_engine("exact"), tmp_path / "index", overwrite=True)

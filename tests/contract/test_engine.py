@@ -1,0 +1,104 @@
+"""What every engine promises: exact or approximate, of sparse vectors, dense vectors or texts."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from built import DOCUMENTS, INDEXES, Built, answers, queries_for
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import build_index, find_engine, open_index
+
+EXACT = [kind for kind in INDEXES if kind.values[0] in ("exact", "lucene", "flat", "bm25")]
+UNKNOWN = [{}, {"no such term": 1.0}]
+WITHOUT_TERMS = {"bm25": ["", "zebra"], "exact": UNKNOWN, "lucene": UNKNOWN, "seismic": UNKNOWN}
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_hits_are_ordered_by_score_and_then_docid(built: Built, kind: str) -> None:
+    """Best first; equal scores in ascending order of docid; no document twice."""
+    for hits in open_index(built.path(kind)).searcher().search(queries_for(kind), DOCUMENTS):
+        scores = hits.scores.tolist()
+        assert list(zip([-score for score in scores], hits.docids, strict=True)) == sorted(
+            zip([-score for score in scores], hits.docids, strict=True)
+        )
+        assert len(set(hits.docids)) == len(hits)
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_the_best_k_are_the_first_k_of_all(built: Built, kind: str) -> None:
+    """A smaller k truncates the ranking and changes nothing else; k may exceed the number of documents."""
+    searcher = open_index(built.path(kind)).searcher()
+    complete = searcher.search(queries_for(kind), 10 * DOCUMENTS)
+    for k in (1, 7, DOCUMENTS):
+        for hits, all_hits in zip(searcher.search(queries_for(kind), k), complete, strict=True):
+            assert len(hits) == min(k, len(all_hits))
+            # Documents that tie at the last rank are interchangeable for an engine, but not for the order of the hits.
+            assert hits.docids == all_hits.docids[: len(hits)]
+            np.testing.assert_array_equal(hits.scores, all_hits.scores[: len(hits)])
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_query_has_the_same_hits_alone_and_in_a_batch(built: Built, kind: str, threads: int) -> None:
+    """Neither the other queries nor the number of threads change a hit."""
+    searcher = open_index(built.path(kind)).searcher()
+    queries = queries_for(kind)
+    together = searcher.search(queries, 10, threads)
+    for query, hits in zip(queries, together, strict=True):
+        (alone,) = searcher.search([query], 10)
+        assert alone.docids == hits.docids
+        np.testing.assert_array_equal(alone.scores, hits.scores)
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_no_query_has_no_hits(built: Built, kind: str) -> None:
+    """An empty batch is answered with an empty list."""
+    assert open_index(built.path(kind)).searcher().search([], 10) == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in INDEXES if kind.values[0] in WITHOUT_TERMS])
+def test_a_query_without_known_terms_has_no_hits(built: Built, kind: str) -> None:
+    """Empty queries and unknown terms are not errors."""
+    found = open_index(built.path(kind)).searcher().search(WITHOUT_TERMS[kind], 10)
+    assert [len(hits) for hits in found] == [0, 0]
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_every_document_is_counted(built: Built, kind: str) -> None:
+    """Those with terms are in the index, those without are counted."""
+    manifest = open_index(built.path(kind)).manifest
+    assert manifest["documents"] + manifest["empty_documents"] == DOCUMENTS
+    assert manifest["engine"] == kind
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_a_rebuilt_index_gives_the_same_hits(built: Built, kind: str, tmp_path: Path) -> None:
+    """Building and opening again, with two threads."""
+    build_index(built.documents(kind), find_engine(kind), tmp_path / kind, threads=2)
+    assert answers(kind, tmp_path / kind) == answers(kind, built.path(kind))
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_an_index_is_only_replaced_on_request_and_can_be_moved(built: Built, kind: str, tmp_path: Path) -> None:
+    """A copy gives the same hits, and a second build refuses its directory before any work."""
+    copy = shutil.copytree(built.path(kind), tmp_path / "moved")
+    assert answers(kind, copy) == answers(kind, built.path(kind))
+    with pytest.raises(MilcoError, match=f"{copy} exists"):
+        build_index(built.documents(kind), find_engine(kind), copy)
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_an_interrupted_build_leaves_nothing(
+    built: Built, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error in the last step: neither the index nor a partial directory remains."""
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("milco_pyserini.index.directory.write_checked", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build_index(built.documents(kind), find_engine(kind), tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []

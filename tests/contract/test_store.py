@@ -1,0 +1,64 @@
+"""What every vector store promises: JSONL, Parquet and dense."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from built import DIMENSIONS, DOCUMENTS, STORES, Built, encode
+from synthetic_stores import synthetic_batch, vocabulary
+
+from milco_pyserini.encode.dense_store import open_dense_store
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.sparse import SparseBatch, open_store
+
+SPARSE = [kind for kind in STORES if kind != "dense"]
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+def test_a_store_returns_the_vectors_that_were_written(built: Built, kind: str) -> None:
+    """Ids and order; floats as they are in Parquet, rounded to impacts in JSONL."""
+    ids, batch = synthetic_batch(DOCUMENTS)
+    store = open_store(built.path(kind))
+    read_ids = [docid for ids_of_part, _ in store.batches() for docid in ids_of_part]
+    read = SparseBatch.concatenate((rows for _, rows in store.batches()), batch.english_size)
+    assert read_ids == ids
+    expected = batch.to_dicts(vocabulary())
+    for vector, original in zip(read.to_dicts(vocabulary()), expected, strict=True):
+        if kind == "parquet":
+            assert vector == original
+        else:
+            assert {term: round(weight * 100) for term, weight in vector.items()} == {
+                term: round(weight * 100) for term, weight in original.items()
+            }
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+def test_impacts_are_the_rounded_weights(built: Built, kind: str) -> None:
+    """vectors() yields {term: impact}; both formats give the same impacts."""
+    assert dict(open_store(built.path(kind)).vectors()) == dict(open_store(built.path("jsonl")).vectors())
+
+
+def test_a_dense_store_returns_the_vectors_that_were_written(built: Built) -> None:
+    """Bit for bit, with their ids."""
+    ids, _ = synthetic_batch(DOCUMENTS)
+    vectors = np.random.default_rng(0).normal(size=(DOCUMENTS, DIMENSIONS)).astype(np.float32)
+    read = list(open_dense_store(built.path("dense")).batches())
+    assert [docid for part, _ in read for docid in part] == ids
+    np.testing.assert_array_equal(np.concatenate([rows for _, rows in read]), vectors)
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_the_same_vectors_give_the_same_bytes(built: Built, kind: str, tmp_path: Path) -> None:
+    """Every file of a store depends only on its content."""
+    encode(tmp_path / kind, kind)
+    files = sorted(path.relative_to(tmp_path / kind) for path in (tmp_path / kind).rglob("*") if path.is_file())
+    assert files
+    for file in files:
+        assert (tmp_path / kind / file).read_bytes() == (built.path(kind) / file).read_bytes(), file
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_an_incomplete_store_is_refused(built: Built, kind: str, tmp_path: Path) -> None:
+    """Without a manifest a directory is not a store."""
+    with pytest.raises(MilcoError, match=str(tmp_path)):
+        (open_dense_store if kind == "dense" else open_store)(tmp_path)

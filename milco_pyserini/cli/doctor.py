@@ -198,15 +198,14 @@ def sample() -> Iterator[CheckResult]:
 
 
 def default_encoder() -> Iterator[CheckResult]:
-    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub import constants
 
-    try:
-        cached = Path(snapshot_download(DEFAULT_ENCODER, local_files_only=True))
-        if any(cached.glob("*.safetensors")) or any(cached.glob("*.bin")):
-            yield CheckResult(DEFAULT_ENCODER, GOOD, f"cached in {cached}")
-            return
-    except FileNotFoundError:
-        pass
+    from milco_pyserini.io.hub import cached_snapshot
+
+    cached = cached_snapshot(DEFAULT_ENCODER)
+    if cached is not None and (any(cached.glob("*.safetensors")) or any(cached.glob("*.bin"))):
+        yield CheckResult(DEFAULT_ENCODER, GOOD, f"cached in {cached}")
+        return
     address = f"{constants.ENDPOINT}/api/models/{DEFAULT_ENCODER}"
     reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else _why_unreachable(address)
     if reason:

@@ -1,8 +1,8 @@
 """Judge passages by answers: a passage is relevant if it contains one of a query's answers, word for word.
 
 As in open-domain question answering since DPR (arXiv:2004.04906): texts are decomposed (NFD), lower-cased and split
-into runs of letters, digits and combining marks, and single other characters; the words of an answer must be adjacent.
-Typographic dashes, quotes and slashes equal the plain ones, as in BGE M3-Embedding's setup of MKQA.
+into runs of letters, digits and combining characters, and single other characters; the words of an answer must be
+adjacent. Typographic dashes, quotes and slashes equal the plain ones, as in BGE M3-Embedding's setup of MKQA.
 """
 
 import unicodedata

@@ -89,7 +89,7 @@ def open_corpus(name: str, skip_bad_lines: bool = False) -> Corpus:
     Nothing is fetched or read yet: iterating and Corpus.check() do that.
 
         >>> next(iter(open_corpus("sample-en"))).id
-        'en-1'
+        'en-01'
 
     Args:
         skip_bad_lines: skip malformed lines; check() lists them.

@@ -84,7 +84,7 @@ def _json_type(value: object) -> str:
 
 
 class DuplicateId(NamedTuple):
-    """An id of two records: their places, and how many ids of the whole source have duplicates."""
+    """An id of two records: their places, and how many ids have duplicates in total."""
 
     id: str
     first: Hashable

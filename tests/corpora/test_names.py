@@ -1,5 +1,6 @@
 """Names: the sample, benchmarks and ids of ir_datasets (without a network), paths, and unknown names."""
 
+import doctest
 import gzip
 import json
 import os
@@ -8,10 +9,12 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from milco_pyserini.corpora import corpus_language, open_corpus, open_qrels, open_topics
+from milco_pyserini import corpora
+from milco_pyserini.corpora import benchmark, catalog, corpus_language, open_corpus, open_qrels, open_topics
 from milco_pyserini.corpora.benchmarks.sample import ROOT, SAMPLE
 from milco_pyserini.corpora.catalog import CORPORA, TOPICS
 from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQueries
@@ -386,3 +389,10 @@ def test_opening_files_loads_neither_ir_datasets_nor_torch(tmp_path: Path) -> No
 def test_the_name_of_a_corpus_determines_its_language(name: str, language: str | None) -> None:
     """The language of the documents, not of the queries; None for several languages, and for paths."""
     assert corpus_language(name) == language
+
+
+@pytest.mark.parametrize("module", [corpora, benchmark, catalog])
+def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
+    """Users copy them."""
+    found = doctest.testmod(module)
+    assert found.attempted and not found.failed

@@ -38,7 +38,7 @@ from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
 if TYPE_CHECKING:
-    from milco_pyserini.analysis.timing import Ask
+    from milco_pyserini.analysis.timing import SearchQuery
     from milco_pyserini.index.protocol import EngineSearcher, Hits
 
 OURS = "milco_pyserini"
@@ -222,19 +222,19 @@ def tune(root: Path) -> float:
 
 def ask_engines(root: Path, engines: Sequence[str], sizes: Sizes) -> list[Row]:
     """Latency and recall of the engines and of their peers, on one core. For a process of its own, with one Java."""
-    from milco_pyserini.analysis.timing import ask_in_turn
+    from milco_pyserini.analysis.timing import time_searches
 
     queries = topical_queries(sizes.queries)
     searchers: dict[str, Any] = {}
     for engine in engines:
         searchers |= open_searchers(root / engine)
-    systems: dict[str, Ask] = {name: _ask(searcher, queries) for name, searcher in searchers.items()}
+    systems: dict[str, SearchQuery] = {name: _ask(searcher, queries) for name, searcher in searchers.items()}
     systems |= {
         SEARCHER: pyserini_ask(root, queries),
         "scipy, sparse product": scipy_ask(searchers["exact"], queries),
         "numpy, postings added up": numpy_ask(searchers["exact"], queries),
     }
-    timed = ask_in_turn(systems, sizes.queries, sizes.rounds)
+    timed = time_searches(systems, sizes.queries, sizes.rounds)
     rounds = {name: (one.seconds.mean(axis=1)).tolist() for name, one in timed.items()}
 
     def figures(name: str, _: float) -> dict:
@@ -262,11 +262,11 @@ def _called(name: str, settings: Mapping[str, float]) -> str:
     return ", ".join([name, *(f"{setting} {value:g}" for setting, value in settings.items())])
 
 
-def _ask(searcher: Any, queries: Sequence[lucene_search.Query]) -> "Ask":
+def _ask(searcher: Any, queries: Sequence[lucene_search.Query]) -> "SearchQuery":
     return lambda number: searcher.search([queries[number]], HITS)[0]
 
 
-def pyserini_ask(root: Path, queries: Sequence[lucene_search.Query]) -> "Ask":
+def pyserini_ask(root: Path, queries: Sequence[lucene_search.Query]) -> "SearchQuery":
     """Pyserini's searcher over our Lucene index."""
     from pyserini.search.lucene import LuceneImpactSearcher
 
@@ -284,7 +284,7 @@ def pyserini_ask(root: Path, queries: Sequence[lucene_search.Query]) -> "Ask":
     return ask
 
 
-def scipy_ask(exact: Any, queries: Sequence[lucene_search.Query]) -> "Ask":
+def scipy_ask(exact: Any, queries: Sequence[lucene_search.Query]) -> "SearchQuery":
     """A query's row times the matrix of terms and documents, both of them sparse."""
     from scipy.sparse import csr_array
 
@@ -299,7 +299,7 @@ def scipy_ask(exact: Any, queries: Sequence[lucene_search.Query]) -> "Ask":
     return ask
 
 
-def numpy_ask(exact: Any, queries: Sequence[lucene_search.Query]) -> "Ask":
+def numpy_ask(exact: Any, queries: Sequence[lucene_search.Query]) -> "SearchQuery":
     """Every term's postings added to the scores of all documents."""
     by_term = exact.matrix()
 

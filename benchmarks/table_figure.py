@@ -7,7 +7,7 @@ from typing import Any
 
 from table_rows import Row
 
-from milco_pyserini.analysis.sweep_figure import COLOURS, DASHES, MARKERS
+from milco_pyserini.analysis.pictures import COLORS, DASHES, MARKERS
 from milco_pyserini.io.files import atomic_file
 
 _WIDTH = 10.5
@@ -40,7 +40,7 @@ def _bars(panel: Any, rows: Sequence[Row]) -> None:
     places = range(len(rows))
     times = [row.figures["times"] for row in rows]
     # From 1, so that what is quicker than the first row of its step stands on the other side.
-    panel.barh(places, [one - 1 for one in times], left=1, color=COLOURS[0], height=0.7)
+    panel.barh(places, [one - 1 for one in times], left=1, color=COLORS[0], height=0.7)
     for place, row in zip(places, rows, strict=True):
         if len(row.ratios) > 1:
             panel.plot([min(row.ratios), max(row.ratios)], [place, place], color="black", linewidth=0.8)
@@ -61,7 +61,7 @@ def _curve(part: Any, rows: Sequence[Row]) -> None:
     # A colour for each system, a line for each step.
     steps, systems = (list(dict.fromkeys(names)) for names in zip(*kinds, strict=True))
     styles = {
-        (step, system): (COLOURS[systems.index(system)], MARKERS[steps.index(step)], DASHES[steps.index(step)])
+        (step, system): (COLORS[systems.index(system)], MARKERS[steps.index(step)], DASHES[steps.index(step)])
         for step, system in kinds
     }
     counts = sorted({row.documents for row in rows if row.documents is not None})

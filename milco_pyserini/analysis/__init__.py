@@ -1,1 +1,1 @@
-"""Measurements over stores, indexes and runs: statistics, pruning sweeps, latency."""
+"""Analyze vector stores and indexes: sparsity statistics, pruning sweeps, latency tables."""

@@ -1,96 +1,193 @@
-"""Dense vectors of a collection, for the yardstick of a latency table: encoded here, or brought as NumPy files.
+"""Dense baselines of a latency table: an encoder, a dense vector store, or NumPy files.
 
-A directory of them holds documents.npy and queries.npy, float [N, d], and documents.txt and queries.txt, the id of each
-row on a line of its own. Every vector is brought to length 1, so that inner products are cosines.
+A directory of NumPy files has documents.npy and queries.npy, float [N, d], with documents.txt and queries.txt, the id
+of each row on a line. All vectors are L2-normalized, so that inner products are cosines.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.analysis.experiment import RetrievalTask, digest
 from milco_pyserini.console import Progress
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import atomic_file, write_json
+from milco_pyserini.encode.dense_store import open_dense_store
+from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
+from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.io.files import atomic_file, is_json_with, read_json, write_json
+from milco_pyserini.sparse.store import MANIFEST
 
-# Texts to float32 [texts, d].
-Encode = Callable[[list[str]], NDArray[np.float32]]
+if TYPE_CHECKING:
+    from milco_pyserini.encode.dense import DenseEncoder
+
+# The manifest fields of a store that determine the vectors of queries.
+_QUERY_FIELDS = ("weight_hash", "tokenizer_hash", "pooling", "query_prompt", "lowercase")
 # Texts that are sorted by length together.
 _WINDOW = 1024
 
 
 @dataclass(frozen=True)
 class DenseVectors:
-    """ids: N strings. matrix: float32 [N, d], rows of length 1; zeros for a blank text."""
+    """N ids, and float32 [N, d]: rows of length 1, zeros for a blank text."""
 
     ids: list[str]
     matrix: NDArray[np.float32]
 
+    def to_store(self, path: Path, origin: dict) -> "InMemoryStore":
+        """Return them as a store that can be indexed."""
+        return InMemoryStore(path, self, origin)
+
 
 @dataclass(frozen=True)
-class LoadedStore:
-    """Vectors in memory as a store that can be indexed. about: what they are of."""
+class InMemoryStore:
+    """Dense vectors as a store. origin: what they are made of."""
 
     path: Path
     vectors: DenseVectors
-    about: dict
+    origin: dict
 
     @property
     def manifest(self) -> dict:
-        """What they are of, and how many of what length."""
+        """Origin, number and dimension of the vectors."""
         documents, dimensions = self.vectors.matrix.shape
-        return {"documents": documents, "dimensions": dimensions, "dense": True, "of": self.about}
+        return {"documents": documents, "dimensions": dimensions, "dense": True, "of": self.origin}
 
     def batches(self) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
-        """All of them at once."""
+        """Yield all ids and vectors at once."""
         yield self.vectors.ids, self.vectors.matrix
 
 
-def encode_all(encode: Encode, records: Iterable[tuple[str, str]], kind: str, total: int) -> DenseVectors:
-    """Vectors of (id, text) records, in their order. kind: for messages. Raises MilcoError if they are not total."""
-    progress = Progress(kind, total)
-    ids: list[str] = []
-    parts = []
-    for window in _windows(records):
-        ids += [name for name, _ in window]
-        parts.append(encode([text for _, text in window]))
-        progress.add(len(window))
-    progress.close("dense vectors")
-    if len(ids) != total:
-        raise MilcoError(
-            f"{len(ids):,} {kind} were read, the sparse vectors are of {total:,}: they do not belong together"
-        )
-    return DenseVectors(ids, np.concatenate(parts))
+class DenseBaseline:
+    """Dense vectors of a task's documents and topics.
+
+    Args:
+        name: An encoder's hub name or directory, a store of `milco encode --dense`, or a directory of NumPy files.
+            The encoder of a store encodes the topics.
+        pooling: "cls", "mean" or "last"; None for the encoder's own.
+        task: Its texts are encoded.
+        cache: Directory for vectors that are encoded here.
+    """
+
+    def __init__(self, name: str, pooling: str | None, task: RetrievalTask, cache: Path) -> None:
+        self.name = name
+        self._pooling = pooling
+        self._task = task
+        self._is_numpy = (Path(name) / f"{DOCUMENTS}.npy").is_file()
+        self._directory = Path(name) if self._is_numpy else cache
+        self._store = open_dense_store(Path(name)) if (Path(name) / MANIFEST).is_file() else None
+
+    def origin(self, kind: str) -> dict:
+        """Return what the vectors of DOCUMENTS or QUERIES are made of: equal for equal vectors."""
+        if self._is_numpy:
+            files = [self._directory / f"{kind}.{ending}" for ending in ("npy", "txt")]
+            return {"files": [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]}
+        if self._store is not None and kind == DOCUMENTS:
+            return self._store.manifest
+        texts = self._task.store.manifest.get("corpus_hash") if kind == DOCUMENTS else digest(self._queries)
+        encoder = {"encoder": self.name, "pooling": self._pooling}
+        if self._store is not None:
+            encoder |= {field: self._store.manifest[field] for field in _QUERY_FIELDS}
+        return encoder | {"texts": texts}
+
+    def load(self, kind: str) -> DenseVectors:
+        """Return the vectors of DOCUMENTS or QUERIES; encode them if no earlier call did.
+
+        Raises:
+            MilcoError: The texts are not known, or vectors and ids do not fit together.
+        """
+        if self._store is not None and kind == DOCUMENTS:
+            ids, parts = zip(*self._store.batches(), strict=True)
+            return DenseVectors(list(chain.from_iterable(ids)), np.concatenate(parts))
+        origin = self._directory / f"{kind}.json"
+        if not self._is_numpy and not (is_json_with(origin, "encoder") and read_json(origin) == self.origin(kind)):
+            save_vectors(self._directory, kind, self._encode(kind))
+            write_json(origin, self.origin(kind))
+        return load_vectors(self._directory, kind)
+
+    def _encode(self, kind: str) -> DenseVectors:
+        total = len(self._task.store) if kind == DOCUMENTS else len(self._queries)
+        encode = self._encoding(kind)
+        progress = Progress(kind, total)
+        texts = self._texts(kind)
+        ids: list[str] = []
+        parts = []
+        while window := list(islice(texts, _WINDOW)):
+            ids += [name for name, _ in window]
+            parts.append(encode([text for _, text in window]))
+            progress.add(len(window))
+        progress.close("dense vectors")
+        if len(ids) != total:
+            raise MilcoError(
+                f"{self._task.store.manifest['corpus']} has {len(ids):,} {kind}, {self._task.store.path} has vectors "
+                f"of {total:,}: they do not belong together"
+            )
+        return DenseVectors(ids, np.concatenate(parts))
+
+    def _encoding(self, kind: str) -> Callable[[list[str]], NDArray[np.float32]]:
+        if self._store is not None:
+            from milco_pyserini.encode.dense import open_dense_query_encoder
+
+            return open_dense_query_encoder(self._store.manifest).encode_batch
+        encoder = self._encoder
+        return lambda texts: encoder.encode(texts, kind)
+
+    @cached_property
+    def _encoder(self) -> "DenseEncoder":
+        from milco_pyserini.encode.dense import DenseEncoder
+
+        return DenseEncoder(self.name, self._pooling)
+
+    def _texts(self, kind: str) -> Iterator[tuple[str, str]]:
+        if kind == QUERIES:
+            yield from self._queries
+            return
+        from milco_pyserini.corpora import open_corpus
+
+        for document in open_corpus(self._task.store.manifest["corpus"]):
+            yield document.id, document.contents
+
+    @cached_property
+    def _queries(self) -> list[tuple[str, str]]:
+        """Ids and texts of the task's topics; of a vector store of topics, the texts that it was made of."""
+        task = self._task
+        if task.texts is not None:
+            return list(zip(task.ids, task.texts, strict=True))
+        from milco_pyserini.corpora import open_topics
+
+        path = Path(task.topics, MANIFEST)
+        if not is_json_with(path, "corpus"):
+            raise MilcoError(f"--dense {self.name} encodes texts, and those of --topics {task.topics} are not known")
+        corpus = read_json(path)["corpus"]
+        texts = {query.id: query.text for query in open_topics(corpus)}
+        missing = [name for name in task.ids if name not in texts]
+        if missing:
+            raise MilcoError(f"{corpus} has no topic {shown(missing[0])}, which {task.topics} has")
+        return [(name, texts[name]) for name in task.ids]
 
 
-def save(directory: Path, kind: str, vectors: DenseVectors, about: dict) -> None:
-    """Write vectors of a kind, and what they are of."""
+def save_vectors(directory: Path, kind: str, vectors: DenseVectors) -> None:
+    """Write KIND.npy and KIND.txt."""
     with atomic_file(directory / f"{kind}.npy") as file:
         np.save(file, vectors.matrix)
     with atomic_file(directory / f"{kind}.txt", "w") as lines:
         lines.writelines(f"{name}\n" for name in vectors.ids)
-    write_json(directory / f"{kind}.json", about)
 
 
-def load(directory: Path, kind: str) -> DenseVectors:
-    """Vectors of a kind. Raises MilcoError for files that are not there or do not fit together."""
+def load_vectors(directory: Path, kind: str) -> DenseVectors:
+    """Read KIND.npy and KIND.txt. Raises MilcoError if they do not exist or do not fit together."""
     path, names = directory / f"{kind}.npy", directory / f"{kind}.txt"
     try:
         matrix = np.load(path).astype(np.float32, copy=False)
-        # Not splitlines(), which would also split at what an id may hold.
+        # Not splitlines(), which would also split at characters that an id may have.
         ids = names.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, ValueError) as error:
         raise MilcoError(f"dense vectors in {directory}: {error}") from None
     if matrix.ndim != 2 or len(ids) != len(matrix):
-        raise MilcoError(f"{path} is of shape {matrix.shape}, {names} has {len(ids):,} ids: one for each row is needed")
+        raise MilcoError(f"{path} has shape {matrix.shape}, {names} has {len(ids):,} ids: one for each row is needed")
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     return DenseVectors(ids, matrix / np.maximum(lengths, np.float32(1e-12)))
-
-
-def _windows(records: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    left = iter(records)
-    while window := list(islice(left, _WINDOW)):
-        yield window

@@ -1,4 +1,4 @@
-"""How long a query takes on one core: systems asked in turn, many rounds, the median of each query."""
+"""Time searches on one core: indexes in turn, several rounds, the median of each query."""
 
 import contextlib
 import gc
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from milco_pyserini.console import Progress, counted
 from milco_pyserini.index.protocol import Hits
 
-# Answers one query, known by its number.
-Ask = Callable[[int], Hits]
+# Searches the query with a number.
+SearchQuery = Callable[[int], Hits]
 
 WARM_UP_SECONDS = 1.0
 _THREADS = Path("/proc/self/task")
@@ -23,78 +23,83 @@ _THREADS = Path("/proc/self/task")
 
 @dataclass(frozen=True)
 class Timed:
-    """One system's answers and times. hits: for each query. seconds: float64 [rounds, queries]."""
+    """Hits of each query, and seconds: float64 [rounds, queries]."""
 
     hits: list[Hits]
     seconds: NDArray[np.float64]
 
     @property
     def _milliseconds(self) -> NDArray[np.float64]:
-        # The median over the rounds: what else the machine did in one of them does not count.
+        # The median over the rounds ignores what else the machine did in one of them.
         return 1000 * np.median(self.seconds, axis=0)
 
     @property
     def mean_ms(self) -> float:
-        """Milliseconds of a query, on average over the queries."""
+        """Mean milliseconds per query."""
         return float(self._milliseconds.mean())
 
     @property
     def p95_ms(self) -> float:
-        """Milliseconds that 95 % of the queries stay below."""
+        """95th percentile of the milliseconds per query."""
         return float(np.percentile(self._milliseconds, 95))
 
     @property
     def queries_per_second(self) -> float:
-        """Queries that one core answers in a second, one after the other."""
+        """Queries per second on one core, one after the other."""
         return 1000 / self.mean_ms
 
     @property
     def rounds_ms(self) -> list[float]:
-        """Mean milliseconds of each round: how far they lie apart says how quiet the machine was."""
+        """Mean milliseconds per query of each round; they differ if the machine was busy."""
         return (1000 * self.seconds.mean(axis=1)).tolist()
 
 
-def ask_in_turn(systems: Mapping[str, Ask], queries: int, rounds: int) -> dict[str, Timed]:
-    """Ask every system every query, once to warm up and then rounds times, on one core.
+def time_searches(searches: Mapping[str, SearchQuery], queries: int, rounds: int) -> dict[str, Timed]:
+    """Run every search for every query on one core: to warm up, for at least a second, then rounds times.
 
-    In a round each system answers all queries, one after the other, and the next round begins with another system:
-    what slows the machine down for a while slows all of them. A system warms up for at least a second of work.
+    In a round each search takes all queries, and the next round begins with another search: what slows the machine
+    down for a while slows all of them.
+
+    Args:
+        searches: Name -> search of a query by its number, from 0.
+        queries: Number of queries.
+        rounds: Number of timed rounds.
     """
-    # Not on one core: Java translates its hot code in threads of its own, which would have to wait for their turn.
-    hits = {name: _warm_up(ask, queries) for name, ask in systems.items()}
-    progress = Progress("timed queries", len(systems) * queries * rounds)
+    # Not on one core: Java compiles its hot code in threads of its own, which would have to wait.
+    hits = {name: _warm_up(search, queries) for name, search in searches.items()}
+    progress = Progress("timed queries", len(searches) * queries * rounds)
     with one_core(), _no_collection():
-        seconds = {name: np.empty((rounds, queries)) for name in systems}
-        names = list(systems)
+        seconds = {name: np.empty((rounds, queries)) for name in searches}
+        names = list(searches)
         for number in range(rounds):
             first = number % len(names)
             for name in names[first:] + names[:first]:
-                _time(systems[name], seconds[name][number])
+                _time(searches[name], seconds[name][number])
                 progress.add(queries)
-    progress.close(f"{counted(len(systems), 'system')} in turn on one core")
-    return {name: Timed(hits[name], seconds[name]) for name in systems}
+    progress.close(f"{counted(len(searches), 'index', 'indexes')} in turn on one core")
+    return {name: Timed(hits[name], seconds[name]) for name in searches}
 
 
-def _warm_up(ask: Ask, queries: int) -> list[Hits]:
-    """The answers. Kernels are compiled, caches filled and Java's hot code translated on the way."""
+def _warm_up(search: SearchQuery, queries: int) -> list[Hits]:
+    """Return the hits. Kernels are compiled, caches filled and Java's hot code is compiled on the way."""
     started = time.thread_time()
-    hits = [ask(number) for number in range(queries)]
+    hits = [search(number) for number in range(queries)]
     while time.thread_time() - started < WARM_UP_SECONDS:
         for number in range(queries):
-            ask(number)
+            search(number)
     return hits
 
 
-def _time(ask: Ask, seconds: NDArray[np.float64]) -> None:
+def _time(search: SearchQuery, seconds: NDArray[np.float64]) -> None:
     for number in range(len(seconds)):
         started = time.perf_counter()
-        ask(number)
+        search(number)
         seconds[number] = time.perf_counter() - started
 
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Python's garbage collector would stop some query for what another left."""
+    """Disable Python's garbage collector, which would stop one query for what another left."""
     gc.collect()
     gc.disable()
     try:
@@ -105,7 +110,7 @@ def _no_collection() -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_core() -> Iterator[None]:
-    """Keep every thread of this process, Java's and OpenMP's too, on one core; where Linux runs, elsewhere nothing."""
+    """Run all threads of this process, Java's and OpenMP's too, on one core. Linux only; does nothing elsewhere."""
     if not _THREADS.is_dir():
         yield
         return
@@ -115,15 +120,15 @@ def one_core() -> Iterator[None]:
         yield
     finally:
         free = before[os.getpid()]
-        # A thread that was born meanwhile has inherited the one core.
+        # A thread that was started meanwhile has inherited the one core.
         _place({int(thread.name): before.get(int(thread.name), free) for thread in _THREADS.iterdir()})
 
 
 def _place(threads: Mapping[int, set[int]]) -> dict[int, set[int]]:
-    """Let threads run on these cores alone; returns where they could run before."""
+    """Restrict threads to these cores; return the cores that they could run on before."""
     before = {}
     for thread, cores in threads.items():
-        # One may end at any moment.
+        # A thread may end at any moment.
         with contextlib.suppress(ProcessLookupError):
             before[thread] = os.sched_getaffinity(thread)
             os.sched_setaffinity(thread, cores)

@@ -1,38 +1,50 @@
-"""The directory of a sweep or a latency table: indexes, built once; runs; what was measured of each system.
+"""The output directory of a sweep or a latency table: indexes, runs, measurements and their report.
 
-indexes/ may be removed at any time: it is built again when something is to be measured on it. runs/ are TREC runs,
-which milco_pyserini.eval --run compares and tests.
+indexes/ may be removed at any time: an index is built again when something is to be measured on it. runs/ are TREC
+runs, for milco eval. points/ has the measurements that a sweep need not repeat.
 """
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from milco_pyserini.analysis.systems import System
-from milco_pyserini.analysis.task import Task, digest
-from milco_pyserini.analysis.timing import Ask, Timed
+from milco_pyserini import __version__
+from milco_pyserini.analysis.experiment import IndexVariant, RetrievalTask, digest
+from milco_pyserini.analysis.timing import SearchQuery, Timed
 from milco_pyserini.console import counted, say
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.eval.evaluation import Evaluation, evaluate
+from milco_pyserini.eval.evaluation import evaluate
+from milco_pyserini.eval.report import DIGITS, ReportTable, render
 from milco_pyserini.index.directory import FORMAT_VERSION as INDEX_VERSION
 from milco_pyserini.index.directory import Index, build_index, is_index
 from milco_pyserini.index.protocol import BUILD, SEARCH
 from milco_pyserini.io.files import atomic_file, is_json_with, read_json, validate_output_directory, write_json
 from milco_pyserini.io.manifest import MANIFEST, RECALL, read_checked
-from milco_pyserini.io.runs import read_run, write_hits
+from milco_pyserini.io.runs import write_hits
 
 FORMAT_VERSION = 1
-_MARK = "workbench.json"
+_MARKER = "workbench.json"
+_CPU = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True)
-class Point:
-    """What was measured of one system.
+class Measurement:
+    """What was measured of one index.
 
-    settings: all of the engine's, also those that were not given. terms: of a document, on average, as they stand in
-    the index; None for dense vectors. size: bytes on disk. Times in milliseconds; rounds_ms: the mean of each round.
-    empty: documents without a term. run: path of the run, from the directory.
+    Args:
+        vectors: The pruning, or the name of a dense encoder.
+        index: The engine with the settings that were given.
+        settings: All settings of the engine.
+        terms: Mean terms per document in the index; None for dense vectors.
+        empty: Number of documents without a term; None for dense vectors.
+        size: Bytes on disk.
+        mean_ms, p95_ms: Milliseconds per query.
+        queries_per_second: On one core, one query after the other.
+        rounds_ms: Mean milliseconds per query in each round.
+        run: Path of the run, relative to the directory.
+        measures: Measure -> mean over the queries.
     """
 
     vectors: str
@@ -46,30 +58,58 @@ class Point:
     queries_per_second: float
     rounds_ms: list[float]
     run: str
+    measures: dict[str, float] = field(default_factory=dict)
+
+
+def measurements_table(measurements: Sequence[Measurement]) -> ReportTable:
+    """Tabulate measurements with the columns of the paper's latency table, and terms per document."""
+    measures = list(measurements[0].measures)
+    rows = [
+        (
+            *(one.vectors, one.index, one.mean_ms, one.p95_ms, one.queries_per_second),
+            *(one.measures[measure] for measure in measures),
+            *(one.size / 1e6, one.terms),
+        )
+        for one in measurements
+    ]
+    heads = ("ms", "ms p95", "queries/s", *measures, "MB", "terms")
+    return ReportTable(("vectors", "index"), heads, rows, (3, 3, 0, *[DIGITS] * len(measures), 2, 1))
 
 
 class Workbench:
-    """One such directory, for one task."""
+    """An output directory for one task.
 
-    def __init__(self, directory: Path, task: Task) -> None:
+    Args:
+        directory: Made if it does not exist.
+        task: What is measured.
+        variants: What is compared.
+        rounds: How often each topic is timed.
+        threads: Threads that build indexes.
+
+    Raises:
+        MilcoError: The directory has something else, or a rule is of a view that the vectors lack.
+    """
+
+    def __init__(
+        self, directory: Path, task: RetrievalTask, variants: Iterable[IndexVariant], rounds: int = 5, threads: int = 1
+    ) -> None:
         self.directory = directory
         self.task = task
+        self.rounds = rounds
+        self.threads = threads
         self.indexes = directory / "indexes"
-        self._points = directory / "points"
-        self._runs = directory / "runs"
+        for variant in variants:
+            # Raises for a rule of a view that the store does not have.
+            task.pruned(variant.rules)
+        validate_workbench(directory)
+        write_json(directory / _MARKER, {"format_version": FORMAT_VERSION})
 
-    def open(self, systems: Iterable[System]) -> None:
-        """Make the directory. Raises MilcoError, before that, for a rule of a view that the vectors do not have."""
-        for system in systems:
-            self.task.pruned(system.cut)
-        write_json(self.directory / _MARK, {"format_version": FORMAT_VERSION})
-
-    def index(self, system: System, threads: int) -> Index:
-        """The index of a system: the one that stands there, if it is of these vectors and settings, or a new one."""
-        path = self.indexes / self._name(system.index_name)
-        engine = system.choice.adjusted_engine()
-        store = self.task.pruned(system.cut)
-        wanted = {
+    def index(self, variant: IndexVariant) -> Index:
+        """Return the index of a variant: an existing one of the same vectors and settings, or a new one."""
+        path = self.indexes / self._name(variant.index_name)
+        engine = variant.spec.adjusted_engine()
+        store = self.task.pruned(variant.rules)
+        expected = {
             "format_version": INDEX_VERSION,
             "engine": engine.name,
             "build_settings": engine.settings(BUILD),
@@ -77,69 +117,92 @@ class Workbench:
         }
         if is_index(path):
             manifest = read_checked(path / MANIFEST)
-            if all(manifest.get(name) == value for name, value in wanted.items()):
+            if all(manifest.get(name) == value for name, value in expected.items()):
                 return Index(path, manifest)
-        say(f"{system}: building")
-        index = build_index(store, engine, path, threads, overwrite=True)
+        say(f"{variant}: building")
+        index = build_index(store, engine, path, self.threads, overwrite=True)
         if (name := index.manifest["id_with_space"]) is not None:
-            raise MilcoError(
-                f"{self.task.store.path}: docid {shown(name)} holds white space, which ends a run's column"
-            )
+            raise MilcoError(f"{self.task.store.path}: docid {shown(name)} has white space, which ends a run's column")
         if empty := index.manifest["empty_documents"]:
-            say(f"{system}: {counted(empty, 'document')} without a term, which no query can find")
+            say(f"{variant}: {counted(empty, 'document')} without terms, which no query can find")
         return index
 
-    def ask(self, system: System, index: Index) -> Ask:
-        """Open an index as a system searches it."""
-        searcher = index.searcher(system.choice.adjusted_engine().settings(SEARCH))
+    def open(self, variant: IndexVariant, index: Index) -> SearchQuery:
+        """Open an index with the search settings of a variant."""
+        searcher = index.searcher(variant.spec.adjusted_engine().settings(SEARCH))
         queries, hits = self.task.vectors, self.task.hits
         return lambda number: searcher.search([queries[number]], hits)[0]
 
-    def point(self, system: System, index: Index, timed: Timed) -> Point:
-        """What was measured of a system; its run is written."""
+    def measure(self, variant: IndexVariant, index: Index, timed: Timed) -> Measurement:
+        """Write the run of a variant, and return what was measured."""
         documents = index.manifest["documents"] + index.manifest["empty_documents"]
         return self._measured(
-            self._name(system.name),
+            self._name(variant.name),
             index.path,
             timed,
-            vectors=str(system.cut),
-            index=str(system.choice),
-            settings=system.choice.settings(),
+            vectors=variant.pruning,
+            index=str(variant.spec),
+            settings=variant.spec.settings(),
             terms=index.manifest["postings"] / documents,
             empty=index.manifest["empty_documents"],
         )
 
-    def dense_point(self, vectors: str, index: str, path: Path, timed: Timed) -> Point:
-        """What was measured of an index of dense vectors; its run is written."""
-        return self._measured(path.name, path, timed, vectors=vectors, index=index, settings={}, terms=None, empty=None)
+    def measure_dense(self, name: str, description: str, path: Path, timed: Timed) -> Measurement:
+        """Write the run of an index of dense vectors, and return what was measured."""
+        return self._measured(
+            path.name, path, timed, vectors=name, index=description, settings={}, terms=None, empty=None
+        )
 
-    def record(self, system: System, index: Index, timed: Timed) -> Point:
-        """What was measured of a system, kept for recorded()."""
-        point = self.point(system, index, timed)
-        write_json(self._point(system), {"asked": self._asked(system, len(timed.seconds)), **asdict(point)})
-        return point
+    def record(self, variant: IndexVariant, measurement: Measurement) -> None:
+        """Keep a measurement for recorded()."""
+        value = asdict(replace(measurement, measures={}))
+        del value["measures"]
+        write_json(self._record_path(variant), {"asked": self._conditions(variant), **value})
 
-    def recorded(self, system: System, rounds: int) -> Point | None:
-        """What was measured of a system before, if it was asked the same."""
-        path = self._point(system)
-        if not is_json_with(path, "asked", *Point.__dataclass_fields__):
+    def recorded(self, variant: IndexVariant) -> Measurement | None:
+        """Return an earlier measurement of the same documents, topics and settings; None if there is none."""
+        path = self._record_path(variant)
+        names = [one.name for one in fields(Measurement) if one.name != "measures"]
+        if not is_json_with(path, "asked", *names):
             return None
         known = read_json(path)
-        if known.pop("asked") != self._asked(system, rounds) or not (self.directory / known["run"]).is_file():
+        if known.pop("asked") != self._conditions(variant) or not (self.directory / known["run"]).is_file():
             return None
-        return Point(**known)
+        return Measurement(**known)
 
-    def evaluation(self, point: Point) -> Evaluation:
-        """The figures of a point's run."""
-        return evaluate(read_run(self.directory / point.run), self.task.qrels, self.task.measures)
+    def report(self, measurements: Sequence[Measurement], name: str) -> list[Measurement]:
+        """Evaluate the runs and write NAME.csv and NAME.json; return the measurements with their measures."""
+        task = self.task
+        measured = [
+            replace(one, measures=evaluate(self.directory / one.run, task.grades, task.measures).mean)
+            for one in measurements
+        ]
+        with atomic_file(self.directory / f"{name}.csv", "w") as file:
+            file.write(render(measurements_table(measured), "csv"))
+        points = [asdict(one) for one in measured]
+        for point in points:
+            point["figures"] = point.pop("measures")
+        about = {
+            "vectors": str(task.store.path),
+            "topics": task.topics,
+            "qrels": task.qrels,
+            "documents": len(task.store),
+            "queries": len(task.ids),
+            "hits": task.hits,
+            "rounds": self.rounds,
+            "processor": processor(),
+            "milco_pyserini": __version__,
+        }
+        write_json(self.directory / f"{name}.json", {**about, "points": points})
+        return measured
 
-    def _measured(self, name: str, path: Path, timed: Timed, **what: Any) -> Point:
-        run = self._runs / f"{name}.txt"
+    def _measured(self, name: str, path: Path, timed: Timed, **about: Any) -> Measurement:
+        run = self.directory / "runs" / f"{name}.txt"
         with atomic_file(run, "w") as file:
-            for topic, found in zip(self.task.ids, timed.hits, strict=True):
-                write_hits(file, topic, found, "trec", name)
-        return Point(
-            **what,
+            for topic, hits in zip(self.task.ids, timed.hits, strict=True):
+                write_hits(file, topic, hits, "trec", name)
+        return Measurement(
+            **about,
             size=size_on_disk(path),
             mean_ms=timed.mean_ms,
             p95_ms=timed.p95_ms,
@@ -148,28 +211,35 @@ class Workbench:
             run=str(run.relative_to(self.directory)),
         )
 
-    def _point(self, system: System) -> Path:
-        return self._points / f"{self._name(system.name)}.json"
+    def _record_path(self, variant: IndexVariant) -> Path:
+        return self.directory / "points" / f"{self._name(variant.name)}.json"
 
     def _name(self, name: str) -> str:
         return ".".join([name, *self.task.views])
 
-    def _asked(self, system: System, rounds: int) -> dict:
+    def _conditions(self, variant: IndexVariant) -> dict:
         return {
-            "documents": digest(self.task.pruned(system.cut).manifest),
-            "settings": system.choice.settings(),
+            "documents": digest(self.task.pruned(variant.rules).manifest),
+            "settings": variant.spec.settings(),
             "topics": self.task.topics_hash,
             "hits": self.task.hits,
-            "rounds": rounds,
+            "rounds": self.rounds,
         }
 
 
-def refuse_foreign(directory: Path) -> None:
-    """Raise MilcoError if a directory holds something that no sweep and no latency table wrote."""
-    validate_output_directory(directory, True, lambda path: is_json_with(path / _MARK, "format_version"))
+def validate_workbench(directory: Path) -> None:
+    """Raise MilcoError if a directory has something that no sweep and no latency table wrote."""
+    validate_output_directory(directory, True, lambda path: is_json_with(path / _MARKER, "format_version"))
 
 
 def size_on_disk(directory: Path) -> int:
-    """Bytes of the files of an index, without those that say how good it is."""
+    """Return the bytes of an index, without the file that its recall was measured on."""
     files = [path for path in directory.rglob("*") if path.is_file() and path.name != RECALL]
     return sum(path.stat().st_size for path in files)
+
+
+def processor() -> str:
+    """Return the processor's name, if Linux reports it, and the number of cores."""
+    lines = _CPU.read_text(encoding="utf-8").splitlines() if _CPU.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else 'unknown'}, {os.cpu_count()} cores"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini.console import Progress
-from milco_pyserini.io.files import atomic_file, write_json
+from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.runs import read_run, write_hits
 
 # Documents per topic with max_passage, as milco search has it by default.
@@ -95,24 +95,31 @@ def evaluate(run: tuple[Path], qrels: tuple[str], measures: tuple[str, ...], for
         file.write(compare_evaluations({run[0].stem: {qrels[0]: evaluation}}).to_json())
 
 
-def latency(**arguments: Any) -> None:
+def latency(
+    vectors: Path,
+    topics: str,
+    qrels: str,
+    engines: tuple[str, ...],
+    views: tuple[str, ...],
+    prune: tuple[str, ...],
+    output: Path,
+    dense: tuple[str, ...] = (),
+    threads: int = 1,
+) -> None:
     """Time engines, pruning rules and dense encoders on one core."""
-    from milco_pyserini.analysis.latency import LatencyOptions, latency_command
+    from milco_pyserini.analysis.experiment import open_task
+    from milco_pyserini.analysis.latency import measure_latency
 
-    latency_command(LatencyOptions(**arguments))
+    task = open_task(vectors, topics, qrels, views=views)
+    measure_latency(task, output, prune=prune, engines=engines, dense=dense, threads=threads)
 
 
 def statistics(vectors: Path, corpus: str, format: str, output: Path) -> None:
     """Describe the sparsity of a vector store and write it as JSON."""
-    from milco_pyserini.analysis.stats_counts import count
-    from milco_pyserini.analysis.stats_lengths import open_texts, text_lengths
-    from milco_pyserini.analysis.stats_report import report
-    from milco_pyserini.sparse import open_store
+    from milco_pyserini.analysis.statistics import compute_statistics
 
-    store = open_store(vectors)
-    texts = open_texts(store, corpus, None)
-    counts = count(store)
-    write_json(output, report(store, counts, None if texts is None else text_lengths(counts, texts)))
+    with atomic_file(output, "w") as file:
+        file.write(compute_statistics(vectors, corpus).to_json())
 
 
 ACTIONS: dict[str, Callable[..., None]] = {

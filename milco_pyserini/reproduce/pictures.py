@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from milco_pyserini.analysis.sweep_figure import COLOURS
+from milco_pyserini.analysis.pictures import COLORS
 from milco_pyserini.reproduce.records import BARS, CURVE, QUOTED, SCATTER, Picture, TableResult
 
 if TYPE_CHECKING:
@@ -168,8 +168,8 @@ def _draw_curves(table: TableResult, picture: Picture) -> "Figure | None":
     figure, panels = _panels(WIDTH * (1 if len(panels_of) == 1 else 1.4), HEIGHT, len(panels_of))
     columns = [one.label for one in panels_of[0][1]]
     # Of many curves the mean has a color, and the others are its background.
-    colored = columns if len(columns) <= len(COLOURS) else list(filter(_is_mean, columns)) or columns[:1]
-    colors = dict(zip(colored, COLOURS, strict=False))
+    colored = columns if len(columns) <= len(COLORS) else list(filter(_is_mean, columns)) or columns[:1]
+    colors = dict(zip(colored, COLORS, strict=False))
     for panel, (label, series) in zip(panels, panels_of, strict=True):
         for one in sorted(series, key=lambda one: one.label in colors):
             color = colors.get(one.label)
@@ -188,7 +188,7 @@ def _draw_scatter(table: TableResult, picture: Picture) -> "Figure | None":
     if not series:
         return None
     figure, (panel,) = _panels(WIDTH, HEIGHT)
-    colors = dict(zip((one.label for one in series), COLOURS, strict=False))
+    colors = dict(zip((one.label for one in series), COLORS, strict=False))
     largest = max((point.size or 0.0 for one in series for point in (*one.measured, *one.published)), default=0.0)
     rows = {point.row for one in series for point in (*one.measured, *one.published)}
     for one in series:
@@ -229,14 +229,14 @@ def _draw_bars(table: TableResult, picture: Picture) -> "Figure | None":
         rows = ([row for row in rows if has(row, [MEASURED])] or rows)[:MOST_BARS]
     if not rows:
         return None
-    if len(rows) > len(COLOURS):
+    if len(rows) > len(COLORS):
         columns = ([column for column in columns if _is_mean(column)] or columns)[:3]
     kinds = [
         kind
         for kind in KINDS
         if any(_value(table, row, column, kind) is not None for row in rows for column in columns)
     ]
-    colors = dict(zip(rows, COLOURS, strict=False))
+    colors = dict(zip(rows, COLORS, strict=False))
     if len(columns) > 3:
         # A group for each column, a color for each row.
         figure, (panel,) = _panels(max(WIDTH, 1 + 0.45 * len(columns)), 3.4)
@@ -255,7 +255,7 @@ def _draw_bars(table: TableResult, picture: Picture) -> "Figure | None":
     figure, panels = _panels(WIDTH, 1.1 + 0.26 * len(rows), len(columns))
     for panel, column in zip(panels, columns, strict=True):
         for place, row in enumerate(rows):
-            _draw_bar(panel.barh, place, 0.7, table, row, column, COLOURS[0])
+            _draw_bar(panel.barh, place, 0.7, table, row, column, COLORS[0])
         label = picture.y_label if len(columns) == 1 and picture.y_label else column
         panel.set(xlabel=label, ylim=(len(rows) - 0.4, -0.6))
         panel.set_yticks(range(len(rows)), rows, color=INK)
@@ -304,7 +304,7 @@ def _add_legend(
     if others:
         label = others[0] if len(others) == 1 else f"{others[0]} … {others[-1]} ({len(others)})"
         handles.append(Line2D([], [], color=SOFT, linewidth=0.7, label=label))
-    color = SOFT if colors else COLOURS[0]
+    color = SOFT if colors else COLORS[0]
     for kind in kinds if PUBLISHED in kinds else ():
         style: dict[str, Any] = {"linestyle": DASHES, "markerfacecolor": GROUND} if kind == PUBLISHED else {}
         handles.append(Line2D([], [], color=color, marker="o", markersize=5, label=kind, **style))

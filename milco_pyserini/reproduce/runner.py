@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini import __version__
-from milco_pyserini.analysis.measured import processor
+from milco_pyserini.analysis.workbench import processor
 from milco_pyserini.console import say
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, Unreachable

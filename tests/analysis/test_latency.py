@@ -14,12 +14,11 @@ from golden_set import GOLDEN
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
 from milco_pyserini.analysis import timing
-from milco_pyserini.analysis.dense import DenseVectors, encode_all, load, save
-from milco_pyserini.analysis.timing import Timed, ask_in_turn, one_core
+from milco_pyserini.analysis.dense import DenseVectors, load_vectors, save_vectors
+from milco_pyserini.analysis.timing import Timed, one_core, time_searches
 from milco_pyserini.cli.analyze import main
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
-from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Hits
 
 TEXTS = ["music", "", "the river Nile is the longest of Africa", "music", "two words"]
@@ -70,10 +69,10 @@ def test_systems_are_asked_in_turn_and_another_begins_each_round(quick: None) ->
     """A warm-up of each, then rounds; each answers all queries before the next one does."""
     asked: list[str] = []
 
-    def system(name: str) -> timing.Ask:
+    def system(name: str) -> timing.SearchQuery:
         return lambda number: asked.append(f"{name}{number}") or answer(number)  # type: ignore[func-returns-value]
 
-    timed = ask_in_turn({"a": system("a"), "b": system("b")}, queries=2, rounds=2)
+    timed = time_searches({"a": system("a"), "b": system("b")}, queries=2, rounds=2)
     assert asked == [*("a0", "a1", "b0", "b1"), *("a0", "a1", "b0", "b1"), *("b0", "b1", "a0", "a1")]
     assert timed["a"].seconds.shape == (2, 2)
     assert [hits.docids for hits in timed["b"].hits] == [["d0"], ["d1"]]
@@ -109,11 +108,11 @@ def test_the_table_has_the_papers_columns(latency: Callable[..., tuple[int, str,
     head, *rows = out.splitlines()
     assert head.split() == [*("vectors", "index", "ms", "ms", "p95", "queries/s", "nDCG@10", "R@20", "MB", "terms")]
     assert [row.split()[:2] for row in rows] == [["none", "exact"], ["top-k:3", "exact"]]
-    written = json.loads(Path("figures/vectors/latency.json").read_text())
+    written = json.loads(Path("results/vectors/latency.json").read_text())
     assert (written["hits"], written["queries"], written["documents"]) == (20, 20, 120)
     assert [len(point["rounds_ms"]) for point in written["points"]] == [2, 2]
-    assert all(Path("figures/vectors", point["run"]).is_file() for point in written["points"])
-    with Path("figures/vectors/latency.csv").open() as lines:
+    assert all(Path("results/vectors", point["run"]).is_file() for point in written["points"])
+    with Path("results/vectors/latency.csv").open() as lines:
         assert [float(row["ms"]) for row in csv.DictReader(lines)] == [point["mean_ms"] for point in written["points"]]
 
 
@@ -136,11 +135,11 @@ def test_dense_vectors_that_do_not_fit_are_refused(latency: Callable[..., tuple[
     Path("brought/queries.txt").write_text("q0\n")
     code, _, err = latency("--dense", "brought")
     assert code == 2
-    assert "brought/queries.npy is of shape (20, 8), brought/queries.txt has 1 ids" in err
+    assert "brought/queries.npy has shape (20, 8), brought/queries.txt has 1 ids" in err
     Path("brought/queries.txt").write_text("".join(f"x{number}\n" for number in range(20)))
     code, _, err = latency("--dense", "brought")
     assert (code, err.count("\n")) == (2, 1)
-    assert "there is no vector of topic 'q0'" in err
+    assert "--dense brought has no vector of topic 'q0'" in err
 
 
 def test_faiss_is_asked_for_by_its_extra(
@@ -152,22 +151,16 @@ def test_faiss_is_asked_for_by_its_extra(
     code, _, err = latency("--dense", "brought")
     assert code == 2
     assert err.endswith("error: dense vectors need Faiss: pip install 'milco-pyserini[dense]'\n")
-    assert not Path("figures").exists()
+    assert not Path("results").exists()
 
 
 def test_dense_vectors_are_read_as_they_were_written(tmp_path: Path) -> None:
     """Ids with odd line ends inside, rows of length 1."""
     vectors = DenseVectors(["a", "b\u2028c"], np.float32([[1, 0], [0.6, 0.8]]))
-    save(tmp_path, DOCUMENTS, vectors, {"encoder": "tiny"})
-    read = load(tmp_path, DOCUMENTS)
+    save_vectors(tmp_path, DOCUMENTS, vectors)
+    read = load_vectors(tmp_path, DOCUMENTS)
     assert read.ids == vectors.ids
     assert read.matrix == pytest.approx(vectors.matrix)
-
-
-def test_texts_of_another_collection_are_refused() -> None:
-    """As many texts as sparse vectors, or an error."""
-    with pytest.raises(MilcoError, match="1 documents were read, the sparse vectors are of 7"):
-        encode_all(lambda texts: np.ones((len(texts), 2), np.float32), [("a", "music")], DOCUMENTS, 7)
 
 
 @needs_faiss
@@ -187,6 +180,9 @@ def test_texts_of_documents_and_topics_are_found_and_encoded_once(files: Path, c
     assert "dense vectors" not in capsys.readouterr().err
     assert main(["latency", *task, *encoder, "--dense-pooling", "cls"]) == 0
     assert "dense vectors: 20/20 queries" in capsys.readouterr().err
+    (files / "docs.jsonl").write_text('{"id": "d0", "contents": "music"}\n')
+    assert main(["latency", *task, *encoder, "--dense-pooling", "mean"]) == 2
+    assert "docs.jsonl has 1 documents, documents has vectors of 120" in capsys.readouterr().err
 
 
 @needs_faiss
@@ -212,4 +208,4 @@ def test_topics_that_are_vectors_alone_cannot_be_encoded(files: Path, capsys: py
     """Dense encoders take texts: one line says that there are none."""
     task = ["--vectors", "vectors", "--topics", "topics.jsonl", "--qrels", "qrels", "--engines", "exact"]
     assert main(["latency", *task, "--dense", str(GOLDEN / "m_encoder")]) == 2
-    assert "--topics topics.jsonl does not say of which it is" in capsys.readouterr().err
+    assert "encodes texts, and those of --topics topics.jsonl are not known" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import torch
 from golden_set import GOLDEN
 from synthetic_stores import NASTY, synthetic_batch, vocabulary, write_plain, write_store
 
-from milco_pyserini.analysis.stats_report import piece_kind
+from milco_pyserini.analysis.statistics import token_kind
 from milco_pyserini.cli.analyze import main
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.corpora.benchmarks.sample import ROOT
@@ -106,17 +106,8 @@ def test_terms_are_shown_as_pieces_of_text(stats: Stats, report: Callable[..., d
     value = report(write_store(tmp_path / "v", ["ja-1"], batch))
     assert [each["term"] for each in value["frequent"]["source"]] == ["a b", "▁陌"]
     assert value["languages"][0]["frequent"] == {"pivot": ["w1"], "source": ["a b", "▁陌"]}
-    assert r"'\x1c'" in value["never_active"]["source"]["signs"]["examples"]
+    assert r"'\x1c'" in value["never_active"]["source"]["punctuation"]["examples"]
     assert "m_" not in stats("v")[1]
-
-
-def test_the_first_word_may_be_the_vectors(stats: Stats, encoded: Path, capsys: pytest.CaptureFixture) -> None:
-    """--vectors takes one store, and nothing is positional."""
-    _, named, _ = stats(encoded / "vectors")
-    assert main(["statistics", "--vectors", str(encoded / "vectors")]) == 0
-    assert capsys.readouterr().out == named
-    assert main(["statistics", "--vectors", "v", "w"]) == 2
-    assert "unexpected argument 'w'" in capsys.readouterr().err
 
 
 def test_ids_of_the_sample_tell_the_language(report: Callable[..., dict], encoded: Path) -> None:
@@ -230,7 +221,7 @@ def test_lengths_of_others_vectors_need_an_encoder(stats: Stats, report: Callabl
     (tmp_path / "corpus.tsv").write_text("a\tone two three\nb\tone\n")
     code, _, err = stats("plain.jsonl", "--plain", "--corpus", "corpus.tsv")
     assert (code, err.count("\n")) == (2, 1)
-    assert "say with --encoder whose tokens" in err
+    assert "the encoder of external vectors is not known: name it with --encoder" in err
     length = report("plain.jsonl", "--plain", "--corpus", "corpus.tsv", "--encoder", TINY)["length"]
     assert (length["documents"], length["same_texts"]) == (2, None)
 
@@ -242,7 +233,7 @@ def test_without_texts_the_rest_is_told(stats: Stats, encoded: Path, tmp_path: P
     write_checked(tmp_path / "v" / "manifest.json", manifest | {"corpus": "miracl-ar"})
     code, out, err = stats("v", "--figure", "v.png")
     assert code == 0
-    assert "left out: the texts are not at hand; --corpus says where miracl-ar can be read" in err
+    assert "the texts are not here. Name their path with --corpus (miracl-ar)" in err
     assert "length in tokens" not in out
     assert (tmp_path / "v.png").read_bytes().startswith(b"\x89PNG")
 
@@ -253,7 +244,7 @@ def test_text_has_every_part(stats: Stats, encoded: Path) -> None:
     assert code == 0
     for head in (
         *("terms per document", "posting lists", "most frequent: pivot", "most frequent: source"),
-        *("never active", "length in tokens", "language"),
+        *("inactive columns", "length in tokens", "language"),
     ):
         assert f"\n{head}  " in out
     assert "Spearman's" in out
@@ -273,19 +264,19 @@ def test_vectors_without_any_term_are_told_too(stats: Stats, tmp_path: Path) -> 
     ("piece", "word_begins", "kind"),
     [
         ("river", False, "words"),
-        ("##ing", False, "insides"),
+        ("##ing", False, "continuations"),
         ("[PAD]", False, "special"),
         ("▁river", True, "words"),
-        ("ing", True, "insides"),
-        ("ে", True, "insides"),
-        ("▁…", True, "signs"),
+        ("ing", True, "continuations"),
+        ("ে", True, "continuations"),
+        ("▁…", True, "punctuation"),
         ("<s>", True, "special"),
-        ("[", False, "signs"),
+        ("[", False, "punctuation"),
     ],
 )
 def test_a_piece_is_of_one_kind(piece: str, word_begins: bool, kind: str) -> None:
     """Of either vocabulary."""
-    assert piece_kind(piece, word_begins) == kind
+    assert token_kind(piece, word_begins) == kind
 
 
 @pytest.mark.parametrize(
@@ -293,11 +284,11 @@ def test_a_piece_is_of_one_kind(piece: str, word_begins: bool, kind: str) -> Non
     [
         (["--vectors", "nothing"], "no vectors at nothing"),
         (["--vectors", "v", "--scale", "2"], "--scale is for --plain"),
-        (["--vectors", "v", "--figure", "v.svg"], "--figure v.svg: the picture is PNG, give a name that ends in .png"),
+        (["--vectors", "v", "--figure", "v.svg"], "--figure v.svg: pictures are PNG. Give a name that ends in .png"),
         (["--vectors", "v", "--figure", "there.png"], "there.png exists: choose another --figure"),
         (["--vectors", "v", "--corpus", "nowhere.jsonl"], "nowhere.jsonl: no such file or directory"),
         (["--vectors", "v", "--corpus", "sample", "--encoder", "nobody"], "no encoder at 'nobody'"),
-        (["--vectors", "v", "--corpus", "sample", "--encoder", TINY], "does not fit: its "),
+        (["--vectors", "v", "--corpus", "sample", "--encoder", TINY], "has other tokens than v"),
         (["--vectors", "v", "--format", "csv"], "unknown value for --format 'csv'"),
     ],
 )
@@ -320,4 +311,4 @@ def test_a_corpus_of_other_documents_is_refused(stats: Stats, encoded: Path, tmp
     (tmp_path / "other.tsv").write_text("x\ttext\n")
     code, out, err = stats(encoded / "vectors", "--corpus", "other.tsv")
     assert (code, out) == (2, "")
-    assert "--corpus no vector is of a text of other.tsv: give the corpus that was encoded" in err
+    assert "--corpus other.tsv has no text of these vectors: name the encoded corpus" in err

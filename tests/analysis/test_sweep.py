@@ -10,9 +10,10 @@ import pytest
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
 from milco_pyserini.analysis import sweep, timing
-from milco_pyserini.analysis.sweep_figure import curves
-from milco_pyserini.analysis.systems import Cut, EngineChoice, read_systems
-from milco_pyserini.analysis.workbench import Point
+from milco_pyserini.analysis.experiment import IndexSpec, parse_variants
+from milco_pyserini.analysis.pictures import sweep_curves
+from milco_pyserini.analysis.timing import time_searches
+from milco_pyserini.analysis.workbench import Measurement
 from milco_pyserini.cli.analyze import main
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.evaluation import evaluate
@@ -22,7 +23,7 @@ from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 
 Sweep = Callable[..., tuple[int, str, str]]
-OUTPUT = Path("figures/vectors")
+OUTPUT = Path("results/vectors")
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_a_sweep_writes_numbers_and_a_picture(command: Sweep) -> None:
 
 def test_a_point_is_what_index_search_and_eval_find(command: Sweep) -> None:
     """Effectiveness and terms per document under a rule, by hand."""
-    command("--prune", "pivot:top-k:8+source:top-k:2", "-m", "nDCG@10")
+    command("--prune", "pivot:top-k:8,source:top-k:2", "-m", "nDCG@10")
     rules = [PruningRule.parse("pivot:top-k:8"), PruningRule.parse("source:top-k:2")]
     index = build_index(PrunedStore(open_store(Path("vectors")), rules), find_engine("exact"), Path("by-hand"))
     searcher = index.searcher()
@@ -90,7 +91,7 @@ def test_what_is_measured_is_not_measured_again(command: Sweep, monkeypatch: pyt
     command("--prune", "none", "top-k:3", "-m", "P@10")
     before = points()
     shutil.rmtree(OUTPUT / "indexes")
-    monkeypatch.setattr(timing, "ask_in_turn", lambda *_: pytest.fail("timed again"))
+    monkeypatch.setattr(sweep, "time_searches", lambda *_: pytest.fail("timed again"))
     assert command("--prune", "none", "top-k:3", "-m", "nDCG@10")[0] == 0
     assert not (OUTPUT / "indexes").exists()
     assert [point["mean_ms"] for point in points()] == [point["mean_ms"] for point in before]
@@ -100,9 +101,8 @@ def test_a_further_rule_is_measured_alone(command: Sweep, monkeypatch: pytest.Mo
     """So that a sweep that was interrupted goes on."""
     command("--prune", "none")
     asked: list[list[str]] = []
-    measure = timing.ask_in_turn
     monkeypatch.setattr(
-        timing, "ask_in_turn", lambda systems, *rest: asked.append([*systems]) or measure(systems, *rest)
+        sweep, "time_searches", lambda searches, *rest: asked.append([*searches]) or time_searches(searches, *rest)
     )
     assert command("--prune", "none", "mass:40")[0] == 0
     assert asked == [["exact.mass-40"]]
@@ -136,9 +136,9 @@ def test_the_papers_rules_are_the_default_as_far_as_they_change_anything(
     command: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Documents of at most 40 terms need no index of their thousand strongest."""
-    monkeypatch.setattr(sweep, "PAPER", ("none", "top-k:20", "top-k:1000", "percentile:97"))
+    monkeypatch.setattr(sweep, "PAPER_RULES", ("none", "top-k:20", "top-k:1000", "percentile:97"))
     _, _, err = command()
-    assert "left out, as no document has so many terms: top-k:1000\n" in err
+    assert "Skipped rules that prune nothing: top-k:1000\n" in err
     assert [point["vectors"] for point in points()] == ["none", "top-k:20", "percentile:97"]
 
 
@@ -146,10 +146,10 @@ def test_systems_are_timed_together_as_far_as_they_fit_into_memory(
     command: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All in turn, or one by one where each fills the room."""
-    assert "3 systems in turn" in command("--prune", "none", "top-k:10", "top-k:3")[2]
-    monkeypatch.setattr(sweep, "TOGETHER", 1)
+    assert "3 indexes in turn" in command("--prune", "none", "top-k:10", "top-k:3")[2]
+    monkeypatch.setattr(sweep, "MAX_OPEN_BYTES", 1)
     alone = command("--prune", "none", "top-k:10", "top-k:3", "--hits", "20")[2]
-    assert alone.count("1 system in turn") == 3
+    assert alone.count("1 index in turn") == 3
 
 
 @pytest.mark.parametrize(
@@ -161,12 +161,12 @@ def test_systems_are_timed_together_as_far_as_they_fit_into_memory(
         (["--engines", "exact", "exact"], "--engines exact is given twice"),
         (["--engines", "exakt"], "unknown engine 'exakt': did you mean 'exact'?"),
         (["--engines", "exact:query_cut=3"], "exact has no settings"),
-        (["--engines", "exact:3"], "'3' is no setting"),
-        (["--hits", "5"], "--hits 5: nDCG@10 looks at 10 documents"),
+        (["--engines", "exact:3"], "'3' is not a setting"),
+        (["--hits", "5"], "--hits 5: nDCG@10 needs 10 documents"),
         (["--rounds", "0"], "--rounds 0: must be at least 1"),
         (["-m", "nDGC@10"], "unknown measure"),
         (["--qrels", "others"], "no topic of topics.jsonl is judged in others: the first topic is 'q0'"),
-        (["--encoder", "mini"], "topics.jsonl holds vectors, nothing is encoded"),
+        (["--encoder", "mini"], "topics.jsonl has vectors, nothing is encoded"),
         (["--output", "vectors"], "vectors was not written by this command"),
     ],
 )
@@ -178,7 +178,7 @@ def test_bad_input_is_one_line_before_anything_is_written(
     code, out, err = command(*arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
-    assert not Path("figures").exists()
+    assert not Path("results").exists()
 
 
 def test_a_view_that_the_vectors_lack_is_refused(command: Sweep, files: Path) -> None:
@@ -189,14 +189,14 @@ def test_a_view_that_the_vectors_lack_is_refused(command: Sweep, files: Path) ->
         code, _, err = command(*arguments)
         assert (code, err.count("\n")) == (2, 1)
         assert "vectors has only the pivot view" in err
-    assert not Path("figures").exists()
+    assert not Path("results").exists()
 
 
 def test_documents_that_a_rule_empties_are_counted(command: Sweep) -> None:
     """On stderr and in the numbers; terms per document are over all documents."""
     _, _, err = command("--prune", "threshold:2")
     assert "exact, threshold:2: " in err
-    assert "without a term, which no query can find" in err
+    assert "without terms, which no query can find" in err
     assert points()[0]["empty"] > 2
 
 
@@ -206,36 +206,34 @@ def test_passages_cannot_be_judged(command: Sweep, files: Path) -> None:
     (files / "vectors" / "manifest.json").write_text(json.dumps(manifest | {"split_passages": True}))
     code, _, err = command("--prune", "none")
     assert code == 2
-    assert "vectors holds passages of documents" in err
+    assert "vectors has passages of documents" in err
 
 
-def test_a_curve_is_one_kind_of_rule_with_one_engine() -> None:
+def test_a_curve_has_one_kind_of_rule_and_one_engine() -> None:
     """The unpruned vectors begin every curve of their engine."""
-    systems = read_systems(["none", "top-k:5", "top-k:9", "pivot:mass:10"], ["exact", "lucene"])
-    rows = [(_point(system.cut, str(system.choice)), {"P@1": 0.5}) for system in systems]
-    found = curves(systems, rows)
-    assert {(curve.method, curve.engine) for curve in found} == {
-        (method, engine) for method in ("top-k", "pivot:mass") for engine in ("exact", "lucene")
-    }
-    top = next(curve for curve in found if curve.method == "top-k")
-    assert [point.vectors for point, _ in top.points] == ["none", "top-k:9", "top-k:5"]
+    terms = {"none": 20.0, "top-k:5": 5.0, "top-k:9": 9.0, "pivot:mass:10": 8.0}
+    measurements = [
+        Measurement(pruning, engine, {}, count, 0, 1, 1.0, 1.0, 1.0, [1.0], "run", {"P@1": 0.5})
+        for engine in ("exact", "lucene")
+        for pruning, count in terms.items()
+    ]
+    curves = sweep_curves(measurements)
+    assert set(curves) == {(kind, engine) for kind in ("top-k", "pivot:mass") for engine in ("exact", "lucene")}
+    assert [one.vectors for one in curves["top-k", "exact"]] == ["none", "top-k:9", "top-k:5"]
+    assert list(sweep_curves(measurements[:1])) == [("none", "exact")]
 
 
 def test_settings_of_an_engine_are_part_of_its_name() -> None:
-    """Those of a search share an index, those of a build have their own; dashes are as good as underscores."""
-    choice = EngineChoice.parse("seismic:query-cut=20,n_postings=100")
-    assert str(choice) == "seismic n_postings=100 query_cut=20"
-    assert choice.settings() == {"n_postings": 100, "query_cut": 20, "heap_factor": 0.9}
-    first, second, third = read_systems(["none"], ["seismic", "seismic:query_cut=20", "seismic:n_postings=9"])
+    """Variants that differ in search settings share an index; dashes are as good as underscores."""
+    spec = IndexSpec.parse("seismic:query-cut=20,n_postings=100")
+    assert str(spec) == "seismic n_postings=100 query_cut=20"
+    assert spec.settings() == {"n_postings": 100, "query_cut": 20, "heap_factor": 0.9}
+    engines = ["exact", "seismic", "seismic:query_cut=20", "seismic:n_postings=9"]
+    first, second, third = parse_variants(["none"], engines)[1:]
     assert first.index_name == second.index_name != third.index_name
     assert len({first.name, second.name, third.name}) == 3
     with pytest.raises(MilcoError, match="did you mean 'query_cut'"):
-        EngineChoice.parse("seismic:query_cat=20")
-
-
-def _point(cut: Cut, engine: str) -> Point:
-    terms = {"none": 20.0, "top-k:5": 5.0, "top-k:9": 9.0, "pivot:mass:10": 8.0}[str(cut)]
-    return Point(str(cut), engine, {}, terms, 0, 1, 1.0, 1.0, 1.0, [1.0], "run")
+        IndexSpec.parse("seismic:query_cat=20")
 
 
 def _qrels() -> dict[str, dict[str, int]]:

@@ -28,8 +28,8 @@ OPTIONS = {
     "search fuse": "cli.fuse:FuseOptions",
     "corpora judge": "cli.corpora:JudgeOptions",
     "eval": "cli.eval:EvalOptions",
-    "analyze latency": "analysis.latency:LatencyOptions",
-    "analyze statistics": "analysis.stats:StatsOptions",
+    "analyze latency": "cli.analyze:LatencyOptions",
+    "analyze statistics": "cli.analyze:StatisticsOptions",
 }
 
 

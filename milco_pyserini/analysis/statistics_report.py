@@ -1,19 +1,26 @@
-"""Render statistics of a store as tables for the terminal."""
+"""Render statistics of a vector store as tables for the terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from milco_pyserini.analysis.statistics import BOTH, TERMS
 from milco_pyserini.console import counted
 from milco_pyserini.eval.report import ReportTable, render
 
 _SPREAD = {"mean": "mean", "min": "min", "p5": "5 %", "median": "median", "p95": "95 %", "max": "max"}
 _SPREAD_DIGITS = (1, 0, 0, 0, 0, 0)
-_KINDS = {"words": "words", "insides": "insides of words", "signs": "signs", "special": "special"}
 
 
-def shown_report(value: Mapping[str, Any]) -> str:
-    """What report() gave, table after table; it ends with a line end."""
-    tables = [_terms(value), _lists(value), *_frequent(value), *_never(value), *_length(value), *_languages(value)]
+def render_statistics(value: Mapping[str, Any]) -> str:
+    """Return the values of StoreStatistics as tables, with a final line end."""
+    tables = [
+        _terms(value),
+        _posting_lists(value),
+        *_frequent(value),
+        *_inactive(value),
+        *_length(value),
+        *_languages(value),
+    ]
     return "\n".join([_head(value), *map(render, tables)])
 
 
@@ -30,11 +37,11 @@ def _terms(value: Mapping[str, Any]) -> ReportTable:
         (group, *(each[name] for name in _SPREAD), each["without"])
         for group, each in value["terms_per_document"].items()
     ]
-    heads = (*_SPREAD.values(), "without a term")
+    heads = (*_SPREAD.values(), "empty")
     return ReportTable((f"terms per {value['unit'][:-1]}",), heads, rows, (*_SPREAD_DIGITS, 0))
 
 
-def _lists(value: Mapping[str, Any]) -> ReportTable:
+def _posting_lists(value: Mapping[str, Any]) -> ReportTable:
     rows = []
     for group, each in value["posting_lists"].items():
         never = each["never_active"] / each["columns"] if each["columns"] else None
@@ -46,10 +53,8 @@ def _lists(value: Mapping[str, Any]) -> ReportTable:
                 _percent(each["in_longest_percent"]),
             )
         )
-    heads = ("columns", "active", "never", "never (%)", *_SPREAD.values(), "in the longest 1 % (%)")
-    note = (
-        f"lengths of the lists of active columns, in {value['unit']}; the share of all postings that 1 % of them hold"
-    )
+    heads = ("columns", "active", "inactive", "inactive (%)", *_SPREAD.values(), "in the longest 1 % (%)")
+    note = f"lengths of active columns' posting lists, in {value['unit']}; share of all postings in the longest 1 %"
     return ReportTable(("posting lists",), heads, rows, (0, 0, 0, 1, *_SPREAD_DIGITS, 1), (note,))
 
 
@@ -59,14 +64,14 @@ def _frequent(value: Mapping[str, Any]) -> Iterator[ReportTable]:
         yield ReportTable((f"most frequent: {view}",), (value["unit"], "of all (%)", "mean weight"), rows, (0, 1, 2))
 
 
-def _never(value: Mapping[str, Any]) -> Iterator[ReportTable]:
+def _inactive(value: Mapping[str, Any]) -> Iterator[ReportTable]:
     rows = []
     for view, kinds in (value["never_active"] or {}).items():
         for kind, each in kinds.items():
             counts = (each["never_active"], each["columns"], _percent(each["never_active"] / each["columns"]))
-            rows.append((f"{view}: {_KINDS[kind]}", "  ".join(each["examples"]) or "-", *counts))
+            rows.append((f"{view}: {kind}", "  ".join(each["examples"]) or "-", *counts))
     if rows:
-        yield ReportTable(("never active", "the first of them"), ("never", "columns", "never (%)"), rows, (0, 0, 1))
+        yield ReportTable(("inactive columns", "examples"), ("inactive", "columns", "inactive (%)"), rows, (0, 0, 1))
 
 
 def _length(value: Mapping[str, Any]) -> Iterator[ReportTable]:
@@ -75,7 +80,7 @@ def _length(value: Mapping[str, Any]) -> Iterator[ReportTable]:
         return
     groups = list(value["terms_per_document"])
     rows = [(f"{each['from']:,} to {each['to']:,}", *_lengths(each, groups)) for each in length["bins"]]
-    heads = (value["unit"], "mean tokens", *(_terms_head(group) for group in groups), "terms per token")
+    heads = (value["unit"], "mean tokens", *map(_terms_head, groups), "terms per token")
     digits = (0, 1, *[1] * len(groups), 2)
     yield ReportTable(("length in tokens",), heads, rows, digits, list(_length_notes(value, length)))
 
@@ -85,13 +90,13 @@ def _length_notes(value: Mapping[str, Any], length: Mapping[str, Any]) -> Iterat
         if each["pearson"] is not None:
             figures = f"Pearson's r {each['pearson']:.3f}, Spearman's {each['spearman']:.3f}"
             yield f"length and {_terms_head(group)}: {figures}"
-    yield "tokens are the encoder's, <s> and </s> among them, as far as they were read"
+    yield "tokens are the encoder's, with <s> and </s>, up to the maximum length"
     if length["truncated"]:
-        yield f"cut at the maximum length: {counted(length['truncated'], 'longer text')}"
+        yield f"truncated: {counted(length['truncated'], 'longer text')}"
     if length["without_text"]:
-        yield f"without a text in the corpus: {counted(length['without_text'], value['unit'][:-1])}"
+        yield f"not in the corpus: {counted(length['without_text'], value['unit'][:-1])}"
     if length["same_texts"] is False:
-        yield "the texts are not exactly those that were encoded: lengths may differ from what was read"
+        yield "the corpus is not exactly the one that was encoded: lengths may differ"
 
 
 def _languages(value: Mapping[str, Any]) -> Iterator[ReportTable]:
@@ -115,7 +120,7 @@ def _lengths(each: Mapping[str, Any], groups: Sequence[str]) -> tuple[float | No
 
 
 def _terms_head(group: str) -> str:
-    return group if group == "terms" else f"{group} terms" if group != "both" else "terms of both"
+    return {TERMS: "terms", BOTH: "terms of both"}.get(group, f"{group} terms")
 
 
 def _percent(share: float | None) -> float | None:

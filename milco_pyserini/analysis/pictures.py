@@ -1,0 +1,224 @@
+"""Draw sweeps and statistics as PNG. Colors are Okabe and Ito's, which readers with color blindness can tell apart."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from milco_pyserini.analysis.experiment import UNPRUNED
+from milco_pyserini.analysis.statistics import TERMS, StoreStatistics
+from milco_pyserini.analysis.text_lengths import UNKNOWN
+from milco_pyserini.analysis.workbench import Measurement
+from milco_pyserini.io.files import atomic_file
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "^", "s", "D", "v", "P")
+DASHES = ("-", "--", ":", "-.")
+_GREY = "#555555"
+_GRID = {"color": "#dddddd", "linewidth": 0.6}
+# Enough points to show a distribution; more only darken the picture.
+_MAX_POINTS = 4000
+_MAX_LANGUAGES = 40
+_MAX_BINS = 50
+
+
+def draw_sweep(path: Path, measurements: Sequence[Measurement]) -> None:
+    """Draw effectiveness against terms per document, index size and latency: a curve per kind of rule and engine."""
+    curves = sweep_curves(measurements)
+    measures = list(measurements[0].measures)
+    kinds = list(dict.fromkeys(kind for kind, _ in curves))
+    engines = list(dict.fromkeys(engine for _, engine in curves))
+    colors = {kind: COLORS[number % len(COLORS)] for number, kind in enumerate(kinds)}
+    styles: dict[str, dict[str, Any]] = {
+        engine: {"marker": MARKERS[number % len(MARKERS)], "linestyle": DASHES[number % len(DASHES)]}
+        for number, engine in enumerate(engines)
+    }
+    axes = {
+        "terms per document": [[one.terms or 0 for one in curve] for curve in curves.values()],
+        "index size (MB)": [[one.size / 1e6 for one in curve] for curve in curves.values()],
+        "latency (ms per query, one core)": [[one.mean_ms for one in curve] for curve in curves.values()],
+    }
+    figure = Figure((4 * len(axes), 3.4 * len(measures) + 0.9), dpi=160, layout="constrained")
+    figure.suptitle("pruning: effectiveness against cost")
+    panels = figure.subplots(len(measures), len(axes), squeeze=False, sharey="row")
+    for measure, row in zip(measures, panels, strict=True):
+        for panel, (label, positions) in zip(row, axes.items(), strict=True):
+            for ((kind, engine), curve), xs in zip(curves.items(), positions, strict=True):
+                ys = [one.measures[measure] for one in curve]
+                panel.plot(xs, ys, color=colors[kind], markersize=4.5, linewidth=1.3, **styles[engine])
+                # The curves of other engines have the same rules.
+                for one, x, y in zip(curve, xs, ys, strict=True) if engine == engines[0] else ():
+                    if one.vectors != UNPRUNED:
+                        panel.annotate(
+                            "+".join(rule.rpartition(":")[2] for rule in one.vectors.split(",")),
+                            (x, y),
+                            (3, -7),
+                            textcoords="offset points",
+                            fontsize=6,
+                            color=colors[kind],
+                        )
+            low, high = min(map(min, positions)), max(map(max, positions))
+            # A logarithmic axis of less than a decade could have a single labeled tick.
+            if low > 0 and high > 5 * low:
+                panel.set_xscale("log")
+                panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                panel.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
+                panel.xaxis.set_minor_formatter(NullFormatter())
+            panel.grid(True, **_GRID)
+            panel.set_xlabel(label)
+        row[0].set_ylabel(measure)
+    lines = [Line2D([], [], color=color, linewidth=3, label=kind) for kind, color in colors.items()]
+    lines += [Line2D([], [], color=_GREY, markersize=4.5, label=engine, **style) for engine, style in styles.items()]
+    figure.legend(handles=lines, loc="outside lower center", ncols=6, frameon=False, fontsize="small")
+    _save(path, figure)
+
+
+def sweep_curves(measurements: Sequence[Measurement]) -> dict[tuple[str, str], list[Measurement]]:
+    """Group measurements by kind of rule ("top-k", "pivot:mass") and engine, the most terms first.
+
+    The unpruned vectors are part of each curve of their engine.
+    """
+    groups: dict[tuple[str, str], list[Measurement]] = {}
+    for one in measurements:
+        kind = ",".join(rule.rpartition(":")[0] for rule in one.vectors.split(","))
+        groups.setdefault((kind, one.index), []).append(one)
+    # Without a value, "none" is of the kind "".
+    unpruned = {engine: group for (kind, engine), group in groups.items() if not kind}
+    curves = {key: unpruned.get(key[1], []) + group for key, group in groups.items() if key[0]}
+    curves = curves or {(UNPRUNED, engine): group for engine, group in unpruned.items()}
+    return {key: sorted(group, key=lambda one: -(one.terms or 0)) for key, group in curves.items()}
+
+
+def draw_statistics(path: Path, statistics: StoreStatistics) -> None:
+    """Draw six panels: terms, lengths, languages, posting lists, columns and frequent terms; a color per view."""
+    values, counts = statistics.values, statistics.counts
+    unit = str(values["unit"])
+    colors = dict(zip(counts.views, COLORS, strict=False))
+    figure = Figure((13.5, 7.6), dpi=130, layout="constrained")
+    title = f"{Path(values['vectors']).name}: {values['documents']:,} {unit}"
+    figure.suptitle(title).set_parse_math(False)
+    panels = figure.subplots(2, 3).ravel()
+
+    most = max(int(counts.terms[view].max()) for view in colors)
+    edges = np.linspace(0, most + 1, min(most + 2, _MAX_BINS))
+    for view, color in colors.items():
+        terms = counts.terms[view]
+        panels[0].hist(terms, edges, color=color, alpha=0.6, label=f"{view}, mean {terms.mean():,.1f}")
+    panels[0].set(title=f"terms per {unit[:-1]}", xlabel="terms", ylabel=unit)
+    panels[0].legend(frameon=False, fontsize="small")
+
+    _draw_lengths(panels[1], statistics, colors, unit)
+    _draw_languages(panels[2], values, colors, unit)
+
+    for view, color in colors.items():
+        postings = counts.all_postings[counts.groups[view]]
+        active = np.sort(postings[postings > 0])[::-1]
+        panels[3].plot(np.arange(1, len(active) + 1), active, color=color, label=f"{view}, {len(active):,} active")
+    scale = "log" if counts.all_postings.any() else "linear"
+    panels[3].set(title="posting lists by length", xlabel="rank of the list", ylabel=unit, xscale=scale, yscale=scale)
+    panels[3].grid(True, **_GRID)
+    panels[3].legend(frameon=False, fontsize="small")
+
+    _draw_columns(panels[4], statistics, colors, unit)
+
+    # Only of the first view: the source view's terms are of all scripts, which few fonts have.
+    view, color = next(iter(colors.items()))
+    frequent = values["frequent"][view][::-1]
+    panels[5].set(title=f"most frequent terms{'' if view == TERMS else f', {view} view'}", xlabel=f"{unit} (%)")
+    if frequent:
+        panels[5].barh(range(len(frequent)), [100 * term["share"] for term in frequent], color=color)
+        panels[5].set_yticks(range(len(frequent)), [_drawable(term["term"]) for term in frequent], fontsize="small")
+        for label in panels[5].get_yticklabels():
+            label.set_parse_math(False)
+    else:
+        _note(panels[5], "no term is active")
+    for panel in panels:
+        panel.title.set_fontsize("medium")
+    _save(path, figure)
+
+
+def _draw_lengths(panel: Any, statistics: StoreStatistics, colors: Mapping[str, str], unit: str) -> None:
+    panel.set(title="length against sparsity", xlabel=f"tokens per {unit[:-1]}", ylabel="terms")
+    lengths = statistics.lengths
+    if lengths is None:
+        _note(panel, "the texts are not available")
+        return
+    known = np.flatnonzero(lengths.tokens != UNKNOWN)
+    shown = known[:: max(1, -(-len(known) // _MAX_POINTS))]
+    for view, color in colors.items():
+        rank = statistics.values["length"]["correlation"][view]["spearman"]
+        label = view if rank is None else f"{view}, Spearman's {rank:.2f}"
+        terms = statistics.counts.terms[view][shown]
+        panel.scatter(lengths.tokens[shown], terms, s=5, color=color, alpha=0.4, lw=0, label=label)
+    panel.set_ylim(bottom=0)
+    panel.legend(frameon=False, fontsize="small", markerscale=3)
+
+
+def _draw_languages(panel: Any, values: Mapping[str, Any], colors: Mapping[str, str], unit: str) -> None:
+    panel.set(title=f"terms per {unit[:-1]} by language", xlabel="terms, mean")
+    if not values["languages"]:
+        _note(panel, "the languages are not known")
+        return
+    languages = values["languages"][:_MAX_LANGUAGES][::-1]
+    left = np.zeros(len(languages))
+    for view, color in colors.items():
+        means = np.asarray([each["terms"][view] for each in languages])
+        panel.barh([each["language"] for each in languages], means, left=left, color=color, label=view)
+        left += means
+    panel.tick_params("y", labelsize="small" if len(languages) <= 20 else 5)
+    panel.set_xlim(0, max(left.max(), 1) * 1.3)
+    panel.legend(frameon=False, fontsize="small", loc="lower right")
+
+
+def _draw_columns(panel: Any, statistics: StoreStatistics, colors: Mapping[str, str], unit: str) -> None:
+    """Draw how many columns have posting lists of 0, 1, 2 to 9, 10 to 99, ... documents."""
+    postings = statistics.counts.all_postings
+    decades = [10**power for power in range(len(str(int(postings.max()))) + 1)]
+    labels = ["0", "1", *(f"{max(low, 2):,}+" for low in decades[:-1])]
+    edges = [0, 1, 2, *decades[1:]]
+    places = np.arange(len(labels))
+    width = 0.8 / len(colors)
+    for number, (view, color) in enumerate(colors.items()):
+        heights, _ = np.histogram(postings[statistics.counts.groups[view]], edges)
+        xs = places + (number - (len(colors) - 1) / 2) * width
+        lighter = tuple(1 - (1 - part) * 0.4 for part in to_rgb(color))
+        panel.bar(xs, heights, width, color=[lighter, *[color] * (len(labels) - 1)], label=view)
+        for x, height in zip(xs, heights.tolist(), strict=True):
+            if height:
+                panel.annotate(f"{height:,}", (x, height), ha="center", va="bottom", fontsize=5.5)
+    panel.set_xticks(places, labels, fontsize="small")
+    panel.set(title="columns by length of posting list", xlabel=unit, ylabel="columns", yscale="log")
+    panel.set_ylim(bottom=0.6)
+    if TERMS in statistics.counts.groups:
+        # The inactive columns of external vectors are not known.
+        panel.set_xlim(left=0.5)
+    patches = [Patch(color=color, label=view) for view, color in colors.items()]
+    panel.legend(handles=patches, frameon=False, fontsize="small")
+
+
+def _drawable(term: str) -> str:
+    """Return the term, or its escape if matplotlib's font lacks one of its characters."""
+    font = get_font(findfont("DejaVu Sans"))
+    return term if all(font.get_char_index(ord(character)) for character in term) else ascii(term)[1:-1]
+
+
+def _note(panel: Any, text: str) -> None:
+    panel.text(0.5, 0.5, text, transform=panel.transAxes, ha="center", va="center", color=_GREY)
+    panel.set(xticks=[], yticks=[])
+
+
+def _save(path: Path, figure: Figure) -> None:
+    for panel in figure.axes:
+        panel.spines[["top", "right"]].set_visible(False)
+    # Not through pyplot, which would look for a screen.
+    canvas = FigureCanvasAgg(figure)
+    with atomic_file(path) as file:
+        canvas.print_png(file)

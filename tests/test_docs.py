@@ -1,10 +1,9 @@
-"""README.md and docs/: the commands that they show print what they show, their options exist, their links lead on.
+"""README.md and docs/: commands print the output that is shown, options exist, links resolve.
 
-A page's console blocks are run in their order, in a directory of its own. Where a page of docs/ reads what README's
-road leaves, it begins with a copy of that, as its reader does. Of the output that a page shows every line must be
-there: the same words and counts, other figures within 2 per cent, and whatever time it took. `...` stands for anything,
-and alone on a line for lines that are left out. What needs a network, GPUs, a cluster or hours stands in sh blocks,
-whose commands are only parsed.
+The console blocks of a page are run in order, in a directory of their own. If a page of docs/ reads files that README's
+commands write, it starts with a copy of them. Every line of the shown output must be printed: words and counts exactly,
+other numbers within 2 percent, times and rates with any value. `...` matches anything, and a line `...` omitted lines.
+Commands that need a network, GPUs, a cluster or hours are in sh blocks, which are only parsed.
 """
 
 import ast
@@ -33,21 +32,21 @@ README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
 PAGES = [README, *sorted(set(DOCS.glob("*.md")) - {INDEX})]
-# What a page's commands need that not every machine can have.
+# Optional packages that the commands of a page need.
 NEEDS = {
     "seismic.md": ("seismic", "faiss"),
     "reproducing.md": ("faiss",),
     "training.md": ("accelerate", "tensorboard"),
 }
 LANGUAGES = ("console", "sh", "python", "json", "text", "yaml")
-# The two cores that tests may count on.
+# Pages that run at the same time.
 AT_A_TIME = 2
 SECONDS = 240
 
-# How far a figure may be from the one that is shown: another processor rounds otherwise.
+# Relative tolerance of numbers, because processors round differently.
 NEAR = 0.02
 
-# What of a shown line may be otherwise, and how. A figure is no whole count, unless it is thousands of something.
+# The parts of a shown line that may differ. Integers below 1,000 are counts, which may not.
 _MAY_BE = {
     "time": r"(?:\d[\d,.]* m?s\b|\d+(?::\d\d)+)",
     "rate": r"\d[\d,.]*+(?= \w+/s\b)",
@@ -62,14 +61,14 @@ _VARIES = re.compile(
 _BLOCK = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (\w+\.py)\n")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-# What README's commands leave for the pages.
-_ROAD = re.compile(r"(vectors/sample|indexes/sample\.lucene|runs/sample\.txt)(?![\w.-])")
+# Files of README's commands that pages read.
+_README_FILES = re.compile(r"(vectors/sample|indexes/sample\.lucene|runs/sample\.txt)(?![\w.-])")
 _VARIABLE = re.compile(r"\$\{?\w+\}?")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a page and the output that is shown of it, or a file that the page has the reader save."""
+    """A command of a page with the output that is shown, or a file that the reader saves."""
 
     command: str = ""
     shown: tuple[str, ...] = ()
@@ -78,14 +77,14 @@ class Step:
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
-    """The language and the text of every fenced block."""
+    """Return the language and the text of every fenced block."""
     return [(found[1], found[2]) for found in _BLOCK.finditer(page.read_text(encoding="utf-8"))]
 
 
 def steps(page: Path) -> list[Step]:
-    """What a reader of the page does, in order. A Python block is run, or saved if it begins with its file's name.
+    """Return what a reader of the page does, in order.
 
-    A text block after one that is run is its output.
+    A Python block is run, or saved if it begins with a file name. A text block after one that is run is its output.
     """
     found: list[Step] = []
     before = ""
@@ -104,20 +103,20 @@ def steps(page: Path) -> list[Step]:
 
 
 def console_steps(text: str) -> Iterator[Step]:
-    """The commands of a console block, each a line that begins with `$ ` and those that a backslash joins to it."""
+    """Yield the commands of a console block: lines that begin with `$ `, with their continuation lines."""
     for part in re.split(r"^\$ ", text.replace("\\\n", ""), flags=re.MULTILINE)[1:]:
         command, *shown = part.splitlines()
         yield Step(command=command, shown=tuple(shown))
 
 
-def unlike(step: Step, output: str) -> list[str]:
-    """The lines that a page shows and the output has not; white space counts as one space."""
+def missing_lines(step: Step, output: str) -> list[str]:
+    """Return the shown lines that the output lacks. White space counts as one space."""
     lines = [" ".join(line.split()) for line in output.splitlines()]
     return [line for line in step.shown if line.strip() != "..." and not any(is_like(line, each) for each in lines)]
 
 
 def is_like(shown: str, line: str) -> bool:
-    """Whether a line is the one that is shown: its words and whole counts, and its other figures nearly."""
+    """Return whether a line matches the shown one: words and counts exactly, other numbers nearly."""
     text, pattern, figures, end = " ".join(shown.split()), "", [], 0
     for part in _VARIES.finditer(text):
         pattern += re.escape(text[end : part.start()]) + _MAY_BE[str(part.lastgroup)]
@@ -130,12 +129,12 @@ def is_like(shown: str, line: str) -> bool:
 
 
 def number(text: str) -> float:
-    """A figure, which may have commas between its thousands."""
+    """Parse a number that may have thousands separators."""
     return float(text.replace(",", ""))
 
 
 def failure(page: Path, directory: Path, environment: Mapping[str, str]) -> str:
-    """Do what the page says; what went otherwise, or ""."""
+    """Run the steps of a page; return what differed from the page, or ""."""
     for step in steps(page):
         if step.file:
             (directory / step.file).write_text(step.content, encoding="utf-8")
@@ -150,16 +149,16 @@ def failure(page: Path, directory: Path, environment: Mapping[str, str]) -> str:
             timeout=SECONDS,
             check=False,
         )
-        missing = unlike(step, ended.stdout)
+        missing = missing_lines(step, ended.stdout)
         if ended.returncode or missing:
-            shown = "".join(f"\n  not there: {line}" for line in missing)
+            shown = "".join(f"\n  missing: {line}" for line in missing)
             return f"$ {step.command}\n  exit code {ended.returncode}{shown}\n{ended.stdout}"
     return ""
 
 
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, "Future[str]"]]:
-    """What went wrong on each page, as it is known."""
+    """Return the future result of failure() for each page."""
     place = tmp_path_factory.mktemp("docs")
     environment = {
         **os.environ,
@@ -170,14 +169,14 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, "Fu
         **{name: str(place / "home") for name in ("MILCO_DATA", "IR_DATASETS_HOME", "MPLCONFIGDIR")},
     }
     able = [page for page in PAGES if can_run(page)]
-    # README is the first; then those that need not wait for it.
-    able.sort(key=lambda page: (page != README, takes_the_road(page)))
+    # README first, then the pages that do not wait for it.
+    able.sort(key=lambda page: (page != README, reads_readme_files(page)))
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         found: dict[str, Future[str]] = {}
 
         def begin(page: Path) -> str:
             directory = place / page.stem
-            if page != README and takes_the_road(page):
+            if page != README and reads_readme_files(page):
                 found[README.name].result()
                 shutil.copytree(place / README.stem, directory)
             directory.mkdir(exist_ok=True)
@@ -189,30 +188,30 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, "Fu
         pool.shutdown(cancel_futures=True)
 
 
-def takes_the_road(page: Path) -> bool:
-    """Whether a page's commands read what README's leave."""
-    return any(_ROAD.search(step.command + step.content) for step in steps(page))
+def reads_readme_files(page: Path) -> bool:
+    """Return whether the commands of a page read files that README's commands write."""
+    return any(_README_FILES.search(step.command + step.content) for step in steps(page))
 
 
 def can_run(page: Path) -> bool:
-    """Whether everything that the page's commands need is installed."""
+    """Return whether the optional packages of a page are installed."""
     return all(importlib.util.find_spec(name) for name in NEEDS.get(page.name, ()))
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("page", [page.name for page in PAGES])
-def test_the_commands_of_a_page_print_what_it_shows(page: str, failures: dict[str, "Future[str]"]) -> None:
-    """Every command ends well, and every line that the page shows is there."""
+def test_commands_print_the_shown_output(page: str, failures: dict[str, "Future[str]"]) -> None:
+    """Every command succeeds, and every shown line is printed."""
     if page not in failures:
-        pytest.skip(f"not all is installed: {', '.join(NEEDS[page])}")
+        pytest.skip(f"not installed: one of {', '.join(NEEDS[page])}")
     assert not failures[page].result()
 
 
-def test_a_line_that_is_not_there_is_found() -> None:
-    """White space counts as one space, `...` for anything; another count or word is another line."""
+def test_a_missing_line_is_reported() -> None:
+    """White space counts as one space, `...` matches anything; another count or word does not match."""
     step = Step("milco", ("a  0.49...", "...", "b 12 in ... s", "gone"))
-    assert unlike(step, "warning\n a 0.4973\nb 12 in 3.5 s\n") == ["gone"]
-    assert unlike(step, "a 0.5012\nb 13 in 3.5 s\ngone\n") == ["a  0.49...", "b 12 in ... s"]
+    assert missing_lines(step, "warning\n a 0.4973\nb 12 in 3.5 s\n") == ["gone"]
+    assert missing_lines(step, "a 0.5012\nb 13 in 3.5 s\ngone\n") == ["a  0.49...", "b 12 in ... s"]
 
 
 @pytest.mark.parametrize(
@@ -226,14 +225,14 @@ def test_a_line_that_is_not_there_is_found() -> None:
         ("s: 650/650 documents, 7,140 tokens/s, 159.4 terms each, score 53,907, ██ 27.4%, 7 h in all", False),
     ],
 )
-def test_a_shown_line_may_have_another_time_and_figures_that_are_near(line: str, like: bool) -> None:
-    """Nothing else: so a page can show whole lines, as they were printed."""
+def test_times_may_differ_and_numbers_nearly_match(line: str, like: bool) -> None:
+    """Everything else must match, so that a page can show lines as they were printed."""
     shown = "s: 650/650 documents, 7,140 tokens/s, 159.4 terms each, score 53,907, ██ 27.4%, 7 s in all"
     assert is_like(shown, line) is like
 
 
 def shell_commands(text: str) -> Iterator[list[str]]:
-    """The words behind milco, or behind a module of the package, in the commands of a shell block."""
+    """Yield the arguments of milco, or of a module of the package, in the commands of a shell block."""
     for line in _VARIABLE.sub("1", text.replace("\\\n", " ")).splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
@@ -248,7 +247,7 @@ def shell_commands(text: str) -> Iterator[list[str]]:
 
 
 def invoked(words: list[str]) -> list[str]:
-    """The arguments of milco in the words of one command, which may stand behind torchrun or srun; of others, none."""
+    """Return the arguments of milco in a command, which torchrun or srun may precede; none for other commands."""
     for place, word in enumerate(words):
         if word == "milco":
             return words[place + 1 :]
@@ -258,10 +257,10 @@ def invoked(words: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_options_that_a_page_names_exist(
+def test_options_in_shell_blocks_exist(
     page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """A command of a sh block is read by its verb's own parser, and not run."""
+    """Commands of sh blocks are parsed, and not run."""
 
     parse = parser.parse
 
@@ -281,8 +280,8 @@ def test_the_options_that_a_page_names_exist(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_block_says_its_language(page: Path) -> None:
-    """Then it is known which commands are run, and Python is Python."""
+def test_every_block_has_a_language(page: Path) -> None:
+    """The language decides what is run; Python must parse."""
     for language, text in blocks(page):
         assert language in LANGUAGES, f"{page.name}: {text.splitlines()[0]}"
         if language == "python":
@@ -290,25 +289,25 @@ def test_every_block_says_its_language(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, INDEX], ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_between_files_leads_somewhere(page: Path) -> None:
-    """Files and directories of the repository, as the page sees them."""
+def test_links_between_files_resolve(page: Path) -> None:
+    """Relative links point to files and directories of the repository."""
     for link in _LINK.findall(page.read_text(encoding="utf-8")):
         if "://" not in link and not link.startswith("#"):
             assert (page.parent / link.partition("#")[0]).exists(), f"{page.name}: {link}"
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["--help"], 0, "directory of the pages"),
         (["--hepl"], 2, "did you mean '--help'?"),
         (["mine"], 2, "never replaced"),
     ],
 )
-def test_the_reference_is_made_where_it_is_asked_for_alone(
-    tmp_path: Path, words: list[str], code: int, said: str
+def test_the_reference_is_written_only_on_valid_arguments(
+    tmp_path: Path, words: list[str], code: int, message: str
 ) -> None:
-    """No directory is called --help, somebody's own stays, and pdoc is not even loaded for that."""
+    """--help and errors write nothing, a foreign directory is never replaced, and pdoc is not loaded."""
     (tmp_path / "pdoc.py").write_text("raise SystemExit('loaded')")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
@@ -322,11 +321,11 @@ def test_the_reference_is_made_where_it_is_asked_for_alone(
         check=False,
     )
     assert (ended.returncode, sorted(tmp_path.rglob("*"))) == (code, before)
-    assert said in ended.stdout + ended.stderr
+    assert message in ended.stdout + ended.stderr
 
 
 def test_the_reference_keeps_tokens_that_look_like_html(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """<s> is a token in our docstrings: the page shows it, in code and out of it, and nothing is struck out."""
+    """<s> is a token in docstrings: the page shows it inside and outside of code."""
     pytest.importorskip("pdoc")
     spec = importlib.util.spec_from_file_location("api", ROOT / "docs" / "api.py")
     assert spec is not None and spec.loader is not None
@@ -342,8 +341,8 @@ def test_the_reference_keeps_tokens_that_look_like_html(tmp_path: Path, monkeypa
     assert "<s>" not in page
 
 
-def test_the_index_names_every_page() -> None:
-    """docs/README.md has a line for each page, and README.md leads to docs/README.md."""
+def test_the_index_lists_every_page() -> None:
+    """docs/README.md has a line for each page, and README.md links to it."""
     listed = set(_LINK.findall(INDEX.read_text(encoding="utf-8")))
     assert {page.name for page in PAGES[1:]} <= listed
     assert "docs/README.md" in _LINK.findall(README.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Promises of --engine bm25: Pyserini's figures, one analyzer on both sides, and no vectors anywhere."""
+"""The BM25 engine equals Pyserini's, with one analyzer for documents and queries."""
 
 import resource
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ def java() -> None:
 
 
 def build(*arguments: object) -> Path:
-    """The index that the command builds; --output is its last argument."""
+    """Build an index by the command; the last argument is its directory."""
     assert index_command.main(["--engine", "bm25", *map(str, arguments)]) == 0
     return Path(str(arguments[-1]))
 
@@ -50,7 +50,7 @@ def english(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("language", ["en", "ar", "zh", "sw"])
 def test_docids_and_scores_are_pyserinis(language: str, tmp_path: Path) -> None:
-    """LuceneIndexer's index, LuceneSearcher's hits: the same for an own analyzer, English, bigrams and white space."""
+    """LuceneIndexer and LuceneSearcher, for a language analyzer, English, bigrams and white space."""
     from pyserini.index.lucene import LuceneIndexer
     from pyserini.search.lucene import LuceneSearcher
 
@@ -70,8 +70,8 @@ def test_docids_and_scores_are_pyserinis(language: str, tmp_path: Path) -> None:
         assert [row[2] for row in ours] == pytest.approx([row[2] for row in theirs], abs=1e-5)
 
 
-def test_an_index_that_cannot_be_written_to_its_end_is_an_error(tmp_path: Path, capsys: Capture) -> None:
-    """Anserini only logs that the last of it could not be written: a full disk, or a limit of file sizes."""
+def test_a_full_disk_is_an_error(tmp_path: Path, capsys: Capture) -> None:
+    """Anserini only logs that the end of an index could not be written."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     arguments = ["--engine", "bm25", "--corpus", "sample-en", "--output", str(tmp_path / "index")]
     try:
@@ -84,8 +84,8 @@ def test_an_index_that_cannot_be_written_to_its_end_is_an_error(tmp_path: Path, 
     assert not list(tmp_path.iterdir())
 
 
-def test_threads_and_passages_change_no_hit(english: Path) -> None:
-    """Batches of queries in Java give what one query at a time gives; passages fold to documents as everywhere."""
+def test_threads_do_not_change_hits(english: Path) -> None:
+    """Batches of queries in Java give the hits of single queries; --max-passage works as for other engines."""
     alone = run_of(english, "--topics", "sample-en", "--hits", 50)
     assert run_of(english, "--topics", "sample-en", "--hits", 50, "--threads", 3, "--batch-size", 7) == alone
     folded = run_of(english, "--topics", "sample-en", "--max-passage", "--max-passage-hits", 50)
@@ -93,7 +93,7 @@ def test_threads_and_passages_change_no_hit(english: Path) -> None:
 
 
 @pytest.mark.parametrize("language", ["yo", "ha"])
-def test_one_analyzer_stands_on_both_sides(language: str, tmp_path: Path) -> None:
+def test_documents_and_queries_share_one_analyzer(language: str, tmp_path: Path) -> None:
     """Pyserini indexes Yoruba as English and searches it by white space: such words would never be found."""
     corpus, topics = tmp_path / "corpus.jsonl", tmp_path / "topics.tsv"
     corpus.write_text('{"id": "a", "text": "Running dogs"}\n{"id": "b", "text": "running the dogs"}\n')
@@ -102,8 +102,8 @@ def test_one_analyzer_stands_on_both_sides(language: str, tmp_path: Path) -> Non
     assert [row[:2] for row in run_of(index, "--topics", topics)] == [("capital", "a"), ("small", "b")]
 
 
-def test_pieces_of_a_tokenizer_are_words_of_any_language(tmp_path: Path) -> None:
-    """The index keeps the tokenizer: it needs the checkpoint never again."""
+def test_a_tokenizer_serves_all_languages(tmp_path: Path) -> None:
+    """The index contains the tokenizer: the checkpoint is not needed again."""
     index = build("--corpus", "sample", "--tokenizer", "mini", "--output", tmp_path / "index")
     assert open_index(index).manifest["texts"]["tokenizer"] == "mini"
     searcher = open_index(index).searcher()
@@ -116,7 +116,7 @@ def test_pieces_of_a_tokenizer_are_words_of_any_language(tmp_path: Path) -> None
 
 
 def test_only_the_tokenizer_of_a_checkpoint_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words are made without the weights, of which the hub may have gigabytes."""
+    """The weights, which may be gigabytes, are not needed."""
     asked: list[str] = []
 
     def fetch(name: str, local_files_only: bool = False, allow_patterns: Sequence[str] = (), **_: object) -> str:
@@ -131,24 +131,24 @@ def test_only_the_tokenizer_of_a_checkpoint_is_fetched(tmp_path: Path, monkeypat
     assert not any(fnmatch("model.safetensors", pattern) for pattern in asked)
 
 
-def test_queries_whose_words_are_nowhere_are_counted(english: Path, tmp_path: Path, capsys: Capture) -> None:
-    """They had words, so nothing is said of empty ones."""
+def test_queries_without_hits_are_counted(english: Path, tmp_path: Path, capsys: Capture) -> None:
+    """They have words, so none is reported as empty."""
     topics = tmp_path / "topics.tsv"
     topics.write_text("known\tThe Nile\nunknown\tqqqq\n")
     assert {topic for topic, _, _ in run_of(english, "--topics", topics)} == {"known"}
     assert capsys.readouterr().err.splitlines()[-1] == "1 query without hits"
 
 
-def test_an_index_of_texts_explains_itself(english: Path) -> None:
-    """The manifest has the corpus and its language, and nothing of vectors; Anserini's name for it is in it."""
+def test_the_manifest_names_corpus_and_language(english: Path) -> None:
+    """It has no fields of vectors."""
     manifest = open_index(english).manifest
     assert manifest["texts"]["corpus"] == "sample-en" and manifest["texts"]["language"] == "en"
     assert manifest["documents"] == 50 and manifest["exactness"] == "exact float"
     assert not {"vectors", "postings", "query_scale"} & manifest.keys()
 
 
-def test_documents_without_a_word_are_left_out_and_counted(tmp_path: Path) -> None:
-    """Blank and control characters alone; lone surrogates and NUL are no obstacle; a tie goes to the lower docid."""
+def test_documents_without_words_are_skipped_and_counted(tmp_path: Path) -> None:
+    """Only blanks and control characters; lone surrogates and NUL are allowed; ties are in order of docid."""
     rows = {"z": "dog", "blank": " \u3000", "control": "\x01", "y": "dog", "half": "a\ud800b \x00 cat", "none": ""}
     documents = [Document(name, "", text) for name, text in rows.items()]
     store = TextDocuments(tmp_path, {"language": "en", "tokenizer": None}, documents)
@@ -158,7 +158,7 @@ def test_documents_without_a_word_are_left_out_and_counted(tmp_path: Path) -> No
     assert [hits.docids for hits in found] == [["y", "z"], ["half"], []]
 
 
-def test_long_queries_are_searched_whole(english: Path) -> None:
+def test_long_queries_are_not_truncated(english: Path) -> None:
     """More words than Lucene's limit of clauses."""
     words = " ".join(f"word{number}" for number in range(3000))
     topic = next(iter(open_topics("sample-en")))
@@ -167,7 +167,7 @@ def test_long_queries_are_searched_whole(english: Path) -> None:
 
 
 def refused(command: Callable[[list[str]], int], capsys: Capture, *arguments: object) -> str:
-    """Run a command, expect bad input in one line, and return the line."""
+    """Run a command with invalid input, and return its one line."""
     capsys.readouterr()
     assert command([str(argument) for argument in arguments]) == 2
     out, err = capsys.readouterr()
@@ -175,8 +175,8 @@ def refused(command: Callable[[list[str]], int], capsys: Capture, *arguments: ob
     return err
 
 
-def test_bad_input_is_one_clear_line_and_leaves_nothing(tmp_path: Path, capsys: Capture) -> None:
-    """No corpus, no language, two ways to make words, options of vectors, and a document twice."""
+def test_invalid_input_is_one_line_and_writes_nothing(tmp_path: Path, capsys: Capture) -> None:
+    """No corpus, no language, two ways to make words, options of vectors, a duplicate document."""
     output = tmp_path / "out" / "index"
     twice = tmp_path / "twice.jsonl"
     twice.write_text('{"id": "d", "text": "one"}\n{"id": "d", "text": "two"}\n')
@@ -201,8 +201,8 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(tmp_path: Path, capsys: 
     assert not output.exists() and not any(tmp_path.glob("out/.*"))
 
 
-def test_a_language_that_this_java_cannot_split_is_said_before_the_work(tmp_path: Path) -> None:
-    """Thai needs locale data, which a small Java lacks: Anserini would leave every document out and say nothing."""
+def test_a_language_that_this_java_cannot_split_is_refused(tmp_path: Path) -> None:
+    """Thai needs locale data, which a small Java lacks: Anserini would skip every document silently."""
     try:
         find_analyzer("th")
     except MilcoError as error:
@@ -214,10 +214,8 @@ def test_a_language_that_this_java_cannot_split_is_said_before_the_work(tmp_path
         pytest.skip("this Java splits Thai")
 
 
-def test_topics_that_are_vectors_and_options_of_encoders_are_refused(
-    english: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    """An index of texts takes texts."""
+def test_encoded_topics_and_encoder_options_are_refused(english: Path, tmp_path: Path, capsys: Capture) -> None:
+    """Queries of a BM25 index are texts."""
     topics = tmp_path / "topics.jsonl"
     topics.write_text('{"id": "q", "vector": {"dog": 1}}\n')
     to = ["--index", english, "--output", tmp_path / "run"]
@@ -228,8 +226,8 @@ def test_topics_that_are_vectors_and_options_of_encoders_are_refused(
     assert "no settings" in refused(search_command.main, capsys, *to, "--topics", "sample-en", "--query-cut", 3)
 
 
-def test_verbs_that_need_vectors_refuse_an_index_of_texts(english: Path, capsys: Capture) -> None:
-    """explain and tune say in one line that they can do nothing with it."""
+def test_commands_for_sparse_vectors_refuse_a_bm25_index(english: Path, capsys: Capture) -> None:
+    """explain and tune."""
     from milco_pyserini.cli.explain import main as explain
 
     with pytest.raises(MilcoError, match=r"is a bm25 index, whose queries are texts: .* weighted terms .*\(engine"):

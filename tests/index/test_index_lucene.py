@@ -1,4 +1,4 @@
-"""Promises of the Lucene engine, held against Anserini's own index and Pyserini's own searcher. One Java for all."""
+"""The Lucene engine equals Anserini's indexer and Pyserini's searcher. One Java runs all tests."""
 
 import json
 import os
@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from synthetic_stores import NASTY_IDS, synthetic_batch, synthetic_queries, vocabulary, write_plain, write_store
+from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, write_plain, write_store
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, documents, find_engine, jvm, lucene, open_index, sparse_engine
+from milco_pyserini.index import build_index, documents, find_engine, jvm, lucene, sparse_engine
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import written_by
 from milco_pyserini.sparse import escape, open_store
@@ -133,8 +133,8 @@ def test_ties_stand_by_docid_however_many_there_are(tmp_path: Path) -> None:
         assert hits.scores.tolist() == [100.0 * 2**20, *[200.0] * 300][:k]
 
 
-def test_scores_are_the_sums_of_products_of_whole_numbers(built: SimpleNamespace) -> None:
-    """Every score equals the integer dot product of the quantised vectors; equal scores stand by docid."""
+def test_scores_are_sums_of_products_of_integers(built: SimpleNamespace) -> None:
+    """Every score equals the integer dot product of the quantized vectors; ties are in order of docid."""
     vectors = dict(built.store.vectors())
     queries = synthetic_queries(40)
     for query, hits in zip(queries, built.ours.searcher().search(queries, DOCUMENTS), strict=True):
@@ -147,7 +147,7 @@ def test_scores_are_the_sums_of_products_of_whole_numbers(built: SimpleNamespace
         assert [(-score, name) for name, score in zip(hits.docids, hits.scores.tolist(), strict=True)] == expected
 
 
-def test_every_term_stays_whole_on_both_sides(built: SimpleNamespace, anserini: Path) -> None:
+def test_terms_and_document_frequencies_are_anserinis(built: SimpleNamespace, anserini: Path) -> None:
     """The index's terms are the vocabulary's, with the same document frequencies as Anserini's."""
     terms = index_terms(built.ours.path)
     used = np.unique(built.batch.columns)
@@ -155,39 +155,7 @@ def test_every_term_stays_whole_on_both_sides(built: SimpleNamespace, anserini: 
     assert terms == index_terms(anserini)
 
 
-def test_a_query_of_each_term_finds_its_documents(built: SimpleNamespace) -> None:
-    """NUL, emoji, delimiters, blanks, the empty piece and overlong pieces all find exactly their documents."""
-    terms = vocabulary().terms.tolist()
-    vectors = dict(built.store.vectors())
-    found = built.ours.searcher().search([{term: 1.0} for term in terms], DOCUMENTS)
-    for term, hits in zip(terms, found, strict=True):
-        assert set(hits.docids) == {name for name, vector in vectors.items() if term in vector}, repr(term)
-
-
-def test_every_id_comes_back_as_it_was(built: SimpleNamespace) -> None:
-    """Ids of any script, with quotes, NUL or 300 characters, are the ones that went in; only empty documents lack."""
-    terms = vocabulary().terms.tolist()
-    found = {
-        docid for hits in built.ours.searcher().search([{t: 1.0} for t in terms], DOCUMENTS) for docid in hits.docids
-    }
-    with_terms = {name for name, length in zip(built.ids, built.batch.lengths(), strict=True) if length}
-    assert found == with_terms
-    assert len(found & set(NASTY_IDS)) > len(NASTY_IDS) / 2
-
-
-def test_empty_documents_are_left_out_and_counted(built: SimpleNamespace, anserini: Path) -> None:
-    """As many documents as in Anserini's index; the manifest says how many had no terms."""
-    from jnius import autoclass
-
-    empty = int((built.batch.lengths() == 0).sum())
-    assert empty > 0
-    assert built.ours.manifest["empty_documents"] == empty
-    assert built.threaded.manifest["empty_documents"] == empty
-    searcher = autoclass("io.anserini.search.SimpleImpactSearcher")(str(anserini))
-    assert built.ours.manifest["documents"] == DOCUMENTS - empty == searcher.get_total_num_docs()
-
-
-def test_a_query_without_known_terms_has_no_hits(built: SimpleNamespace) -> None:
+def test_terms_that_round_to_zero_find_nothing(built: SimpleNamespace) -> None:
     """No terms, terms that round to zero and unknown terms find nothing, and disturb no other query."""
     found = built.ours.searcher().search([{}, {"w1": 0.001}, {"never": 1.0}, {"w1": 1.0}], 10, threads=2)
     assert [len(hits) for hits in found[:3]] == [0, 0, 0]
@@ -204,8 +172,8 @@ def test_parquet_and_jsonl_give_the_same_index(built: SimpleNamespace, tmp_path:
         assert one.scores.tolist() == other.scores.tolist()
 
 
-def test_terms_of_others_are_never_split(tmp_path: Path) -> None:
-    """A plain term with a blank in it, or longer than Lucene allows, is one term that a query finds."""
+def test_external_terms_are_never_split(tmp_path: Path) -> None:
+    """A term with a space in it, or longer than Lucene allows, is one term that a query finds."""
     terms = ["two words", "\u3000", "w" * 400, "x\ue0005", "plain"]
     vectors = {f"d{number}": {term: number + 1} for number, term in enumerate(terms)}
     store = open_store(write_plain(tmp_path / "vectors.jsonl", vectors), plain=True)
@@ -216,7 +184,7 @@ def test_terms_of_others_are_never_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["lucene", "exact"])
-def test_engines_agree_on_what_they_refuse(tmp_path: Path, engine: str) -> None:
+def test_engines_refuse_the_same_documents(tmp_path: Path, engine: str) -> None:
     """An id or impacts beyond Lucene's limits end the build with the document's id, and leave nothing behind."""
     for number, vectors in enumerate(({"x" * 40_000: {"a": 1}}, {"x" * 99: {"a": 2**30, "b": 2**30}})):
         path = write_plain(tmp_path / f"{number}.jsonl", {"good": {"a": 1}, **vectors})
@@ -227,8 +195,8 @@ def test_engines_agree_on_what_they_refuse(tmp_path: Path, engine: str) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_what_java_says_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    """What it refuses is said without Java's stack; nothing is left behind."""
+def test_errors_of_java_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    """Without Java's stack; nothing is left behind."""
     monkeypatch.setattr(sparse_engine, "MAX_IMPACTS", 2**50)
     monkeypatch.setattr(documents, "MAX_ID_BYTES", 2**50)
     for name, vectors, said in (
@@ -245,10 +213,10 @@ def test_what_java_says_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_lucene_finds_nothing_wrong_with_our_index(
+def test_lucene_checks_our_index_as_valid(
     built: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
-    """Lucene's own CheckIndex reads every part of every segment, also where a buffer is full after every chunk."""
+    """Lucene's CheckIndex reads all of every segment, also if a buffer is full after every chunk."""
     from jnius import autoclass
 
     monkeypatch.setattr(lucene, "BUFFER_MB", 0.001)
@@ -305,7 +273,7 @@ class PanicException(BaseException):
     ],
 )
 def test_errors_of_libraries_are_one_line(action: str, error: BaseException, told: str) -> None:
-    """Java's, Rust's, C++'s: the engine, the index, the reason without stacks and places, the way out."""
+    """Of Java, Rust and C++: the engine, the index, the reason without stacks, the fix."""
     with pytest.raises(MilcoError, match=told) as raised, engine_errors("e", action, Path("x")):
         raise error
     assert "\n" not in str(raised.value)
@@ -320,23 +288,15 @@ def test_errors_of_libraries_are_one_line(action: str, error: BaseException, tol
         ("open", KeyboardInterrupt()),
     ],
 )
-def test_errors_that_are_no_librarys_are_left_alone(action: str, error: BaseException) -> None:
-    """Mistakes in our own code keep their traceback; an OSError names its file; Ctrl-C stays what it is."""
+def test_other_errors_are_raised_unchanged(action: str, error: BaseException) -> None:
+    """Bugs keep their traceback; an OSError names its file; Ctrl-C is not an error."""
     with pytest.raises(type(error)) as raised, engine_errors("e", action, Path("x")):
         raise error
     assert raised.value is error
 
 
-def test_a_damaged_index_is_refused(built: SimpleNamespace, tmp_path: Path) -> None:
-    """An index whose files are gone is an error that names it."""
-    (tmp_path / "manifest.json").write_bytes((built.ours.path / "manifest.json").read_bytes())
-    with pytest.raises(MilcoError, match=r"is damaged .*: it is missing.. Run milco verify") as refused:
-        open_index(tmp_path).searcher()
-    assert "\n" not in str(refused.value)
-
-
-def test_an_index_of_a_newer_lucene_is_called_newer(built: SimpleNamespace, tmp_path: Path) -> None:
-    """With both versions; it is not damaged, so nothing asks to build it again before it was tried elsewhere."""
+def test_an_index_of_a_newer_lucene_is_refused_with_both_versions(built: SimpleNamespace, tmp_path: Path) -> None:
+    """It is not damaged: the message suggests the newer Pyserini first."""
     newer = shutil.copytree(built.ours.path, tmp_path / "newer")
     (commit,) = newer.glob("segments_*")
     content = bytearray(commit.read_bytes())
@@ -352,16 +312,8 @@ def test_an_index_of_a_newer_lucene_is_called_newer(built: SimpleNamespace, tmp_
         find_engine("lucene").open(newer, built.ours.manifest)
 
 
-@pytest.mark.parametrize("k", [DOCUMENTS, 2**31, 10**25])
-def test_more_hits_than_documents_are_all_documents(built: SimpleNamespace, k: int) -> None:
-    """However many are asked for: no engine makes room for more than there are."""
-    query = dict.fromkeys(vocabulary().terms.tolist(), 1.0)
-    (hits,) = built.ours.searcher().search([query], k, threads=2)
-    assert len(hits) == built.ours.manifest["documents"]
-
-
-def test_a_java_that_others_started_will_do(built: SimpleNamespace, tmp_path: Path) -> None:
-    """Anserini on the class path is enough, as where Pyserini started Java: index and hits are the same."""
+def test_java_may_be_started_by_another_program(built: SimpleNamespace, tmp_path: Path) -> None:
+    """Only with Anserini on the class path, as by Pyserini: index and hits are the same."""
     query = synthetic_queries(1)[0]
     (expected,) = built.ours.searcher().search([query], 20)
     code = f"""
@@ -394,8 +346,8 @@ def compiler() -> Path:
     pytest.skip("needs the javac of Java 25 in JAVA_HOME or /usr/lib/jvm")
 
 
-def test_the_classes_are_what_their_source_says(tmp_path: Path) -> None:
-    """javac makes the same bytes of java/*.java again."""
+def test_the_classes_are_compiled_from_their_source(tmp_path: Path) -> None:
+    """javac reproduces the same bytes from java/*.java."""
     command = [compiler(), "--release", "21", "-g:none", "-nowarn", "-cp", jvm.anserini_jar(), "-d", tmp_path]
     subprocess.run([*command, *sorted(jvm.CLASSES.glob("*.java"))], check=True, capture_output=True)
     made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}

@@ -1,4 +1,4 @@
-"""Promises of the Seismic engine, held against the exact one."""
+"""The Seismic engine: settings, recall, tuning, limits."""
 
 import json
 import os
@@ -33,7 +33,7 @@ THOROUGH = {"query_cut": 1000, "heap_factor": 0.01}
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """A Seismic index and an exact one of 400 made-up documents, nasty terms and ids among them."""
+    """A Seismic index and an exact one of 400 synthetic documents with difficult terms and ids."""
     root = tmp_path_factory.mktemp("seismic")
     ids, batch = synthetic_batch(DOCUMENTS)
     store = open_store(write_store(root / "vectors", ids, batch, parquet=True))
@@ -45,7 +45,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 @pytest.fixture
 def copied(built: SimpleNamespace, tmp_path: Path) -> Path:
-    """A copy of the index that a test may spoil."""
+    """A copy of the index that a test may change."""
     return shutil.copytree(built.index.path, tmp_path / "copied.seismic")
 
 
@@ -55,7 +55,7 @@ def changed(path: Path, **values: object) -> None:
 
 
 def test_recall_is_measured_on_documents_that_have_terms(tmp_path: Path) -> None:
-    """Where pruning has left few: queries are drawn from those, and not from all that there were."""
+    """If pruning leaves few, queries are sampled from those."""
     ids, batch = synthetic_batch(DOCUMENTS)
     few = batch.where(np.isin(batch.row_numbers(), (3, 200, DOCUMENTS - 1)))
     store = open_store(write_store(tmp_path / "vectors", ids, few, parquet=True))
@@ -63,30 +63,8 @@ def test_recall_is_measured_on_documents_that_have_terms(tmp_path: Path) -> None
     assert index.manifest["documents"] == len(recall.read_ground_truth(index.path).queries) == 3
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_thorough_search_is_the_exact_one(built: SimpleNamespace, threads: int) -> None:
-    """With every term and every block: the same documents in the same order, ties by docid, scores to 16 bits."""
-    queries = synthetic_queries(40)
-    found = built.index.searcher(THOROUGH).search(queries, DOCUMENTS, threads)
-    for hits, expected in zip(found, built.exact.search(queries, DOCUMENTS), strict=True):
-        assert set(hits.docids) == set(expected.docids)
-        of = dict(zip(expected.docids, expected.scores.tolist(), strict=True))
-        assert hits.scores == pytest.approx([of[docid] for docid in hits.docids], rel=1e-3)
-        ranked = [(-score, docid) for score, docid in zip(hits.scores.tolist(), hits.docids, strict=True)]
-        assert ranked == sorted(ranked)
-
-
-def test_empty_queries_and_unknown_terms_find_nothing(built: SimpleNamespace) -> None:
-    """Alone or between others, on one thread or more."""
-    some = synthetic_queries(1)[0]
-    for threads in (1, 2):
-        found = built.index.searcher().search([{}, some, {"never": 1.0}], 10, threads)
-        assert [len(hits) > 0 for hits in found] == [False, True, False]
-        assert len(built.index.searcher().search([{}], 10, threads)[0]) == 0
-
-
 def test_settings_change_a_search_and_not_the_index(built: SimpleNamespace) -> None:
-    """Looking up one term of each query finds less than looking up all, and the manifest stays."""
+    """One term of each query finds less than all terms; the manifest does not change."""
     queries = synthetic_queries(40)
     few = built.index.searcher({"query_cut": 1}).search(queries, 10)
     many = built.index.searcher(THOROUGH).search(queries, 10)
@@ -95,8 +73,8 @@ def test_settings_change_a_search_and_not_the_index(built: SimpleNamespace) -> N
     assert built.index.manifest["build_settings"] == {"n_postings": 200}
 
 
-def test_settings_given_at_build_time_are_what_a_search_begins_from(built: SimpleNamespace, tmp_path: Path) -> None:
-    """They stand in the manifest, and opening the index again finds them there."""
+def test_settings_of_a_build_are_the_defaults_of_searches(built: SimpleNamespace, tmp_path: Path) -> None:
+    """They are in the manifest."""
     settings = {"n_postings": 50, "query_cut": 3}
     build_index(built.store, find_engine("seismic"), tmp_path / "index", settings=settings)
     engine = open_index(tmp_path / "index").engine
@@ -113,10 +91,10 @@ def test_settings_given_at_build_time_are_what_a_search_begins_from(built: Simpl
         ("seismic", {"heap_factor": float("nan")}, "--heap-factor nan: .* from 0.01 to 1"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_before_anything_is_written(
+def test_invalid_settings_are_refused_before_anything_is_written(
     built: SimpleNamespace, tmp_path: Path, engine: str, settings: dict, message: str
 ) -> None:
-    """Unknown names, other engines' and values out of range."""
+    """Unknown names, settings of other engines and values out of range."""
     with pytest.raises(MilcoError, match=message):
         build_index(built.store, find_engine(engine), tmp_path / "index", settings=settings)
     assert list(tmp_path.iterdir()) == []
@@ -135,14 +113,14 @@ def test_the_search_command_takes_settings_for_one_run(built: SimpleNamespace, t
     assert not (tmp_path / "none").exists()
 
 
-def test_what_is_chosen_at_build_time_cannot_be_changed_by_a_search(built: SimpleNamespace) -> None:
-    """n_postings is in the index for good."""
+def test_build_settings_cannot_be_changed_by_a_search(built: SimpleNamespace) -> None:
+    """n_postings is fixed in the index."""
     with pytest.raises(MilcoError, match="--n-postings 10: it is fixed when the index is built"):
         built.index.searcher({"n_postings": 10})
 
 
 def test_recall_is_measured_against_the_exact_ranking(built: SimpleNamespace) -> None:
-    """The truth is what the exact engine finds, and a thorough search finds all of it."""
+    """The ground truth is what the exact engine finds; a thorough search finds all of it."""
     truth = recall.read_ground_truth(built.index.path)
     for query, best in zip(truth.queries, truth.best, strict=True):
         expected = built.exact.search([query], recall.DEPTH)[0]
@@ -154,8 +132,8 @@ def test_recall_is_measured_against_the_exact_ranking(built: SimpleNamespace) ->
     assert recall.measure_recall(built.index.searcher({"query_cut": 1}), truth, 10).recall < 0.9
 
 
-def test_a_tie_at_the_last_place_may_go_either_way(tmp_path: Path) -> None:
-    """Two documents that are equally good for place 1: whichever is found is the best."""
+def test_ties_at_the_last_position_count_as_found(tmp_path: Path) -> None:
+    """Two documents are equally good for position 1: finding either is enough."""
     best = recall.Hits(["a", "b", "c"], np.asarray([2.0, 2.0, 1.0]))
     searcher = SimpleNamespace(search=lambda queries, k: [recall.Hits(["b"], np.asarray([2.0]))])
     truth = recall.GroundTruth([{"x": 1.0}], [best], "")
@@ -164,15 +142,15 @@ def test_a_tie_at_the_last_place_may_go_either_way(tmp_path: Path) -> None:
 
 
 def test_recall_can_be_measured_on_topics(built: SimpleNamespace, tmp_path: Path) -> None:
-    """The queries are the topics that have terms, and the manifest says whose they are."""
+    """The queries are the topics that have terms; the manifest names them."""
     index = build_index(built.store, find_engine("seismic"), tmp_path / "index", topics=built.topics)
     full = sum(1 for _, vector in built.topics.vectors() if vector)
     assert len(recall.read_ground_truth(index.path).queries) == full
     assert index.manifest["recall"]["queries"].endswith(f"topics of {built.topics.path}")
 
 
-def test_plain_and_pruned_vectors_have_a_recall_too(built: SimpleNamespace, tmp_path: Path) -> None:
-    """Vectors whose terms are met while they are read; vectors that a rule has emptied."""
+def test_recall_of_plain_and_pruned_vectors(built: SimpleNamespace, tmp_path: Path) -> None:
+    """Vectors whose terms are known only after reading; vectors that a rule empties."""
     path = write_plain(tmp_path / "v.jsonl", {f"d{i}": {f"t{i % 7}": 3, f"u{i % 5}": i + 1} for i in range(50)})
     plain = build_index(open_store(path, plain=True), find_engine("seismic"), tmp_path / "plain")
     assert plain.searcher(THOROUGH).search([{"u0": 1.0}], 2)[0].docids == ["d45", "d40"]
@@ -184,14 +162,14 @@ def test_plain_and_pruned_vectors_have_a_recall_too(built: SimpleNamespace, tmp_
 
 
 def test_one_document_with_one_term_is_an_index(tmp_path: Path) -> None:
-    """The smallest there is."""
+    """The smallest index."""
     path = write_plain(tmp_path / "v.jsonl", {"d": {"a": 1}})
     index = build_index(open_store(path, plain=True), find_engine("seismic"), tmp_path / "index")
     assert index.searcher().search([{"a": 2.0}], 10)[0].docids == ["d"]
 
 
 def test_more_columns_than_16_bits_make_a_wide_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The same hits from the wide kind, which is taken when the narrow one has no room."""
+    """The wide index gives the same hits."""
     monkeypatch.setattr(seismic, "_NARROW", 2)
     path = write_plain(tmp_path / "v.jsonl", {"d": {"a": 1, "b": 2}, "e": {"c": 5}})
     index = build_index(open_store(path, plain=True), find_engine("seismic"), tmp_path / "index")
@@ -199,8 +177,8 @@ def test_more_columns_than_16_bits_make_a_wide_index(monkeypatch: pytest.MonkeyP
     assert index.searcher().search([{"c": 2.0}], 10)[0].docids == ["e"]
 
 
-def test_an_index_of_another_version_or_damaged_is_one_clear_line(copied: Path) -> None:
-    """Another pyseismic-lsr, a file that was cut, a file that is gone."""
+def test_other_versions_and_damaged_files_are_refused(copied: Path) -> None:
+    """Another pyseismic-lsr, a truncated file, a missing file."""
     about = copied / "seismic.json"
     version = json.loads(about.read_text())["version"]
     changed(about, version="0.0.1")
@@ -216,8 +194,8 @@ def test_an_index_of_another_version_or_damaged_is_one_clear_line(copied: Path) 
         open_index(copied).searcher()
 
 
-def test_what_seismic_cannot_take_is_refused_by_name(tmp_path: Path) -> None:
-    """A weight beyond 16-bit floats, and more terms than 16 bits can count, with the document; before the build."""
+def test_limits_of_seismic_are_checked_before_the_build(tmp_path: Path) -> None:
+    """A weight beyond 16-bit floats, and more terms than 16 bits can count; the error names the document."""
     path = write_plain(tmp_path / "v.jsonl", {"d": {"a": 1}, "heavy": {"a": 70_000}})
     with pytest.raises(MilcoError, match="document 'heavy': weight 70,000, Seismic takes up to 65,504"):
         build_index(open_store(path, plain=True), find_engine("seismic"), tmp_path / "index")
@@ -240,7 +218,7 @@ class SeismicIndexRaw:
 @pytest.mark.integration
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
 def test_a_builder_ends_with_its_parent(built: SimpleNamespace, tmp_path: Path) -> None:
-    """Also where the parent is killed and cannot end it."""
+    """Also if the parent is killed."""
     (tmp_path / "seismic.py").write_text(SLOW_SEISMIC)
     builder = tmp_path / "builder"
     os.mkfifo(builder)
@@ -258,13 +236,13 @@ def test_a_builder_ends_with_its_parent(built: SimpleNamespace, tmp_path: Path) 
             return
         time.sleep(0.02)
     os.kill(process, signal.SIGKILL)
-    pytest.fail("the builder goes on without its parent")
+    pytest.fail("the builder continues without its parent")
 
 
-def test_a_builder_that_fails_says_why_and_leaves_nothing(
+def test_a_failing_builder_leaves_nothing(
     built: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its last words are in the message; a process that was killed has none."""
+    """The error has the last line of its stderr; a killed process has none."""
     for program, message in (
         ("raise RuntimeError('no room')", "RuntimeError: no room"),
         ("import os; os.kill(os.getpid(), 9)", "lack of memory"),
@@ -275,17 +253,17 @@ def test_a_builder_that_fails_says_why_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is read."""
     monkeypatch.setattr(seismic.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MilcoError, match=r"needs pyseismic-lsr: pip install 'milco-pyserini\[seismic\]'"):
         find_engine("seismic").available()
 
 
-def test_the_builders_words_never_reach_stdout(
+def test_the_output_of_the_builder_never_reaches_stdout(
     built: SimpleNamespace, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """stdout is data; the cost is told on stderr beforehand, and the recall afterwards."""
+    """stderr has the estimated time before, and the recall after the build."""
     build_index(built.store, find_engine("seismic"), tmp_path / "index").searcher()
     out, err = capfd.readouterr()
     assert out == ""
@@ -293,18 +271,18 @@ def test_the_builders_words_never_reach_stdout(
     assert "recall@10" in err
 
 
-def test_the_cost_of_a_build_is_told_by_what_it_is_made_of() -> None:
-    """The estimate grows with postings kept, terms of a document, and the square of the columns."""
+def test_the_estimate_of_a_build_grows_with_its_parts() -> None:
+    """With postings kept, terms of a document, and the square of the columns."""
     base = seismic.build_seconds(10_000, 2_000_000, 30_000, 1000)
     assert seismic.build_seconds(10_000, 4_000_000, 30_000, 1000) > 2 * base
     assert seismic.build_seconds(10_000, 2_000_000, 250_000, 1000) > 4 * base
     assert seismic.build_seconds(10_000, 2_000_000, 30_000, 10) < base
 
 
-def test_tune_writes_the_fastest_sufficient_pair_into_the_index(
+def test_tune_saves_the_fastest_settings_that_reach_the_recall(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The table is on stdout; the pair reaches the recall, and later searches begin from it."""
+    """stdout has the table; later searches use the settings."""
     assert main(["tune", "--index", str(copied), "--recall", "0.9"]) == 0
     out, err = capsys.readouterr()
     header, *lines = out.splitlines()
@@ -320,7 +298,7 @@ def test_tune_writes_the_fastest_sufficient_pair_into_the_index(
 def test_tune_measures_on_topics_that_are_given(
     built: SimpleNamespace, copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They replace what the index was measured on; vectors of another index are refused."""
+    """They replace the queries of the index; vectors of another index are refused."""
     topics = ["--topics", str(built.topics.path)]
     command = ["tune", "--index", str(copied), "--recall", "0.8", *topics]
     assert main([*command, "--vectors", str(built.store.path)]) == 0
@@ -332,10 +310,8 @@ def test_tune_measures_on_topics_that_are_given(
     assert "--topics and --vectors go together" in capsys.readouterr().err
 
 
-def test_tune_refuses_what_it_cannot_do(
-    built: SimpleNamespace, copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A recall that no pair reaches, impossible numbers, an exact index; the index stays as it was."""
+def test_tune_refuses_invalid_input(built: SimpleNamespace, copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A recall that no settings reach, numbers out of range, an exact index; the index does not change."""
     before = (copied / "manifest.json").read_bytes()
     truth = json.loads((copied / "recall.json").read_text())
     truth["best"] = [[[f"not {name}" for name in names], scores] for names, scores in truth["best"]]
@@ -351,7 +327,7 @@ def test_tune_refuses_what_it_cannot_do(
     assert (copied / "manifest.json").read_bytes() == before
 
 
-def test_tune_spares_what_is_slower_than_enough() -> None:
+def test_tune_skips_settings_that_cannot_be_faster() -> None:
     """Of each query_cut, no heap_factor below the first that reaches the recall; no query_cut above one with which
     the highest heap_factor does.
     """
@@ -365,7 +341,7 @@ def test_tune_spares_what_is_slower_than_enough() -> None:
     assert [*dict(search_grid(figures(1.0), 0.9))] == [(3, 1.0)]
 
 
-def test_a_long_build_says_what_makes_it_shorter(
+def test_a_long_build_comes_with_hints(
     built: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before it begins, and only if it is long."""
@@ -374,7 +350,7 @@ def test_a_long_build_says_what_makes_it_shorter(
     assert "a smaller --n-postings" in capsys.readouterr().err.split("recall@10")[0]
 
 
-def test_a_low_recall_comes_with_what_raises_it(
+def test_a_low_recall_comes_with_hints(
     built: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line that names tune and n_postings."""

@@ -1,4 +1,4 @@
-"""Promises of milco search towards the person who types it."""
+"""The command milco search."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def topics(tmp_path: Path) -> Path:
-    """Twelve encoded topics in an order of their own; the fourth has no terms, the sixth no known ones."""
+    """Twelve encoded topics in no order; the fourth has no terms, the sixth only unknown ones."""
     queries = synthetic_queries(12)
     queries[3], queries[5] = {}, {"never": 1.0}
     order = np.random.default_rng(0).permutation(12).tolist()
@@ -33,7 +33,7 @@ def topics(tmp_path: Path) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """Run the command, expect bad input: exit code 2, nothing on stdout, one line on stderr; returns the line."""
+    """Run the command with invalid input (exit code 2, nothing on stdout), and return its line on stderr."""
     assert main([str(argument) for argument in arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -47,8 +47,8 @@ def ranking(run: Path) -> list[tuple[str, str, int]]:
     return [(parts[0], parts[2], int(parts[3])) for parts in map(str.split, run.read_text("utf-8").splitlines())]
 
 
-def test_the_document_with_the_topics_id_can_be_left_out(index: Path, topics: Path, tmp_path: Path) -> None:
-    """--remove-query: the other documents move up, and as many stay as were asked for."""
+def test_remove_query_drops_the_document_with_the_topics_id(index: Path, topics: Path, tmp_path: Path) -> None:
+    """The other documents move up; the number of hits is the same."""
     record = json.loads(topics.read_text().splitlines()[0])
     whole, without = tmp_path / "whole.txt", tmp_path / "without.txt"
     one = write_plain(tmp_path / "one.jsonl", {record["id"]: record["vector"]})
@@ -60,10 +60,10 @@ def test_the_document_with_the_topics_id_can_be_left_out(index: Path, topics: Pa
     assert ranking(without) == [(best[1], docid, rank) for rank, docid in enumerate([best[0], *best[2:6]], 1)]
 
 
-def test_a_run_holds_what_the_searcher_finds(
+def test_a_run_contains_the_hits_of_the_searcher(
     index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Topics in their order, hits in theirs; queries without hits are counted and told apart."""
+    """In order of topics; queries without hits are counted."""
     run = tmp_path / "runs" / "run.txt"
     assert main(["--index", str(index), "--topics", str(topics), "--output", str(run), "--hits", "20"]) == 0
     records = [json.loads(line) for line in topics.read_text().splitlines()]
@@ -81,8 +81,10 @@ def test_a_run_holds_what_the_searcher_finds(
     assert "2 queries without hits, 1 of them without terms (empty)" in err
 
 
-def test_a_run_may_go_to_stdout(index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--output -: the lines of the file, and nothing else there."""
+def test_a_run_can_be_written_to_stdout(
+    index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--output - writes the lines of the file, and nothing else."""
     run = tmp_path / "run.txt"
     assert main(["--index", str(index), "--topics", str(topics), "--output", str(run)]) == 0
     capsys.readouterr()
@@ -90,10 +92,10 @@ def test_a_run_may_go_to_stdout(index: Path, topics: Path, tmp_path: Path, capsy
     assert capsys.readouterr().out == run.read_text("utf-8")
 
 
-def test_loading_is_reported_apart_from_the_search(
+def test_loading_time_is_reported(
     index: Path, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The time that the index and the encoder took to load stands in a line of its own."""
+    """In a separate line, for the index and the encoder."""
 
     class Encoder:
         def encode_batch(self, texts: list[str]) -> list[dict[str, float]]:
@@ -112,8 +114,8 @@ def test_loading_is_reported_apart_from_the_search(
     assert capsys.readouterr().err.splitlines()[0] == f"loaded {index} in 7 s"
 
 
-def test_alpha_weighs_the_views_of_the_queries(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """alpha x pivot + (1 - alpha) x source, of vectors that are otherwise what they are without it."""
+def test_alpha_weighs_the_views_of_queries(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """alpha x pivot + (1 - alpha) x source."""
     asked: list[list[dict[str, float]]] = []
 
     class Recording:
@@ -143,7 +145,7 @@ def test_alpha_weighs_the_views_of_the_queries(index: Path, tmp_path: Path, monk
 def test_alpha_needs_texts_and_two_views(
     index: Path, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Vectors are weighed no more; one view has nothing to be weighed against; no weight is below 0 or above 1."""
+    """Encoded topics, a single view and weights outside 0 to 1 are refused."""
     to = ["--index", index, "--output", tmp_path / "run.txt"]
     assert "holds vectors, nothing is encoded" in refused(capsys, *to, "--topics", topics, "--alpha", "0.5")
     assert "must be from 0 to 1" in refused(capsys, *to, "--topics", topics, "--alpha", "1.5")
@@ -156,7 +158,7 @@ def test_alpha_needs_texts_and_two_views(
     assert not (tmp_path / "run.txt").exists()
 
 
-def test_batches_and_threads_change_nothing(index: Path, topics: Path, tmp_path: Path) -> None:
+def test_runs_do_not_depend_on_batches_and_threads(index: Path, topics: Path, tmp_path: Path) -> None:
     """The same bytes from any --batch-size and any --threads."""
     runs = []
     for number, extra in enumerate([[], ["--batch-size", "1"], ["--batch-size", "5", "--threads", "3"]]):
@@ -189,10 +191,10 @@ def test_topics_may_be_a_vector_store(index: Path, tmp_path: Path) -> None:
         assert product >= sum(weight**2 for weight in vector.values()) * (1 - 1e-6)
 
 
-def test_texts_are_encoded_by_the_indexs_own_encoder(
+def test_texts_are_encoded_by_the_encoder_of_the_index(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The manifest of the vectors, --encoder, --device and --dtype reach the encoder; batches are as asked."""
+    """With the manifest, --encoder, --device and --dtype, in batches of --batch-size."""
     asked = []
 
     class Encoder:
@@ -216,7 +218,7 @@ def test_texts_are_encoded_by_the_indexs_own_encoder(
 
 
 def test_passages_are_ranked_as_documents(tmp_path: Path) -> None:
-    """--max-passage names documents, each once, by its best passage, in MS MARCO's format when asked."""
+    """--max-passage lists each document once, by its best passage; here in MS MARCO's format."""
     vectors = {"a#0": {"x": 1}, "a#1": {"x": 9}, "b#0": {"x": 5}, "c#0": {"y": 1}}
     store = open_store(write_plain(tmp_path / "v.jsonl", vectors), plain=True)
     path = build_index(store, find_engine("exact"), tmp_path / "index").path
@@ -227,10 +229,10 @@ def test_passages_are_ranked_as_documents(tmp_path: Path) -> None:
     assert run.read_text() == "q\ta\t1\nq\tb\t2\n"
 
 
-def test_documents_that_were_not_split_are_not_merged_by_mistake(
+def test_max_passage_needs_an_index_of_passages(
     index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--max-passage is for an index of encode --split-passages; its docids could mean anything otherwise."""
+    """Of encode --split-passages; other docids could mean anything."""
     to = ["--topics", topics, "--output", tmp_path / "run.txt", "--max-passage"]
     assert "does not hold passages (encode --split-passages)" in refused(capsys, "--index", index, *to)
     assert not (tmp_path / "run.txt").exists()
@@ -239,10 +241,10 @@ def test_documents_that_were_not_split_are_not_merged_by_mistake(
     assert main([str(argument) for argument in ("--index", passages, *to)]) == 0
 
 
-def test_names_have_defaults_that_follow_from_the_inputs(
+def test_default_names_follow_from_the_inputs(
     index: Path, topics: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The only index in indexes/ is the one; the run is runs/INDEX.TOPICS.txt."""
+    """The only index in indexes/; runs/INDEX.TOPICS.txt."""
     monkeypatch.chdir(index.parent.parent)
     assert main(["--topics", str(topics)]) == 0
     assert Path("runs/tiny.exact.topics.txt").is_file()
@@ -251,10 +253,10 @@ def test_names_have_defaults_that_follow_from_the_inputs(
     assert "which --index? there is none in indexes/: build one with" in refused(capsys, "--topics", topics)
 
 
-def test_bad_input_is_one_clear_line_and_leaves_nothing(
+def test_invalid_input_is_one_line_and_writes_nothing(
     index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Wrong indexes, topics that do not fit, ids that no run can hold, and impossible numbers."""
+    """Wrong indexes, topics that do not fit, ids that no run can hold, and numbers out of range."""
     run = tmp_path / "out" / "run.txt"
     to = ["--index", index, "--output", run]
     foreign = write_store(tmp_path / "foreign", *synthetic_batch(5), kind="topics", weight_hash="w2")
@@ -285,10 +287,10 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(
     assert not run.parent.exists() or not list(run.parent.iterdir())
 
 
-def test_ids_that_would_break_a_runs_columns_are_refused_before_the_search(
+def test_docids_with_white_space_are_refused_before_the_search(
     topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A docid with white space is indexed, but no run is written with it."""
+    """They can be indexed, but not written to a run."""
     store = open_store(write_plain(tmp_path / "v.jsonl", {"a": {"x": 1}, "b c": {"x": 1}}), plain=True)
     path = build_index(store, find_engine("exact"), tmp_path / "index").path
     capsys.readouterr()
@@ -297,10 +299,10 @@ def test_ids_that_would_break_a_runs_columns_are_refused_before_the_search(
     assert not (tmp_path / "run.txt").exists()
 
 
-def test_an_existing_run_is_replaced_only_when_asked(
+def test_overwrite_replaces_a_run(
     index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--overwrite replaces; without it the run stays."""
+    """Without --overwrite the run is kept."""
     run = tmp_path / "run.txt"
     run.write_text("mine")
     arguments = ["--index", str(index), "--topics", str(topics), "--output", str(run)]

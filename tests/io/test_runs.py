@@ -1,14 +1,17 @@
-"""Run files, whole and broken."""
+"""Reading and writing of run files."""
 
 import gzip
+import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.runs import read_run
+from milco_pyserini.index import Hits
+from milco_pyserini.io.runs import decreasing_scores, read_run, write_hits
 
 
 def written(path: Path, content: bytes | str) -> Path:
@@ -17,27 +20,27 @@ def written(path: Path, content: bytes | str) -> Path:
 
 
 def test_a_trec_run_is_read_by_its_scores(tmp_path: Path) -> None:
-    """The rank column counts for nothing, white space may be tabs, the order of lines is kept."""
+    """The rank column is ignored, white space may be tabs, the order of lines is kept."""
     path = written(tmp_path / "run", "1 Q0 b 1 2.5 tag\n1\tQ0\ta\t9\t-3e-1\ttag\r\n\n2 Q0 a x 7 tag")
     assert read_run(path) == {"1": {"b": 2.5, "a": -0.3}, "2": {"a": 7.0}}
     assert list(read_run(path)["1"]) == ["b", "a"]
 
 
 def test_an_ms_marco_run_is_read_by_its_ranks(tmp_path: Path) -> None:
-    """Minus the rank stands for a score."""
+    """Minus the rank replaces the score."""
     path = written(tmp_path / "run", "1\tb\t2\n1\ta\t1\n")
     assert read_run(path) == {"1": {"b": -2.0, "a": -1.0}}
 
 
-def test_a_gzip_run_reads_as_the_plain_one(tmp_path: Path) -> None:
-    """Both hold the same results."""
+def test_gzip_runs_equal_plain_runs(tmp_path: Path) -> None:
+    """With ids in any script."""
     text = "1 Q0 陌 1 2 t\n"
     plain, packed = written(tmp_path / "a", text), tmp_path / "a.gz"
     packed.write_bytes(gzip.compress(text.encode()))
     assert read_run(packed) == read_run(plain) == {"1": {"陌": 2.0}}
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_query(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     """Editors on Windows write one."""
     assert list(read_run(written(tmp_path / "run", "\ufeff1 Q0 a 1 2 t\n"))) == ["1"]
 
@@ -47,7 +50,7 @@ IDS = st.text(st.characters(exclude_characters=" \t\n\v\f\r", exclude_categories
 
 @settings(deadline=None)
 @given(query=IDS, documents=st.lists(IDS, min_size=1, unique=True))
-def test_ids_with_any_characters_but_ascii_white_space_survive(
+def test_ids_may_have_all_characters_but_ascii_white_space(
     tmp_path_factory: pytest.TempPathFactory, query: str, documents: list[str]
 ) -> None:
     """No-break spaces and line separators are parts of ids, as for trec_eval."""
@@ -78,7 +81,7 @@ def test_ids_with_any_characters_but_ascii_white_space_survive(
 def test_a_broken_line_is_an_error_with_file_and_line(
     tmp_path: Path, content: bytes | str, line: int, message: str
 ) -> None:
-    """The message says where and what."""
+    """The message has the reason."""
     path = written(tmp_path / "run", content)
     with pytest.raises(MilcoError) as error:
         read_run(path)
@@ -87,13 +90,62 @@ def test_a_broken_line_is_an_error_with_file_and_line(
 
 
 def test_an_empty_run_is_an_error(tmp_path: Path) -> None:
-    """A search that failed leaves such files."""
+    """A failed search leaves such files."""
     with pytest.raises(MilcoError, match="holds no results"):
         read_run(written(tmp_path / "run", "\n"))
 
 
-def test_a_cut_off_gzip_run_is_an_error(tmp_path: Path) -> None:
+def test_a_truncated_gzip_run_is_an_error(tmp_path: Path) -> None:
     """Half a download is not a run."""
     packed = gzip.compress(b"1 Q0 a 1 2 t\n" * 1000)
     with pytest.raises(MilcoError, match="no whole gzip file"):
         read_run(written(tmp_path / "run.gz", packed[:-10]))
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [],
+        [3.0],
+        [3.0, 2.0, 1.0],
+        [761570.0] * 1000,
+        [16777216.0] * 50 + [16777215.0] * 50 + [1.0],
+        [2.0] * 20 + [np.nextafter(np.float32(2), np.float32(0))] * 20 + [1.5],
+        [1.0 + 1e-12, 1.0, 1.0 - 1e-12, 1e-30, 1e-30],
+    ],
+)
+def test_printed_scores_strictly_decrease_and_stay_near(scores: list[float]) -> None:
+    """As float32, no two are equal, and each is within as many steps of its score as there are hits."""
+    given = np.asarray(scores, np.float64)
+    printed = np.asarray([np.float32(text) for text in decreasing_scores(given)], np.float32)
+    assert (printed[1:] < printed[:-1]).all()
+    assert np.allclose(printed, given, rtol=len(scores) * 2**-23, atol=1e-40)
+
+
+def test_distinct_scores_are_printed_as_they_are() -> None:
+    """Only ties change a score; others are printed as their shortest float32 text."""
+    assert decreasing_scores(np.asarray([761570.0, 0.1, 0.05])) == ["761570.0", "0.1", "0.05"]
+
+
+def test_trec_eval_sees_the_order_of_the_hits() -> None:
+    """trec_eval sorts by score and descending docid, which would reverse ties."""
+    pytrec_eval = pytest.importorskip("pytrec_eval", reason="pytrec_eval-terrier is not installed")
+    docids = [f"d{number:03d}" for number in range(300)]
+    scores = np.repeat([761571.0, 761570.0, 5.0], 100)
+    handle = io.StringIO()
+    write_hits(handle, "q", Hits(docids, scores), "trec", "tag")
+    lines = [line.split(" ") for line in handle.getvalue().splitlines()]
+    assert [(line[0], line[1], line[2], line[3], line[5]) for line in lines] == [
+        ("q", "Q0", docid, str(rank), "tag") for rank, docid in enumerate(docids, 1)
+    ]
+    run = {"q": {line[2]: float(line[4]) for line in lines}}
+    for rank in (1, 50, 100, 101, 200, 300):
+        judged = pytrec_eval.RelevanceEvaluator({"q": {docids[rank - 1]: 1}}, {"recip_rank"}).evaluate(run)
+        assert judged["q"]["recip_rank"] == pytest.approx(1 / rank)
+
+
+def test_msmarco_lines_have_three_columns() -> None:
+    """Topic, docid and rank, with tabs between them."""
+    handle = io.StringIO()
+    write_hits(handle, "7", Hits(["b", "a"], np.asarray([2.0, 1.0])), "msmarco", "unused")
+    assert handle.getvalue() == "7\tb\t1\n7\ta\t2\n"

@@ -21,8 +21,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     return build_index(store, find_engine("exact"), root / "index")
 
 
-def test_whole_numbers_are_impacts_and_others_are_weights(index: Index, tmp_path: Path) -> None:
-    """One fraction in a file makes weights of all its numbers; what is not above zero is left out."""
+def test_integers_are_impacts_and_other_numbers_are_weights(index: Index, tmp_path: Path) -> None:
+    """One fraction in a file makes all its numbers weights; only positive ones are kept."""
     whole = write_plain(tmp_path / "whole.jsonl", {"p": {"a": 150, "b": 2.0}, "q": {"a": 0, "c": -1}})
     assert read_topics(str(whole), index).vectors == [{"a": 1.5, "b": 0.02}, {}]
     floats = write_plain(tmp_path / "floats.jsonl", {"p": {"a": 150, "b": 0.25}, "q": {"a": -0.5, "c": 1}})
@@ -30,7 +30,7 @@ def test_whole_numbers_are_impacts_and_others_are_weights(index: Index, tmp_path
 
 
 @pytest.mark.parametrize("weight", ["true", '"1"', "null", "[1]"])
-def test_a_weight_that_is_no_number_is_named_with_its_line(index: Index, tmp_path: Path, weight: str) -> None:
+def test_invalid_weights_are_reported_with_their_line(index: Index, tmp_path: Path, weight: str) -> None:
     """JSON has more than numbers."""
     topics = tmp_path / "topics.jsonl"
     topics.write_text('{"id": "p", "vector": {"a": 1}}\n\n{"id": "q", "vector": {"a": ' + weight + "}}\n")
@@ -39,7 +39,7 @@ def test_a_weight_that_is_no_number_is_named_with_its_line(index: Index, tmp_pat
 
 
 @pytest.mark.parametrize("value", ["null", "true", "1.5", "[1]", '""', '"a b"'])
-def test_ids_of_vectors_follow_the_rule_of_all_ids(index: Index, tmp_path: Path, value: str) -> None:
+def test_ids_of_vectors_are_validated(index: Index, tmp_path: Path, value: str) -> None:
     """A string without white space, or an integer: as for documents and for topics as texts."""
     topics = tmp_path / "topics.jsonl"
     topics.write_text('{"id": 12, "vector": {"a": 1}}\n{"id": ' + value + ', "vector": {"a": 1}}\n')
@@ -48,7 +48,7 @@ def test_ids_of_vectors_follow_the_rule_of_all_ids(index: Index, tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", ["topics.jsonl", "topics.jsonl.gz"])
-def test_blank_lines_are_passed_over(index: Index, tmp_path: Path, name: str) -> None:
+def test_blank_lines_are_skipped(index: Index, tmp_path: Path, name: str) -> None:
     """At the start, in between and at the end, in plain files and in gzip, behind a byte order mark."""
     lines = ["\ufeff", "", '{"id": "p", "vector": {"a": 1}}\r', "  ", '{"id": "q", "vector": {}}', "", ""]
     content = "\n".join(lines).encode()
@@ -56,7 +56,7 @@ def test_blank_lines_are_passed_over(index: Index, tmp_path: Path, name: str) ->
     assert read_topics(str(tmp_path / name), index) == SearchTopics(["p", "q"], vectors=[{"a": 0.01}, {}])
 
 
-def test_a_directory_is_a_vector_store_only_where_it_says_so(index: Index, tmp_path: Path) -> None:
+def test_directories_of_texts_vectors_and_stores_are_distinguished(index: Index, tmp_path: Path) -> None:
     """BEIR's layout and directories of topic files are texts, as in encode; vectors without a manifest are vectors."""
     beir = tmp_path / "beir"
     (beir / "qrels").mkdir(parents=True)
@@ -74,7 +74,7 @@ def test_a_directory_is_a_vector_store_only_where_it_says_so(index: Index, tmp_p
     assert read_topics(str(tmp_path / "parts"), index) == SearchTopics(["p", "q"], vectors=[{"a": 0.01}, {"a": 0.02}])
 
 
-def test_a_store_that_is_not_finished_is_not_taken_for_texts(index: Index, tmp_path: Path) -> None:
+def test_an_unfinished_store_is_not_read_as_texts(index: Index, tmp_path: Path) -> None:
     """It has a plan and no manifest yet."""
     (tmp_path / "begun" / "parts").mkdir(parents=True)
     (tmp_path / "begun" / "plan.json").write_text("{}")
@@ -82,16 +82,14 @@ def test_a_store_that_is_not_finished_is_not_taken_for_texts(index: Index, tmp_p
         read_topics(str(tmp_path / "begun"), index)
 
 
-def test_an_index_given_as_topics_is_refused_by_name(index: Index) -> None:
-    """The message says what it is, and what belongs there."""
+def test_an_index_is_refused_as_topics(index: Index) -> None:
+    """The error names what is expected."""
     with pytest.raises(MilcoError, match="index is an index, which holds documents: give a name, a file of texts"):
         read_topics(str(index.path), index)
 
 
-def test_topics_that_do_not_fit_are_encoded_again_by_the_command_that_the_error_names(
-    index: Index, tmp_path: Path
-) -> None:
-    """The command has everything that it needs to run, and the options that the documents were encoded with."""
+def test_the_error_for_other_encoders_has_the_command_to_encode_again(index: Index, tmp_path: Path) -> None:
+    """With the options that the documents were encoded with."""
     foreign = write_store(tmp_path / "foreign", *synthetic_batch(5), kind="topics", corpus="t.tsv", weight_hash="w2")
     with pytest.raises(MilcoError) as refused:
         read_topics(str(foreign), index)
@@ -99,7 +97,7 @@ def test_topics_that_do_not_fit_are_encoded_again_by_the_command_that_the_error_
     assert str(refused.value).endswith(f"encode them again with milco encode {command}")
 
 
-def test_long_topic_ids_are_cut_in_messages(index: Index, tmp_path: Path) -> None:
+def test_long_topic_ids_are_truncated_in_errors(index: Index, tmp_path: Path) -> None:
     """An id may be a whole text by mistake."""
     topics = tmp_path / "topics.jsonl"
     topics.write_text(json.dumps({"id": "an id " * 1000, "vector": {"a": 1}}))

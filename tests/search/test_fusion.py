@@ -1,4 +1,4 @@
-"""Promises of milco search fuse: Pyserini's fusion, our reading, our ties."""
+"""The command milco search fuse equals Pyserini's fusion, except for ties."""
 
 import gzip
 from pathlib import Path
@@ -46,7 +46,7 @@ def rows_of(path: Path) -> list[tuple[str, str, int, float]]:
 
 
 def refused(capsys: Capture, *arguments: object) -> str:
-    """Run the command, expect bad input in one line, and return the line."""
+    """Run the command with invalid input, and return its one line."""
     capsys.readouterr()
     assert main(["fuse", *map(str, arguments)]) == 2
     out, err = capsys.readouterr()
@@ -64,8 +64,8 @@ def refused(capsys: Capture, *arguments: object) -> str:
         (FusionMethod("average", normalize=True), 2),
     ],
 )
-def test_the_fused_run_is_pyserinis(method: FusionMethod, count: int, tmp_path: Path) -> None:
-    """Documents and scores of Pyserini's own fusion of the same files, with its depth; in its order, but for ties."""
+def test_fused_scores_are_pyserinis(method: FusionMethod, count: int, tmp_path: Path) -> None:
+    """Documents and scores of Pyserini's fusion of the same files, at the same depth."""
     from pyserini import fusion
     from pyserini.trectools import TrecRun
 
@@ -86,8 +86,8 @@ def test_the_fused_run_is_pyserinis(method: FusionMethod, count: int, tmp_path: 
         assert sorted(range(len(hits)), key=lambda n: (-hits.scores[n], hits.docids[n])) == list(range(len(hits)))
 
 
-def test_ties_stand_in_order_of_docid_and_are_cut_so() -> None:
-    """However the runs are ordered, and where only the last bit of a sum of three tells documents apart."""
+def test_ties_are_in_order_of_docid() -> None:
+    """For any order of the runs, also if sums differ only in the last bit."""
     one = {"q": {"b": 3.0, "c": 2.0, "a": 1.0}}
     two = {"q": {"c": 3.0, "a": 2.0, "b": 1.0}}
     three = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
@@ -96,8 +96,8 @@ def test_ties_stand_in_order_of_docid_and_are_cut_so() -> None:
         assert (topic, hits.docids) == ("q", ["a", "b"])
 
 
-def test_topics_and_documents_that_look_like_numbers_or_nothing_stay_themselves(tmp_path: Path) -> None:
-    """007 is not 7, NA is a document, a quotation mark is a letter; a topic of one run alone is fused, too."""
+def test_ids_are_strings(tmp_path: Path) -> None:
+    """007 is not 7, NA is a document, a quotation mark is a letter; topics of a single run are fused, too."""
     one = written(tmp_path / "one.txt", {"007": {"NA": 2.0, '"x': 1.0}, "7": {"null": 1.0}})
     two = written(tmp_path / "two.txt", {"007": {"NA": 9.0}, "1e3": {"1.0": 4.0}})
     output = tmp_path / "runs" / "fused.txt"
@@ -113,8 +113,8 @@ def test_topics_and_documents_that_look_like_numbers_or_nothing_stay_themselves(
         ]
 
 
-def test_runs_that_end_before_the_others_are_fused(tmp_path: Path) -> None:
-    """A run without a single topic of a batch of topics is no obstacle, with every method."""
+def test_runs_may_lack_topics(tmp_path: Path) -> None:
+    """With every method."""
     long, short = made(1), {"t001": {"d1": 2.0, "d2": 1.0}}
     for method in (FusionMethod("rrf"), FusionMethod("interpolation"), FusionMethod("average", normalize=True)):
         found = dict(fuse([long, short], method))
@@ -122,10 +122,10 @@ def test_runs_that_end_before_the_others_are_fused(tmp_path: Path) -> None:
         assert set(found["t120"].docids) == set(long["t120"])
 
 
-def test_the_run_finds_its_name_and_is_told_about(
+def test_the_default_output_is_named_after_the_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    """Without --output it is runs/A+B.METHOD.txt; lacking topics and runs out of order are said, and sorted."""
+    """runs/A+B.METHOD.txt; missing topics and unsorted runs are reported."""
     monkeypatch.chdir(tmp_path)
     written(tmp_path / "a.txt", {"1": {"x": 1.0, "y": 5.0}, "2": {"x": 1.0}})
     with gzip.open("b.txt.gz", "wt") as handle:
@@ -142,7 +142,7 @@ def test_the_run_finds_its_name_and_is_told_about(
     assert "--overwrite" in refused(capsys, "--runs", "a.txt", "b.txt.gz")
 
 
-def test_bad_input_is_one_clear_line_and_leaves_nothing(tmp_path: Path, capsys: Capture) -> None:
+def test_invalid_input_is_one_line_and_writes_nothing(tmp_path: Path, capsys: Capture) -> None:
     """Too few runs, options of other methods, broken runs, ranks without scores, and no topic in common."""
     one = written(tmp_path / "one", {"1": {"x": 1.0}})
     other = written(tmp_path / "other", {"2": {"x": 1.0}})
@@ -174,7 +174,7 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(tmp_path: Path, capsys: 
 
 
 def test_a_fused_run_can_be_fused_again(tmp_path: Path) -> None:
-    """What is written keeps its order when it is read: printed scores fall strictly."""
+    """Printed scores strictly decrease, so that the order is kept."""
     hits = dict(fuse([made(1, 3), made(2, 3)], FusionMethod("rrf")))
     path = tmp_path / "run"
     with path.open("w") as handle:

@@ -1,0 +1,53 @@
+"""Documents ranked by their best passage."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from milco_pyserini.index import Hits
+from milco_pyserini.search.passages import best_passages, search_documents
+
+
+def test_the_score_of_a_document_is_that_of_its_best_passage() -> None:
+    """Ties are in order of docid; an id without a number is that of a document."""
+    hits = Hits(["b#1", "a#1", "a-#2", "b#0", "c#d#3", "e", "f#g"], np.asarray([3.0, 2.0, 2.0, 2.0, 1.0, 0.5, 0.2]))
+    best = best_passages(hits, 10)
+    assert best.docids == ["b", "a", "a-", "c#d", "e", "f#g"]
+    assert best.scores.tolist() == [3.0, 2.0, 2.0, 1.0, 0.5, 0.2]
+    assert best_passages(hits, 2).docids == ["b", "a"]
+    assert best_passages(Hits(["x.1", "x.2", "xy1"], np.asarray([2.0, 1.0, 0.5])), 5, ".").docids == ["x", "xy1"]
+
+
+def test_only_a_number_at_the_end_marks_a_passage() -> None:
+    """Words after the delimiter, nothing after it, other digits than 0 to 9 and a line end are part of an id."""
+    docids = ["a#b", "a#c", "a#", "a#1x", "a#٣", "a#1\n", "#1#", "a #1"]
+    hits = Hits(docids, np.arange(len(docids), 0, -1.0))
+    assert best_passages(hits, 10).docids == [*docids[:-1], "a "]
+
+
+class Ranking:
+    """A searcher that finds the same passages for every query, and records its calls."""
+
+    def __init__(self, docids: Sequence[str]) -> None:
+        self.docids = list(docids)
+        self.asked: list[tuple[int, int]] = []
+
+    def search(self, queries: Sequence[dict[str, float]], k: int, threads: int = 1) -> list[Hits]:
+        self.asked.append((len(queries), k))
+        found = [self.docids if query else [] for query in queries]
+        return [Hits(one[:k], np.arange(len(one[:k]), 0, -1.0)) for one in found]
+
+
+def test_passages_are_fetched_until_there_are_enough_documents() -> None:
+    """A document with many passages does not displace others; only incomplete queries are searched again."""
+    searcher = Ranking([*(f"long#{n}" for n in range(100)), "second#0", "third#0"])
+    found = search_documents(searcher, [{"a": 1.0}, {}], documents=2, passages=10)
+    assert [hits.docids for hits in found] == [["long", "second"], []]
+    assert searcher.asked == [(2, 10), (1, 40), (1, 160)]
+
+
+def test_fetching_ends_when_there_are_no_more_passages() -> None:
+    """A collection with fewer documents than wanted."""
+    searcher = Ranking(["a#0", "a#1", "b#0"])
+    assert search_documents(searcher, [{"a": 1.0}], documents=50, passages=1)[0].docids == ["a", "b"]
+    assert searcher.asked == [(1, 50)]

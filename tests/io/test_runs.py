@@ -98,7 +98,7 @@ def test_an_empty_run_is_an_error(tmp_path: Path) -> None:
 def test_a_truncated_gzip_run_is_an_error(tmp_path: Path) -> None:
     """Half a download is not a run."""
     packed = gzip.compress(b"1 Q0 a 1 2 t\n" * 1000)
-    with pytest.raises(MilcoError, match="no whole gzip file"):
+    with pytest.raises(MilcoError, match="is not a complete gzip file"):
         read_run(written(tmp_path / "run.gz", packed[:-10]))
 
 

@@ -1,4 +1,4 @@
-"""The package's front door: importing it loads nothing, its names are there when they are used."""
+"""The public names of the package are loaded on first use."""
 
 import ast
 import inspect
@@ -28,15 +28,15 @@ HEAVY = (
 
 @pytest.mark.parametrize("module", ["milco_pyserini", "milco_pyserini.encode", "milco_pyserini.options"])
 def test_importing_loads_nothing_heavy(module: str) -> None:
-    """Neither torch nor Java nor numpy is loaded before something is asked for."""
+    """Importing loads neither torch nor Java nor numpy."""
     code = f"import sys, {module}; print([name for name in {HEAVY} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("package", [milco_pyserini, milco_pyserini.encode])
-def test_every_public_name_is_there(package: object) -> None:
-    """__all__ holds what can be had, and a name that is not there is an AttributeError."""
+def test_every_public_name_is_available(package: object) -> None:
+    """Names in __all__ can be loaded; any other is an AttributeError."""
     for name in package.__all__:
         assert getattr(package, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
@@ -45,7 +45,7 @@ def test_every_public_name_is_there(package: object) -> None:
 
 
 def test_type_checkers_see_every_public_name() -> None:
-    """What is loaded on first use is imported for them: the same names from the same modules."""
+    """Lazy names are also imported under TYPE_CHECKING, from the same modules."""
     for name in ("", ".encode", ".eval", ".explain", ".index", ".search"):
         package = import_module(f"milco_pyserini{name}")
         tree = ast.parse(inspect.getsource(package))
@@ -60,8 +60,8 @@ def test_type_checkers_see_every_public_name() -> None:
         assert imported == set(package._LAZY.items())
 
 
-def test_torchs_threads_sleep_while_they_wait() -> None:
-    """Python gets the thread settings of the command, and a user's own settings stay."""
+def test_importing_the_package_sets_how_threads_wait() -> None:
+    """The settings of the commands apply in Python, and a user's settings are kept."""
     code = "import milco_pyserini, os; print(os.environ['OMP_WAIT_POLICY'], os.environ['GOMP_SPINCOUNT'])"
     environment = {**os.environ, "GOMP_SPINCOUNT": "7"}
     environment.pop("OMP_WAIT_POLICY", None)

@@ -1,4 +1,4 @@
-"""Progress goes to stderr: a line a minute in a log, a line redrawn on a terminal, a closing line always."""
+"""Progress on stderr: one line per minute in a log, a bar on a terminal, and a summary line."""
 
 import io
 
@@ -9,7 +9,7 @@ from milco_pyserini.console import Progress, duration, say
 
 
 class Clock:
-    """A monotonic clock that the test moves."""
+    """A monotonic clock that the test advances."""
 
     now = 100.0
 
@@ -19,7 +19,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock that console reads."""
+    """Replace the clock of the console."""
     clock = Clock()
     monkeypatch.setattr(console, "time", clock)
     return clock
@@ -37,13 +37,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         (360000, "100:00:00"),
     ],
 )
-def test_durations_are_said_as_a_person_says_them(seconds: float, text: str) -> None:
+def test_durations_are_readable(seconds: float, text: str) -> None:
     """Seconds below a minute, m:ss below an hour, h:mm:ss beyond."""
     assert duration(seconds) == text
 
 
-def test_a_log_has_one_line_a_minute_and_a_closing_line(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where stderr is no terminal: plain lines, nothing on stdout."""
+def test_a_log_has_one_line_per_minute_and_a_summary(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    """If stderr is not a terminal: plain lines, and nothing on stdout."""
     progress = Progress("documents", total=1000)
     for _ in range(10):
         clock.now += 12
@@ -59,7 +59,7 @@ def test_a_log_has_one_line_a_minute_and_a_closing_line(clock: Clock, capsys: py
 
 
 class Terminal(io.StringIO):
-    """80 columns, and the lines that a person sees on it in the end."""
+    """A terminal of 80 columns that keeps the visible lines."""
 
     encoding = "utf-8"
 
@@ -67,7 +67,7 @@ class Terminal(io.StringIO):
         return True
 
     def lines(self) -> list[str]:
-        """Every line as it was drawn over last."""
+        """Return the visible lines."""
         shown = []
         for line in self.getvalue().split("\n"):
             cells = ""
@@ -78,8 +78,8 @@ class Terminal(io.StringIO):
         return shown
 
 
-def test_a_terminal_has_a_bar_from_the_beginning(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never wider than the terminal; what is said meanwhile stays above it, and the closing line in its place."""
+def test_a_terminal_shows_a_bar_from_the_start(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never wider than the terminal, below messages, and finally replaced by the summary."""
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setattr("tqdm.std._screen_shape_wrapper", lambda: lambda stream: (80, 24))
@@ -99,7 +99,7 @@ def test_a_terminal_has_a_bar_from_the_beginning(clock: Clock, monkeypatch: pyte
 
 
 def test_without_a_total_there_is_no_bar(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counts alone."""
+    """Only the counts."""
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     progress = Progress("queries")
@@ -110,8 +110,8 @@ def test_without_a_total_there_is_no_bar(clock: Clock, monkeypatch: pytest.Monke
     assert terminal.lines() == ["done: 3 queries, 3 queries/s, 1 s in all", ""]
 
 
-def test_averages_are_of_what_they_were_added_for(clock: Clock) -> None:
-    """Documents are counted batch by batch, their terms part by part."""
+def test_averages_are_per_unit_they_were_added_for(clock: Clock) -> None:
+    """Documents are counted per batch, their terms per part."""
     progress = Progress("documents", total=100)
     clock.now += 1
     progress.add(60, tokens=600)
@@ -119,16 +119,16 @@ def test_averages_are_of_what_they_were_added_for(clock: Clock) -> None:
     assert progress.line() == "60/100 documents, 60 documents/s, 600 tokens/s, 10.0 terms each, 1 s left"
 
 
-def test_resumed_work_is_no_speed(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    """What an earlier run had done counts as done, but not for the rate or the time left."""
+def test_resumed_work_does_not_count_for_the_rate(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    """Units of an earlier run count as done, but not for the rate or the remaining time."""
     progress = Progress("documents", total=200, done=100)
     clock.now += 10
     progress.add(50)
     assert progress.line() == "150/200 documents, 5 documents/s, 10 s left"
 
 
-def test_nothing_done_is_told_too(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    """No documents, no time: still a closing line."""
+def test_a_summary_of_nothing_is_printed(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    """No documents, no time: still a summary line."""
     Progress("documents", total=0).close()
     assert capsys.readouterr().err == "done: 0/0 documents, 0 documents/s, 0 s in all\n"
 
@@ -137,8 +137,8 @@ def test_nothing_done_is_told_too(clock: Clock, capsys: pytest.CaptureFixture[st
     ("unit", "line"),
     [("queries", "1/1 query, 1 queries/s"), ("English texts", "1/1 English text, 1 English texts/s")],
 )
-def test_one_is_singular(unit: str, line: str, clock: Clock) -> None:
-    """What is counted agrees with its number."""
+def test_one_unit_is_singular(unit: str, line: str, clock: Clock) -> None:
+    """The noun agrees with the number."""
     progress = Progress(unit, total=1)
     clock.now += 1
     progress.add(1)

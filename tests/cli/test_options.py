@@ -1,4 +1,4 @@
-"""Command lines from dataclasses: how values are read, and how every error ends."""
+"""Command lines derived from dataclasses: values, help pages and errors."""
 
 import os
 import subprocess
@@ -27,21 +27,21 @@ class Options:
     engine: str = option("exact", help="which engine", choices=("exact", "lucene"))
     measures: tuple[str, ...] = option(("nDCG@10", "R@100"), help="which measures", names=("-m",))
     sizes: tuple[int, ...] | None = option(None, help="some sizes")
-    dry_run: bool = option(False, help="only say what would be done")
+    dry_run: bool = option(False, help="report without changing anything")
 
 
 def read(*argv: str) -> Options:
-    """The options of a command line."""
+    """Parse a command line."""
     return parse(Options, argv, "milco test")
 
 
 def test_defaults_are_the_dataclass() -> None:
-    """What is not given is the field's default."""
+    """Omitted options have the default of their field."""
     assert read("--corpus", "x") == Options("x")
 
 
-def test_types_decide_how_values_are_read() -> None:
-    """Words, paths, numbers, flags, several values, short names, --name=value."""
+def test_types_decide_how_values_are_parsed() -> None:
+    """Strings, paths, numbers, flags, several values, short names, --name=value."""
     ours = read(
         *"-c x --output a/b --hits 5 --alpha=.5 --shift -1.5 --engine lucene -m RR --sizes 1 2 --dry-run".split()
     )
@@ -49,7 +49,7 @@ def test_types_decide_how_values_are_read() -> None:
 
 
 def test_a_value_may_look_like_an_option() -> None:
-    """A query that starts with two dashes is a value where it holds a space."""
+    """A query that starts with two dashes is a value if it contains a space."""
     assert read("--corpus", "--what is this").corpus == "--what is this"
 
 
@@ -77,10 +77,10 @@ def test_a_value_may_look_like_an_option() -> None:
         (["--corpus", "x", "--share", "0"], "--share 0: must be above 0 and at most 1"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(
+def test_an_invalid_option_is_one_line_and_exit_code_2(
     argv: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every mistake on a command line: the value, what is valid, nothing on stdout."""
+    """The value and the rule on stderr, nothing on stdout."""
     assert run_command("milco test", Options, lambda options: pytest.fail("must not run"), argv) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -102,7 +102,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
     ],
 )
 def test_errors_of_a_command_are_one_line(error: Exception, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a user can mend is a line, not a traceback."""
+    """Errors that users can fix have no traceback."""
 
     def command(options: Options) -> None:
         raise error
@@ -112,7 +112,7 @@ def test_errors_of_a_command_are_one_line(error: Exception, line: str, capsys: p
 
 
 def test_a_bug_stays_a_traceback() -> None:
-    """What is our mistake is not dressed up as the user's."""
+    """Unexpected exceptions are not converted."""
 
     def command(options: Options) -> None:
         raise ZeroDivisionError
@@ -121,8 +121,8 @@ def test_a_bug_stays_a_traceback() -> None:
         run_command("milco test", Options, command, ["--corpus", "x"])
 
 
-def test_interruption_is_130(capsys: pytest.CaptureFixture[str]) -> None:
-    """Ctrl-C says what the command leaves, each its own, and ends as shells expect."""
+def test_ctrl_c_ends_with_exit_code_130(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message states what the command leaves."""
 
     def command(options: Options) -> None:
         raise KeyboardInterrupt
@@ -133,15 +133,15 @@ def test_interruption_is_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "\nmilco test: interrupted; no run was written\n"
 
 
-def test_success_is_0_and_gets_the_options() -> None:
-    """The command sees the options that were read."""
+def test_a_command_receives_its_options() -> None:
+    """Success is exit code 0."""
     seen: list[Options] = []
     assert run_command("milco test", Options, seen.append, ["--corpus", "x"]) == 0
     assert seen == [Options("x")]
 
 
-def test_help_names_defaults_and_choices(capsys: pytest.CaptureFixture[str]) -> None:
-    """--help: the docstring, every option, its default (zero too), its choices; exit code 0."""
+def test_help_lists_defaults_and_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    """The help page has the docstring and every option with its default and choices."""
     with pytest.raises(SystemExit) as ended:
         read("--help")
     assert ended.value.code == 0
@@ -153,7 +153,7 @@ def test_help_names_defaults_and_choices(capsys: pytest.CaptureFixture[str]) -> 
         "a share of 100%",
         "--engine exact|lucene which engine (default: exact)",
         "which measures (default: nDCG@10 R@100)",
-        "--dry-run only say what would be done",
+        "--dry-run report without changing anything",
     ):
         assert part in page
     assert "default: None" not in page
@@ -172,23 +172,23 @@ sys.exit(run_command("test", Nothing, lambda options: sys.stdout.write("line\\n"
 
 
 @pytest.mark.parametrize("lines", [1, 100_000], ids=["in the buffer", "beyond the buffer"])
-def test_a_reader_who_leaves_is_no_error(lines: int) -> None:
-    """`milco ... | head -1` ends quietly with exit code 0, however much was left to say."""
+def test_a_closed_pipe_is_not_an_error(lines: int) -> None:
+    """`milco ... | head -1` exits with 0 and no message, whatever remains unwritten."""
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
         [sys.executable, "-c", PIPE.format(lines=lines)],
         stdout=writing,
         stderr=subprocess.PIPE,
-        # Without a buffer nothing would be left to say at the end.
+        # Unbuffered, nothing would remain unwritten at the end.
         env={**os.environ, "PYTHONPATH": str(Path(options_module.__file__).parents[1]), "PYTHONUNBUFFERED": ""},
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_an_unknown_name_is_answered_with_the_valid_ones() -> None:
-    """The nearest match where there is one, all valid names always, and a hint."""
+def test_an_unknown_name_lists_the_valid_ones() -> None:
+    """The nearest match if there is one, all valid names, and a hint."""
     error = unknown_name("engine", "lucine", {"lucene", "exact"}, "Or a path.")
     assert str(error) == "unknown engine 'lucine': did you mean 'lucene'? valid are exact, lucene. Or a path."
     assert str(unknown_name("engine", "qqq", ("b", "a"))) == "unknown engine 'qqq': valid are a, b."

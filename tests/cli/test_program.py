@@ -1,4 +1,4 @@
-"""A command's process: streams that close or break, Ctrl-C at odd moments, environments that libraries refuse."""
+"""Commands as processes: closed and broken streams, Ctrl-C at any moment, invalid environments."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import pytest
 from milco_pyserini.cli import program
 
 ROOT = Path(program.__file__).parents[1]
-# The command writes "done" as its last word; what it writes to a file is the work that must not be lost.
+# The command writes a file, its work, and finally "done" to stderr.
 PROGRAM = """
 import os, signal, sys, time
 from pathlib import Path
@@ -31,7 +31,7 @@ WORK = """
 
 
 def run(body: str, *arguments: object, before: str = "", **options: object) -> subprocess.CompletedProcess:
-    """A process of this body; before: what a shell does with its descriptors, such as 2>&-."""
+    """Run a Python program. before: a redirection of the shell, such as 2>&-."""
     given = [sys.executable, "-c", PROGRAM.format(body=body.strip("\n")), *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **options.pop("env", {})}  # type: ignore[dict-item]
     shell = ["sh", "-c", f'exec "$@" {before}', "sh", *given]
@@ -39,8 +39,8 @@ def run(body: str, *arguments: object, before: str = "", **options: object) -> s
 
 
 @pytest.mark.parametrize("before", ["2>&-", "2>/dev/full", "<&- >&- 2>&-"])
-def test_work_does_not_need_stderr(tmp_path: Path, before: str) -> None:
-    """Closed, or on a full disk: the work is done, and the exit code tells so."""
+def test_a_command_works_without_stderr(tmp_path: Path, before: str) -> None:
+    """With stderr closed or on a full disk, the command completes with exit code 0."""
     assert run(WORK, tmp_path / "work", before=before).returncode == 0
     assert (tmp_path / "work").read_text() == "done"
 
@@ -48,8 +48,8 @@ def test_work_does_not_need_stderr(tmp_path: Path, before: str) -> None:
 @pytest.mark.parametrize(
     ("body", "code"), [(WORK, 0), ("    raise program.MilcoError('bad')", 2)], ids=["work", "error"]
 )
-def test_a_reader_of_stderr_may_leave(tmp_path: Path, body: str, code: int) -> None:
-    """`milco ... 2>&1 | true` does all of its work, and its exit code stays what it is."""
+def test_a_reader_of_stderr_may_exit(tmp_path: Path, body: str, code: int) -> None:
+    """`milco ... 2>&1 | true` completes its work with its usual exit code."""
     reading, writing = os.pipe()
     os.close(reading)
     assert run(body, tmp_path / "work", stderr=writing).returncode == code
@@ -57,22 +57,22 @@ def test_a_reader_of_stderr_may_leave(tmp_path: Path, body: str, code: int) -> N
     assert (tmp_path / "work").exists() == (code == 0)
 
 
-def test_a_file_never_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
-    """What a library writes to descriptor 2 does not end up in a file of ours."""
+def test_a_file_never_reuses_the_descriptor_of_a_closed_stream(tmp_path: Path) -> None:
+    """Messages that libraries write to descriptor 2 never reach an output file."""
     body = "    with open(sys.argv[1], 'w') as file:\n        os.write(2, b'noise')\n        file.write('done')"
     assert run(body, tmp_path / "work", before="2>&-").returncode == 0
     assert (tmp_path / "work").read_text() == "done"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_term_that_stdout_cannot_write_has_its_number(encoding: str) -> None:
-    """An encoding of another age is no reason to lose what was computed."""
+def test_characters_that_stdout_cannot_encode_are_escaped(encoding: str) -> None:
+    """An ASCII terminal does not lose results."""
     done = run("    sys.stdout.write('█ ナ')", env={"PYTHONIOENCODING": encoding}, capture_output=True)
     assert (done.returncode, done.stdout) == (0, rb"\u2588 \u30ca")
 
 
-def test_help_may_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`milco --help | true` ends quietly."""
+def test_a_reader_of_help_may_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`milco --help | true` prints no error."""
     reading, writing = os.pipe()
     os.close(reading)
     for command in (["--help"], ["encode", "--help"]):
@@ -83,7 +83,7 @@ def test_help_may_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_a_broken_stdout_ends_a_command_quietly(capsys: pytest.CaptureFixture[str]) -> None:
-    """A broken pipe to a process of ours is an error."""
+    """A broken pipe to a child process is an error."""
 
     def command() -> None:
         raise BrokenPipeError(32, "Broken pipe")
@@ -113,14 +113,14 @@ SWALLOWED = f"""
     ],
     ids=["at work", "as another error", "in a finalizer", "twice"],
 )
-def test_ctrl_c_is_one_line(body: str) -> None:
-    """Wherever it strikes: at work, in an import that makes another error of it, where Python drops it."""
+def test_ctrl_c_is_reported_in_one_line(body: str) -> None:
+    """During work, in an import that converts it to another error, and where Python drops it."""
     done = run(body, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "\nmilco: interrupted\n")
 
 
-def test_processes_are_started_without_ctrl_c() -> None:
-    """A process that starts inherits a blocked Ctrl-C; this one gets it afterwards."""
+def test_child_processes_do_not_receive_ctrl_c() -> None:
+    """They inherit a blocked Ctrl-C; this process receives it afterwards."""
     with pytest.raises(KeyboardInterrupt), program.interrupts_held():
         os.kill(os.getpid(), signal.SIGINT)
         child = [sys.executable, "-c", "import signal; print(signal.SIGINT in signal.pthread_sigmask(0, []))"]
@@ -128,18 +128,18 @@ def test_processes_are_started_without_ctrl_c() -> None:
 
 
 @pytest.mark.parametrize("threads", ["0", "-1", " 0 "])
-def test_an_environment_that_numba_refuses_is_one_line(
+def test_an_invalid_numba_setting_is_one_error(
     threads: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before the command begins."""
+    """It is reported before the command starts."""
     monkeypatch.setenv("NUMBA_NUM_THREADS", threads)
     command: Callable[[], None] = lambda: pytest.fail("must not run")  # noqa: E731
     assert program.run("milco test", command) == 2
     assert f"NUMBA_NUM_THREADS is {threads!r} in the environment: must be at least 1" in capsys.readouterr().err
 
 
-def test_a_python_without_docstrings_is_refused() -> None:
-    """transformers reads them."""
+def test_python_without_docstrings_is_refused() -> None:
+    """transformers needs docstrings."""
     given = [sys.executable, "-OO", "-m", "milco_pyserini", "encode", "--text", "x"]
     done = subprocess.run(given, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""Files and directories appear whole or not at all, whatever happens while they are written."""
+"""Files and directories are complete or absent, whatever happens while they are written."""
 
 import contextlib
 import errno
@@ -32,25 +32,25 @@ from milco_pyserini.io.files import (
 
 
 def names(path: Path) -> list[str]:
-    """Everything in a directory, hidden files included."""
+    """Return the names in a directory, including hidden ones."""
     return sorted(entry.name for entry in path.iterdir())
 
 
 def ours(path: Path) -> bool:
-    """Whether a directory is one that these tests have written."""
+    """Return whether these tests wrote a directory."""
     return any((path / name).exists() for name in ("old", "new", "half"))
 
 
 @pytest.fixture(autouse=True)
 def umask() -> object:
-    """A common umask, given back afterwards."""
+    """Set a common umask for a test."""
     before = os.umask(0o022)
     yield
     os.umask(before)
 
 
-def test_a_file_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
-    """Until the block ends there is nothing under the name; then all of it, with a file's usual rights."""
+def test_a_file_is_renamed_when_it_is_complete(tmp_path: Path) -> None:
+    """Until the block ends the path does not exist; then the file is complete, with the usual permissions."""
     path = tmp_path / "deep" / "out.txt"
     with atomic_file(path, "w") as handle:
         handle.write("ä\n")
@@ -62,8 +62,8 @@ def test_a_file_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_a_file_that_fails_leaves_what_was_there(tmp_path: Path, error: type[BaseException]) -> None:
-    """An error in the block leaves the old file as it was, or none, and nothing beside it."""
+def test_an_error_leaves_the_existing_file(tmp_path: Path, error: type[BaseException]) -> None:
+    """The old file, if any, is unchanged, and no partial file remains."""
     path = tmp_path / "out"
     for before in (None, b"old"):
         if before:
@@ -76,7 +76,7 @@ def test_a_file_that_fails_leaves_what_was_there(tmp_path: Path, error: type[Bas
 
 
 def new_directory(path: Path) -> contextlib.AbstractContextManager[Path]:
-    """atomic_directory() for a name that is free."""
+    """atomic_directory() for a path that does not exist."""
     return atomic_directory(path, False, ours)
 
 
@@ -100,7 +100,7 @@ WRITERS = pytest.mark.parametrize(
 
 
 def writer(directory: Path, context: str, write: str) -> subprocess.Popen:
-    """A process in the middle of writing out, which ends when its standard input does."""
+    """Start a process that writes a file until its standard input ends."""
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED.format(context=context, write=write)],
         cwd=directory,
@@ -114,8 +114,8 @@ def writer(directory: Path, context: str, write: str) -> subprocess.Popen:
 
 
 @WRITERS
-def test_kill_leaves_no_half(tmp_path: Path, context: str, write: str) -> None:
-    """After kill -9 in the middle nothing has the name, and what is left over is swept away by the next run."""
+def test_a_killed_writer_leaves_no_incomplete_file(tmp_path: Path, context: str, write: str) -> None:
+    """After kill -9 the path does not exist, and the next run removes the partial file."""
     process = writer(tmp_path, context, write)
     process.send_signal(signal.SIGKILL)
     process.communicate()
@@ -127,8 +127,8 @@ def test_kill_leaves_no_half(tmp_path: Path, context: str, write: str) -> None:
 
 
 @WRITERS
-def test_what_a_living_process_writes_is_no_leftover(tmp_path: Path, context: str, write: str) -> None:
-    """While it is at work, others that write the same output leave its files alone, and all of them end well."""
+def test_partial_files_of_live_processes_are_kept(tmp_path: Path, context: str, write: str) -> None:
+    """Several processes can write the same output at once."""
     process = writer(tmp_path, context, write)
     (left,) = names(tmp_path)
     remove_partial(tmp_path / "out")
@@ -145,8 +145,8 @@ def test_what_a_living_process_writes_is_no_leftover(tmp_path: Path, context: st
         assert names(tmp_path / "out") == ["half"]
 
 
-def test_a_directory_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
-    """The block fills a directory beside the name; at its end that is the directory of the name."""
+def test_a_directory_is_renamed_when_it_is_complete(tmp_path: Path) -> None:
+    """The block fills a partial directory, which is renamed at its end."""
     path = tmp_path / "deep" / "index"
     with atomic_directory(path, False, ours) as place:
         (place / "a").write_text("a")
@@ -156,8 +156,8 @@ def test_a_directory_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
     assert names(path.parent) == ["index"]
 
 
-def test_a_directory_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
-    """An error in the block leaves the old directory as it was and nothing beside it."""
+def test_an_error_leaves_the_existing_directory(tmp_path: Path) -> None:
+    """The old directory is unchanged, and no partial directory remains."""
     path = tmp_path / "index"
     path.mkdir()
     (path / "old").write_text("old")
@@ -168,8 +168,8 @@ def test_a_directory_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert names(path) == ["old"]
 
 
-def test_what_is_there_is_replaced_only_when_asked(tmp_path: Path) -> None:
-    """Without overwrite an output that holds something is refused; with it, it is replaced as a whole."""
+def test_an_existing_directory_is_replaced_only_with_overwrite(tmp_path: Path) -> None:
+    """Without overwrite a non-empty output is refused; with it, the entire directory is replaced."""
     path = tmp_path / "index"
     path.mkdir()
     (path / "old").write_text("old")
@@ -185,8 +185,8 @@ def test_what_is_there_is_replaced_only_when_asked(tmp_path: Path) -> None:
     assert names(tmp_path) == ["index"]
 
 
-def test_the_old_directory_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The new directory has the name before anything of the old one is deleted."""
+def test_the_old_directory_is_deleted_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new directory is renamed before any file of the old one is deleted."""
     path = tmp_path / "index"
     with atomic_directory(path, False, ours) as place:
         (place / "old").write_text("old")
@@ -200,8 +200,8 @@ def test_the_old_directory_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("kind", ["directory", "file"])
-def test_what_is_not_ours_is_never_replaced(tmp_path: Path, kind: str, overwrite: bool) -> None:
-    """--overwrite on somebody's home, or on a file, is refused: there is no other copy of it."""
+def test_a_foreign_directory_is_never_replaced(tmp_path: Path, kind: str, overwrite: bool) -> None:
+    """--overwrite on a home directory or a file is refused."""
     path = tmp_path / "home"
     if kind == "directory":
         path.mkdir()
@@ -219,8 +219,8 @@ def test_what_is_not_ours_is_never_replaced(tmp_path: Path, kind: str, overwrite
     assert names(tmp_path) == ["home"]
 
 
-def test_what_appeared_meanwhile_is_not_replaced_unasked(tmp_path: Path) -> None:
-    """Of two runs without --overwrite the one that ends first stays; the other is refused and leaves nothing."""
+def test_an_output_that_appears_during_the_work_is_not_replaced(tmp_path: Path) -> None:
+    """Of two runs without --overwrite, the first to finish wins; the other fails and leaves nothing."""
     path = tmp_path / "index"
     with (
         pytest.raises(MilcoError, match="index exists: choose another --output"),
@@ -235,7 +235,7 @@ def test_what_appeared_meanwhile_is_not_replaced_unasked(tmp_path: Path) -> None
 
 @pytest.fixture
 def flushed(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Each file and directory that fsync was called for, and its size at that moment; renames flushed or not."""
+    """Record each file and directory that is flushed, with its size, and whether renames were flushed."""
     seen: dict[str, int] = {}
 
     def fsync(descriptor: int) -> None:
@@ -244,7 +244,7 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     rename = Path.replace
 
     def replace(path: Path, target: Path) -> Path:
-        """A rename, before which everything below path must have been flushed."""
+        """Rename a path; everything below it must have been flushed."""
         content = [path, *path.rglob("*")]
         missing = [each for each in content if seen.get(str(each)) != each.stat().st_size]
         assert not missing or path.name == "index", f"not on disk before the rename: {missing}"
@@ -256,8 +256,8 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
-def test_everything_is_on_disk_before_it_has_its_name(tmp_path: Path, flushed: dict[str, int]) -> None:
-    """A power cut after the rename finds every file and directory of the tree, and the name itself."""
+def test_content_is_flushed_before_the_rename(tmp_path: Path, flushed: dict[str, int]) -> None:
+    """After a power failure, a renamed tree is complete."""
     for overwrite in (False, True):
         flushed.clear()
         with atomic_directory(tmp_path / "index", overwrite, ours) as place:
@@ -272,10 +272,10 @@ def test_everything_is_on_disk_before_it_has_its_name(tmp_path: Path, flushed: d
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
-def test_a_file_system_that_flushes_no_directories_is_written_to(
+def test_a_file_system_without_directory_fsync_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """Some FUSE and SMB mounts refuse fsync on a directory: that is no reason to fail."""
+    """Some FUSE and SMB mounts refuse fsync on directories."""
     fsync = os.fsync
 
     def files_only(descriptor: int) -> None:
@@ -290,8 +290,8 @@ def test_a_file_system_that_flushes_no_directories_is_written_to(
     assert names(tmp_path) == ["index", "index.json"]
 
 
-def test_a_link_is_followed(tmp_path: Path) -> None:
-    """An output that links to another disk is written and replaced there, and stays a link."""
+def test_a_symbolic_link_is_followed(tmp_path: Path) -> None:
+    """An output that links to another disk is written and replaced there, and remains a link."""
     (tmp_path / "disk").mkdir()
     path = tmp_path / "index"
     path.symlink_to(tmp_path / "disk" / "real")
@@ -327,7 +327,7 @@ with files.atomic_directory(Path("index"), True, lambda path: True) as place:
 
 @pytest.mark.parametrize(("moment", "stands"), [(1, "old"), (2, "old"), (3, "new")])
 def test_kill_while_a_directory_is_replaced_loses_nothing(tmp_path: Path, moment: int, stands: str) -> None:
-    """Before, between and after the two renames: the next run finds the old directory or the new one, whole."""
+    """Before, between and after the two renames, the next run finds the old or the new directory, complete."""
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "old").write_text("old")
     killed = subprocess.run(
@@ -345,10 +345,10 @@ def test_kill_while_a_directory_is_replaced_loses_nothing(tmp_path: Path, moment
     assert names(tmp_path) == ["index"]
 
 
-def test_interrupted_between_the_renames_the_old_directory_comes_back(
+def test_an_interruption_between_the_renames_restores_the_old_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C at the worst moment: the old directory has its name again when the command ends."""
+    """Ctrl-C between the two renames restores the old directory."""
     path = tmp_path / "index"
     with atomic_directory(path, False, ours) as place:
         (place / "old").write_text("old")
@@ -367,8 +367,8 @@ def test_interrupted_between_the_renames_the_old_directory_comes_back(
     assert names(tmp_path) == ["index"]
 
 
-def test_a_directory_is_removed_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has lost its name before its first file goes."""
+def test_a_directory_is_removed_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is renamed before its first file is deleted."""
     path = tmp_path / "store"
     path.mkdir()
     (path / "a").write_text("a")
@@ -380,8 +380,8 @@ def test_a_directory_is_removed_as_a_whole(tmp_path: Path, monkeypatch: pytest.M
     assert names(tmp_path) == []
 
 
-def test_an_empty_directory_is_no_output(tmp_path: Path) -> None:
-    """A directory that somebody made beforehand is filled without --overwrite."""
+def test_an_empty_directory_may_be_used(tmp_path: Path) -> None:
+    """It needs no --overwrite."""
     (tmp_path / "index").mkdir()
     validate_output_directory(tmp_path / "index", False, ours)
     with atomic_directory(tmp_path / "index", False, ours) as place:
@@ -390,8 +390,8 @@ def test_an_empty_directory_is_no_output(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_what_can_hold_no_file_is_refused_whatever_is_said(tmp_path: Path, overwrite: bool) -> None:
-    """A directory, full or empty, a device, and a path that leads through a file."""
+def test_paths_that_cannot_be_files_are_refused(tmp_path: Path, overwrite: bool) -> None:
+    """A directory, a device, and a path below a file, with and without --overwrite."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("mine")
     for path, message in (
@@ -406,8 +406,8 @@ def test_what_can_hold_no_file_is_refused_whatever_is_said(tmp_path: Path, overw
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]
 
 
-def test_a_directory_that_may_not_be_written_to_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The nearest directory that is there decides, as does the system, whatever the directory's mode says."""
+def test_an_unwritable_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nearest existing parent decides, and the system rather than its mode."""
 
     def denied(dir: Path) -> IO:
         raise PermissionError(errno.EACCES, "Permission denied", str(dir))
@@ -417,8 +417,8 @@ def test_a_directory_that_may_not_be_written_to_is_named(tmp_path: Path, monkeyp
         validate_output_file(tmp_path / "runs" / "run.txt", False)
 
 
-def test_a_disk_that_is_full_from_the_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that becomes full: an OSError, of which every command makes the same line."""
+def test_a_full_disk_is_reported_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It raises the same OSError as a disk that becomes full."""
 
     def full(dir: Path) -> IO:
         raise OSError(errno.ENOSPC, "No space left on device", str(dir / "tmp"))
@@ -430,14 +430,14 @@ def test_a_disk_that_is_full_from_the_start_is_named(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
-def test_what_the_system_writes_alone_is_refused_before_any_work() -> None:
-    """/proc lets root write and makes no file; the option that was given is named."""
+def test_a_system_directory_is_refused_before_the_work() -> None:
+    """In /proc even root cannot create files; the option is named."""
     with pytest.raises(MilcoError, match=r"^--html /proc/x cannot be written: "):
         validate_output_file(Path("/proc/x"), False, "--html")
 
 
-def test_new_files_and_files_to_replace_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Directories that are missing are made later; a file that is there needs --overwrite."""
+def test_new_files_and_files_to_overwrite_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Missing directories are created later; an existing file needs --overwrite."""
     monkeypatch.chdir(tmp_path)
     validate_output_file(Path("runs/deep/run.txt"), False)
     Path("run.txt").write_text("mine")
@@ -447,8 +447,8 @@ def test_new_files_and_files_to_replace_pass(tmp_path: Path, monkeypatch: pytest
     assert [path.name for path in tmp_path.iterdir()] == ["run.txt"]
 
 
-def test_only_the_leftovers_of_that_name_are_removed(tmp_path: Path) -> None:
-    """Another output's unfinished files, which another process may be writing, stay."""
+def test_only_partial_files_of_the_same_output_are_removed(tmp_path: Path) -> None:
+    """Partial files of other outputs may belong to another process."""
     (tmp_path / f".a{PARTIAL}1").mkdir()
     for name in (f".a{PARTIAL}2", f".b{PARTIAL}1", "a"):
         (tmp_path / name).write_text("half")
@@ -460,8 +460,8 @@ def test_only_the_leftovers_of_that_name_are_removed(tmp_path: Path) -> None:
     assert names(tmp_path) == [f".b{PARTIAL}1", "a"]
 
 
-def test_fresh_files_of_another_machine_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where machines do not see each other's locks, none removes what another one is writing to the same name."""
+def test_recent_partial_files_of_another_machine_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines may not see each other's locks."""
     path = tmp_path / "out"
     with atomic_file(path, "w") as handle:
         (left,) = tmp_path.iterdir()
@@ -476,8 +476,8 @@ def test_fresh_files_of_another_machine_stay(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", ["n" * 255, "水" * 85, "n" * 239])
-def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path, name: str) -> None:
-    """Hidden names are shorter than the name that they stand in for; names with the same start stay apart."""
+def test_names_may_have_the_maximum_length(tmp_path: Path, name: str) -> None:
+    """Partial names of long names are shortened, and remain distinct."""
     path = tmp_path / name
     write_json(path, {"long": True})
     assert read_json(path) == {"long": True}
@@ -489,8 +489,8 @@ def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path, name: s
     assert names(path) == ["new"]
 
 
-def test_a_file_system_without_modes_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where chmod is refused (vfat, some FUSE), nothing needs it."""
+def test_a_file_system_without_permissions_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """chmod may fail (vfat, some FUSE)."""
 
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
@@ -516,18 +516,18 @@ def test_a_file_system_without_modes_is_written_to(tmp_path: Path, monkeypatch: 
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_full_disk_is_named_whatever_a_library_makes_of_it(
+def test_a_full_disk_is_reported_whatever_a_library_raises(
     tmp_path: Path, writer: Callable[[Path], contextlib.AbstractContextManager], error: Exception, code: int
 ) -> None:
-    """The operating system's, NumPy's, Faiss' and Lucene's errors become one OSError with the output's name."""
+    """Errors of the operating system, NumPy, Faiss and Lucene become one OSError with the path of the output."""
     with pytest.raises(OSError, match=r"index") as raised, writer(tmp_path / "index"):
         raise error
     assert (raised.value.errno, raised.value.filename) == (code, str(tmp_path / "index"))
     assert names(tmp_path) == []
 
 
-def test_an_error_in_a_new_directory_names_the_file_under_its_later_name(tmp_path: Path) -> None:
-    """Not under the hidden one, which is removed."""
+def test_an_error_names_the_final_path_of_a_file(tmp_path: Path) -> None:
+    """Not the partial one, which is removed."""
     with pytest.raises(OSError, match="No space") as raised, new_directory(tmp_path / "index") as place:
         raise OSError(errno.ENOSPC, "No space left on device", str(place / "deep" / "rows.npy"))
     assert raised.value.filename == str(tmp_path / "index" / "deep" / "rows.npy")
@@ -536,15 +536,15 @@ def test_an_error_in_a_new_directory_names_the_file_under_its_later_name(tmp_pat
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device", "/tmp/other"), BrokenPipeError(), ValueError("bad")]
 )
-def test_other_errors_keep_what_they_name(tmp_path: Path, error: Exception) -> None:
-    """A full disk elsewhere, a pipe that is closed, bad input: not a matter of the output."""
+def test_other_errors_keep_their_filename(tmp_path: Path, error: Exception) -> None:
+    """A full disk elsewhere, a closed pipe, and bad input do not concern the output."""
     with pytest.raises(type(error)) as raised, atomic_file(tmp_path / "out"):
         raise error
     assert raised.value is error
 
 
 def test_a_mount_point_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No directory can be renamed to it or away from it, which would otherwise show when all is built."""
+    """It cannot be renamed, which would otherwise be noticed only after the build."""
     monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path / "volume")
     with pytest.raises(MilcoError, match=r"volume is a mount point.* such as .*volume/NAME"):
         new_directory(tmp_path / "volume").__enter__()
@@ -555,18 +555,18 @@ def test_a_mount_point_is_refused_before_the_work(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="there is no /proc")
-def test_a_directory_bound_within_its_disk_is_a_mount_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """os.path.ismount() does not see it; the system's table of mounts does."""
+def test_a_bind_mount_is_a_mount_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """os.path.ismount() misses it; /proc/self/mountinfo lists it."""
     line = f"36 35 98:0 /srv {tmp_path}/my\\040index rw shared:1 - ext4 /dev/root rw\n"
     monkeypatch.setattr(Path, "read_text", lambda path, encoding: line)
     with pytest.raises(MilcoError, match="my index is a mount point"):
         new_directory(tmp_path / "my index").__enter__()
 
 
-def test_a_lock_of_another_program_is_reported_and_waited_for_only_so_long(
+def test_a_foreign_lock_is_reported_and_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Any program may hold a lock on a directory: the command names it, and ends if the lock does not."""
+    """The wait is reported after some seconds, and fails after the limit."""
     monkeypatch.setattr(locks, "PATIENCE", 0.05)
     with locks.locked_directory(tmp_path):
         with pytest.raises(MilcoError, match=f"{tmp_path} has been locked by another program for"):
@@ -580,7 +580,7 @@ def test_a_lock_of_another_program_is_reported_and_waited_for_only_so_long(
 
 
 def test_json_round_trips(tmp_path: Path) -> None:
-    """What write_json writes, read_json reads; a person can read it too."""
+    """read_json() reads what write_json() wrote, indented."""
     value = {"terms": ["▁陌"], "scale": 100.0, "none": None}
     write_json(tmp_path / "a.json", value)
     assert read_json(tmp_path / "a.json") == value
@@ -596,8 +596,8 @@ def test_json_round_trips(tmp_path: Path) -> None:
         (b"[1]", "contains list, not a JSON object"),
     ],
 )
-def test_json_that_is_none_is_named(tmp_path: Path, content: bytes | None, reason: str) -> None:
-    """The error has the path and what is wrong."""
+def test_invalid_json_is_named(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    """The error has the path and the reason."""
     path = tmp_path / "a.json"
     if content is not None:
         path.write_bytes(content)
@@ -605,15 +605,15 @@ def test_json_that_is_none_is_named(tmp_path: Path, content: bytes | None, reaso
         read_json(path)
 
 
-def test_a_lone_surrogate_is_no_json(tmp_path: Path) -> None:
-    """It is refused by name, and no file is left."""
+def test_a_lone_surrogate_is_refused(tmp_path: Path) -> None:
+    """No file is written."""
     with pytest.raises(MilcoError, match="a string contains a lone surrogate"):
         write_json(tmp_path / "vocabulary.json", {"english": ["a\ud800"]})
     assert not list(tmp_path.iterdir())
 
 
 def test_checksum_depends_on_every_byte(tmp_path: Path) -> None:
-    """It is BLAKE2b with 16 bytes, as in the manifests of stores that exist, and reports how far it has read."""
+    """BLAKE2b with 16 bytes, as in existing manifests; it reports its progress."""
     content = bytes(range(256)) * 8192
     (tmp_path / "file").write_bytes(content)
     sizes: list[int] = []

@@ -1,5 +1,6 @@
 """Dense vector stores: Parquet parts and a manifest, the dense counterpart of sparse.store."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,7 @@ class DenseStore:
                 yield group.column("id").to_pylist(), vectors.flatten().to_numpy().reshape(-1, self.dimensions)
 
 
-def open_dense_store(path: Path) -> DenseStore:
+def open_dense_store(path: str | os.PathLike) -> DenseStore:
     """Open the dense vectors at path. Raises MilcoError if they do not exist, are not finished, or are sparse."""
     manifest = open_manifest(path)
     if not manifest.get("dense"):
@@ -48,7 +49,7 @@ def open_dense_store(path: Path) -> DenseStore:
             f"{path} holds sparse vectors, dense ones are needed here: encode with --dense (--engine lucene, exact and "
             "seismic index sparse vectors)"
         )
-    return DenseStore(path, manifest)
+    return DenseStore(Path(path), manifest)
 
 
 def write_dense(handle: IO[bytes], ids: Sequence[str], vectors: NDArray[np.float32]) -> None:

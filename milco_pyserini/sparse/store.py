@@ -7,9 +7,10 @@ written last, so a store without it is not finished. PlainStore reads external v
 import io
 import itertools
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 import orjson
 
+from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import checksum_bytes, is_json_with, read_json
 from milco_pyserini.io.lines import lines_of, numbered_lines
@@ -46,12 +48,35 @@ _PLAIN_BATCH = 1024
 _ONE_VIEW = 2**31 - 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VectorStore:
-    """A finished vector store. Iterate it as {term: impact} vectors or as batches of float weights."""
+    """A finished vector store: documents as {term: impact}, or as batches of float weights.
+
+    >>> from milco_pyserini import VectorStore
+    >>> store = VectorStore.open("vectors/sample")  # doctest: +SKIP
+    >>> ids, vectors = store.load()  # doctest: +SKIP
+    """
 
     path: Path
     manifest: dict
+
+    @classmethod
+    def open(cls, path: str | os.PathLike) -> "VectorStore":
+        """Open the sparse vectors that milco encode wrote to path.
+
+        Raises MilcoError if they do not exist, are not finished, have another format version, or are dense.
+        """
+        manifest = open_manifest(path)
+        if manifest.get("dense"):
+            raise MilcoError(
+                f"{path} holds dense vectors, sparse ones are needed here: encode without --dense (--engine flat and "
+                "hnsw index dense vectors)"
+            )
+        return cls(Path(path), manifest)
+
+    def __repr__(self) -> str:
+        documents = counted(len(self), "document")
+        return f"VectorStore({str(self.path)!r}, {documents}, encoder={self.manifest.get('encoder')!r})"
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -96,10 +121,13 @@ class VectorStore:
                 except KeyError as error:
                     raise MilcoError(f"{path}: term {error} is not in {VOCABULARY}. {_FIX}") from None
                 weights = batch.weights / np.float32(self.scale)
-                yield (
-                    [record["id"] for record in records],
-                    SparseBatch(batch.indptr, batch.columns, weights, batch.english_size),
-                )
+                yield [record["id"] for record in records], replace(batch, weights=weights)
+
+    def load(self) -> tuple[list[str], SparseBatch]:
+        """Return all document ids and their vectors, float weights, in memory."""
+        batches = list(self.batches())
+        vectors = SparseBatch.concatenate((batch for _, batch in batches), self.vocabulary.english_size)
+        return [name for ids, _ in batches for name in ids], replace(vectors, vocabulary=self.vocabulary)
 
 
 @dataclass(frozen=True)
@@ -197,29 +225,22 @@ class PlainStore:
         return ""
 
 
-def open_store(path: Path, plain: bool = False, scale: float = 1.0) -> VectorStore | PlainStore:
-    """Open the sparse vectors at path. plain: they are external.
-
-    Raises MilcoError if they do not exist, are not finished, have another format version, or are dense.
-    """
+def open_store(path: str | os.PathLike, plain: bool = False, scale: float = 1.0) -> VectorStore | PlainStore:
+    """Open the sparse vectors at path, as VectorStore.open() does. plain: they are external, with weights x scale."""
+    path = Path(path)
     if plain and path.exists():
         if is_json_with(path / MANIFEST, "format_version", "parts"):
             raise MilcoError(f"{path} is a vector store of milco encode, --plain is for external vectors: omit --plain")
         return PlainStore(path, scale)
-    manifest = open_manifest(path)
-    if manifest.get("dense"):
-        raise MilcoError(
-            f"{path} holds dense vectors, sparse ones are needed here: encode without --dense (--engine flat and hnsw "
-            "index dense vectors)"
-        )
-    return VectorStore(path, manifest)
+    return VectorStore.open(path)
 
 
-def open_manifest(path: Path) -> dict:
+def open_manifest(path: str | os.PathLike) -> dict:
     """Return the manifest of the sparse or dense vector store at path.
 
     Raises MilcoError if it does not exist, is not finished or has another format version.
     """
+    path = Path(path)
     if not path.exists():
         raise MilcoError(f"no vectors at {path}: make them with milco encode --corpus CORPUS --output {path}")
     manifest_path = path / MANIFEST
@@ -320,7 +341,7 @@ def _read_parquet(path: Path, content: bytes, vocabulary: Vocabulary) -> Iterato
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(vocabulary):
             raise MilcoError(f"{path} has columns beyond the {len(vocabulary):,} terms of {VOCABULARY}. {_FIX}")
         validate_finite(values, indptr, f"the encoder of {path}", ids.__getitem__)
-        yield ids, SparseBatch(indptr, numbers, values, vocabulary.english_size)
+        yield ids, SparseBatch(indptr, numbers, values, vocabulary.english_size, vocabulary)
 
 
 def parquet_groups(path: Path, content: bytes) -> Iterator[Any]:

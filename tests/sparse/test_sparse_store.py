@@ -127,6 +127,18 @@ def test_large_parts_are_read_in_groups(tmp_path: Path) -> None:
     assert joined.columns.tolist() == [number % 8 for number in range(70_000)]
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_store_is_loaded_into_memory(tmp_path: Path, kind: str) -> None:
+    """All ids and vectors with their vocabulary; paths may be strings."""
+    vectors = [[{"music": 1.0}, {}], [{"music": 2.0, "m_▁陌": 0.5}]]
+    write_store(tmp_path, vectors, kind)
+    store = VectorStore.open(str(tmp_path))
+    ids, batch = store.load()
+    assert (ids, batch.to_dicts()) == (["d0", "d1", "d2"], [vector for part in vectors for vector in part])
+    assert repr(store) == f"VectorStore({str(tmp_path)!r}, 3 documents, encoder={store.manifest.get('encoder')!r})"
+    assert open_store(str(tmp_path)).manifest == store.manifest
+
+
 def test_a_missing_store_is_refused(tmp_path: Path) -> None:
     """The error names the command that creates it."""
     with pytest.raises(

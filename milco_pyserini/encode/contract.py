@@ -126,12 +126,11 @@ def open_query_encoder(
     encoder: the current path of the manifest's encoder, or the loaded encoder; required for external vectors. Raises
     MilcoError if it is missing, or if its weights or tokenizer are not those that encoded the vectors.
     """
-    name = encoder or manifest.get("encoder")
-    if name is None:
+    loaded = encoder or manifest.get("encoder")
+    if loaded is None:
         raise MilcoError("these are external vectors, whose encoder is not known: pass --encoder to encode the queries")
-    loaded = encoder
     if not isinstance(loaded, MilcoEncoder):
-        loaded = open_encoder(name, device, dtype, manifest.get("english_prefix", ""))
+        loaded = open_encoder(loaded, device, dtype, manifest.get("english_prefix", ""))
     validate_encoder(loaded, manifest)
     return MilcoQueryEncoder(
         loaded,

@@ -93,10 +93,10 @@ def held_out(options: Options) -> "list[Collection]":
 
 def check_analyzers(collections: "Sequence[Collection]") -> None:
     """Raises MilcoError if BM25 has no analyzer for the passages of one: Thai's needs a full Java."""
-    from milco_pyserini.demo import bm25
+    from milco_pyserini.index import find_engine
     from milco_pyserini.index.bm25 import find_analyzer
 
-    bm25.load()
+    find_engine("bm25").available()
     for collection in collections:
         find_analyzer(_language(collection))
 

@@ -135,12 +135,11 @@ def view_runs(collection: Collection, options: Options) -> dict[str, Run]:
 
 def bm25_run(collection: Collection) -> Run:
     """Pyserini's BM25, with the analyzer that it has for the collection's language."""
-    from milco_pyserini.demo import bm25
+    from milco_pyserini.demo.evaluation import build_bm25, search_bm25
 
-    bm25.load()
     with tempfile.TemporaryDirectory() as directory:
-        bm25.build(open_corpus(collection.corpus), collection.language, Path(directory))
-        return bm25.search(open_topics(collection.topics), collection.language, Path(directory), HITS)
+        build_bm25(open_corpus(collection.corpus), collection.language, Path(directory))
+        return search_bm25(open_topics(collection.topics), collection.language, Path(directory), HITS)
 
 
 def fused(runs: Sequence[Run]) -> Run:

@@ -1,1 +1,1 @@
-"""The whole road on the embedded sample with the embedded model, beside BM25."""
+"""The pipeline on the embedded sample, next to BM25: every language's queries against every language's passages."""

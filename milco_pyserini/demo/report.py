@@ -1,115 +1,96 @@
-"""What the demo ends with: tables and examples that a person reads in a terminal."""
+"""The demo's figures as text for a terminal."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from milco_pyserini.demo.figures import Matrix, across, mean, within
+from tabulate import tabulate
 
-NAMES = {
-    "ar": "Arabic",
-    "de": "German",
-    "en": "English",
-    "es": "Spanish",
-    "fi": "Finnish",
-    "fr": "French",
-    "hi": "Hindi",
-    "id": "Indonesian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "ru": "Russian",
-    "sw": "Swahili",
-    "zh": "Chinese",
-}
+from milco_pyserini.demo.evaluation import BM25, SHOWN, DemoCost, DemoResult, LanguageMatrix, across, mean
+
+NAMES = dict(
+    zip(
+        "ar de en es fi fr hi id ja ko ru sw zh".split(),
+        "Arabic German English Spanish Finnish French Hindi Indonesian Japanese Korean Russian Swahili Chinese".split(),
+        strict=True,
+    )
+)
+WHY = """\
+Unweighted, both views favor passages that share words with the query, which are those of its own language. Where all
+languages are searched at once, as here, --alpha above 0.5 gives the English terms more weight. The pivot view alone
+loses exact words, which costs within a language. The 0.8 was chosen on this sample."""
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What one road took: seconds to encode and to index, milliseconds a query, bytes on disk."""
-
-    name: str
-    encode: float
-    index: float
-    query: float
-    size: int
-
-
-@dataclass(frozen=True)
-class Example:
-    """A text and its strongest terms of both views, as they are read."""
-
-    text: str
-    pivot: Sequence[tuple[str, float]]
-    source: Sequence[tuple[str, float]]
-
-
-def languages_table(name: str, milco: Matrix, bm25: Matrix, passages: int) -> str:
-    """One line a query language: both systems within the language and across to the others.
-
-    name: what MILCO's figures are of. passages: of each language.
-    """
-    lines = [
-        f"{name}, nDCG@10, ranking the {passages} passages of one language at a time (across: mean of the others)",
-        "",
-        "                           within the language      across languages",
-        "queries in                  BM25       MILCO         BM25     MILCO",
+def demo_text(result: DemoResult) -> str:
+    """Return all tables and examples."""
+    milco, passages = result.matrices[SHOWN], result.passages
+    blocks = [
+        languages_table(SHOWN, milco, result.matrices[BM25], passages // len(milco)),
+        matrix_table(SHOWN, milco),
+        summary_table(result.summaries, passages),
+        WHY,
+        cost_table(result.costs),
+        *(
+            f"  {text}\n    in English:          {_terms(pivot)}\n    in its own language: {_terms(source)}"
+            for text, pivot, source in result.examples
+        ),
     ]
-    columns = []
-    for asked in milco:
-        values = (within(bm25, asked), within(milco, asked), across(bm25, asked), across(milco, asked))
-        columns.append(values)
-        lines.append(_row(f"  {asked}  {NAMES.get(asked, asked)}", values))
-    lines.append(_row("  mean", [mean(column) for column in zip(*columns, strict=True)]))
-    return "\n".join(lines)
-
-
-def summary_table(summaries: Mapping[str, Mapping[str, float]], passages: int) -> str:
-    """One line a system: its figures where every query ranks the passages of all languages together, and its means."""
-    lines = [
-        f"Ranking all {passages} passages at once, with relevant ones in every language, and the means of such tables",
-        "",
-        " " * 36 + "all at once            nDCG@10, one language at a time",
-        " " * 36 + "nDCG@10     R@100       within    across",
-    ]
-    for name, figures in summaries.items():
-        lines.append(f"  {name:<32}" + "{nDCG@10:>9.3f}{R@100:>10.3f}{within:>13.3f}{across:>10.3f}".format(**figures))
-    return "\n".join(lines)
-
-
-def matrix_table(name: str, milco: Matrix) -> str:
-    """Every query language (rows) on every language's passages (columns), in hundredths."""
-    names = list(milco)
-    lines = [
-        f"{name}, nDCG@10 x 100: queries in (down), passages in (across)",
-        "      " + "".join(f"{n:>5}" for n in names),
-    ]
-    lines += [f"  {asked}  " + "".join(f"{100 * milco[asked][found]:5.0f}" for found in names) for asked in names]
-    return "\n".join(lines)
-
-
-def cost_table(costs: Sequence[Cost]) -> str:
-    """One line a road: time and disk."""
-    lines = ["                              encode      index      query       disk"]
-    for cost in costs:
-        encode = f"{cost.encode:8.1f} s" if cost.encode else f"{'-':>8}  "
-        lines.append(f"  {cost.name:<24}{encode} {cost.index:8.1f} s {cost.query:7.2f} ms {cost.size / 1e6:7.2f} MB")
-    return "\n".join(lines)
-
-
-def examples_text(examples: Sequence[Example]) -> str:
-    """Each text with its English terms and its own."""
-    blocks = []
-    for example in examples:
-        pivot = "  ".join(f"{term} {weight:.2f}" for term, weight in example.pivot)
-        source = "  ".join(f"{term} {weight:.2f}" for term, weight in example.source)
-        blocks.append(f"  {example.text}\n    in English:    {pivot}\n    in its words:  {source}")
     return "\n\n".join(blocks)
 
 
-def _row(name: str, values: Sequence[float]) -> str:
-    inside, outside = values[:2], values[2:]
-    return (
-        f"{name:<24}"
-        + "".join(f"{v:>8.3f}   " for v in inside)
-        + "   "
-        + "".join(f"{v:>7.3f}   " for v in outside).rstrip()
+def languages_table(name: str, milco: LanguageMatrix, bm25: LanguageMatrix, passages: int) -> str:
+    """Return a line for each language of the queries: both systems, within the language and across to the others."""
+    rows = [
+        [
+            f"{asked}  {NAMES.get(asked, asked)}",
+            bm25[asked][asked],
+            milco[asked][asked],
+            across(bm25, asked),
+            across(milco, asked),
+        ]
+        for asked in milco
+    ]
+    rows.append(["mean", *(mean(column) for column in list(zip(*rows, strict=True))[1:])])
+    heads = ["queries in", "BM25 within", "MILCO within", "BM25 across", "MILCO across"]
+    title = f"{name}, nDCG@10, ranking the {passages} passages of one language at a time (across: mean of the others)"
+    return _titled(title, tabulate(rows, heads, "plain", floatfmt=".3f"))
+
+
+def matrix_table(name: str, milco: LanguageMatrix) -> str:
+    """Return the queries' languages (rows) by the passages' (columns), in hundredths."""
+    rows = [[asked, *(100 * value for value in values.values())] for asked, values in milco.items()]
+    title = f"{name}, nDCG@10 x 100: queries in (down), passages in (across)"
+    return _titled(title, tabulate(rows, ["", *milco], "plain", floatfmt=".0f"))
+
+
+def summary_table(summaries: Mapping[str, Mapping[str, float]], passages: int) -> str:
+    """Return a line for each system: all languages' passages ranked together, and the means of the matrices."""
+    rows = [[name, *figures.values()] for name, figures in summaries.items()]
+    heads = ["", "nDCG@10", "R@100", "within", "across"]
+    title = (
+        f"nDCG@10 and R@100, ranking all {passages} passages at once, with relevant ones in every language; and the "
+        "mean nDCG@10\nwithin a language and across languages, ranking the passages of one language at a time"
     )
+    return _titled(title, tabulate(rows, heads, "plain", floatfmt=".3f"))
+
+
+def cost_table(costs: Sequence[DemoCost]) -> str:
+    """Return a line for each system: time and disk."""
+    rows = [
+        [
+            cost.name,
+            f"{cost.encode:.1f} s" if cost.encode else "-",
+            f"{cost.index:.1f} s",
+            f"{cost.query:.2f} ms",
+            f"{cost.size / 1e6:.2f} MB",
+        ]
+        for cost in costs
+    ]
+    align = ("left", "right", "right", "right", "right")
+    return _titled("Cost", tabulate(rows, ["", "encode", "index", "query", "disk"], "plain", colalign=align))
+
+
+def _titled(title: str, table: str) -> str:
+    return "\n".join([title, "", *(f"  {line}" for line in table.splitlines())])
+
+
+def _terms(terms: Sequence[tuple[str, float]]) -> str:
+    return "  ".join(f"{term} {weight:.2f}" for term, weight in terms)

@@ -1,0 +1,207 @@
+"""Run the pipeline on the embedded sample, and evaluate it within and across languages."""
+
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from milco_pyserini.console import say
+from milco_pyserini.corpora import Document, Query, open_corpus, open_qrels, open_topics
+from milco_pyserini.eval import evaluate, read_run
+from milco_pyserini.io.files import write_json
+from milco_pyserini.io.qrels import Qrels
+from milco_pyserini.io.runs import Run
+from milco_pyserini.reproduce.actions import ACTIONS
+from milco_pyserini.reproduce.steps import Step
+
+SAMPLE = "sample"
+MEASURE = "nDCG@10"
+BM25 = "BM25, hits of its indexes by score"
+# Systems: how the views of queries are weighed (search --alpha); None: as they are encoded.
+ALPHAS = {"MILCO, both views": None, "MILCO, --alpha 0.8": 0.8, "MILCO, pivot view (--alpha 1)": 1.0}
+# The best of the three in a collection of mixed languages, and nearly the best within one.
+SHOWN = "MILCO, --alpha 0.8"
+# A query that translates, one in a script without spaces, and one about a name.
+EXAMPLES = ("ar-q21", "ja-q33", "sw-q43")
+EXAMPLE_TERMS = 7
+
+# A text, and its strongest pivot and source terms with their weights.
+Example = tuple[str, Sequence[tuple[str, float]], Sequence[tuple[str, float]]]
+# Language of the queries -> language of the passages -> nDCG@10 from 0 to 1.
+LanguageMatrix = dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class DemoCost:
+    """What a system took: seconds to encode and to index, milliseconds per query, bytes on disk."""
+
+    name: str
+    encode: float
+    index: float
+    query: float
+    size: int
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """The figures of the demo."""
+
+    passages: int
+    matrices: Mapping[str, LanguageMatrix]
+    summaries: Mapping[str, Mapping[str, float]]
+    costs: Sequence[DemoCost]
+    examples: Sequence[Example]
+
+
+def run_demo(output: Path, encoder: str) -> DemoResult:
+    """Encode, index, search and evaluate the sample; write figures.json. Results of an earlier demo are replaced."""
+    from milco_pyserini.index import find_engine
+
+    vectors, index, bm25 = (output / name for name in ("vectors", "index", "bm25"))
+    runs = {name: output / ("run.txt" if a is None else f"run-alpha-{a:g}.txt") for name, a in ALPHAS.items()}
+    for directory in (vectors, index, bm25):
+        shutil.rmtree(directory, ignore_errors=True)
+    for file in (*runs.values(), output / "figures.json"):
+        file.unlink(missing_ok=True)
+    documents, queries, qrels = list(open_corpus(SAMPLE)), list(open_topics(SAMPLE)), open_qrels(SAMPLE)
+    languages = sorted({language_of(document.id) for document in documents})
+    say(f"{len(documents)} passages and {len(queries)} queries in {len(languages)} languages\n")
+
+    encoding = _run("encode", corpus=SAMPLE, encoder=encoder, output=vectors)
+    indexing = _run("index", vectors=vectors, output=index)
+    seconds, results = {}, {}
+    for name, alpha in ALPHAS.items():
+        weighed = {} if alpha is None else {"alpha": alpha}
+        seconds[name] = _run("search", index=index, topics=SAMPLE, hits=len(documents), **weighed, output=runs[name])
+        results[name] = read_run(runs[name])
+    costs = [DemoCost("MILCO, Lucene impacts", encoding, indexing, 1000 * seconds[SHOWN] / len(queries), _size(index))]
+
+    say("BM25: Pyserini's, one index per language with Lucene's analyzer for it")
+    # Java's start is not indexing.
+    find_engine("bm25").available()
+    merged: dict[str, dict[str, float]] = {}
+    indexing = searching = 0.0
+    for language in languages:
+        own = [document for document in documents if language_of(document.id) == language]
+        started = time.monotonic()
+        build_bm25(own, language, bm25 / language)
+        built = time.monotonic()
+        # On the sample, merging by score ranks better than one index of all languages, whichever analyzer it has.
+        for query, hits in search_bm25(queries, language, bm25 / language, len(own)).items():
+            merged.setdefault(query, {}).update(hits)
+        indexing, searching = indexing + built - started, searching + time.monotonic() - built
+    per_query = 1000 * searching / (len(queries) * len(languages))
+    costs.append(DemoCost(f"BM25, {len(languages)} indexes", 0.0, indexing, per_query, _size(bm25)))
+
+    results = {BM25: merged, **results}
+    matrices = {name: language_matrix(run, qrels) for name, run in results.items()}
+    summaries = {name: summarize(run, qrels, matrices[name]) for name, run in results.items()}
+    write_json(output / "figures.json", {"matrices": matrices, "summaries": summaries})
+    texts = {query.id: query.text for query in queries}
+    return DemoResult(len(documents), matrices, summaries, costs, _examples(encoder, [texts[id] for id in EXAMPLES]))
+
+
+def build_bm25(documents: Iterable[Document], language: str, directory: Path) -> None:
+    """Index documents with Anserini's analyzer for a language (white space if it has none, as for Swahili)."""
+    from milco_pyserini.index import find_engine
+    from milco_pyserini.index.bm25 import TextDocuments
+
+    directory.mkdir(parents=True, exist_ok=True)
+    find_engine("bm25").build(TextDocuments(directory, _texts(language), documents), directory, threads=1)
+
+
+def search_bm25(queries: Iterable[Query], language: str, directory: Path, hits: int) -> Run:
+    """Return the best documents of every query."""
+    from milco_pyserini.index import find_engine
+
+    queries = list(queries)
+    searcher = find_engine("bm25").open(directory, {"texts": _texts(language)})
+    found = searcher.search([query.text for query in queries], hits)
+    return {
+        query.id: dict(zip(best.docids, best.scores.tolist(), strict=True))
+        for query, best in zip(queries, found, strict=True)
+    }
+
+
+def language_of(name: str) -> str:
+    """Return the language of an id of the sample: "ar" of "ar-07" and of "ar-q07"."""
+    return name.partition("-")[0]
+
+
+def language_matrix(run: Run, qrels: Qrels) -> LanguageMatrix:
+    """Return nDCG@10 of each language's queries, ranking the passages of one language at a time."""
+    codes = sorted({language_of(docid) for grades in qrels.values() for docid in grades})
+
+    def split(rankings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Return a ranking for each query and language of passages: "ar-q21 de"."""
+        parts: dict[str, dict[str, Any]] = {}
+        for query in qrels:
+            for docid, value in rankings.get(query, {}).items():
+                parts.setdefault(f"{query} {language_of(docid)}", {})[docid] = value
+        return parts
+
+    values = evaluate(split(run), split(qrels), [MEASURE]).per_query[MEASURE]
+    return {
+        asked: {
+            code: mean([values[f"{query} {code}"] for query in qrels if language_of(query) == asked]) for code in codes
+        }
+        for asked in codes
+    }
+
+
+def summarize(run: Run, qrels: Qrels, matrix: LanguageMatrix) -> dict[str, float]:
+    """Return nDCG@10 and R@100 of all passages at once, and the matrix's means within and across languages."""
+    return {
+        **evaluate(run, qrels, (MEASURE, "R@100")).mean,
+        "within": mean([matrix[asked][asked] for asked in matrix]),
+        "across": mean([across(matrix, asked) for asked in matrix]),
+    }
+
+
+def across(matrix: LanguageMatrix, asked: str) -> float:
+    """Return the mean of a language's queries on the passages of every other language."""
+    return mean([value for code, value in matrix[asked].items() if code != asked])
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean of values."""
+    return sum(values) / len(values)
+
+
+def _run(command: str, **arguments: Any) -> float:
+    """Show a command and do the same by a call; return its seconds."""
+    output = arguments["output"]
+    say(f"$ {Step(command, tuple(arguments.items()), output, output).command_line}")
+    started = time.monotonic()
+    ACTIONS[command](**arguments)
+    say("")
+    return time.monotonic() - started
+
+
+def _texts(language: str) -> dict[str, str | None]:
+    return {"language": language, "tokenizer": None}
+
+
+def _examples(name: str, texts: Sequence[str]) -> list[Example]:
+    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.sparse import PIVOT, SOURCE
+    from milco_pyserini.sparse.listing import readable
+
+    encoder = MilcoEncoder.from_pretrained(name)
+    prefix = encoder.vocabulary.source_prefix
+    batch = encoder.encode_query(texts)
+    pivot, source = (encoder.decode(batch.view(view), EXAMPLE_TERMS) for view in (PIVOT, SOURCE))
+    return [
+        (
+            text,
+            [(readable(term), weight) for term, weight in english],
+            [(readable(term).removeprefix(prefix).replace("▁", ""), weight) for term, weight in own],
+        )
+        for text, english, own in zip(texts, pivot, source, strict=True)
+    ]
+
+
+def _size(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())

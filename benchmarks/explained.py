@@ -1,10 +1,9 @@
-"""Do the parts of an explanation add up to what the engine says? Every hit of some queries, with lucene and exact.
+"""Compare the sums of contributions with the engines' scores, for every hit of some queries with lucene and exact.
 
 python benchmarks/explained.py --queries 200 --hits 10
 
-The embedded sample is encoded and indexed by both engines. For each query, of all the sample's languages in turn, the
-engine's own scores stand against the sums of the parts of milco explain, rounded as the engines round:
-whole numbers for lucene, where the difference must be 0, and floats for exact.
+The embedded sample is encoded and indexed by both engines; the queries are of all its languages in turn. Sums are
+rounded as the engines round their scores. Expected differences: 0 for lucene (integers), at most 1e-6 for exact.
 """
 
 import sys
@@ -31,7 +30,7 @@ ENGINES = ("lucene", "exact")
 
 @dataclass(frozen=True)
 class Options:
-    """Compare the sums of explanations' parts with the engines' scores, hit by hit."""
+    """Compare the sums of contributions with the engines' scores, hit by hit."""
 
     encoder: str = option(MINI, help="checkpoint: hub name, directory, or mini (embedded)")
     queries: int = option(200, help="queries, of all languages in turn")
@@ -60,22 +59,22 @@ def command(options: Options) -> None:
 
 
 def differences(index: "Index", queries: Sequence[str], k: int) -> tuple[int, float]:
-    """How many hits there are, and the largest difference of an engine's score and the sum of its parts."""
+    """Return the number of hits, and the largest difference between a score and the sum of its contributions."""
     from milco_pyserini.encode import open_query_encoder
     from milco_pyserini.explain import Explainer
-    from milco_pyserini.explain.parts import total
+    from milco_pyserini.explain.terms import sum_scores
 
     encoder = open_query_encoder(index.vectors)
     explainer, searcher = Explainer(index, encoder), index.searcher()
     hits, largest = 0, 0.0
     for query in queries:
         found = searcher.search(encoder.encode_batch([query]), k)[0]
-        explained = explainer.explain(query, hits=k)
-        if [one.document.name for one in explained] != found.docids:
+        explained = explainer.explain(query, k=k)
+        if [one.docid for one in explained] != found.docids:
             raise MilcoError(f"{index.path}: {query!r} has other documents when it is explained")
-        sums = np.array([total(one.parts) for one in explained], found.scores.dtype).tolist()
+        sums = np.array([sum_scores(one.contributions) for one in explained], found.scores.dtype).tolist()
         pairs = zip(sums, found.scores.tolist(), strict=True)
-        largest = max([largest, *(abs(ours - engines) for ours, engines in pairs)])
+        largest = max([largest, *(abs(total - score) for total, score in pairs)])
         hits += len(found)
     return hits, largest
 

@@ -30,6 +30,15 @@ def vectors_directory(name: str, topics: bool, dense: bool = False) -> Path:
     return VECTORS / (directory_name(name) + (".dense" if dense else "") + (".topics" if topics else ""))
 
 
+def only_index() -> Path:
+    """Return the only index in indexes/. Raises MilcoError if there is none, or more than one."""
+    found = sorted(path.parent for path in INDEXES.glob("*/manifest.json"))
+    if len(found) != 1:
+        which = f"{INDEXES}/ has {', '.join(map(str, found))}" if found else f"there is none in {INDEXES}/"
+        raise MilcoError(f"which --index? {which}")
+    return found[0]
+
+
 def directory_name(name: str) -> str:
     """Return NAME in vectors/NAME and indexes/NAME for a corpus or topics given by name or path."""
     path = Path(name)

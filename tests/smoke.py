@@ -16,7 +16,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent
 MILCO = Path(sys.executable).parent / "milco"
 COMMANDS = (
-    *("corpora", "encode", "index", "search", "verify", "explain", "eval", "analyze"),
+    *("corpora", "encode", "index", "search", "verify", "explain", "serve", "eval", "analyze"),
     *("reproduce", "train", "pyserini", "demo", "doctor"),
 )
 ENGINES = ("exact", "lucene")

@@ -19,6 +19,7 @@ GROUPS = {
     },
     "Inspection": {
         "explain": ("milco_pyserini.cli.explain", "show why documents match a query"),
+        "serve": ("milco_pyserini.cli.serve", "serve a search page with explanations"),
         "analyze": ("milco_pyserini.cli.analyze", "report sparsity statistics, pruning sweeps and latency"),
         "verify": ("milco_pyserini.cli.verify", "compare stores and indexes with their checksums"),
     },

@@ -1,4 +1,4 @@
-"""Why did this document match: the terms that a query and a document share, and where in the texts they came from."""
+"""Explain why a document matches: the terms it shares with the query, and where in the texts they come from."""
 
 from typing import TYPE_CHECKING
 
@@ -8,15 +8,15 @@ if TYPE_CHECKING:
     from milco_pyserini.explain.explainer import Explainer as Explainer
     from milco_pyserini.explain.explainer import explain as explain
     from milco_pyserini.explain.explainer import explain_texts as explain_texts
-    from milco_pyserini.explain.parts import Comparison as Comparison
-    from milco_pyserini.explain.parts import Explanation as Explanation
-    from milco_pyserini.explain.parts import compare as compare
+    from milco_pyserini.explain.explanation import Comparison as Comparison
+    from milco_pyserini.explain.explanation import Explanation as Explanation
+    from milco_pyserini.explain.explanation import compare as compare
 
 _LAZY = {
-    "Comparison": "milco_pyserini.explain.parts",
-    "Explanation": "milco_pyserini.explain.parts",
+    "Comparison": "milco_pyserini.explain.explanation",
     "Explainer": "milco_pyserini.explain.explainer",
-    "compare": "milco_pyserini.explain.parts",
+    "Explanation": "milco_pyserini.explain.explanation",
+    "compare": "milco_pyserini.explain.explanation",
     "explain": "milco_pyserini.explain.explainer",
     "explain_texts": "milco_pyserini.explain.explainer",
 }

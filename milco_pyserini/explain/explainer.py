@@ -1,58 +1,92 @@
-"""Explanations of an index's hits, and of two texts without an index."""
+"""Explain the hits of an index, or the similarity of texts without an index."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from milco_pyserini.corpora import Document
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.explain.documents import Documents, Known
-from milco_pyserini.explain.losses import Account
-from milco_pyserini.explain.numbers import open_numbers
-from milco_pyserini.explain.origins import Reading, read_text
-from milco_pyserini.explain.parts import Explanation, Hit, Lost, Side, Term, matched, total
-from milco_pyserini.explain.sources import ScannedTexts, Texts, corpus_of, store_of
+from milco_pyserini.explain.contributions import VectorTrace, engine_weights, find_store, trace_vector
+from milco_pyserini.explain.explanation import Explanation
+from milco_pyserini.explain.origins import EncodedText, encode_with_origins, passage_text
+from milco_pyserini.explain.terms import ExplainedText, LostTerm, Term, match_terms, sum_scores
 from milco_pyserini.index import Index, open_index
+from milco_pyserini.index.protocol import DocumentLookup, Hit
+from milco_pyserini.search.documents import open_lookup
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
 
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoEncoder, MilcoQueryEncoder
 
-# How deep the engine is asked for the rank and the score of a document that somebody names.
+# Hits that the engine is asked for to find rank and score of a named document.
 DEPTH = 1000
-# Engines that hold weights in 8 or 16 bits stay well within it.
-_TOLERANCE = 0.05
-_FAR = (
-    "the engine's score is far from the sum of the parts: what is at hand is not what was indexed, or the engine "
-    "counts in other numbers"
+# Rounding to the next impact, and bfloat16 with its three digits, stay within it.
+_WEIGHT_TOLERANCE = 0.03
+# Engines that store weights in 8 or 16 bits stay well within it.
+_SCORE_TOLERANCE = 0.05
+_EXTERNAL = "these are external vectors: the origins of the document's terms are unknown"
+_CHANGED_TEXT = (
+    "the text does not give the vector in the index: it has changed, or was encoded in another precision; the "
+    "contributions are the index's own, but their origins may be wrong"
+)
+_FAR_SCORE = (
+    "the engine's score is far from the sum of the contributions: the available text or vector is not what was "
+    "indexed, or the engine scores differently"
 )
 
 
-class Explainer:
-    """Explains what an index finds.
+@dataclass(frozen=True)
+class _Document:
+    """A document's text encoded again, or its stored vector; all None if neither is available.
 
-    encoder: the index's own (encode.open_query_encoder). texts, store: where documents' texts and whole vectors are,
-    None where they are not at hand; then explanations lack what needs them, and say so. alpha: a query is alpha x its
-    pivot view and (1 - alpha) x its source view, as with search --alpha. Raises MilcoError as check_alpha() does.
+    weights: {term: weight} as the index should have them.
+    """
+
+    encoded: EncodedText | None = None
+    trace: VectorTrace | None = None
+    weights: Mapping[str, float] | None = None
+
+
+class Explainer:
+    """Explains hits of an index of terms.
+
+    Example:
+        >>> explainer = Explainer.open("indexes/sample.lucene")
+        >>> explainer.explain("Wer machte Penicillin zum Arzneimittel?", ["en-29"])[0]
+        Explanation(docid='en-29', score=54,271, rank=2, 33 of 51 query terms matched)
+
+    Args:
+        index: An open index of terms.
+        encoder: A query encoder that fits the index.
+        documents: Looks up documents by docid, those of passages by the passage's docid. Without documents and store,
+            explanations have neither origins nor lost terms.
+        store: The vector store that the index was built from, for documents without a text.
+        alpha: Weight of a query's pivot view, in [0, 1]; its source view has 1 - alpha (default: both count in full).
+
+    Raises:
+        MilcoError: alpha is out of its range, or the encoder has only one view.
     """
 
     def __init__(
         self,
         index: Index,
         encoder: "MilcoQueryEncoder",
-        texts: Texts | None = None,
+        documents: DocumentLookup | None = None,
         store: VectorStore | PlainStore | None = None,
         alpha: float | None = None,
     ) -> None:
-        check_alpha(alpha, encoder.views)
+        validate_alpha(alpha, encoder.views)
         self.index = index
         self.encoder = encoder
         self.alpha = alpha
+        self._documents = documents
+        self._store = store
         self._searcher = index.searcher()
-        self._numbers = open_numbers(index, self._searcher)
-        self._documents = Documents(index, encoder.encoder, texts, store)
+        self._engine = engine_weights(index, self._searcher)
 
     @classmethod
     def open(
@@ -77,151 +111,210 @@ class Explainer:
 
         if not isinstance(index, Index):
             index = open_index(index, sparse=True)
-        documents, store = corpus_of(index.vectors, corpus), store_of(index, vectors)
+        documents, store = open_lookup(index, corpus), find_store(index, vectors)
         if not isinstance(encoder, MilcoQueryEncoder):
             encoder = open_query_encoder(index.vectors, encoder, device, dtype)
-        return cls(index, encoder, ScannedTexts(documents) if documents else None, store, alpha)
+        return cls(index, encoder, documents, store, alpha)
 
-    def search(self, query: str, hits: int) -> list[Hit]:
-        """The best hits as the search command finds them, best first, without explanations: nothing else is encoded."""
-        encoder = self.encoder
-        batch = encoder.encoder.encode([query], encoder.max_length, encoder.views, encoder.lowercase).batch
-        vector = _query_vector(batch, encoder.encoder.vocabulary, self.alpha)
-        found = self._searcher.search([vector], hits)[0]
-        texts = self._documents.texts(found.docids)
+    @property
+    def unit(self) -> float:
+        """A score of the engine divided by it is a score in the encoder's weights."""
+        return self._engine.unit
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """Return the k best hits with their texts, best first, without explaining them: only the query is encoded."""
+        batch = self.encoder.encoder.encode(
+            [query], self.encoder.max_length, self.encoder.views, self.encoder.lowercase
+        ).batch
+        hits = self._searcher.search([self._query_vector(batch)], k)[0]
+        texts = self._find_texts(hits.docids)
+        found = []
+        for docid, score in zip(hits.docids, hits.scores.tolist(), strict=True):
+            text, passage = texts.get(docid, (None, None))
+            if text is not None and passage is not None:
+                text = passage_text(self.encoder.encoder, text, *self._document_lengths, passage)
+            found.append(Hit(docid, score, None if text is None else Document(docid, "", text)))
+        return found
+
+    def explain(self, query: str, docids: Sequence[str] = (), k: int = 3) -> list[Explanation]:
+        """Explain the scores of the named documents in their order, or of the k best hits, best first.
+
+        Raises:
+            MilcoError: the index lacks one of the documents.
+        """
+        encoded = encode_with_origins(self.encoder.encoder, query, self.encoder.max_length, self.encoder.lowercase)
+        vector = self._query_vector(encoded.batch.view(*self.encoder.views))
+        hits = self._searcher.search([vector], DEPTH if docids else k)[0]
+        ranked = {
+            docid: (rank, score)
+            for rank, (docid, score) in enumerate(zip(hits.docids, hits.scores.tolist(), strict=True), 1)
+        }
+        wanted = list(docids) or hits.docids
+        # Before texts are read and encoded: an unknown docid is reported at once.
+        indexed = {docid: self._indexed_numbers(docid, vector) for docid in wanted}
+        texts = self._find_texts(wanted)
         return [
-            Hit(docid, score, self._numbers.unit, texts.get(docid))
-            for docid, score in zip(found.docids, found.scores.tolist(), strict=True)
+            self._explain(
+                encoded, vector, docid, indexed[docid], self._document(docid, *texts.get(docid, (None, None))), ranked
+            )
+            for docid in wanted
         ]
 
-    def explain(self, query: str, docids: Sequence[str] = (), hits: int = 3) -> list[Explanation]:
-        """The documents of these ids in their order; without ids, the best hits, best first.
-
-        Raises MilcoError for a document that the index does not have.
-        """
-        reading = read_text(self.encoder.encoder, query, self.encoder.max_length, self.encoder.lowercase)
-        vector = _query_vector(reading.batch.view(*self.encoder.views), self.encoder.encoder.vocabulary, self.alpha)
-        found = self._searcher.search([vector], DEPTH if docids else hits)[0]
-        ranks = {docid: rank for rank, docid in enumerate(found.docids, 1)}
-        wanted = list(docids) or found.docids
-        # Before texts are looked for and read: an id that is not there is known at once.
-        numbers = {docid: self._numbers_of(docid, vector) for docid in wanted}
-        known = self._documents.find(wanted)
-        explained = []
-        for docid in wanted:
-            explanation = self._explain(reading, vector, docid, numbers[docid], known[docid])
-            if docid in ranks:
-                rank = ranks[docid]
-                explanation = self._scored(explanation, float(found.scores[rank - 1]), rank)
-            explained.append(explanation)
-        return explained
-
-    def _numbers_of(self, docid: str, vector: dict[str, float]) -> dict[str, float] | None:
-        """What the index has of the query's terms for a document; None where an index cannot be asked."""
-        if not self._numbers.in_index:
-            return None
-        numbers = self._numbers.document(docid, list(self._numbers.query(vector)))
-        if numbers is None:
-            passages = "; its documents are passages, ID#0, ID#1, ..." if self._documents.passages else ""
-            raise MilcoError(f"{self.index.path} has no document {shown(docid)}, or one without terms{passages}")
-        return numbers
-
     def _explain(
-        self, reading: Reading, vector: dict[str, float], docid: str, numbers: dict[str, float] | None, known: Known
+        self,
+        query: EncodedText,
+        vector: dict[str, float],
+        docid: str,
+        indexed: dict[str, float] | None,
+        document: _Document,
+        ranked: Mapping[str, tuple[int, float]],
     ) -> Explanation:
-        vocabulary, query = self.encoder.encoder.vocabulary, self._numbers.query(vector)
-        if numbers is None:
-            numbers = self._numbers_elsewhere(docid, query, known)
-        parts = matched(query, numbers, vocabulary)
-        weights = {term: number / self._numbers.scale for term, number in numbers.items()}
-        known, notes = self._documents.judged(known, weights)
-        text = known.reading
+        engine, vocabulary = self._engine, self.encoder.encoder.vocabulary
+        numbers = engine.query(vector)
+        if indexed is None:
+            if document.weights is None:
+                raise MilcoError(
+                    f"the terms of {shown(docid)} are unknown: a {self.index.manifest['engine']} index cannot be read, "
+                    "and neither text nor vector is available. Pass --corpus or --vectors"
+                )
+            indexed = {term: weight for term, weight in document.weights.items() if term in numbers}
+        contributions = match_terms(numbers, indexed, vocabulary)
+        total = sum_scores(contributions)
+        notes = []
+        if self.index.vectors.get("plain"):
+            notes.append(_EXTERNAL)
+        elif document.encoded is None:
+            rest = "its other terms are from the vector store" if document.trace else "only shared terms are known"
+            notes.append(f"the document's text is not available (pass --corpus): {rest}")
+        elif self._has_changed(document.trace, {term: number / engine.scale for term, number in indexed.items()}):
+            notes.append(_CHANGED_TEXT)
+            document = _Document(document.encoded)
+        rank, score = ranked.get(docid, (None, None))
+        rounded, difference = engine.round_score(total), None
+        if score is not None:
+            difference = score - rounded
+            if not engine.is_readable and not isclose(score, rounded, rel_tol=_SCORE_TOLERANCE):
+                notes.insert(0, _FAR_SCORE)
+            if rounded != total:
+                notes.append(f"{self.index.manifest['engine']} returns float32 scores: the sum is rounded to compare")
+        weights = dict(indexed)
+        if document.weights is not None:
+            others = {term: weight for term, weight in document.weights.items() if term not in numbers}
+            if engine.scale != 1:
+                others = {term: round(weight * engine.scale) for term, weight in others.items()}
+            weights = {**others, **indexed}
+        shown_document = ExplainedText(docid, None, weights)
+        if document.encoded:
+            shown_document = document.encoded.explained(docid, weights)
+        shown_document = replace(shown_document, complete=document.weights is not None)
         explanation = Explanation(
-            query=Side("query", reading.text, query, True, reading.read, reading.origins),
-            document=Side(
-                docid,
-                text.text if text else None,
-                numbers if known.weights is None else {**self._as_numbers(known.weights, query), **numbers},
-                known.weights is not None,
-                text.read if text else 0,
-                text.origins if text else {},
-            ),
+            query=query.explained("query", numbers),
+            document=shown_document,
             engine=self.index.manifest["engine"],
             exactness=self.index.manifest["exactness"],
-            unit=self._numbers.unit,
-            parts=parts,
-            total=total(parts),
+            unit=engine.unit,
+            contributions=contributions,
+            total=total,
             alpha=self.alpha,
+            score=score,
+            rank=rank,
+            difference=difference,
             notes=tuple(notes),
             vocabulary=vocabulary,
         )
-        return explanation if known.account is None else self._with_losses(explanation, vector, known.account)
+        return explanation if document.trace is None else self._with_losses(explanation, vector, document.trace)
 
-    def _numbers_elsewhere(self, docid: str, query: Mapping[str, float], known: Known) -> dict[str, float]:
-        """The document's numbers for the query's terms, of an engine that cannot be asked for them."""
-        if known.weights is None:
-            raise MilcoError(
-                f"an index of {self.index.manifest['engine']} cannot be asked for a document's terms, and neither "
-                f"text nor vector of {shown(docid)} is at hand: give --corpus or --vectors"
-            )
-        return {term: weight for term, weight in known.weights.items() if term in query}
+    def _with_losses(self, explanation: Explanation, vector: dict[str, float], trace: VectorTrace) -> Explanation:
+        """Add what the steps from encoder to index removed. vector: the query's weights."""
+        matched = {one.term.term for one in explanation.contributions}
+        pruning = self.index.vectors.get("pruning")
+        lost, unpruned = [], 0.0
+        for term, weight in vector.items():
+            if term not in trace.encoded:
+                continue
+            score = weight * trace.encoded[term] * self._engine.unit
+            unpruned += score
+            if term in matched:
+                continue
+            if term in trace.removed:
+                reason = trace.removed[term]
+            elif term not in explanation.query.weights:
+                reason = f"in the query, rounds to 0 at scale {self.index.query_scale:g}"
+            else:
+                # A rule applied to quantized weights, as the index was built, may break a tie differently.
+                reason = f"pruning {pruning}" if pruning else "not in the index"
+            described = Term.of(term, self.encoder.encoder.vocabulary)
+            lost.append(LostTerm(described, weight, trace.encoded[term], score, reason))
+        lost.sort(key=lambda one: -one.score)
+        dropped = dict(Counter(trace.removed.values()))
+        return replace(explanation, lost=tuple(lost), dropped=dropped, unpruned=unpruned)
 
-    def _as_numbers(self, weights: Mapping[str, float], query: Mapping[str, float]) -> dict[str, float]:
-        """The document's weights of terms that the query lacks, as the engine's numbers."""
-        scale = self._numbers.scale
-        rest = {term: weight for term, weight in weights.items() if term not in query}
-        return rest if scale == 1 else {term: round(weight * scale) for term, weight in rest.items()}
-
-    def _with_losses(self, explanation: Explanation, vector: dict[str, float], account: Account) -> Explanation:
-        """The explanation with what the steps to the index took away. vector: the query's weights."""
-        unit, held = explanation.unit, {part.term.term for part in explanation.parts}
-        shared = [term for term in vector if term in account.weights]
-        lost = [
-            Lost(
-                Term.of(term, self.encoder.encoder.vocabulary),
-                vector[term],
-                account.weights[term],
-                vector[term] * account.weights[term] * unit,
-                self._why(term, explanation, account),
-            )
-            for term in shared
-            if term not in held
-        ]
-        return replace(
-            explanation,
-            lost=tuple(sorted(lost, key=lambda one: -one.contribution)),
-            dropped=dict(Counter(account.why.values())),
-            unpruned=sum(vector[term] * account.weights[term] for term in shared) * unit,
+    def _has_changed(self, trace: VectorTrace | None, indexed: Mapping[str, float]) -> bool:
+        """Return True if the text encoded again does not give one in ten of the index's weights."""
+        # Before pruning: an equally strong term may have been kept instead.
+        encoded = trace.encoded if trace else {}
+        slack = 1.0 / self.index.vectors["scale"]
+        wrong = sum(
+            abs(weight - encoded.get(term, 0.0)) > slack + _WEIGHT_TOLERANCE * weight
+            for term, weight in indexed.items()
         )
+        return wrong > len(indexed) / 10
 
-    def _why(self, term: str, explanation: Explanation, account: Account) -> str:
-        if term in account.why:
-            return account.why[term]
-        if term not in explanation.query.weights:
-            return f"in the query, rounds to 0 at scale {self.index.query_scale:g}"
-        # A rule that was applied to rounded weights, when the index was built, may decide a tie otherwise.
-        rules = self.index.vectors.get("pruning")
-        return f"pruning {rules}" if rules else "the index does not have it"
+    def _query_vector(self, batch: SparseBatch) -> dict[str, float]:
+        return query_vector(batch, self.encoder.encoder.vocabulary, self.alpha)
 
-    def _scored(self, explanation: Explanation, score: float, rank: int) -> Explanation:
-        rounded = self._numbers.rounded(explanation.total)
-        notes = explanation.notes
-        if not self._numbers.in_index and not isclose(score, rounded, rel_tol=_TOLERANCE):
-            notes = (_FAR, *notes)
-        if rounded != explanation.total:
-            notes = (*notes, f"{explanation.engine} gives its scores in float32: the sum is compared as such")
-        return replace(explanation, score=score, rank=rank, difference=score - rounded, notes=notes)
+    def _indexed_numbers(self, docid: str, vector: dict[str, float]) -> dict[str, float] | None:
+        """Return the index's numbers of a document for the query's terms; None if the index cannot be read."""
+        if not self._engine.is_readable:
+            return None
+        numbers = self._engine.document(docid, list(self._engine.query(vector)))
+        if numbers is None:
+            is_split = self.index.vectors.get("split_passages")
+            passages = "; its documents are passages, ID#0, ID#1, ..." if is_split else ""
+            raise MilcoError(f"{self.index.path} has no document {shown(docid)}, or it has no terms{passages}")
+        return numbers
+
+    @property
+    def _document_lengths(self) -> tuple[int, bool]:
+        """The maximum length of documents, and whether they were lowercased."""
+        return self.index.vectors["max_length"], self.index.vectors.get("lowercase", False)
+
+    def _find_texts(self, docids: Sequence[str]) -> dict[str, tuple[str, int | None]]:
+        """Return documents' complete texts by docid, with the number of the passage if the docid is ID#N."""
+        if self._documents is None or self.index.vectors.get("plain"):
+            return {}
+        texts: dict[str, tuple[str, int | None]] = {}
+        for docid, document in self._documents.find(docids).items():
+            number = docid.rpartition(PASSAGE_DELIMITER)[2] if self.index.vectors.get("split_passages") else ""
+            texts[docid] = document.contents, int(number) if number.isdecimal() else None
+        return texts
+
+    def _document(self, docid: str, text: str | None, passage: int | None) -> _Document:
+        """Encode a document's text again, or look up its stored vector."""
+        encoder, vectors, engine = self.encoder.encoder, self.index.vectors, self.index.manifest["engine"]
+        if text is not None:
+            encoded = encode_with_origins(encoder, text, *self._document_lengths, passage)
+            trace = trace_vector(encoded.batch, encoder.vocabulary, engine, vectors)
+            return _Document(encoded, trace, trace.indexed)
+        if isinstance(self._store, PlainStore):
+            impacts, scale = self._store.get(docid), self._store.scale
+            return _Document(weights=impacts and {term: impact / scale for term, impact in impacts.items()})
+        vector = self._store.get(docid) if self._store else None
+        if vector is None or self._store is None:
+            return _Document()
+        trace = trace_vector(vector, encoder.vocabulary, engine, vectors, self._store.manifest.get("pruning") or "")
+        return _Document(trace=trace, weights=trace.indexed)
 
 
 def explain(
     index: Index | str | Path,
     query: str,
     docids: Sequence[str] = (),
-    hits: int = 3,
+    k: int = 3,
     encoder: "MilcoQueryEncoder | str | None" = None,
     **options: Any,
 ) -> list[Explanation]:
-    """Explain the scores of some documents of an index for a query, or of its best hits.
+    """Explain the scores of some documents of an index for a query, or of its k best hits.
 
     For several queries, Explainer.open(index) loads everything once.
 
@@ -229,56 +322,62 @@ def explain(
         index: An open index, or the directory of one.
         query: The query's text.
         docids: Documents to explain, in this order (default: the best hits, best first).
-        hits: Number of best hits where no docids are given.
+        k: Number of best hits if no docids are given.
         encoder: A query encoder that fits the index, or where the index's encoder is now.
         options: Further arguments of Explainer.open().
     """
-    return Explainer.open(index, encoder, **options).explain(query, docids, hits)
+    return Explainer.open(index, encoder, **options).explain(query, docids, k)
 
 
 def explain_texts(
     encoder: "MilcoEncoder", query: str, texts: Sequence[str], lowercase: bool = False, alpha: float | None = None
 ) -> list[Explanation]:
-    """Each text as a document for the query, in the encoder's weights: no index, nothing pruned, nothing rounded.
+    """Explain each text as a document for the query, in the encoder's weights: no index, no pruning, no rounding.
 
-    encoder: of any kind (encode.open_encoder). alpha: as for Explainer. The sum is a float64 sum of the products
-    of float32 weights. Raises MilcoError as check_alpha() does.
+    The total is a float64 sum of products of float32 weights.
+
+    Args:
+        encoder: Of any kind, see encode.open_encoder().
+        alpha: As for Explainer.
+
+    Raises:
+        MilcoError: alpha is out of its range, or the encoder has only one view.
     """
-    check_alpha(alpha, encoder.views)
+    validate_alpha(alpha, encoder.views)
     config, vocabulary = encoder.model.config, encoder.vocabulary
-    asked = read_text(encoder, query, config.query_max_length, lowercase)
-    vector = _query_vector(asked.batch, vocabulary, alpha)
-    explained = []
+    encoded_query = encode_with_origins(encoder, query, config.query_max_length, lowercase)
+    vector = query_vector(encoded_query.batch, vocabulary, alpha)
+    explanations = []
     for number, text in enumerate(texts, 1):
-        reading = read_text(encoder, text, config.passage_max_length, lowercase)
-        weights = reading.batch.to_dicts(vocabulary)[0]
-        parts = matched(vector, weights, vocabulary)
-        explained.append(
+        encoded = encode_with_origins(encoder, text, config.passage_max_length, lowercase)
+        weights = encoded.batch.to_dicts(vocabulary)[0]
+        contributions = match_terms(vector, weights, vocabulary)
+        explanations.append(
             Explanation(
-                query=Side("query", asked.text, vector, True, asked.read, asked.origins),
-                document=Side(f"text {number}", reading.text, weights, True, reading.read, reading.origins),
+                query=encoded_query.explained("query", vector),
+                document=encoded.explained(f"text {number}", weights),
                 engine="no index",
                 exactness="exact float",
                 unit=1.0,
-                parts=parts,
-                total=total(parts),
+                contributions=contributions,
+                total=sum_scores(contributions),
                 alpha=alpha,
                 vocabulary=vocabulary,
             )
         )
-    return explained
+    return explanations
 
 
-def check_alpha(alpha: float | None, views: Sequence[str]) -> None:
-    """Raise MilcoError if there is an alpha, and it is not from 0 to 1 or these views of queries are but one."""
+def query_vector(batch: SparseBatch, vocabulary: Vocabulary, alpha: float | None) -> dict[str, float]:
+    """Return the only vector of a batch as {term: weight}, its views weighted by alpha."""
+    return (batch if alpha is None else batch.weighted(alpha)).to_dicts(vocabulary)[0]
+
+
+def validate_alpha(alpha: float | None, views: Sequence[str]) -> None:
+    """Raise MilcoError unless alpha is None, or in [0, 1] and the query has two views to weigh."""
     if alpha is None:
         return
     if not 0 <= alpha <= 1:
         raise MilcoError(f"alpha {alpha} is not between 0 and 1")
     if len(views) < 2:
-        raise MilcoError(f"alpha {alpha} weighs two views of a query, and here is the {views[0]} view alone")
-
-
-def _query_vector(batch: SparseBatch, vocabulary: Vocabulary, alpha: float | None) -> dict[str, float]:
-    """The one vector of the batch as the engine is given it."""
-    return (batch if alpha is None else batch.weighted(alpha)).to_dicts(vocabulary)[0]
+        raise MilcoError(f"alpha {alpha} weighs two views of a query, but this encoder only has the {views[0]} view")

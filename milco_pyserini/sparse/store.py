@@ -99,6 +99,32 @@ class VectorStore:
     def __len__(self) -> int:
         return self.manifest["documents"]
 
+    def get(self, docid: str) -> SparseBatch | None:
+        """Return a document's float weights as a batch of one vector; None if the store lacks the document.
+
+        Cost: up to one pass over the store, at the speed of the disk for JSONL, whose other lines are not parsed.
+        """
+        prefix = b'{"id":' + orjson.dumps(docid) + b","
+        for part in self.manifest["parts"]:
+            path = self.path / part["file"]
+            if path.suffix == ".parquet":
+                from pyarrow import parquet
+
+                rows = parquet.read_table(path, filters=[("id", "=", docid)])
+                if len(rows):
+                    columns, weights = (
+                        rows.column(name).combine_chunks().flatten().to_numpy() for name in ("columns", "weights")
+                    )
+                    indptr = np.array([0, len(columns)], np.int64)
+                    return SparseBatch(indptr, columns, weights, self.vocabulary.english_size)
+                continue
+            with path.open("rb") as lines:
+                line = next((line for line in lines if line.startswith(prefix)), None)
+            if line is not None:
+                batch = SparseBatch.from_dicts([orjson.loads(line)["vector"]], self.vocabulary)
+                return replace(batch, weights=batch.weights / np.float32(self.scale))
+        return None
+
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield every document's id and {term: impact}; impacts are >= 1."""
         for path, content in read_parts(self.path, self.manifest):
@@ -161,6 +187,10 @@ class PlainStore:
         if not found:
             raise MilcoError(f"{self.path} holds no vectors: expected files ending in {', '.join(endings)}")
         return found
+
+    def get(self, docid: str) -> dict[str, int] | None:
+        """Return a document's {term: impact}; None if there is no such document. Cost: up to one pass."""
+        return next((vector for name, vector in self.vectors() if name == docid), None)
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield every document's id and {term: impact}, without impacts of 0, as in Anserini.

@@ -36,7 +36,7 @@ sys.exit(code)
 """
 
 ALL_COMMANDS = [*COMMANDS, *(f"train {stage}" for stage in STAGES), "analyze sweep", "analyze latency", "index tune"]
-ALL_COMMANDS += ["corpora list", "corpora judge", "explain serve", "analyze statistics"]
+ALL_COMMANDS += ["corpora list", "corpora judge", "analyze statistics"]
 ALL_COMMANDS += ["search fuse"]
 
 

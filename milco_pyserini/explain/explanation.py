@@ -1,0 +1,361 @@
+"""Explanations: why a document has its score, and why one document ranks above another."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+from typing import Any
+
+from milco_pyserini.console import counted
+from milco_pyserini.explain.render import (
+    environment,
+    format_alpha,
+    format_number,
+    render,
+    terminal_width,
+    text_table,
+    wrap_lines,
+)
+from milco_pyserini.explain.terms import OTHER, Contribution, ExplainedText, LostTerm, Term
+from milco_pyserini.sparse import PIVOT, SOURCE, Vocabulary
+
+_BAR = 12
+# Columns of a terminal from which on a table has bars, and query x document.
+_WIDE, _MEDIUM = 100, 64
+# Terms of one view listed in the terminal; a page lists 30.
+_LISTED = 12
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The score of one document, term by term. str() is a table for the terminal; notebooks show it as HTML.
+
+    Attributes:
+        query, document: The two texts.
+        engine, exactness: The engine, and how exact its results are.
+        unit: A score divided by it is a score in the encoder's weights (1 unless the engine computes with impacts).
+        contributions: In the order in which the engine adds them, so that their plain sum is `total`.
+        total: The sum of the contributions.
+        alpha: Weight of the query's pivot view; its source view has 1 - alpha. None if both count in full.
+        score: The engine's score; None if the engine was not asked, or the document is beyond the hits it was asked
+            for.
+        rank: From 1; None like score.
+        difference: score - total, in the precision of the engine's scores.
+        lost: Shared terms that the engine does not match, strongest first; None without the document's text or vector.
+        dropped: {reason: number of the document's terms that were removed}; None like lost.
+        unpruned: The score with the encoder's own weights, in the engine's numbers; None like lost.
+        notes: What a reader should know, one sentence each.
+        vocabulary: The encoder's.
+    """
+
+    query: ExplainedText
+    document: ExplainedText
+    engine: str
+    exactness: str
+    unit: float
+    contributions: tuple[Contribution, ...]
+    total: float
+    alpha: float | None = None
+    score: float | None = None
+    rank: int | None = None
+    difference: float | None = None
+    lost: tuple[LostTerm, ...] | None = None
+    dropped: Mapping[str, int] | None = None
+    unpruned: float | None = None
+    notes: tuple[str, ...] = ()
+    vocabulary: Vocabulary | None = field(default=None, compare=False)
+
+    @property
+    def docid(self) -> str:
+        """The document's id."""
+        return self.document.name
+
+    @property
+    def shown_score(self) -> float:
+        """The engine's score, or the sum of the contributions if the engine gave none."""
+        return self.total if self.score is None else self.score
+
+    @cached_property
+    def strongest(self) -> list[Contribution]:
+        """The contributions, largest first."""
+        return sorted(self.contributions, key=lambda one: (-one.score, one.term.term))
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """Each view's share of the score, in [0, 1]; "other" for terms that the encoder's vocabulary lacks."""
+        sums = {PIVOT: 0.0, SOURCE: 0.0}
+        for one in self.contributions:
+            sums[one.term.view] = sums.get(one.term.view, 0.0) + one.score
+        return {view: amount / self.total if self.total else 0.0 for view, amount in sums.items()}
+
+    @cached_property
+    def query_only(self) -> list[tuple[Term, float]]:
+        """The query's terms that the document lacks, strongest first."""
+        return self._only(self.query, self.document)
+
+    @cached_property
+    def document_only(self) -> list[tuple[Term, float]] | None:
+        """The document's terms that the query lacks, strongest first; None if not all of its terms are known."""
+        return self._only(self.document, self.query) if self.document.complete else None
+
+    def _only(self, one: ExplainedText, other: ExplainedText) -> list[tuple[Term, float]]:
+        vocabulary = self.vocabulary or Vocabulary([], [])
+        only = [(term, weight) for term, weight in one.weights.items() if term not in other.weights]
+        return [(Term.of(term, vocabulary), weight) for term, weight in sorted(only, key=lambda two: (-two[1], two[0]))]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+
+        def contribution(one: Contribution) -> dict[str, Any]:
+            name = one.term.term
+            return {
+                **_flat(one),
+                "query_origins": [vars(origin) for origin in self.query.origins.get(name, ())],
+                "document_origins": [vars(origin) for origin in self.document.origins.get(name, ())],
+            }
+
+        def weights(terms: Sequence[tuple[Term, float]] | None) -> list[dict[str, Any]] | None:
+            return None if terms is None else [{**vars(term), "weight": weight} for term, weight in terms]
+
+        return {
+            "query": self.query.text,
+            "document": self.docid,
+            "text": self.document.text,
+            "engine": self.engine,
+            "exactness": self.exactness,
+            "rank": self.rank,
+            "score": self.score,
+            "sum": self.total,
+            "difference": self.difference,
+            "unit": self.unit,
+            "alpha": self.alpha,
+            "shares": self.shares,
+            "contributions": [contribution(one) for one in self.contributions],
+            "query_only": weights(self.query_only),
+            "document_only": weights(self.document_only),
+            "lost": None if self.lost is None else [_flat(one) for one in self.lost],
+            "dropped": self.dropped,
+            "unpruned": self.unpruned,
+            "notes": list(self.notes),
+        }
+
+    def to_text(self, top_k: int = 20, width: int | None = None) -> str:
+        """Return a table of the top_k contributions and a summary, as wide as the terminal (or width columns)."""
+        columns = terminal_width() if width is None else width
+
+        def number(value: float) -> str:
+            return format_number(value, self.unit)
+
+        weights = f", {self.shown_score / self.unit:.4f} in weights" if self.unit != 1 else ""
+        rank = "" if self.rank is None else f", rank {self.rank:,}"
+        head = f"{self.docid}: score {number(self.shown_score)}{weights}{rank}, {self.engine} ({self.exactness})"
+        lines = [head, *(f"  note: {note}" for note in self.notes)]
+        if self.alpha is not None:
+            lines.append(f"  {format_alpha(self.alpha)}")
+        text = wrap_lines(lines, columns)
+        if self.document.text is not None:
+            text += wrap_lines([f"  {' '.join(self.document.text.split())}"], columns, max_lines=3)
+        if self.contributions:
+            shares = ", ".join(f"{view} {share:.1%}" for view, share in self.shares.items() if share)
+            query_terms = counted(len(self.query.weights), "term")
+            matched = f"  {len(self.contributions)} of the query's {query_terms} matched: {shares}"
+            text += f"{wrap_lines([matched], columns)}\n{self._table(top_k, columns)}\n"
+            summary = f"  sum of the contributions {number(self.total)}"
+            if self.difference is not None:
+                summary += f", the engine's score {number(self.score or 0)}, difference {self.difference:g}"
+            elif self.engine != "no index":
+                summary += " (not among the hits that the engine was asked for)"
+            lines = [summary]
+            if self.unpruned:
+                kept = f"{self.total / self.unpruned:.1%}"
+                lines.append(f"  {kept} of the score before pruning and rounding, {number(self.unpruned)}")
+        else:
+            lines = ["  no term of the query is in this document"]
+        for name, terms in (("query", self.query_only), ("document", self.document_only or [])):
+            for view, only in _by_view(terms).items():
+                listed = ", ".join(f"{term.text} {number(weight)}" for term, weight in only[:_LISTED])
+                more = f", and {len(only) - _LISTED:,} more" if len(only) > _LISTED else ""
+                lines.append(f"  only in the {name}, {view}: {listed}{more}")
+        for reason, count in (self.dropped or {}).items():
+            lines.append(f"  removed from the document by {reason}: {counted(count, 'term')}")
+        lost = self.lost or ()
+        lines += [f"  lost match: {one.term.text}, {number(one.score)} ({one.reason})" for one in lost[:top_k]]
+        if len(lost) > top_k:
+            lines.append(f"  lost matches: {len(lost) - top_k:,} more")
+        return text + wrap_lines(lines, columns)
+
+    def _table(self, top_k: int, columns: int) -> str:
+        first, rest = self.strongest[:top_k], self.strongest[top_k:]
+        rows = []
+        for one in first:
+            origins = " → ".join(filter(None, (self.query.tokens(one.term), self.document.tokens(one.term))))
+            bar = "█" * max(1, round(_BAR * one.score / (first[0].score or 1)))
+            product = f"{format_number(one.query, self.unit)} x {format_number(one.document, self.unit)}"
+            term = f"{one.term.text}: {origins}" if origins else one.term.text
+            rows.append((one.score, bar, product, one.term.view, term))
+        if rest:
+            rows.append((sum(one.score for one in rest), "", "", "", counted(len(rest), "more term")))
+        # What a narrow terminal shows: score, share, view, term.
+        is_shown = (True, True, columns >= _WIDE, columns >= _MEDIUM, True, True)
+        cells = [
+            (format_number(score, self.unit), f"{score / (self.total or 1):.1%}", *others) for score, *others in rows
+        ]
+        headers = ("score", "share", "", "query x document", "view", "term: query → document")
+        shown = [[cell for cell, keep in zip(row, is_shown, strict=True) if keep] for row in (headers, *cells)]
+        align = "".join(one for one, keep in zip("rrlrll", is_shown, strict=True) if keep)
+        return text_table(shown[1:], shown[0], align, columns)
+
+    def to_html(self, comparison: "Comparison | None" = None) -> str:
+        """Return a complete HTML page; see report_page() for several documents."""
+        return report_page([self], comparison)
+
+    def __repr__(self) -> str:
+        rank = "" if self.rank is None else f", rank={self.rank}"
+        return (
+            f"Explanation(docid={self.docid!r}, score={format_number(self.shown_score, self.unit)}{rank}, "
+            f"{len(self.contributions)} of {counted(len(self.query.weights), 'query term')} matched)"
+        )
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        return render("notebook.html", explanation=self)
+
+
+@dataclass(frozen=True)
+class TermDifference:
+    """A term of the query in two documents. first, second: what it adds to the score of each."""
+
+    term: Term
+    query: float
+    first: float
+    second: float
+
+    @property
+    def difference(self) -> float:
+        """first - second."""
+        return self.first - self.second
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Why the first of two documents ranks above the second: terms by what they add to the difference of the scores."""
+
+    first: Explanation
+    second: Explanation
+    differences: tuple[TermDifference, ...]
+
+    @property
+    def scores(self) -> tuple[float, float]:
+        """The engine's scores, or the sums of the contributions unless it gave both."""
+        if self.first.score is None or self.second.score is None:
+            return self.first.total, self.second.total
+        return self.first.score, self.second.score
+
+    @property
+    def total(self) -> float:
+        """The first score minus the second."""
+        return self.scores[0] - self.scores[1]
+
+    @property
+    def rounding(self) -> TermDifference | None:
+        """A row for what the engine's scores have beyond the sums of the contributions; None if nothing."""
+        first, second = self.scores[0] - self.first.total, self.scores[1] - self.second.total
+        return None if first == second else TermDifference(Term("", "rounding in the engine", ""), 0.0, first, second)
+
+    @property
+    def note(self) -> str:
+        """Why the first ranks above the second where the scores do not explain it; else ""."""
+        if self.first.rank is None or self.total > 0:
+            return ""
+        if self.second.rank is None:
+            return f"{self.second.docid} is not among the hits of {self.first.engine} ({self.first.exactness})"
+        return "the engine orders equal scores by docid"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {
+            "first": self.first.docid,
+            "second": self.second.docid,
+            "difference": self.total,
+            "rounding": self.rounding.difference if self.rounding else 0.0,
+            "note": self.note,
+            "terms": [{**_flat(one), "difference": one.difference} for one in self.differences],
+        }
+
+    def to_text(self, top_k: int = 20, width: int | None = None) -> str:
+        """Return a table of the top_k differences, as wide as the terminal (or width columns)."""
+        columns = terminal_width() if width is None else width
+        unit = self.first.unit
+
+        def number(value: float) -> str:
+            return format_number(value, unit)
+
+        names, scores = (self.first.docid, self.second.docid), list(map(number, self.scores))
+        if self.total:
+            weights = f" = {self.total / unit:.4f} in weights" if unit != 1 else ""
+            above = " ranks above ".join(f"{name} ({score})" for name, score in zip(names, scores, strict=True))
+            head = f"{above} by {number(self.total)}{weights}"
+        else:
+            head = f"{names[0]} and {names[1]} have the same score, {scores[0]}"
+        rest = self.differences[top_k:]
+        rows = [
+            [*map(number, (one.difference, one.first, one.second)), one.term.view, one.term.text]
+            for one in (*self.differences[:top_k], *([self.rounding] if self.rounding else []))
+        ]
+        if rest:
+            left = number(sum(one.difference for one in rest))
+            rows.append([left, "", "", "", counted(len(rest), "more term")])
+        text = wrap_lines([head, *([f"  note: {self.note}"] if self.note else [])], columns)
+        headers = ("difference", "first", "second", "view", "term")
+        return text + (text_table(rows, headers, "rrrll", columns) if rows else "")
+
+    def __repr__(self) -> str:
+        return f"Comparison({self.first!r}, {self.second!r})"
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+
+def compare(one: Explanation, other: Explanation) -> Comparison:
+    """Compare two explanations of one query, in the order of the engine's ranks.
+
+    Documents without a rank come last, the larger sum first. Terms that add the same to both are left out.
+
+    Raises:
+        ValueError: the explanations are of different queries.
+    """
+    if one.query.weights != other.query.weights:
+        raise ValueError("the explanations are of different queries")
+    first, second = sorted((one, other), key=lambda each: (each.rank or inf, -each.total))
+    scores = [{part.term: part.score for part in side.contributions} for side in (first, second)]
+    differences = [
+        TermDifference(term, first.query.weights[term.term], scores[0].get(term, 0), scores[1].get(term, 0))
+        for term in sorted({*scores[0], *scores[1]}, key=lambda term: term.term)
+    ]
+    differences = sorted((row for row in differences if row.difference), key=lambda row: -abs(row.difference))
+    return Comparison(first, second, tuple(differences))
+
+
+def report_page(explanations: Sequence[Explanation], comparison: Comparison | None = None, query: str = "") -> str:
+    """Return an HTML page, complete in itself, of explanations of one query and the comparison of two of them.
+
+    query: the query's text, for a page without explanations.
+    """
+    query = explanations[0].query.text or "" if explanations else query
+    return render("report.html", query=query, explanations=explanations, comparison=comparison)
+
+
+def explanation_fragment(explanation: Explanation) -> str:
+    """Return the HTML below the score of an explanation, foldable, for a page that is open already."""
+    return str(environment().get_template("explanation.html").module.body(explanation, "fold"))  # type: ignore[attr-defined]
+
+
+def _by_view(terms: Sequence[tuple[Term, float]]) -> dict[str, list[tuple[Term, float]]]:
+    views = {view: [one for one in terms if one[0].view == view] for view in (PIVOT, SOURCE, OTHER)}
+    return {view: found for view, found in views.items() if found}
+
+
+def _flat(record: Any) -> dict[str, Any]:
+    return {**vars(record.term), **{name: value for name, value in vars(record).items() if name != "term"}}

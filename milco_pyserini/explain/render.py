@@ -1,0 +1,132 @@
+"""Formatting that terminal and HTML output share, and the Jinja environment of the pages."""
+
+import base64
+import hashlib
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from tabulate import tabulate
+from wcwidth import clip, width, wrap
+
+from milco_pyserini.console import counted
+from milco_pyserini.sparse import PIVOT, SOURCE
+
+VIEW_LABELS = {
+    PIVOT: "English terms (pivot view)",
+    SOURCE: "the texts' own words (source view)",
+    "other": "other terms",
+}
+# They are invisible, and join letters in Persian, Hindi and emoji.
+_JOINERS = "\u200c\u200d"
+# Kana, Hangul, Han: browsers draw a Han character differently in Japanese and in Chinese fonts.
+_SCRIPTS = [re.compile(script) for script in ("[\u3040-\u30ff]", "[\uac00-\ud7a3]", "[\u3400-\u9fff]")]
+_DETECTED_CHARACTERS = 500
+
+
+def format_number(value: float, unit: float) -> str:
+    """Format a number of an engine: as an integer if the engine computes with impacts (unit != 1), else with 4 digits.
+
+    A number other than 0 is never shown as 0.
+    """
+    if unit != 1:
+        return f"{round(value):,}"
+    return f"{value:,.4f}" if value == 0 or abs(value) >= 0.00005 else f"{value:.0e}"
+
+
+def format_alpha(alpha: float) -> str:
+    """Describe the weights of the query's views."""
+    return f"alpha {alpha:g}: the query is {alpha:g} x its pivot view + {1 - alpha:g} x its source view"
+
+
+def terminal_width() -> int:
+    """Return the number of columns of the terminal; 100 if stdout is not a terminal."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def printable(text: str) -> str:
+    """Replace what would act on a terminal (control characters, changes of direction) by escapes."""
+    return "".join(sign if sign.isprintable() or sign in _JOINERS else ascii(sign)[1:-1] for sign in text)
+
+
+def wrap_lines(lines: Iterable[str], columns: int, max_lines: int = 6) -> str:
+    """Wrap lines to the columns of a terminal, with continuations indented by 4; drop what exceeds max_lines."""
+    wrapped: list[str] = []
+    for line in lines:
+        indent = line[: len(line) - len(line.lstrip())]
+        wrapped += wrap(
+            printable(line.strip()),
+            max(columns, 20),
+            initial_indent=indent,
+            subsequent_indent=indent + "  ",
+            max_lines=max_lines,
+            placeholder=" …",
+        ) or [""]
+    return "".join(f"{line}\n" for line in wrapped)
+
+
+def text_table(rows: Sequence[Sequence[str]], headers: Sequence[str], align: str, columns: int) -> str:
+    """Lay out a table, indented by 2, that fits the columns of a terminal: the last cell of each row is clipped.
+
+    align: "r" or "l" for each column. Cells of scripts with unknown display widths belong into the last column.
+    """
+    names = {"r": "right", "l": "left"}
+    table = tabulate(
+        [[printable(cell) for cell in row] for row in rows],
+        headers,
+        "plain",
+        colalign=[names[one] for one in align],
+        disable_numparse=True,
+        preserve_whitespace=True,
+    )
+    lines = [f"  {line}".rstrip() for line in table.split("\n")]
+    return "".join(f"{line if width(line) <= columns else clip(line, 0, columns - 1) + '…'}\n" for line in lines)
+
+
+def language_of(text: str) -> str:
+    """Return "ja", "ko" or "zh" for a text mostly in those scripts, so that a browser picks the right font; else ""."""
+    start = text[:_DETECTED_CHARACTERS]
+    kana, hangul, han = (len(script.findall(start)) for script in _SCRIPTS)
+    if 2 * (kana + hangul + han) <= sum(map(str.isalpha, start)):
+        return ""
+    return "ko" if hangul > kana + han else "ja" if kana else "zh"
+
+
+def render(template: str, **values: Any) -> str:
+    """Render a template of this package to HTML; every value is escaped."""
+    return environment().get_template(template).render(**values)
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of the templates. Autoescape is on: no text becomes markup."""
+    made = Environment(
+        loader=PackageLoader("milco_pyserini.explain"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "number": format_number,
+        "alpha": format_alpha,
+        "counted": counted,
+        "language": language_of,
+        "percent": "{:.1%}".format,
+    }
+    made.globals["view_labels"] = VIEW_LABELS
+    return made
+
+
+@cache
+def content_security_policy() -> str:
+    """Return the header that allows a page its own script and style, and requests to its own server only."""
+    script = environment().get_template("page.js").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )

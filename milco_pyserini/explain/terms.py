@@ -1,0 +1,190 @@
+"""The parts of an explanation: terms, the spans of a text they come from, and what each adds to a score."""
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Self
+
+from milco_pyserini.sparse import PIVOT, SOURCE, Vocabulary
+from milco_pyserini.sparse.listing import readable
+
+# The view of terms of external vectors that the encoder's vocabulary lacks.
+OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term as the index spells it, the word piece of the vocabulary, and the view: pivot, source or other."""
+
+    term: str
+    piece: str
+    view: str
+
+    @classmethod
+    def of(cls, term: str, vocabulary: Vocabulary) -> Self:
+        """Look a term up in the encoder's vocabulary."""
+        column = vocabulary.columns.get(term)
+        if column is None:
+            return cls(term, readable(term), OTHER)
+        if column < vocabulary.english_size:
+            return cls(term, vocabulary.english[column], PIVOT)
+        return cls(term, vocabulary.source[column - vocabulary.english_size], SOURCE)
+
+    @property
+    def text(self) -> str:
+        """The piece without the ▁ that begins a word in source terms, and with escapes for control characters."""
+        return readable((self.piece.replace("▁", "") if self.view == SOURCE else "") or self.piece)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A token that a term comes from.
+
+    Attributes:
+        start: Index of the token's first character in the text.
+        stop: Index after its last character; equal to start for special tokens such as <s>.
+        token: The token as the tokenizer spells it.
+        share: Share of the term's weight, in [0, 1]. A pivot term comes from one token, a source term from every
+            repetition of its token.
+    """
+
+    start: int
+    stop: int
+    token: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """A term of both query and document. score: query x document, what the term adds to the engine's score."""
+
+    term: Term
+    query: float
+    document: float
+    score: float
+
+
+@dataclass(frozen=True)
+class LostTerm:
+    """A term that both texts have according to the encoder, but that the engine does not match.
+
+    query and document are the encoder's weights. score: what the term would add to the engine's score. reason: the step
+    that removed it, such as "pruning top-k:100".
+    """
+
+    term: Term
+    query: float
+    document: float
+    score: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A span of a text whose characters belong to the same contributions.
+
+    Attributes:
+        text: The characters.
+        score: What comes from this span, in the engine's numbers.
+        view: The view that most of it belongs to.
+        contributions: Indices into the contributions that highlight() was called with.
+        is_truncated: True after the encoder's maximum length.
+    """
+
+    text: str
+    score: float
+    view: str
+    contributions: tuple[int, ...]
+    is_truncated: bool
+
+
+@dataclass(frozen=True)
+class ExplainedText:
+    """The query or the document of an explanation.
+
+    Attributes:
+        name: The docid, or what the text is called.
+        text: None if not available.
+        weights: {term: weight} in the engine's numbers. Without the document's text or stored vector, these are only
+            the terms it shares with the query, and complete is False.
+        num_encoded: Number of characters within the encoder's maximum length.
+        origins: Origins by term.
+    """
+
+    name: str
+    text: str | None
+    weights: Mapping[str, float]
+    complete: bool = True
+    num_encoded: int = 0
+    origins: Mapping[str, Sequence[Origin]] = field(default_factory=dict)
+
+    def tokens(self, term: Term) -> str:
+        """Return the tokens that a term comes from, spelled as in the text, each once; "" if unknown."""
+        words = (
+            " ".join((self.text or "")[origin.start : origin.stop].split()) or origin.token
+            for origin in self.origins.get(term.term, ())
+        )
+        return " ".join(dict.fromkeys(words))
+
+    def highlight(self, contributions: Sequence[Contribution]) -> list[Segment]:
+        """Split the text into segments by the contributions that come from them; none for an unavailable text."""
+        text = self.text or ""
+        spans: list[tuple[int, int, int, float]] = []
+        for index, contribution in enumerate(contributions):
+            for origin in self.origins.get(contribution.term.term, ()):
+                start, stop = _after_combining(text, origin.start), _after_combining(text, origin.stop)
+                if start < stop:
+                    spans.append((start, stop, index, contribution.score * origin.share))
+        edges = {0, len(text), min(self.num_encoded, len(text))}
+        edges.update(edge for start, stop, *_ in spans for edge in (start, stop))
+        segments = []
+        for start, stop in pairwise(sorted(edges)):
+            here = [(index, score) for first, last, index, score in spans if first <= start and stop <= last]
+            source = sum(score for index, score in here if contributions[index].term.view == SOURCE)
+            total = sum(score for _, score in here)
+            segments.append(
+                Segment(
+                    text[start:stop],
+                    total,
+                    SOURCE if 2 * source > total else PIVOT,
+                    tuple(sorted({index for index, _ in here})),
+                    start >= self.num_encoded,
+                )
+            )
+        return segments
+
+    def special_token_terms(self, contributions: Sequence[Contribution]) -> list[Term]:
+        """Return the terms that come from <s> or </s>, which represent the entire text."""
+        terms = (contribution.term for contribution in contributions)
+        return [
+            term for term in terms if any(origin.start == origin.stop for origin in self.origins.get(term.term, ()))
+        ]
+
+
+def match_terms(
+    query: Mapping[str, float], document: Mapping[str, float], vocabulary: Vocabulary
+) -> tuple[Contribution, ...]:
+    """Return the contributions of the terms of both, in the document's order. query, document: {term: number}."""
+    return tuple(
+        Contribution(Term.of(term, vocabulary), query[term], number, query[term] * number)
+        for term, number in document.items()
+        if term in query
+    )
+
+
+def sum_scores(contributions: Sequence[Contribution]) -> float:
+    """Add the contributions one after the other, as the engines do: sum() of Python 3.12 compensates rounding."""
+    total: float = 0
+    for contribution in contributions:
+        total += contribution.score
+    return total
+
+
+def _after_combining(text: str, index: int) -> int:
+    """Move an index behind combining characters and joined emoji, so that no letter is cut from its accents."""
+    while 0 < index < len(text) and (
+        unicodedata.category(text[index])[0] == "M" or "\u200d" in text[index - 1 : index + 1]
+    ):
+        index += 1
+    return index

@@ -1,0 +1,169 @@
+"""Every term of a text has an origin: the tokens of the text that gave it its weight."""
+
+import numpy as np
+import pytest
+from golden_set import TEXTS, encoder
+
+from milco_pyserini.explain.origins import encode_with_origins, token_scores
+from milco_pyserini.explain.terms import Contribution, ExplainedText, Origin, Segment, Term, match_terms, sum_scores
+from milco_pyserini.sparse import PIVOT, SOURCE
+
+FILLED = [text for text in TEXTS if text.strip()]
+LENGTH = 16
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_vectors_with_origins_equal_the_encoders(text: str) -> None:
+    """The same terms and weights, and an origin for each term."""
+    tiny = encoder("distillation")
+    encoded = encode_with_origins(tiny, text, LENGTH)
+    expected = tiny.encode([text], LENGTH).batch
+    assert encoded.batch.columns.tolist() == expected.columns.tolist()
+    assert np.allclose(encoded.batch.weights, expected.weights, atol=1e-5)
+    assert encoded.origins.keys() == set(tiny.vocabulary.terms[expected.columns])
+
+
+@pytest.mark.parametrize("text", FILLED)
+def test_a_pivot_term_comes_from_the_token_with_the_largest_logit(text: str) -> None:
+    """The term's weight is LogSat of that logit."""
+    tiny = encoder("distillation")
+    encoded = encode_with_origins(tiny, text, LENGTH)
+    columns, weights = encoded.batch.row(0)
+    pivot = columns < encoded.batch.english_size
+    ids = tiny.tokenizer.tokenize([text], LENGTH)[0].ids
+    logits, _ = token_scores(tiny, ids, columns[pivot])
+    assert logits.shape == (len(ids), pivot.sum())
+    assert np.allclose(np.log1p(logits.max(axis=0)), weights[pivot], atol=1e-5)
+    encoding = tiny.tokenizer.tokenizer.encode(text)
+    for column, token in zip(columns[pivot], logits.argmax(axis=0), strict=True):
+        (origin,) = encoded.origins[tiny.vocabulary.terms[column]]
+        # The last encoded token is </s>, wherever the text was truncated.
+        assert origin.token == (encoding.tokens[token] if token < len(ids) - 1 else encoding.tokens[-1])
+
+
+@pytest.mark.parametrize("text", FILLED)
+def test_a_source_term_comes_from_every_token_that_repeats_it(text: str) -> None:
+    """Shares sum to 1, in proportion to the tokens' echo weights."""
+    tiny = encoder("distillation")
+    encoded = encode_with_origins(tiny, text, LENGTH)
+    ids = np.array(tiny.tokenizer.tokenize([text], LENGTH)[0].ids)
+    _, echo = token_scores(tiny, ids.tolist(), np.empty(0, np.int32))
+    columns, weights = encoded.batch.row(0)
+    for column, weight in zip(columns, weights, strict=True):
+        if column >= encoded.batch.english_size:
+            origins = encoded.origins[tiny.vocabulary.terms[column]]
+            amounts = echo[ids == column - encoded.batch.english_size]
+            assert sum(origin.share for origin in origins) == pytest.approx(1)
+            assert [origin.share * weight for origin in origins] == pytest.approx(
+                amounts[amounts > 0].tolist(), abs=1e-5
+            )
+
+
+def test_spans_are_characters_of_the_original_text() -> None:
+    """Without white space, and also where lowercasing lengthens the text."""
+    tiny = encoder("distillation")
+    text = "  İstanbul'da  İki nehir"
+    for lowercase in (False, True):
+        encoded = encode_with_origins(tiny, text, 64, lowercase)
+        spans = [origin for origins in encoded.origins.values() for origin in origins if origin.start < origin.stop]
+        assert spans
+        for origin in spans:
+            inside = text[origin.start : origin.stop]
+            assert inside == inside.strip()
+    last = max(origin.stop for origin in spans)
+    assert last == len(text)
+
+
+def test_truncated_text_has_no_origins() -> None:
+    """num_encoded is the end of the last token within the maximum length; no origin is beyond it."""
+    tiny = encoder("distillation")
+    text = max(TEXTS, key=len)
+    encoded = encode_with_origins(tiny, text, 8)
+    assert 0 < encoded.num_encoded < len(text)
+    assert all(origin.stop <= encoded.num_encoded for origins in encoded.origins.values() for origin in origins)
+    assert encode_with_origins(tiny, "ab", 512).num_encoded == 2
+    assert encode_with_origins(tiny, "   ", 512).origins == {}
+
+
+def test_passages_are_encoded_as_the_encoder_splits_them() -> None:
+    """A passage has the vector of its tokens, and the text they span."""
+    tiny = encoder("distillation")
+    text = max(TEXTS, key=len)
+    rows = tiny.tokenizer.passages([text], 8)[0]
+    expected = tiny.encode_rows(rows, tiny.views)
+    assert len(rows) > 1
+    for number in (0, 1, len(rows) - 1):
+        encoded = encode_with_origins(tiny, text, 8, passage=number)
+        assert encoded.text in text
+        columns, weights = expected.row(number)
+        assert encoded.batch.columns.tolist() == columns.tolist()
+        assert np.allclose(encoded.batch.weights, weights, atol=1e-5)
+
+
+def test_a_checkpoint_without_lexecho_has_pivot_origins_only() -> None:
+    """There is no source term to explain."""
+    tiny = encoder("alignment")
+    encoded = encode_with_origins(tiny, FILLED[0], LENGTH)
+    assert encoded.origins
+    assert (encoded.batch.columns < encoded.batch.english_size).all()
+
+
+def text(characters: str, **origins: list[Origin]) -> ExplainedText:
+    """Make a text with the origins of terms a, b, ..."""
+    return ExplainedText("d", characters, dict.fromkeys(origins, 1.0), True, len(characters), origins)
+
+
+def contribution(name: str, score: float, view: str = PIVOT) -> Contribution:
+    """Make a contribution of a term."""
+    return Contribution(Term(name, name, view), score, 1.0, score)
+
+
+def test_segments_are_the_text_with_the_scores_of_its_spans() -> None:
+    """Overlapping spans are split; a segment has the view of most of its score."""
+    one = text(
+        "one two three", a=[Origin(0, 3, "one", 0.25), Origin(8, 13, "three", 0.75)], b=[Origin(2, 5, "e t", 1.0)]
+    )
+    assert one.highlight([contribution("a", 8.0), contribution("b", 3.0, SOURCE)]) == [
+        Segment("on", 2.0, PIVOT, (0,), False),
+        Segment("e", 5.0, SOURCE, (0, 1), False),
+        Segment(" t", 3.0, SOURCE, (1,), False),
+        Segment("wo ", 0, PIVOT, (), False),
+        Segment("three", 6.0, PIVOT, (0,), False),
+    ]
+    truncated = ExplainedText("d", "one two", {}, num_encoded=4).highlight([])
+    assert [(segment.text, segment.is_truncated) for segment in truncated] == [("one ", False), ("two", True)]
+
+
+@pytest.mark.parametrize(("characters", "edge"), [("हिन्दी", 1), ("e\u0301a", 1), ("👨\u200d👩x", 1)])
+def test_segments_keep_letters_and_accents_together(characters: str, edge: int) -> None:
+    """An edge moves behind combining marks and joined emoji."""
+    one = text(characters, a=[Origin(edge, len(characters), "", 1.0)])
+    assert len(one.highlight([contribution("a", 1.0)])[0].text) > edge
+
+
+def test_terms_of_special_tokens_are_listed() -> None:
+    """<s> has no characters to highlight."""
+    one = text("abc", a=[Origin(0, 0, "<s>", 1.0)], b=[Origin(0, 1, "a", 1.0)])
+    contributions = [contribution("b", 1.0), contribution("a", 2.0)]
+    assert one.special_token_terms(contributions) == [contributions[1].term]
+    assert len(one.highlight(contributions[1:])) == 1
+    assert ExplainedText("d", "", {}).highlight([]) == []
+
+
+def test_tokens_are_spelled_as_in_the_text() -> None:
+    """Each once; a special token by its name."""
+    one = text("one two\none", a=[Origin(0, 3, "x", 0.4), Origin(8, 11, "x", 0.4), Origin(0, 0, "<s>", 0.2)])
+    assert one.tokens(Term("a", "a", PIVOT)) == "one <s>"
+    assert one.tokens(Term("b", "b", PIVOT)) == ""
+
+
+def test_contributions_are_summed_in_the_documents_order() -> None:
+    """The order of the engine, which a float sum depends on."""
+    vocabulary = encoder("distillation").vocabulary
+    terms = vocabulary.terms[[4, 900, 5]].tolist()
+    contributions = match_terms(
+        dict.fromkeys(terms, 1.0), {terms[2]: 1e16, terms[0]: 1.0, "other": 4.0, terms[1]: -1e16}, vocabulary
+    )
+    assert [one.term.term for one in contributions] == [terms[2], terms[0], terms[1]]
+    assert [one.term.view for one in contributions] == ["pivot", "pivot", "source"]
+    assert sum_scores(contributions) == (1e16 + 1.0) - 1e16

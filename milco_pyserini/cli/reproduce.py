@@ -125,7 +125,7 @@ def _measure(plans: "Sequence[TablePlan]", runner: "Runner") -> int:
 
 def _open_pipeline(options: ReproduceOptions) -> "Pipeline":
     """Raises MilcoError for options that do not fit together, unknown names and missing paths."""
-    from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS
+    from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS, has_copies
     from milco_pyserini.defaults import MINI, check_local_name
     from milco_pyserini.encode.devices import check_device_name, device_names
     from milco_pyserini.errors import unknown_name
@@ -148,6 +148,11 @@ def _open_pipeline(options: ReproduceOptions) -> "Pipeline":
             raise unknown_name("benchmark", name, BENCHMARKS, "A name of a corpus or of topics is valid, too.")
         if not Path(path).exists():
             raise MilcoError(f"--local {name}={path}: the path does not exist")
+        if not has_copies(name):
+            raise MilcoError(
+                f"--local {name}={path}: {name} is not read from a copy",
+                f"Set IR_DATASETS_HOME={path} for a copy of ir_datasets' directory.",
+            )
     return Pipeline(options.output, checkpoints, copies, options.device, options.threads)
 
 

@@ -158,6 +158,14 @@ def find_benchmark(name: str) -> Benchmark | None:
     return next((one for one in BENCHMARKS.values() if name in one.corpora or name in one.topics), None)
 
 
+def has_copies(name: str) -> bool:
+    """Return True if a benchmark, a corpus or topics of this name can be read from a local copy (NAME@PATH)."""
+    if name in BENCHMARKS:
+        entries = (*BENCHMARKS[name].corpora.values(), *BENCHMARKS[name].topics.values())
+        return any(entry.has_copies for entry in entries)
+    return any(entry is not None and entry.has_copies for entry in (CORPORA.get(name), TOPICS.get(name)))
+
+
 def corpus_language(name: str) -> str | None:
     """Return the language of a corpus by its name, as Anserini writes it; None if it is a path or multilingual.
 

@@ -269,6 +269,7 @@ def test_a_record_is_compared_with_the_tables_of_today(
         (["miracl", "--local", "miracl"], "expects NAME=PATH"),
         (["miracl", "--local", "mirakl=."], "did you mean 'miracl'"),
         (["miracl", "--local", "miracl=nowhere"], "the path does not exist"),
+        (["miracl", "--local", "miracl=/"], "miracl is not read from a copy. Set IR_DATASETS_HOME=/ "),
         (["limit", "--local", "limit-small=/"], "none of the tables reads limit-small"),
         (["miracl", "--threads", "0"], "must be from 1 to 1,024"),
         (["miracl", "--device", "tpu"], "tpu"),

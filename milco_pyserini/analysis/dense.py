@@ -6,7 +6,7 @@ of each row on a line. All vectors are L2-normalized, so that inner products are
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from milco_pyserini.analysis.experiment import RetrievalTask, digest
 from milco_pyserini.console import Progress
 from milco_pyserini.encode.dense_store import open_dense_store
-from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
+from milco_pyserini.encode.prompts import DOCUMENTS
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import atomic_file, is_json_with, read_json, write_json
 from milco_pyserini.sparse.store import MANIFEST
@@ -77,6 +77,7 @@ class DenseBaseline:
         self.name = name
         self._pooling = pooling
         self._task = task
+        self._encoder: DenseEncoder | None = None
         self._is_numpy = (Path(name) / f"{DOCUMENTS}.npy").is_file()
         self._directory = Path(name) if self._is_numpy else cache
         self._store = open_dense_store(Path(name)) if (Path(name) / MANIFEST).is_file() else None
@@ -110,10 +111,22 @@ class DenseBaseline:
         return load_vectors(self._directory, kind)
 
     def _encode(self, kind: str) -> DenseVectors:
-        total = len(self._task.store) if kind == DOCUMENTS else len(self._queries)
-        encode = self._encoding(kind)
+        from milco_pyserini.corpora import open_corpus
+        from milco_pyserini.encode.dense import DenseEncoder, open_dense_query_encoder
+
+        store = self._task.store
+        texts = iter(self._queries)
+        if kind == DOCUMENTS:
+            texts = ((document.id, document.contents) for document in open_corpus(store.manifest["corpus"]))
+        total = len(store) if kind == DOCUMENTS else len(self._queries)
+        encode: Callable[[list[str]], NDArray[np.float32]]
+        if self._store is not None:
+            encode = open_dense_query_encoder(self._store.manifest).encode_batch
+        else:
+            # Documents and topics share one model.
+            self._encoder = self._encoder or DenseEncoder(self.name, self._pooling)
+            encode = partial(self._encoder.encode, kind=kind)
         progress = Progress(kind, total)
-        texts = self._texts(kind)
         ids: list[str] = []
         parts = []
         while window := list(islice(texts, _WINDOW)):
@@ -123,33 +136,10 @@ class DenseBaseline:
         progress.close("dense vectors")
         if len(ids) != total:
             raise MilcoError(
-                f"{self._task.store.manifest['corpus']} has {len(ids):,} {kind}, {self._task.store.path} has vectors "
-                f"of {total:,}: they do not belong together"
+                f"{store.manifest['corpus']} has {len(ids):,} {kind}, {store.path} has vectors of {total:,}: they do "
+                "not belong together"
             )
         return DenseVectors(ids, np.concatenate(parts))
-
-    def _encoding(self, kind: str) -> Callable[[list[str]], NDArray[np.float32]]:
-        if self._store is not None:
-            from milco_pyserini.encode.dense import open_dense_query_encoder
-
-            return open_dense_query_encoder(self._store.manifest).encode_batch
-        encoder = self._encoder
-        return lambda texts: encoder.encode(texts, kind)
-
-    @cached_property
-    def _encoder(self) -> "DenseEncoder":
-        from milco_pyserini.encode.dense import DenseEncoder
-
-        return DenseEncoder(self.name, self._pooling)
-
-    def _texts(self, kind: str) -> Iterator[tuple[str, str]]:
-        if kind == QUERIES:
-            yield from self._queries
-            return
-        from milco_pyserini.corpora import open_corpus
-
-        for document in open_corpus(self._task.store.manifest["corpus"]):
-            yield document.id, document.contents
 
     @cached_property
     def _queries(self) -> list[tuple[str, str]]:

@@ -193,18 +193,18 @@ def count_vectors(store: VectorStore | PlainStore) -> VectorCounts:
     return VectorCounts(columns, groups, terms, np.frombuffer(ids, np.int64), documents, by_language, total)
 
 
-def token_kind(token: str, marks_words: bool) -> str:
+def token_kind(token: str, has_word_prefix: bool) -> str:
     """Return the kind of a vocabulary's token, one of TOKEN_KINDS.
 
     Args:
-        marks_words: The vocabulary marks how words begin ("▁"), not how they continue ("##").
+        has_word_prefix: Tokens that begin a word have a prefix ("▁"); else those that continue one have ("##").
     """
     if len(token) > 2 and token[0] + token[-1] in ("[]", "<>"):
         return "special"
     # Vowel signs and the like are parts of words, although they are not letters.
     if not any(character.isalnum() or unicodedata.category(character)[0] == "M" for character in token):
         return "punctuation"
-    is_continuation = not token.startswith("▁") if marks_words else token.startswith("##")
+    is_continuation = not token.startswith("▁") if has_word_prefix else token.startswith("##")
     return "continuations" if is_continuation else "words"
 
 
@@ -266,10 +266,10 @@ def _longest(postings: NDArray[np.int64], span: slice, limit: int) -> list[int]:
 def _inactive(counts: VectorCounts, span: slice) -> dict[str, Any]:
     """Count columns that no document has, by kind of token, with the first of them."""
     tokens = counts.names[span]
-    marks_words = any(token.startswith("▁") for token in tokens)
+    has_word_prefix = any(token.startswith("▁") for token in tokens)
     found: dict[str, Any] = {kind: {"columns": 0, "never_active": 0, "examples": []} for kind in TOKEN_KINDS}
     for token, documents in zip(tokens, counts.all_postings[span].tolist(), strict=True):
-        kind = found[token_kind(token, marks_words)]
+        kind = found[token_kind(token, has_word_prefix)]
         kind["columns"] += 1
         kind["never_active"] += documents == 0
         if documents == 0 and len(kind["examples"]) < _EXAMPLES:

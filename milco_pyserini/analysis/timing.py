@@ -66,46 +66,37 @@ def time_searches(searches: Mapping[str, SearchQuery], queries: int, rounds: int
         rounds: Number of timed rounds.
     """
     # Not on one core: Java compiles its hot code in threads of its own, which would have to wait.
-    hits = {name: _warm_up(search, queries) for name, search in searches.items()}
+    hits = {}
+    for name, search in searches.items():
+        started = time.thread_time()
+        hits[name] = [search(number) for number in range(queries)]
+        while time.thread_time() - started < WARM_UP_SECONDS:
+            for number in range(queries):
+                search(number)
     progress = Progress("timed queries", len(searches) * queries * rounds)
-    with one_core(), _no_collection():
-        seconds = {name: np.empty((rounds, queries)) for name in searches}
-        names = list(searches)
-        for number in range(rounds):
-            first = number % len(names)
-            for name in names[first:] + names[:first]:
-                _time(searches[name], seconds[name][number])
-                progress.add(queries)
+    seconds = {name: np.empty((rounds, queries)) for name in searches}
+    names = list(searches)
+    gc.collect()
+    # The garbage collector would stop one query for what another left.
+    gc.disable()
+    try:
+        with one_core():
+            for number in range(rounds):
+                first = number % len(names)
+                for name in names[first:] + names[:first]:
+                    _time_round(searches[name], seconds[name][number])
+                    progress.add(queries)
+    finally:
+        gc.enable()
     progress.close(f"{counted(len(searches), 'index', 'indexes')} in turn on one core")
     return {name: Timed(hits[name], seconds[name]) for name in searches}
 
 
-def _warm_up(search: SearchQuery, queries: int) -> list[Hits]:
-    """Return the hits. Kernels are compiled, caches filled and Java's hot code is compiled on the way."""
-    started = time.thread_time()
-    hits = [search(number) for number in range(queries)]
-    while time.thread_time() - started < WARM_UP_SECONDS:
-        for number in range(queries):
-            search(number)
-    return hits
-
-
-def _time(search: SearchQuery, seconds: NDArray[np.float64]) -> None:
+def _time_round(search: SearchQuery, seconds: NDArray[np.float64]) -> None:
     for number in range(len(seconds)):
         started = time.perf_counter()
         search(number)
         seconds[number] = time.perf_counter() - started
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Disable Python's garbage collector, which would stop one query for what another left."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ _CPU = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured of one index.
+    """Size, speed and effectiveness of one index.
 
     Args:
         vectors: The pruning, or the name of a dense encoder.

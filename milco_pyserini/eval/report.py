@@ -60,8 +60,10 @@ def render(table: ReportTable, form: str = "text") -> str:
     names = len(table.labels)
     rows = [list(map(escape, (*table.labels, *table.columns)))]
     for row in table.rows:
-        numbers = zip(row[names:], table.digits or [DIGITS] * len(table.columns), strict=True)
-        rows.append([*(escape(str(label)) for label in row[:names]), *(_number(*number) for number in numbers)])
+        cells = [escape(str(label)) for label in row[:names]]
+        for value, digits in zip(row[names:], table.digits or [DIGITS] * len(table.columns), strict=True):
+            cells.append("-" if _is_missing(value) else f"{value:,.{digits}f}")
+        rows.append(cells)
     marked = {place for place, p in table.p_values.items() if p < ALPHA}
     for column in {column for _, column in marked}:
         for number, cells in enumerate(rows):
@@ -105,10 +107,6 @@ def _csv(table: ReportTable) -> str:
                 cells.append(repr(table.p_values[number, column]) if (number, column) in table.p_values else "")
         writer.writerow(cells)
     return file.getvalue()
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if _is_missing(value) else f"{value:,.{digits}f}"
 
 
 def _is_missing(value: float | None) -> bool:

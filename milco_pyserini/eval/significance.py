@@ -159,7 +159,12 @@ class RunComparison:
         for system in self.systems if many else ():
             add("mean", "all", system, [self.average(system, measure) for measure in self.measures])
         heads = [head for head, is_shown in zip(("dataset", "query", "run"), chosen, strict=True) if is_shown]
-        notes = [self._explanation()] if any(p < ALPHA for p in p_values.values()) else []
+        notes = []
+        if any(p < ALPHA for p in p_values.values()):
+            count = len(self.differences) // len(self.measures)
+            how = f"{self.correction.capitalize()} correction of" if self.correction != "none" else "not corrected for"
+            corrected = f", {how} {count} comparisons" if count > 1 else ""
+            notes.append(f"* differs from {self.baseline}: {TESTS[self.test]}, p < {ALPHA}{corrected}")
         return ReportTable(heads, self.measures, rows, notes=notes, p_values=p_values)
 
     def to_json(self, per_query: bool = False) -> str:
@@ -202,13 +207,6 @@ class RunComparison:
             "queries_not_judged": evaluation.unjudged,
             "measures": measures,
         } | ({"per_query": evaluation.per_query} if per_query else {})
-
-    def _explanation(self) -> str:
-        """Return the sentence that explains the marks."""
-        count = len(self.differences) // len(self.measures)
-        how = f"{self.correction.capitalize()} correction of" if self.correction != "none" else "not corrected for"
-        corrected = f", {how} {count} comparisons" if count > 1 else ""
-        return f"* differs from {self.baseline}: {TESTS[self.test]}, p < {ALPHA}{corrected}"
 
 
 def compare(

@@ -34,8 +34,8 @@ def only_index() -> Path:
     """Return the only index in indexes/. Raises MilcoError if there is none, or more than one."""
     found = sorted(path.parent for path in INDEXES.glob("*/manifest.json"))
     if len(found) != 1:
-        which = f"{INDEXES}/ has {', '.join(map(str, found))}" if found else f"there is none in {INDEXES}/"
-        raise MilcoError(f"which --index? {which}")
+        which = f"there are {', '.join(map(str, found))}" if found else f"there is none in {INDEXES}/"
+        raise MilcoError(f"which --index? {which}", "" if found else "Build one with milco index --vectors VECTORS.")
     return found[0]
 
 

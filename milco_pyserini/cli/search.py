@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import Progress, counted, duration, say
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
-from milco_pyserini.defaults import INDEXES, RUNS, directory_name
+from milco_pyserini.defaults import RUNS, directory_name, only_index
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.options import MAX_THREADS, option
 
@@ -234,16 +234,6 @@ def _table(hits: "Sequence[Hit]", has_documents: bool) -> str:
             snippet += character
         row.append(snippet)
     return tabulate(rows, headers, "plain", disable_numparse=True, colalign=align)
-
-
-def only_index() -> Path:
-    """Return the index in indexes/ if there is exactly one. Raises MilcoError otherwise."""
-    found = sorted(path.parent for path in INDEXES.glob("*/manifest.json"))
-    if len(found) != 1:
-        build = "build one with milco index --vectors VECTORS"
-        which = f"there are {', '.join(map(str, found))}" if found else f"there is none in {INDEXES}/: {build}"
-        raise MilcoError(f"which --index? {which}")
-    return found[0]
 
 
 def _validate_docids(index: "Index", passages: bool) -> None:

@@ -250,7 +250,7 @@ def test_default_names_follow_from_the_inputs(
     assert Path("runs/tiny.exact.topics.txt").is_file()
     capsys.readouterr()
     monkeypatch.chdir(topics.parent)
-    assert "which --index? there is none in indexes/: build one with" in refused(capsys, "--topics", topics)
+    assert "which --index? there is none in indexes/. Build one with" in refused(capsys, "--topics", topics)
 
 
 def test_invalid_input_is_one_line_and_writes_nothing(

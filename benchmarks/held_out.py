@@ -28,7 +28,7 @@ from milco_pyserini.io.runs import Run
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
-    from recipes.configurations.data import Collection
+    from recipes.configurations.data import TestCollection
 
 MEASURES = ("nDCG@10", "R@10")
 
@@ -62,7 +62,7 @@ def command(options: Options) -> None:
     results: dict[str, dict[str, Evaluation]] = {}
     for collection in collections:
         runs = search(collection, options)
-        for language, questions in collection.questions.items():
+        for language, questions in collection.queries.items():
             qrels = {f"{language}.{n}": {str(question.passage): 1} for n, question in enumerate(questions)}
             for name, run in runs.items():
                 asked = {topic: run.get(topic, {}) for topic in qrels}
@@ -75,7 +75,7 @@ def command(options: Options) -> None:
         sys.stdout.write(render(replace(comparison.to_table(), notes=notes), options.format))
 
 
-def held_out(options: Options) -> "list[Collection]":
+def held_out(options: Options) -> "list[TestCollection]":
     """The passages and held-out questions of every NAME. Raises MilcoError if there is no such question."""
     # The recipes stand beside this directory and are no part of the package.
     sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -85,13 +85,13 @@ def held_out(options: Options) -> "list[Collection]":
     sets = read_sets(options.data / "retrieval")
     kept = {name: [one for one in examples if not is_for_training(one)] for name, examples in sets.items()}
     found = collections(sets, kept, options.questions, options.passages)
-    asked = [one._replace(questions={code: some for code, some in one.questions.items() if some}) for one in found]
-    if not any(one.questions for one in asked):
+    asked = [one._replace(queries={code: some for code, some in one.queries.items() if some}) for one in found]
+    if not any(one.queries for one in asked):
         raise MilcoError(f"{options.data / 'retrieval'}: none of its questions is held out; it has too few passages")
-    return [one for one in asked if one.questions]
+    return [one for one in asked if one.queries]
 
 
-def check_analyzers(collections: "Sequence[Collection]") -> None:
+def check_analyzers(collections: "Sequence[TestCollection]") -> None:
     """Raises MilcoError if BM25 has no analyzer for the passages of one: Thai's needs a full Java."""
     from milco_pyserini.index import find_engine
     from milco_pyserini.index.bm25 import find_analyzer
@@ -101,7 +101,7 @@ def check_analyzers(collections: "Sequence[Collection]") -> None:
         find_analyzer(_language(collection))
 
 
-def search(collection: "Collection", options: Options) -> dict[str, Run]:
+def search(collection: "TestCollection", options: Options) -> dict[str, Run]:
     """A run for each view that is asked for, BM25's and the fused one; topics are LANGUAGE.NUMBER."""
     how = Search((), options.encoder, options.views, options.alpha, device=options.device, dtype=options.dtype)
     with tempfile.TemporaryDirectory() as directory:
@@ -109,7 +109,7 @@ def search(collection: "Collection", options: Options) -> dict[str, Run]:
         corpus.write_bytes(_lines("contents", {str(n): text for n, text in enumerate(collection.passages)}))
         asked = {
             f"{code}.{number}": question.text
-            for code, questions in collection.questions.items()
+            for code, questions in collection.queries.items()
             for number, question in enumerate(questions)
         }
         topics.write_bytes(_lines("text", asked))
@@ -120,19 +120,19 @@ def search(collection: "Collection", options: Options) -> dict[str, Run]:
     return runs
 
 
-def _language(collection: "Collection") -> str:
+def _language(collection: "TestCollection") -> str:
     """Of the passages, as Anserini writes it."""
     from recipes.configurations.data import CROSS_LANGUAGE
 
-    return "en" if collection.name == CROSS_LANGUAGE else min(collection.questions).partition("-")[0]
+    return "en" if collection.name == CROSS_LANGUAGE else min(collection.queries).partition("-")[0]
 
 
 def _lines(name: str, texts: dict[str, str]) -> bytes:
     return b"".join(orjson.dumps({"id": key, name: text}) + b"\n" for key, text in texts.items())
 
 
-def _size(collection: "Collection") -> str:
-    asked = ", ".join(f"{code} {len(questions):,}" for code, questions in collection.questions.items())
+def _size(collection: "TestCollection") -> str:
+    asked = ", ".join(f"{code} {len(questions):,}" for code, questions in collection.queries.items())
     return f"{collection.name}: {len(collection.passages):,} passages, questions {asked}"
 
 

@@ -74,13 +74,13 @@ def training_step(encoder: "MilcoEncoder", options: Options, dtype: "torch.dtype
     """A whole step of SAP on one batch, with the lexical teacher."""
     import torch
 
-    from milco_pyserini.train.batches import Texts, alignment_collator
+    from milco_pyserini.train.batches import TextCollator, alignment_collator
     from milco_pyserini.train.lexical_teacher import LexicalTeacher
     from milco_pyserini.train.objectives import Alignment
 
     pairs = sample_pairs(options.batch)
     teacher = LexicalTeacher.fit((pair.english for pair in pairs), encoder.english_tokenizer)
-    texts = Texts(encoder.tokenizer, encoder.model.config.encoder.pad_token_id)
+    texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id)
     batch = alignment_collator(texts, teacher, options.tokens)(pairs)
     batch.pop("languages")
     inputs = {side: {name: tensor.to(encoder.device) for name, tensor in part.items()} for side, part in batch.items()}

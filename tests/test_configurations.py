@@ -1,4 +1,4 @@
-"""The paper's configurations as a recipe: from toy data to the table, and the parts that decide what is compared."""
+"""recipes/configurations: from toy data to the tables."""
 
 import itertools
 import json
@@ -22,12 +22,13 @@ from recipes.configurations.table import Outcome, notes, ranks
 
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
 FOREIGN = "Fluss Brücke Buch Hafen Stadt Markt Zug Bibliothek Brief Karte Wasser Arzt Norden Morgen Geschichte".split()
-SIZES = "--sap-steps 2 --sct-steps 2 --sap-batch 8 --sct-batch 4 --queries 4 --passages 12 --threads 1".split()
+SIZES = {"--sap-steps": "2", "--sct-steps": "2", "--sap-batch": "8", "--sct-batch": "4"}
+SIZES |= {"--queries": "4", "--passages": "12", "--threads": "1"}
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Sentence pairs, a dictionary, two sets of questions in one language, and one across languages."""
+    """Sentence pairs, a dictionary, two monolingual sets of queries, and a cross-lingual one."""
     pairs = [(f"{FOREIGN[a]} {FOREIGN[b]}", f"{WORDS[a]} {WORDS[b]}") for a, b in itertools.permutations(range(15), 2)]
     write_pairs(tmp_path / "data" / "bitext" / "toy", pairs)
     write_pairs(tmp_path / "data" / "lexicon" / "toy", list(zip(FOREIGN, WORDS, strict=True)))
@@ -44,21 +45,22 @@ def data(tmp_path: Path) -> Path:
 
 
 def write_pairs(directory: Path, pairs: list[tuple[str, str]]) -> None:
-    """A file of German sentences with their English."""
+    """Write a file of German-English sentence pairs."""
     directory.mkdir(parents=True)
     (directory / "de-en.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
 
 
 def arguments(data: Path, start: Path, *more: str) -> list[str]:
-    """A small run in WORK beside the data."""
-    places = ["--data", data, "--probe", data.parent / "probe", "--work", data.parent / "work", "--start", start]
-    return [*map(str, places), *SIZES, *more]
+    """Return the arguments of a small run."""
+    places = {"--data": data, "--probe": data.parent / "probe", "--work": data.parent / "work", "--start": start}
+    options = (
+        {name: str(value) for name, value in places.items()} | SIZES | dict(zip(more[::2], more[1::2], strict=True))
+    )
+    return [word for option in options.items() for word in option]
 
 
-def test_all_configurations_are_trained_and_stand_in_one_table(
-    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
-    """Eight rows with the paper's figures beside ours; run again, nothing is trained and the table is the same."""
+def test_all_configurations_are_trained_and_tabulated(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    """Eight rows with the paper's results; a second run trains nothing and prints the same tables."""
     argv = arguments(data, bent(tmp_path, "distillation"))
     assert main(argv) == 0
     text = capfd.readouterr().out
@@ -86,21 +88,21 @@ def test_all_configurations_are_trained_and_stand_in_one_table(
     assert capfd.readouterr().out == text
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "work" / "runs").rglob("*.safetensors")}
     assert main([*argv, "--seed", "2"]) == 2
-    assert "was begun with seed 1, not 2" in capfd.readouterr().err
+    assert "was started with seed 1, not 2" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--configurations", "9"], ["'9'", "valid are 1, 2"]),
+        (["--configurations", "9"], ["--configurations 9", "from 1 to 8"]),
         (["--sct-steps", "0"], ["--sct-steps 0", "at least 1"]),
-        (["--probe", "nowhere"], ["nowhere is not there"]),
+        (["--probe", "nowhere"], ["nowhere does not exist"]),
     ],
 )
-def test_bad_options_are_one_line(
+def test_bad_options_are_reported_in_one_line(
     more: list[str], words: list[str], data: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
-    """Each names the value and the fix, with exit code 2, before anything is made."""
+    """With the value and the rule, before anything is written."""
     assert main(arguments(data, GOLDEN / "ckpt_distillation", *more)) == 2
     error = capfd.readouterr().err
     assert all(word in error for word in words)
@@ -108,12 +110,12 @@ def test_bad_options_are_one_line(
 
 
 def examples(language: str, *pairs: tuple[str, str]) -> list[RetrievalExample]:
-    """One example for each query and its passage."""
+    """Return an example for each query and its passage."""
     return [RetrievalExample(language, query, (passage,), ()) for query, passage in pairs]
 
 
 def test_no_test_passage_is_trained_on() -> None:
-    """Not even where another set has it too; every test question finds its own passage in the collection."""
+    """Not even one of another set; every test query has its passage in the collection."""
     sets = {
         "a.de": examples("de", *((f"q{n}", f"p{n // 2}") for n in range(20))),
         "a.fr": examples("fr", *((f"r{n}", f"p{9 - n // 2}") for n in range(18))),
@@ -128,21 +130,21 @@ def test_no_test_passage_is_trained_on() -> None:
     assert found.name == "a"
     assert len(found.passages) == len(set(found.passages)) == 6
     for language, part in (("de", held_out["a.de"]), ("fr", held_out["a.fr"])):
-        assert [(q.text, found.passages[q.passage]) for q in found.questions[language]] == [
+        assert [(q.text, found.passages[q.passage]) for q in found.queries[language]] == [
             (e.query, e.positives[0]) for e in part
         ]
     assert spread(range(10), 3) == [0, 3, 6]
 
 
-def test_ndcg_counts_the_rank_and_only_what_is_found() -> None:
-    """First place 1, second 1 / log2(3); a passage with score 0 is not found."""
+def test_ndcg_of_found_and_missing_passages() -> None:
+    """Rank 1 counts 1, rank 2 counts 1 / log2(3); a passage with score 0 is not found."""
     scores = np.array([[3.0, 1.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 0.0]], np.float32)
     assert ndcg(scores, [0, 1, 2]) == pytest.approx((1 + 1 / np.log2(3)) / 3, abs=1e-6)
     assert ndcg(np.zeros((2, 3), np.float32), [0, 1]) == 0
 
 
 def test_a_start_has_a_new_connector_and_keeps_the_rest(tmp_path: Path) -> None:
-    """Encoder and decoder are the checkpoint's; the connector is another for another seed; there is no LexEcho head."""
+    """Encoder and decoder are the checkpoint's, the connector depends on the seed, and there is no LexEcho head."""
     name = str(bent(tmp_path, "distillation"))
     for seed in (1, 2):
         write_pivot_start(name, seed, tmp_path / f"start-{seed}")
@@ -156,8 +158,8 @@ def test_a_start_has_a_new_connector_and_keeps_the_rest(tmp_path: Path) -> None:
     assert all(torch.equal(whole[key], first[key]) for key in first if not key.startswith("connector."))
 
 
-def test_dense_vectors_have_norm_one_and_alignment_starts_at_the_english_side(tmp_path: Path) -> None:
-    """A text's dense vector does not depend on its batch; at the start a pair of equal sides has no alignment loss."""
+def test_dense_vectors_are_normalized_and_alignment_starts_at_the_english_side(tmp_path: Path) -> None:
+    """They do not depend on the batch, and a pair of equal sides has no loss before training."""
     encoder = MilcoEncoder.from_pretrained(bent(tmp_path, "alignment"), device="cpu", dtype="float32")
     vectors = encode(encoder, ["the river", "a harbour town by the northern river", "book"], 16)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
@@ -170,11 +172,11 @@ def test_dense_vectors_have_norm_one_and_alignment_starts_at_the_english_side(tm
     assert distilled["loss"].item() == pytest.approx(0, abs=1e-6)
 
 
-def test_the_table_names_every_pair_that_stands_otherwise_than_in_the_paper() -> None:
-    """Of three configurations, the paper's third is first here: two pairs of three are turned."""
+def test_notes_list_the_pairs_in_reversed_order() -> None:
+    """Of three configurations, the paper's third is first here: two of three pairs are reversed."""
     values = {1: 0.5, 2: 0.4, 4: 0.6}
     outcomes = [Outcome(c, {"quiz.de": values[c.number]}, None) for c in CONFIGURATIONS if c.number in values]
-    said = notes(outcomes)
-    assert said[0].startswith("1 of 3 pairs")
-    assert ["(1)" in said[1], "(2)" in said[2], len(said)] == [True, True, 3]
+    lines = notes(outcomes)
+    assert lines[0].startswith("1 of 3 pairs")
+    assert ["(1)" in lines[1], "(2)" in lines[2], len(lines)] == [True, True, 3]
     assert ranks([0.5, 0.4, 0.6, 0.5]) == [2, 4, 1, 2]

@@ -1,8 +1,10 @@
-"""The recipe of milco-mini, from toy sentence pairs to a checkpoint that translates."""
+"""recipes/milco_mini: from toy sentence pairs to a checkpoint that translates."""
 
 import gzip
 import itertools
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +26,21 @@ GERMAN = dict(
         strict=True,
     )
 )
+HEAVY = ("torch", "numba", "scipy", "transformers", "tokenizers", "sentencepiece")
+HELP = f"""
+import runpy, sys
+sys.argv = sys.argv[1:]
+try:
+    runpy.run_module(sys.argv[0], run_name="__main__")
+finally:
+    sys.stderr.write(" ".join(name for name in {HEAVY} if name in sys.modules))
+"""
 VERBS = {"sieht": "sees", "findet": "finds", "malt": "paints", "kauft": "buys"}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """German sentences of four words with their English, a dictionary, and nothing of any other language."""
+    """German-English sentence pairs and a dictionary."""
     pairs = [
         (f"der {a} {verb} das {b}", f"the {GERMAN[a]} {VERBS[verb]} the {GERMAN[b]}")
         for a, verb, b in itertools.product(GERMAN, VERBS, GERMAN)
@@ -45,7 +56,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def work(data: Path) -> Path:
-    """What the recipe leaves, with the checkpoint beside it."""
+    """The work directory of the recipe, next to the checkpoint."""
     work = data.parent / "work"
     argv = ["--data", data, "--work", work, "--output", work.parent / "model"]
     sizes = ["--source-pieces", 64, "--english-pieces", 200, "--hidden", 192, "--layers", 1, "--epochs", 60]
@@ -55,7 +66,7 @@ def work(data: Path) -> Path:
 
 
 def test_the_recipe_makes_a_model_that_translates(work: Path) -> None:
-    """A German noun's strongest English term is its translation, as always in the word table that the recipe leaves."""
+    """A German noun's strongest English term is its translation, as in the word table."""
     encoder = MilcoEncoder.from_pretrained(work.parent / "model", dtype="float32")
     words = WordTable(work)
     meant = (words.encode("de", list(GERMAN)) @ words.encode_english(list(GERMAN.values())).T).toarray()
@@ -67,26 +78,26 @@ def test_the_recipe_makes_a_model_that_translates(work: Path) -> None:
     assert vectors.view("source").lengths().min() > 0
     fold = Tokenizer.from_file(str(work / "tokenizer.json")).normalizer.normalize_str
     for text in ("Ἐν ἀρχῇ ἐποίησεν ὁ Θεὸς", "ΕΊΣΑΙ πώς", "Straße İstanbul Été"):
-        assert fold(text) == corpus.normalise(text)
+        assert fold(text) == corpus.normalize(text)
 
 
-def test_greek_of_any_century_is_spelled_alike() -> None:
-    """Accents, breathings and the final sigma fold away; accents of other scripts stay."""
+def test_polytonic_and_modern_greek_are_normalized_alike() -> None:
+    """Accents, breathings and the final sigma are folded; accents of other scripts are kept."""
     assert corpus.words("Ὁ λόγος, ὁ ΛΌΓΟΣ: été") == ["ο", "λογοσ", "ο", "λογοσ", "été"]
 
 
-def test_a_folder_without_data_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """--data that holds no bitext ends with exit code 2 before anything is made."""
+def test_a_data_directory_without_bitext_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """With exit code 2, before anything is written."""
     argv = ["--data", tmp_path, "--work", tmp_path / "work", "--output", tmp_path / "model"]
     assert main([str(value) for value in argv]) == 2
-    assert "there is no bitext/" in capsys.readouterr().err
+    assert "it has no bitext/" in capsys.readouterr().err
     assert main(["--data", str(tmp_path), "--work", str(tmp_path / "work")]) == 2
-    assert "give --output DIRECTORY to train, or --pack FILE to train elsewhere" in capsys.readouterr().err
+    assert "give --output DIR to train, or --pack FILE to train on another machine" in capsys.readouterr().err
     assert not (tmp_path / "work").exists()
 
 
 def test_a_packed_recipe_trains_the_same_model(data: Path, work: Path, tmp_path: Path) -> None:
-    """Unpacked elsewhere, SAP and SCT see the same pairs and the same targets, to the last bit of the checkpoint."""
+    """SAP and SCT see equivalent pairs and equal targets: checkpoints are bit-identical."""
     file, directory = tmp_path / "recipe.tar.xz", tmp_path / "there"
     assert main([str(value) for value in ("--data", data, "--work", work, "--pack", file)]) == 0
     argv = ["--packed", file, "--work", directory, "--output", tmp_path / "model", "--threads", 1]
@@ -102,8 +113,8 @@ def test_a_packed_recipe_trains_the_same_model(data: Path, work: Path, tmp_path:
         assert gzip.decompress(before.read_bytes()) == gzip.decompress(after.read_bytes())
 
 
-def test_a_packed_pair_is_what_training_read_before(data: Path, work: Path, tmp_path: Path) -> None:
-    """Case and punctuation go; ids, words, terms and bytes stay. Where ids would not say all, a text is as it was."""
+def test_a_packed_pair_is_equivalent_for_training(data: Path, work: Path, tmp_path: Path) -> None:
+    """Token ids, words, terms and bytes are equal; texts that tokens cannot represent are kept as they are."""
     sides = ["Der Hund, die KATZE!", "…", "Der Hund (鋲)", "鋲", "haus+fluß", "Das Haus."]
     english = ["The dog — the CAT.", "?", "The Dog (鋲)", "Tree.", "House+river", "The ｈouse."]
     path = tmp_path / "data" / "bitext" / "tanaka" / "de-en.tsv.gz"
@@ -126,8 +137,8 @@ def test_a_packed_pair_is_what_training_read_before(data: Path, work: Path, tmp_
     assert (weigh(english) != weigh([now for _, now in after])).nnz == 0
 
 
-def test_a_small_pack_keeps_what_a_short_run_would_draw(data: Path, work: Path, tmp_path: Path) -> None:
-    """The file is as small as was asked, with a share of every file's pairs, in their order."""
+def test_a_size_limit_samples_pairs(data: Path, work: Path, tmp_path: Path) -> None:
+    """The file is below the limit, with some pairs of every file, in order."""
     packed.pack(data, work, tmp_path / "whole.tar.xz", 10)
     most = (tmp_path / "whole.tar.xz").stat().st_size - 1000
     packed.pack(data, work, tmp_path / "small.tar.xz", most / 1e6)
@@ -139,10 +150,10 @@ def test_a_small_pack_keeps_what_a_short_run_would_draw(data: Path, work: Path, 
     assert corpus.lexicon(there, "de")
 
 
-def test_what_cannot_be_packed_or_unpacked_is_said(data: Path, work: Path, tmp_path: Path) -> None:
-    """No room, no work, a file that was cut short: nothing is left in their place."""
+def test_packing_errors_are_reported(data: Path, work: Path, tmp_path: Path) -> None:
+    """A low limit, an incomplete work directory, an existing file, a truncated file: nothing is written."""
     output = tmp_path / "recipe.tar.xz"
-    with pytest.raises(MilcoError, match="hold no pairs: the model and the tables alone take"):
+    with pytest.raises(MilcoError, match="leaves nothing for pairs: model and tables take"):
         packed.pack(data, work, output, 0.01)
     with pytest.raises(MilcoError, match=r"lacks english\.json, .*translations\.de\.npz: make it with the recipe"):
         packed.pack(data, tmp_path, output, 10)
@@ -151,13 +162,13 @@ def test_what_cannot_be_packed_or_unpacked_is_said(data: Path, work: Path, tmp_p
     with pytest.raises(MilcoError, match="exists: choose another --output"):
         packed.pack(data, work, output, 10)
     output.write_bytes(output.read_bytes()[:-100])
-    with pytest.raises(MilcoError, match="is no packed recipe, or not all of it"):
+    with pytest.raises(MilcoError, match="is not a complete packed file"):
         packed.unpack(output, tmp_path / "there")
     assert not (tmp_path / "there").exists()
 
 
-def test_the_loss_of_codes_is_that_of_all_logits() -> None:
-    """The coordinates that are active give the loss, and the gradients, of the dense form."""
+def test_the_code_loss_equals_the_dense_loss() -> None:
+    """Loss and gradients over the active coordinates equal those over all logits."""
     torch.manual_seed(0)
     states, decoder, bias = (torch.randn(shape, requires_grad=True) for shape in ((40, 8), (5000, 8), (5000,)))
     targets = torch.where(torch.rand(40, 5000) < 0.001, torch.rand(40, 5000) + 0.1, 0)
@@ -168,5 +179,24 @@ def test_the_loss_of_codes_is_that_of_all_logits() -> None:
     ):
         found = torch.autograd.grad(loss, (states, decoder, bias))
         gradients.append([loss.detach(), *found])
-    for ours, dense in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, dense, rtol=1e-3, atol=1e-3)
+    for sparse, dense in zip(*gradients, strict=True):
+        torch.testing.assert_close(sparse, dense, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("recipe", ["recipes.milco_mini", "recipes.configurations"])
+def test_help_of_a_recipe_loads_nothing_heavy(recipe: str) -> None:
+    """--help prints to stdout and exits with 0, without torch, numba, scipy or compiled tokenizers."""
+    root = Path(__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", HELP, recipe, "--help"], capture_output=True, text=True, cwd=root)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--sap-steps" in done.stdout
+
+
+@pytest.mark.parametrize("option", ["--sap-steps", "--sct-steps", "--epochs", "--threads"])
+def test_counts_below_one_are_refused(option: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """With exit code 2, before anything is written."""
+    (tmp_path / "bitext").mkdir()
+    argv = ["--data", tmp_path, "--work", tmp_path / "work", "--output", tmp_path / "model", option, 0]
+    assert main([str(value) for value in argv]) == 2
+    assert f"{option} 0: must be at least 1" in capsys.readouterr().err
+    assert not (tmp_path / "work").exists()

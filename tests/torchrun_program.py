@@ -1,4 +1,4 @@
-"""What torchrun starts for test_train_torchrun.py: training commands, one after the other, each process told apart.
+"""The program that torchrun starts for test_train_torchrun.py: training commands in sequence, with a report each.
 
 python torchrun_program.py PLAN REPORTS: PLAN is a JSON file of [name, arguments, process whose loss breaks or null];
 REPORTS gets NAME.PROCESS.json, a Report each.
@@ -16,41 +16,41 @@ from torch import Tensor
 
 from milco_pyserini.cli.train import main
 from milco_pyserini.train import losses
-from milco_pyserini.train.batches import Texts
+from milco_pyserini.train.batches import TextCollator
 
 BROKEN_STEP = 5
 _WRITING = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
 
 
 class Report(TypedDict):
-    """What a process saw, the texts of one call a list, and what it wrote: pairs of what was done and a path."""
+    """What a process read (a list of texts per call) and wrote (pairs of an operation and a path)."""
 
     seen: list[list[str]]
     written: list[list[str]]
 
 
 def spy(report: Report) -> Callable[[], None]:
-    """Write down from now on which texts become tokens; returns what ends it."""
-    made = Texts.__call__
+    """Record which texts are tokenized; return a function that stops it."""
+    made = TextCollator.__call__
 
-    def call(self: Texts, texts: list[str], max_length: int) -> dict[str, Tensor]:
+    def call(self: TextCollator, texts: list[str], max_length: int) -> dict[str, Tensor]:
         report["seen"].append(list(texts))
         return made(self, texts, max_length)
 
     def end() -> None:
-        Texts.__call__ = made  # type: ignore[method-assign]
+        TextCollator.__call__ = made  # type: ignore[method-assign]
 
-    Texts.__call__ = call  # type: ignore[method-assign, assignment]
+    TextCollator.__call__ = call  # type: ignore[method-assign, assignment]
     return end
 
 
 def break_loss() -> None:
-    """From the broken step on, SAP's loss is not a number."""
+    """Make SAP's loss NaN from the broken step on."""
     made, calls = losses.sparse_mean_squared_error, []
 
     def broken(student: Tensor, *more: object) -> Tensor:
         calls.append(1)
-        # Two calls a step: the text's side and the English one.
+        # Two calls per step: text and English.
         bad = torch.nan if len(calls) > 2 * (BROKEN_STEP - 1) else 1.0
         return made(student, *more) * bad  # type: ignore[arg-type]
 

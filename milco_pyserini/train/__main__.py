@@ -1,4 +1,4 @@
-"""Run milco train."""
+"""Run milco train (the entry point of torchrun)."""
 
 import sys
 

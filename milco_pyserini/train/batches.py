@@ -1,4 +1,4 @@
-"""Examples to batches of token ids: what the data loader's workers do."""
+"""Turn examples into batches of token ids: the work of the data loader's processes."""
 
 import itertools
 import random
@@ -12,38 +12,35 @@ from torch.utils.data import IterableDataset, get_worker_info
 from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.data.retrieval_stream import QueryGroup
-from milco_pyserini.train.teachers import Teacher
+from milco_pyserini.train.teachers import AlignmentTeacher
 
-# Blocks among which examples of similar length are gathered: padding falls to a few per cent.
+# Blocks among which examples are sorted by length: a few percent of a batch is padding then.
 _WINDOW = 32
 
 
-def pair_length(pair: BitextPair) -> int:
-    """Bytes of both sides: near enough to their tokens, whatever the script."""
-    return len(pair.text.encode()) + len(pair.english.encode())
-
-
-class Texts:
-    """Texts to "input_ids" and "attention_mask", int64 [B, S], padded to the longest."""
+class TextCollator:
+    """Turn texts into "input_ids" and "attention_mask", int64 [B, S], padded to the longest."""
 
     def __init__(self, tokenizer: TextTokenizer, pad_id: int, lowercase: bool = False) -> None:
         self.tokenizer = tokenizer
         self.pad_id = pad_id
         self.lowercase = lowercase
-        # A text without a piece of its own still has the marks around it, or its row would be empty.
-        self._marks = tokenizer.tokenizer.encode("").ids
+        # An empty text still has the special tokens: a row of length 0 has no maximum.
+        self._empty = tokenizer.tokenizer.encode("").ids
 
     def __call__(self, texts: Sequence[str], max_length: int) -> dict[str, Tensor]:
-        """max_length: in tokens, <s> and </s> included."""
+        """Tokenize and pad. max_length: tokens per text, special tokens included."""
         texts = [text.lower() for text in texts] if self.lowercase else texts
-        rows = [torch.tensor(tokens.ids or self._marks) for tokens in self.tokenizer.tokenize(texts, max_length)]
+        rows = [torch.tensor(tokens.ids or self._empty) for tokens in self.tokenizer.tokenize(texts, max_length)]
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.pad_id)
         lengths = torch.tensor([len(row) for row in rows])
         return {"input_ids": ids, "attention_mask": (torch.arange(ids.shape[1]) < lengths.unsqueeze(1)).long()}
 
 
-def alignment_collator(texts: Texts, teacher: Teacher, max_length: int) -> Callable[[list[BitextPair]], dict]:
-    """Pairs to the arguments of Alignment.forward(), and "languages"."""
+def alignment_collator(
+    texts: TextCollator, teacher: AlignmentTeacher, max_length: int
+) -> Callable[[list[BitextPair]], dict]:
+    """Return a function from pairs to the arguments of Alignment.forward() and "languages"."""
 
     def collate(pairs: list[BitextPair]) -> dict:
         return {
@@ -56,17 +53,18 @@ def alignment_collator(texts: Texts, teacher: Teacher, max_length: int) -> Calla
     return collate
 
 
-def contrast_collator(texts: Texts, query_length: int, passage_length: int) -> Callable[[list[QueryGroup]], dict]:
-    """Groups to the arguments of Contrast.forward(), and "languages"."""
+def contrast_collator(
+    texts: TextCollator, query_length: int, passage_length: int
+) -> Callable[[list[QueryGroup]], dict]:
+    """Return a function from groups to the arguments of Contrast.forward() and "languages"."""
 
     def collate(groups: list[QueryGroup]) -> dict:
         passages = [passage for group in groups for passage in group.passages]
-        languages = [group.language for group in groups]
         batch = {
             "query": texts([group.query for group in groups], query_length),
             "passage": texts(passages, passage_length),
             "languages": {
-                "query": languages,
+                "query": [group.language for group in groups],
                 "passage": [group.language for group in groups for _ in group.passages],
             },
         }
@@ -77,13 +75,24 @@ def contrast_collator(texts: Texts, query_length: int, passage_length: int) -> C
     return collate
 
 
-class Examples(IterableDataset):
-    """A stream from its n-th example on, in batches of similar length, shared among a data loader's workers.
+def pair_length(pair: BitextPair) -> int:
+    """Return the bytes of both sides: a good proxy for their tokens in any script."""
+    return len(pair.text.encode()) + len(pair.english.encode())
 
-    first: examples that were seen before. block: examples that all processes take together in one batch; worker k has
-    every block whose number, from there on, is k modulo the number of workers, and the loader asks the workers in turn,
-    so that the order is the same for any number of them. length: of an example; blocks of similar ones are formed
-    within a window of so many blocks, and come in random order. None keeps the stream's own order.
+
+class ExampleStream(IterableDataset):
+    """A stream from its n-th example on, in blocks of similar length, divided among data loader workers.
+
+    Worker k yields every block whose number, counted from the first, is k modulo the number of workers, and the
+    loader asks the workers in turn, so the order does not depend on their number.
+
+    Args:
+        stream: endless and reproducible.
+        first: number of examples to skip, which a resumed run has seen.
+        block: examples of one batch over all training processes.
+        length: of an example. Within a window of blocks, examples of similar length are gathered into blocks, which
+            come in random order. None keeps the stream's order.
+        seed: of the order of the blocks.
     """
 
     def __init__(
@@ -98,24 +107,23 @@ class Examples(IterableDataset):
     def __iter__(self) -> Iterator:
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        blocks = self._blocks() if self.length is None else self._sorted_blocks(self.length)
-        for place, block in enumerate(blocks):
+        for place, block in enumerate(self.blocks()):
             if place % workers == number:
                 yield from block
 
-    def _blocks(self) -> Iterator[list]:
-        examples = itertools.islice(self.stream, self.first, None)
-        while True:
-            yield list(itertools.islice(examples, self.block))
-
-    def _sorted_blocks(self, length: Callable[[Any], int]) -> Iterator[list]:
+    def blocks(self) -> Iterator[list]:
+        """Yield blocks of examples forever."""
+        if self.length is None:
+            examples = itertools.islice(self.stream, self.first, None)
+            while True:
+                yield list(itertools.islice(examples, self.block))
         size = _WINDOW * self.block
         window, seen = divmod(self.first, size)
         examples = itertools.islice(self.stream, window * size, None)
         while True:
-            sorted_examples = sorted(itertools.islice(examples, size), key=length)
+            by_length = sorted(itertools.islice(examples, size), key=self.length)
             starts = list(range(0, size, self.block))
             random.Random(f"{self.seed} {window}").shuffle(starts)
             for start in starts[seen // self.block :]:
-                yield sorted_examples[start : start + self.block]
+                yield by_length[start : start + self.block]
             window, seen = window + 1, 0

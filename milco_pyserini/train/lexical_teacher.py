@@ -1,4 +1,4 @@
-"""English targets without a network: an idf-weighted bag of English pieces, expanded by paraphrases."""
+"""A SAP teacher without a download: English targets from idf-weighted tokens, expanded by paraphrases."""
 
 import itertools
 import zipfile
@@ -19,7 +19,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.train.data.bitext import BitextPair
 
-# Function words stand in every text and say nothing about it.
+# Function words, which are in every text.
 STOP_WORDS = frozenset(
     """a an the of and or in on at to for from by with as is are was were be been being am do does did done have
     has had having it its this that these those there here he she they them his her hers their him we us our you
@@ -28,26 +28,31 @@ STOP_WORDS = frozenset(
     only own same such s t d ll m re ve don didn doesn isn wasn aren won couldn shouldn wouldn o someone
     something oneself himself herself itself themselves yourself myself etc thou thee thy ye hath unto""".split()
 )
-# Enough for document frequencies, and half a minute's work.
-MOST_TEXTS = 1_000_000
+# Enough for document frequencies, in half a minute.
+MAX_TEXTS = 1_000_000
 
-_LARGEST_WEIGHT = 1.1
+_MAX_WEIGHT = 1.1
 _IDF_SCALE, _IDF_POWER = 9.0, 0.7
 _REPETITION = 0.3
 _UNSEEN = 3
 _BATCH = 1000
-# How other tokenizers than WordPiece mark that a piece begins a word.
+# Word-initial marks of tokenizers other than WordPiece.
 _WORD_STARTS = "▁Ġ"
 _WEIGHTS, _TOKENIZER, _PARAPHRASES = "weights", "tokenizer", ("indptr", "indices", "data")
 
 
 class LexicalTeacher:
-    """Weighs an English text by its own pieces: 1.1 (idf / 9)^.7 (1 + .3 log tf), LogSat scale.
+    """Weights an English text's own tokens by 1.1 (idf / 9)^.7 (1 + .3 log tf), in LogSat scale.
 
-    tokenizer: the English tokenizer, whose pieces are the columns. weights: float32 [V_e], LogSat scale, >= 0, the
-    weight of a piece that occurs once. paraphrases: CSR [V_e, V_e] of shares in 0..1 or None; a text that holds
-    piece i gets piece j with share[i, j] of j's weight, the largest where several give it. max_length: pieces of a
-    text that are read. Raises MilcoError if the sizes differ or a share is out of range.
+    Args:
+        tokenizer: English tokenizer, whose tokens are the columns.
+        weights: float32 [V_e], LogSat scale, >= 0: weight of a token that occurs once.
+        paraphrases: CSR [V_e, V_e] of shares from 0 to 1, or None. A text with token i gets token j with share[i, j]
+            of j's weight, the maximum over its tokens.
+        max_length: tokens read per text.
+
+    Raises:
+        MilcoError: sizes differ, or a share is out of range.
     """
 
     def __init__(
@@ -57,11 +62,24 @@ class LexicalTeacher:
         paraphrases: sp.csr_matrix | None = None,
         max_length: int = 256,
     ) -> None:
-        self.tokenizer = _own_copy(tokenizer)
+        self.tokenizer = _plain_copy(tokenizer)
         self.weights = np.asarray(weights, np.float32)
         self.paraphrases = None if paraphrases is None else sp.csr_matrix(paraphrases, dtype=np.float32)
         self.max_length = max_length
-        _check_sizes(self.tokenizer.get_vocab_size(), self.weights, self.paraphrases)
+        size = self.tokenizer.get_vocab_size()
+        if self.weights.shape != (size,):
+            raise MilcoError(
+                f"weights of shape {self.weights.shape}: a lexical teacher of {size} tokens needs ({size},)"
+            )
+        if self.paraphrases is None:
+            return
+        if self.paraphrases.shape != (size, size):
+            raise MilcoError(
+                f"paraphrases of shape {self.paraphrases.shape}: a teacher of {size} tokens needs ({size}, {size})"
+            )
+        shares = self.paraphrases.data
+        if len(shares) and not (shares.min() >= 0 and shares.max() <= 1):
+            raise MilcoError(f"paraphrase shares from {shares.min()} to {shares.max()}: must be from 0 to 1")
 
     @classmethod
     def fit(
@@ -71,23 +89,34 @@ class LexicalTeacher:
         paraphrases: sp.csr_matrix | None = None,
         max_length: int = 256,
     ) -> "LexicalTeacher":
-        """Take the weights from document frequencies, in one pass over at most MOST_TEXTS English texts.
+        """Compute the weights from document frequencies, in one pass over at most MAX_TEXTS English texts.
 
-        Special tokens, punctuation and STOP_WORDS weigh 0. Raises MilcoError if the texts are too few to give any
-        piece a weight.
+        Special tokens, punctuation and STOP_WORDS have weight 0. Raises MilcoError if the texts are too few to give
+        any token a weight.
         """
-        tokenizer = _own_copy(english_tokenizer)
-        count, frequency = _document_frequency(itertools.islice(texts, MOST_TEXTS), tokenizer)
-        idf = np.log((count + 1) / (frequency + _UNSEEN))
-        weights = _LARGEST_WEIGHT * (np.maximum(idf, 0) / _IDF_SCALE) ** _IDF_POWER
-        weights[_silent(tokenizer)] = 0
+        tokenizer = _plain_copy(english_tokenizer)
+        frequency = np.zeros(tokenizer.get_vocab_size(), np.int64)
+        progress = Progress("English texts")
+        texts = itertools.islice(texts, MAX_TEXTS)
+        while batch := list(itertools.islice(texts, _BATCH)):
+            for encoding in tokenizer.encode_batch_fast(batch, add_special_tokens=False):
+                frequency[list(set(encoding.ids))] += 1
+            progress.add(len(batch))
+        progress.close("Counted document frequencies")
+        idf = np.log((progress.done + 1) / (frequency + _UNSEEN))
+        weights = _MAX_WEIGHT * (np.maximum(idf, 0) / _IDF_SCALE) ** _IDF_POWER
+        special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+        for column, token in enumerate(_vocabulary(tokenizer)):
+            word = token.lstrip(_WORD_STARTS)
+            if token in special or word.lower() in STOP_WORDS or not any(map(str.isalnum, word)):
+                weights[column] = 0
         if not weights.any():
-            raise MilcoError(f"{count} English texts are too few for a lexical teacher: it wants thousands")
+            raise MilcoError(f"{progress.done} English texts are too few for a lexical teacher: it needs thousands")
         return cls(tokenizer, weights.astype(np.float32), paraphrases, max_length)
 
     @classmethod
     def load(cls, path: Path, max_length: int = 256) -> "LexicalTeacher":
-        """The teacher that save() wrote. Raises MilcoError if the file is absent, damaged or something else."""
+        """Load a teacher of save(). Raises MilcoError if the file is missing, damaged or something else."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 weights = arrays[_WEIGHTS]
@@ -95,10 +124,10 @@ class LexicalTeacher:
                 parts = {name: arrays[name] for name in _PARAPHRASES if name in arrays}
         except FileNotFoundError:
             raise MilcoError(
-                f"{path} is not there: make it with LexicalTeacher.fit(...).save(), or use the teacher lexical"
+                f"{path} does not exist: write it with LexicalTeacher.fit(...).save(), or use --teacher lexical"
             ) from None
         except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise MilcoError(f"{path} is no lexical teacher: {error}") from None
+            raise MilcoError(f"{path} is not a lexical teacher: {error}") from None
         paraphrases = None
         if parts:
             size = len(weights)
@@ -106,7 +135,7 @@ class LexicalTeacher:
         return cls(tokenizer, weights, paraphrases, max_length)
 
     def save(self, path: Path) -> None:
-        """Write weights, tokenizer and paraphrases as one .npz file, whole or not at all."""
+        """Write weights, tokenizer and paraphrases to one .npz file, atomically."""
         arrays: dict[str, Any] = {
             _WEIGHTS: self.weights,
             _TOKENIZER: np.frombuffer(self.tokenizer.to_str().encode(), np.uint8),
@@ -118,16 +147,16 @@ class LexicalTeacher:
 
     @cached_property
     def vocabulary(self) -> list[str]:
-        """The English pieces, in the order of the target's columns."""
-        return _pieces(self.tokenizer)
+        """English tokens, in the order of the target's columns."""
+        return _vocabulary(self.tokenizer)
 
     def prepare(self, pairs: Sequence[BitextPair]) -> dict[str, Tensor]:
-        """Pieces of B English sides and their weights: columns int64 [B, K], weights float32 [B, K], LogSat scale.
+        """Return columns, int64 [B, K], and weights, float32 [B, K], LogSat scale, of B English sides.
 
-        Rows are filled up with column 0 at weight 0; a column may stand several times in a row.
+        Rows are padded with column 0 at weight 0; a column may occur several times in a row.
         """
         encodings = self.tokenizer.encode_batch_fast([pair.english for pair in pairs], add_special_tokens=False)
-        rows = [self._weigh(encoding.ids[: self.max_length]) for encoding in encodings]
+        rows = [self.terms(encoding.ids[: self.max_length]) for encoding in encodings]
         longest = max((len(columns) for columns, _ in rows), default=0)
         columns = torch.zeros(len(rows), longest, dtype=torch.int64)
         weights = torch.zeros(len(rows), longest, dtype=torch.float32)
@@ -136,16 +165,11 @@ class LexicalTeacher:
             weights[row, : len(row_columns)] = torch.from_numpy(row_weights)
         return {"columns": columns, "weights": weights}
 
-    def targets(self, prepared: dict[str, Tensor]) -> Tensor:
-        """Float32 [B, V_e] on the device of what prepare() gave: logits, >= 0, the LogSat of which is the weight."""
-        columns, weights = prepared["columns"], prepared["weights"]
-        pooled = weights.new_zeros(len(columns), len(self.weights))
-        return pooled.scatter_reduce_(1, columns, weights, "amax").expm1_()
-
-    def _weigh(self, ids: list[int]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def terms(self, ids: list[int]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the columns and weights of a text's token ids, then those of their paraphrases."""
         columns, repetitions = np.unique(np.asarray(ids, np.int64), return_counts=True)
-        spoken = self.weights[columns] > 0
-        columns, repetitions = columns[spoken], repetitions[spoken]
+        weighted = self.weights[columns] > 0
+        columns, repetitions = columns[weighted], repetitions[weighted]
         weights = (1 + _REPETITION * np.log(repetitions)) * self.weights[columns]
         if self.paraphrases is not None:
             others = self.paraphrases[columns]
@@ -153,50 +177,20 @@ class LexicalTeacher:
             weights = np.concatenate([weights, others.data * self.weights[others.indices]])
         return columns, weights.astype(np.float32)
 
+    def targets(self, prepared: dict[str, Tensor]) -> Tensor:
+        """Return float32 [B, V_e] on the device of the input: logits, >= 0, whose LogSat is the weight."""
+        columns, weights = prepared["columns"], prepared["weights"]
+        pooled = weights.new_zeros(len(columns), len(self.weights))
+        return pooled.scatter_reduce_(1, columns, weights, "amax").expm1_()
 
-def _own_copy(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer without the truncation and padding that its file or another user may have set."""
+
+def _plain_copy(tokenizer: Tokenizer) -> Tokenizer:
+    """Copy a tokenizer without truncation and padding."""
     copy = Tokenizer.from_str(tokenizer.to_str())
     copy.no_truncation()
     copy.no_padding()
     return copy
 
 
-def _pieces(tokenizer: Tokenizer) -> list[str]:
+def _vocabulary(tokenizer: Tokenizer) -> list[str]:
     return [tokenizer.id_to_token(number) for number in range(tokenizer.get_vocab_size())]
-
-
-def _silent(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Bool [V_e]: special tokens, punctuation and function words."""
-    special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
-    silent = []
-    for piece in _pieces(tokenizer):
-        word = piece.lstrip(_WORD_STARTS)
-        silent.append(piece in special or word.lower() in STOP_WORDS or not any(map(str.isalnum, word)))
-    return np.array(silent)
-
-
-def _document_frequency(texts: Iterable[str], tokenizer: Tokenizer) -> tuple[int, NDArray[np.int64]]:
-    """Number of texts, and int64 [V_e]: how many of them hold each piece."""
-    frequency = np.zeros(tokenizer.get_vocab_size(), np.int64)
-    progress = Progress("English texts")
-    texts = iter(texts)
-    while batch := list(itertools.islice(texts, _BATCH)):
-        for encoding in tokenizer.encode_batch_fast(batch, add_special_tokens=False):
-            frequency[list(set(encoding.ids))] += 1
-        progress.add(len(batch))
-    progress.close("document frequencies")
-    return progress.done, frequency
-
-
-def _check_sizes(size: int, weights: NDArray[np.float32], paraphrases: sp.csr_matrix | None) -> None:
-    if weights.shape != (size,):
-        raise MilcoError(f"a lexical teacher of {size} pieces needs as many weights, not {weights.shape}")
-    if paraphrases is None:
-        return
-    if paraphrases.shape != (size, size):
-        raise MilcoError(f"paraphrases are {paraphrases.shape}: a teacher of {size} pieces needs ({size}, {size})")
-    if paraphrases.nnz and not (paraphrases.data.min() >= 0 and paraphrases.data.max() <= 1):
-        raise MilcoError(
-            f"paraphrase shares range from {paraphrases.data.min()} to {paraphrases.data.max()}: they go from 0 to 1"
-        )

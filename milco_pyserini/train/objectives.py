@@ -1,4 +1,4 @@
-"""What one training step computes: a batch of token ids to a loss (MILCO, ICLR 2026: SAP, SCT)."""
+"""Training objectives: a batch of token ids to a loss (MILCO, ICLR 2026: SAP, SCT)."""
 
 from typing import NamedTuple, cast
 
@@ -9,33 +9,38 @@ from milco_pyserini.model import MilcoModel
 from milco_pyserini.model.pooling import log_saturation
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS
 from milco_pyserini.train import losses
-from milco_pyserini.train.alarms import Source
-from milco_pyserini.train.teachers import Teacher
+from milco_pyserini.train.monitor import SourceActivity
+from milco_pyserini.train.teachers import AlignmentTeacher
 
 Batch = dict[str, Tensor]
 
 
-class Side(NamedTuple):
-    """One side of a batch, for the alarms: pivot float [B, V_e] and the source view or None, without gradient."""
+class MonitoredViews(NamedTuple):
+    """The views of one side of a batch, for the alarms: pivot float [B, V_e], source or None; without gradient."""
 
     pivot: Tensor
-    source: Source | None
+    source: SourceActivity | None
 
 
 class Alignment(nn.Module):
-    """SAP: the English view of a sentence and of its translation, both against the teacher's view of the latter.
+    """SAP: fit the pivot views of a text and of its English translation to the teacher's view of the translation.
 
-    padding: "-inf", or "zero" for the authors' loss, where a padded position has logits 0 and a row that is not its
-    batch's longest has no negative logit. english_weight: of the English side's loss. margin, mean: see
-    sparse_mean_squared_error().
+    Args:
+        model: what is trained.
+        teacher: gives the targets.
+        dtype: of matrix products.
+        padding: "-inf", or "zero" as in the authors' loss, where padded positions have logit 0, so no text shorter
+            than the longest of its batch has a negative logit.
+        english_weight: of the English side's loss.
+        margin, mean: as in losses.sparse_mean_squared_error().
     """
 
-    teacher: Teacher
+    teacher: AlignmentTeacher
 
     def __init__(
         self,
         model: MilcoModel,
-        teacher: Teacher,
+        teacher: AlignmentTeacher,
         dtype: torch.dtype = torch.float32,
         padding: str = "-inf",
         english_weight: float = 1.0,
@@ -44,40 +49,51 @@ class Alignment(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        # Not a sub-module: it has no gradient, and no place in a checkpoint.
+        # Not a submodule: it has no gradients and does not belong in checkpoints.
         object.__setattr__(self, "teacher", teacher)
         self.dtype = dtype
         self.padding, self.english_weight, self.margin, self.mean = padding, english_weight, margin, mean
 
     def forward(self, text: Batch, english: Batch, teacher: Batch) -> dict:
-        """text, english: "input_ids" and "attention_mask", int64 [B, S]. teacher: of Teacher.prepare().
+        """Compute the loss of a batch of pairs.
 
-        Returns the "loss", its parts by name in "parts", and in "sides" what the alarms look at; "grounded" is bool
-        [B, V_e], the teacher's terms.
+        Args:
+            text, english: "input_ids" and "attention_mask", int64 [B, S].
+            teacher: from AlignmentTeacher.prepare().
+
+        Returns:
+            "loss"; "parts", its terms by name; "sides", MonitoredViews by kind of text; "grounded", bool [B, V_e],
+            the teacher's terms.
         """
         targets = self.teacher.targets(teacher)
         with torch.autocast(targets.device.type, self.dtype, enabled=self.dtype != torch.float32):
             outputs = {"text": self.model(**text), "english": self.model(**english)}
         parts, sides = {}, {}
         for name, output in outputs.items():
-            mask = (text if name == "text" else english)["attention_mask"]
-            logits = _padded(output.logits, mask) if self.padding == "zero" else output.logits
+            logits = output.logits
+            if self.padding == "zero":
+                mask = (text if name == "text" else english)["attention_mask"]
+                logits = torch.where((mask == 0).any(dim=1, keepdim=True), logits.clamp(min=0), logits)
             parts[name] = losses.sparse_mean_squared_error(logits, targets, self.margin, self.mean)
-            sides[name] = Side(log_saturation(output.logits.detach()), None)
+            sides[name] = MonitoredViews(log_saturation(output.logits.detach()), None)
         loss = parts["text"] + self.english_weight * parts["english"]
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": targets > 0}
 
 
-def _padded(logits: Tensor, mask: Tensor) -> Tensor:
-    """Logits as if every padded position had logits 0: in a padded row none is below."""
-    return torch.where((mask == 0).any(dim=1, keepdim=True), logits.clamp(min=0), logits)
-
-
 class Contrast(nn.Module):
-    """SCT: scores of a query's passages against a cross-encoder's (KL) or against the batch's passages (InfoNCE).
+    """SCT: fit scores of a query's passages to a teacher's (KL), or contrast them with the batch's (InfoNCE).
 
-    views: of which the score is the sum. loss: "kd" or "infonce". temperature divides the student's scores.
-    regularizer: "l1" or "flops", on the pivot view, or on every view with regularize_source.
+    Args:
+        model: what is trained.
+        dtype: of matrix products.
+        loss: "kd" or "infonce".
+        direction: of the KL divergence, as in losses.kl_distillation().
+        views: whose scores are added.
+        temperature: divides the student's scores.
+        regularizer: "l1" or "flops", on the pivot view, or on all views with regularize_source.
+        query_weight, passage_weight: of the regularizer.
+        regularize_source: regularize the source view too.
+        dropped_ids: token ids that the source view leaves out.
     """
 
     def __init__(
@@ -104,44 +120,54 @@ class Contrast(nn.Module):
         self.register_buffer("dropped_ids", torch.tensor(dropped_ids, dtype=torch.int64), persistent=False)
 
     def forward(self, query: Batch, passage: Batch, scores: Tensor | None = None) -> dict:
-        """query: int64 [B, S]. passage: [B x G, S'], each query's group in a row, its positive first.
+        """Compute the loss of a batch of groups.
 
-        scores: the teacher's, float [B, G], for "kd". Returns as Alignment.forward().
+        Args:
+            query: "input_ids" and "attention_mask", int64 [B, S].
+            passage: the same, [B x G, S'], each query's group in consecutive rows, its positive first.
+            scores: a teacher's, float [B, G], for "kd".
+
+        Returns:
+            As Alignment.forward(); "grounded" is None.
         """
         with torch.autocast(query["input_ids"].device.type, self.dtype, enabled=self.dtype != torch.float32):
             outputs = self.model(**query), self.model(**passage)
         pivots = [output.pivot for output in outputs]
         views = {PIVOT: pivots}
-        sources: list[Source] | list[None] = [None, None]
+        activity: list[SourceActivity] | list[None] = [None, None]
         if self.model.echo is not None:
+            dropped = cast(Tensor, self.dropped_ids)
+            ids = [query["input_ids"], passage["input_ids"]]
+            tokens = torch.cat([side.flatten() for side in ids]).unique()
             echoes = [cast(Tensor, output.echo) for output in outputs]
-            views[SOURCE], sources = self._source_views([query, passage], echoes)
-        parts = {self.loss: self._main_loss([views[name] for name in self.views], passage["input_ids"], scores)}
+            views[SOURCE] = source_views(tokens, ids, echoes, self.model.config.source_pool, dropped)
+            masks = [query["attention_mask"], passage["attention_mask"]]
+            held = source_views(tokens, ids, masks, "max", dropped)
+            size = self.model.config.encoder.vocab_size
+            activity = [
+                SourceActivity(tokens, there > 0, view.detach() > 0, size)
+                for there, view in zip(held, views[SOURCE], strict=True)
+            ]
+        parts = {self.loss: self.main_loss([views[name] for name in self.views], passage["input_ids"], scores)}
         regularized = list(views.values()) if self.regularize_source else [pivots]
         for place, side in enumerate(("query", "passage")):
             parts[f"{side}_length"] = torch.stack([self.regularizer(view[place]) for view in regularized]).sum()
         loss = parts[self.loss] + self.query_weight * parts["query_length"]
         loss = loss + self.passage_weight * parts["passage_length"]
         sides = {
-            name: Side(pivot.detach(), source)
-            for name, pivot, source in zip(("query", "passage"), pivots, sources, strict=True)
+            name: MonitoredViews(pivot.detach(), source)
+            for name, pivot, source in zip(("query", "passage"), pivots, activity, strict=True)
         }
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": None}
 
-    def _source_views(self, sides: list[Batch], echoes: list[Tensor]) -> tuple[list[Tensor], list[Source]]:
-        """Each side's source view, and what the alarms look at of it. echoes: float [B, S], one a side."""
-        ids = [side["input_ids"] for side in sides]
-        pieces = torch.cat([side.flatten() for side in ids]).unique()
-        dropped = cast(Tensor, self.dropped_ids)
-        views = source_views(pieces, ids, echoes, self.model.config.source_pool, dropped)
-        held = source_views(pieces, ids, [side["attention_mask"] for side in sides], "max", dropped)
-        size = self.model.config.encoder.vocab_size
-        return views, [
-            Source(pieces, there > 0, view.detach() > 0, size) for there, view in zip(held, views, strict=True)
-        ]
+    def main_loss(self, views: list[list[Tensor]], passage_ids: Tensor, scores: Tensor | None) -> Tensor:
+        """Compute the loss without the regularizer.
 
-    def _main_loss(self, views: list[list[Tensor]], passage_ids: Tensor, scores: Tensor | None) -> Tensor:
-        """views: of each, queries [B, V] and passages [B x G, V]. passage_ids: int64 [B x G, S']."""
+        Args:
+            views: for each view, queries [B, V] and passages [B x G, V].
+            passage_ids: int64 [B x G, S'].
+            scores: a teacher's, float [B, G], or None.
+        """
         queries, passages = views[0]
         group = len(passages) // len(queries)
         if self.loss == "kd":
@@ -150,24 +176,30 @@ class Contrast(nn.Module):
             return losses.kl_distillation(found.sum(dim=0) / self.temperature, teacher, self.direction)
         found = torch.stack([q @ p.T for q, p in views]).sum(dim=0)
         rows = torch.arange(len(queries), device=found.device)
-        # Questions about one passage may meet in a batch: what answers a question is no negative of it.
+        # Two queries of a batch may have the same positive: it is not a negative of either.
         copies = (passage_ids[rows * group].unsqueeze(1) == passage_ids).all(dim=2)
         copies[rows, rows * group] = False
         return losses.info_nce((found / self.temperature).masked_fill(copies, -torch.inf), rows * group)
 
 
-def source_views(pieces: Tensor, ids: list[Tensor], echoes: list[Tensor], pool: str, dropped: Tensor) -> list[Tensor]:
-    """Source views over the pieces that occur in a batch at all: their products are those of the whole vocabulary.
+def source_views(tokens: Tensor, ids: list[Tensor], echoes: list[Tensor], pool: str, dropped: Tensor) -> list[Tensor]:
+    """Return source views over the tokens that occur in a batch; products are those of the full vocabulary.
 
-    pieces: int64 [U], ascending. ids: int64 [B, S], one tensor a side. echoes: [B, S], 0 where masked. pool: of a
-    repeated piece's weights, "sum" or "max". dropped: ids without a place in the view. Returns float32 [B, U] for each
-    side.
+    Args:
+        tokens: int64 [U], ascending.
+        ids: int64 [B, S], one tensor for each side.
+        echoes: weights [B, S] for each side, 0 where masked.
+        pool: "sum" or "max" over the occurrences of a token.
+        dropped: token ids that the view leaves out.
+
+    Returns:
+        Float32 [B, U] for each side.
     """
     views = []
     for side, echo in zip(ids, echoes, strict=True):
-        place = torch.searchsorted(pieces, side)
+        place = torch.searchsorted(tokens, side)
         weights = torch.where(torch.isin(side, dropped), 0.0, echo.float())
-        view = weights.new_zeros(len(side), len(pieces))
+        view = weights.new_zeros(len(side), len(tokens))
         reduce = "sum" if pool == "sum" else "amax"
         views.append(view.scatter_reduce(1, place, weights, reduce))
     return views

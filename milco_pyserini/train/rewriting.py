@@ -1,4 +1,4 @@
-"""Training sets into training sets (mining, scoring): one JSONL file a source, in a directory that explains itself."""
+"""Rewrite training sets, one JSONL file for each source, resumably, in a directory that documents itself."""
 
 import contextlib
 import gzip
@@ -19,35 +19,62 @@ _PARTS = ".parts"
 _COMPRESSION = 3
 
 
-def begin(
+def pending_files(
     output: Path, sources: Sequence[RetrievalSource], plan: dict, overwrite: bool
 ) -> list[tuple[RetrievalSource, Path]]:
-    """The sources whose file is not whole yet, each with that file: output/NAME.LANG.jsonl.gz.
+    """Return the sources whose file is not complete yet, with that file: output/NAME.LANG.jsonl.gz.
 
-    plan: everything that decides what the files hold; it becomes output/manifest.json, with the sources' sizes, so all
-    of them are read through once. overwrite: start over if something else is there. Raises MilcoError, naming the
-    first difference, if it may not; and if two sources would share a file.
+    Args:
+        output: the directory, which is created.
+        sources: each is read once for its size.
+        plan: everything that decides the files' content; output/manifest.json is the plan and the sources' sizes.
+        overwrite: start over if the directory was written with another plan.
+
+    Raises:
+        MilcoError: the directory has another plan (the first difference is named) or other files, or two sources
+            would share a file.
     """
     files: dict[Path, RetrievalSource] = {}
     for source in sources:
-        file = output / _file_name(source)
+        name = directory_name(source.name)
+        if source.language != UNDETERMINED and not name.endswith(f".{source.language}"):
+            name = f"{name}.{source.language}"
+        file = output / f"{name}.jsonl.gz"
         if file in files:
             raise MilcoError(f"{files[file].name} and {source.name} would both become {file}: rename one of them")
         files[file] = source
     plan = {**plan, "examples": {file.name: source.size() for file, source in files.items()}}
-    _take(output, plan, overwrite)
+    manifest = output / MANIFEST
+    validate_output_directory(
+        output,
+        overwrite=True,
+        is_owned=lambda path: (
+            (path / MANIFEST).is_file() and read_json(path / MANIFEST).get("command") == plan["command"]
+        ),
+    )
+    before = read_json(manifest) if manifest.is_file() else {}
+    difference = next((name for name in plan if before.get(name) != plan[name]), None)
+    if difference is not None:
+        if before and not overwrite:
+            raise MilcoError(
+                f"{output} was started with {difference} {before.get(difference)}, not {plan[difference]}: choose "
+                "another --output, or start over with --overwrite"
+            )
+        if before:
+            remove_directory(output)
+        write_json(manifest, plan)
     return [(source, file) for file, source in files.items() if not file.is_file()]
 
 
-def write_parts(
+def rewrite(
     file: Path,
     examples: Iterable[RetrievalExample],
     part_size: int,
     work: Callable[[Sequence[RetrievalExample]], Iterable[RetrievalExample]],
 ) -> None:
-    """Write what work() makes of the examples, part_size of them at a time.
+    """Write what work() makes of the examples, part_size at a time.
 
-    Each part is kept beside the file until all are there: killed and started again, it goes on after the last one.
+    Parts are kept next to the file until it is complete, so an interrupted run resumes after its last part.
     """
     directory = file.parent / _PARTS / file.name
     parts: list[Path] = []
@@ -55,44 +82,15 @@ def write_parts(
     while chunk := list(itertools.islice(stream, part_size)):
         part = directory / f"{len(parts):06d}.jsonl.gz"
         if not part.is_file():
-            # Without a time in it, the same work gives the same bytes.
+            # No time stamp: the same work gives the same bytes.
             with atomic_file(part) as handle, gzip.GzipFile("", "wb", _COMPRESSION, handle, mtime=0) as packed:
                 packed.writelines(dump_example(example) + b"\n" for example in work(chunk))
         parts.append(part)
     with atomic_file(file) as handle:
-        # gzip files one after the other are a gzip file.
+        # Concatenated gzip files are a gzip file.
         for part in parts:
             with part.open("rb") as written:
                 shutil.copyfileobj(written, handle)
     shutil.rmtree(directory, ignore_errors=True)
     with contextlib.suppress(OSError):
         directory.parent.rmdir()
-
-
-def _file_name(source: RetrievalSource) -> str:
-    name = directory_name(source.name)
-    if source.language != UNDETERMINED and not name.endswith(f".{source.language}"):
-        name = f"{name}.{source.language}"
-    return f"{name}.jsonl.gz"
-
-
-def _take(output: Path, plan: dict, overwrite: bool) -> None:
-    validate_output_directory(output, True, lambda path: _command(path) == plan["command"])
-    if (output / MANIFEST).is_file():
-        before = read_json(output / MANIFEST)
-        difference = next((name for name in plan if before.get(name) != plan[name]), None)
-        if difference is None:
-            return
-        if not overwrite:
-            raise MilcoError(
-                f"{output} was begun with {difference} {before.get(difference)}, not {plan[difference]}: choose "
-                "another --output, or start over with --overwrite"
-            )
-        remove_directory(output)
-    write_json(output / MANIFEST, plan)
-
-
-def _command(output: Path) -> str | None:
-    """The command that wrote a directory, if it was one of these."""
-    manifest = output / MANIFEST
-    return read_json(manifest).get("command") if manifest.is_file() else None

@@ -1,39 +1,50 @@
-"""Teachers of Sparse Alignment Pretraining: what a pair of sentences should weigh in English pieces.
+"""Teachers of sparse alignment pretraining (SAP): the English terms and weights of a sentence pair.
 
-A teacher is named by a file of LexicalTeacher.save(), by a directory or hub name of a masked language model (SPLADE),
-or by the word lexical: fitted on the English side of the bitext before training begins.
+A teacher is a masked language model of SPLADE's type, by directory or hub name; a file of LexicalTeacher.save(); or
+"lexical", which is fitted on the English side of the bitext before training.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import torch
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.encode.splade import load_masked_language_model, take_off_decoder
+from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.model.loading import find_model, loading
+from milco_pyserini.model.pooling import max_logits
 from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.lexical_teacher import LexicalTeacher
 
 LEXICAL = "lexical"
+# Padded positions count for nothing, or have logit 0 as in the authors' code, which hides negative maxima.
+PADDINGS = ("-inf", "zero")
+
+_EXAMPLE = "naver/splade-v3"
+# Logits in memory at once if the decoder cannot be separated: 256 MB in float32.
+_BLOCK_LOGITS = 1 << 26
 
 
-class Teacher(Protocol):
-    """Sentence pairs to targets; the known ones read the English side alone.
+class AlignmentTeacher(Protocol):
+    """Turns sentence pairs into targets.
 
-    prepare() may run in a data loader's worker, targets() where the training runs.
-    Every tensor of prepare() has B rows, so that a batch can be cut and moved like any other.
+    prepare() may run in a data loader process, targets() runs on the training device. Every tensor of prepare() has B
+    rows, so a batch can be split and moved like any other.
     """
 
     @property
     def vocabulary(self) -> list[str]:
-        """English pieces, in the order of the target's columns."""
+        """English tokens, in the order of the target's columns."""
 
     def prepare(self, pairs: Sequence[BitextPair]) -> dict[str, Tensor]:
-        """Whatever targets() takes, of B pairs, on the CPU."""
+        """Return what targets() needs, for B pairs, on the CPU."""
 
     def targets(self, prepared: dict[str, Tensor]) -> Tensor:
-        """Float32 [B, V_e]: logits before LogSat, the maximum over a text's tokens; no gradient."""
+        """Return float32 [B, V_e]: logits before LogSat, the maximum over a text's tokens; without gradient."""
 
 
 def open_teacher(
@@ -42,32 +53,117 @@ def open_teacher(
     english_texts: Callable[[], Iterable[str]],
     padding: str = "-inf",
     max_length: int = 256,
-) -> Teacher:
-    """The teacher of that name. english_texts: the English side of the bitext in mixed order, read only by lexical.
+) -> AlignmentTeacher:
+    """Open a teacher by name.
 
-    padding: what a padded position says to a masked language model, "-inf" or "zero"; a lexical teacher has none.
-    max_length: tokens of a text that are read. Raises MilcoError, with what to do instead, if it cannot be had.
+    Args:
+        name_or_path: "lexical", an .npz file, or a masked language model's directory or hub name.
+        english_tokenizer: for "lexical".
+        english_texts: the English side of the bitext in mixed order; called for "lexical" only.
+        padding: one of PADDINGS; a lexical teacher has no padding.
+        max_length: tokens read per text.
+
+    Raises:
+        MilcoError: it cannot be read or downloaded.
     """
     name = str(name_or_path)
     if name == LEXICAL:
         return LexicalTeacher.fit(english_texts(), english_tokenizer, max_length=max_length)
     if name.endswith(".npz"):
         return LexicalTeacher.load(Path(name), max_length)
-    from milco_pyserini.train.mlm_teacher import MaskedLanguageModelTeacher
-
     return MaskedLanguageModelTeacher.from_pretrained(name, padding, max_length)
 
 
-def check_vocabulary(teacher_pieces: Sequence[str], english_pieces: Sequence[str]) -> None:
-    """Raise MilcoError, with both sizes and the first difference, unless teacher and model have the same columns."""
-    if list(teacher_pieces) == list(english_pieces):
+def validate_vocabulary(teacher: Sequence[str], model: Sequence[str]) -> None:
+    """Raise MilcoError, with both sizes and the first difference, unless the English vocabularies are equal."""
+    if list(teacher) == list(model):
         return
-    shared = min(len(teacher_pieces), len(english_pieces))
-    where = next((i for i in range(shared) if teacher_pieces[i] != english_pieces[i]), shared)
+    shared = min(len(teacher), len(model))
+    place = next((i for i in range(shared) if teacher[i] != model[i]), shared)
     first = f"the first {shared:,} are equal"
-    if where < shared:
-        first = f"piece {where} is {teacher_pieces[where]!r} there and {english_pieces[where]!r} here"
+    if place < shared:
+        first = f"token {place} is {teacher[place]!r} in the teacher and {model[place]!r} in the model"
     raise MilcoError(
-        f"the teacher has {len(teacher_pieces):,} English pieces and the model {len(english_pieces):,}; {first}: take "
-        f"a teacher with the model's English tokenizer, or the teacher {LEXICAL}"
+        f"the teacher has {len(teacher):,} English tokens and the model {len(model):,}; {first}: choose a teacher "
+        f"with the model's English tokenizer, or --teacher {LEXICAL}"
     )
+
+
+class MaskedLanguageModelTeacher(nn.Module):
+    """A frozen masked language model: the maximum logit of every token over a text's positions.
+
+    Special tokens take part, as in SPLADE. Always in eval mode.
+
+    Args:
+        model: any AutoModelForMaskedLM.
+        tokenizer: of the model.
+        padding: one of PADDINGS.
+        max_length: tokens read per text.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, padding: str = "-inf", max_length: int = 256
+    ) -> None:
+        super().__init__()
+        if padding not in PADDINGS:
+            raise unknown_name("padding", padding, PADDINGS)
+        self.tokenizer = tokenizer
+        self.padding = padding
+        self.max_length = min(max_length, tokenizer.model_max_length)
+        self.model = model.requires_grad_(False).eval()
+        rows = model.get_output_embeddings().weight.shape[0]
+        # A decoder may be wider than its vocabulary, for alignment in hardware.
+        self.vocabulary: list[str] = tokenizer.convert_ids_to_tokens(range(min(rows, len(tokenizer))))
+        self.decoder = take_off_decoder(model)
+
+    @classmethod
+    def from_pretrained(
+        cls, name_or_path: str | Path, padding: str = "-inf", max_length: int = 256
+    ) -> "MaskedLanguageModelTeacher":
+        """Load a float32 teacher from a directory, the hub's cache or the hub. Raises MilcoError."""
+        return cls(*open_masked_language_model(name_or_path), padding, max_length)
+
+    def train(self, mode: bool = True) -> "MaskedLanguageModelTeacher":
+        """Stay in eval mode."""
+        return super().train(False)
+
+    def prepare(self, pairs: Sequence[BitextPair]) -> dict[str, Tensor]:
+        """Tokenize B English sides: input_ids and attention_mask, int64 [B, S], padded to the longest."""
+        # Type ids are 0 for a single text, and not every model accepts them.
+        options = {"padding": True, "truncation": True, "max_length": self.max_length, "return_token_type_ids": False}
+        return dict(self.tokenizer([pair.english for pair in pairs], return_tensors="pt", **options))
+
+    @torch.no_grad()
+    def targets(self, prepared: dict[str, Tensor]) -> Tensor:
+        """Return float32 [B, V_e]: logits before LogSat, the maximum over positions, negative ones kept."""
+        inputs = {name: tensor.to(self.model.device) for name, tensor in prepared.items()}
+        mask = inputs["attention_mask"].bool()
+        if self.decoder is not None:
+            # Without its decoder the model returns hidden states: [B, S, V_e] is never built.
+            highest = max_logits(self.model(**inputs).logits, mask, self.decoder.weight, self.decoder.bias)
+        else:
+            texts = max(1, _BLOCK_LOGITS // (mask.shape[1] * len(self.vocabulary)))
+            blocks = []
+            for block in zip(*(tensor.split(texts) for tensor in inputs.values()), strict=True):
+                part = dict(zip(inputs, block, strict=True))
+                masked = ~part["attention_mask"].bool().unsqueeze(-1)
+                blocks.append(self.model(**part).logits.float().masked_fill(masked, -torch.inf).amax(dim=1))
+            highest = torch.cat(blocks)
+        highest = highest[:, : len(self.vocabulary)]
+        if self.padding == "zero":
+            padded = ~mask.all(dim=1, keepdim=True)
+            highest = torch.where(padded, highest.clamp(min=0), highest)
+        return highest
+
+
+def open_masked_language_model(name_or_path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a float32 masked language model and its tokenizer from a directory, the hub's cache or the hub.
+
+    Raises MilcoError if it cannot be found, or has no masked language model's head.
+    """
+    directory = find_model(str(name_or_path), "teacher", _EXAMPLE, LEXICAL)
+    if not (directory / "config.json").is_file():
+        raise MilcoError(f"teacher {directory} is not a checkpoint: it has no config.json")
+    model = load_masked_language_model(directory, "teacher")
+    with loading(directory, "a tokenizer"):
+        return model, AutoTokenizer.from_pretrained(directory, trust_remote_code=False)

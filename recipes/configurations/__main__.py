@@ -1,65 +1,72 @@
 """python -m recipes.configurations --data DATA --start mini --work WORK --probe FLORES: the paper's configurations.
 
 All eight start from one checkpoint (start.py), see the same data in the same order for the same number of steps, and
-are compared on questions that none of them saw (data.py). Two things differ from the paper besides the size: SAP's
-teacher is the lexical one, and the scores for distillation are BM25's plus the starting checkpoint's own, with a bonus
-for the labelled passage, as there is no cross-encoder without a download. The starting checkpoint's pieces and their
-frequencies come from data that holds the test passages, but no question; that is the same for every configuration.
+are compared on queries that none of them saw (data.py). Besides the size, two things differ from the paper: the
+teacher of SAP is the lexical one, and the scores to distill are BM25's plus the starting checkpoint's, with a bonus for
+the labeled passage, because there is no cross-encoder without a download. The starting checkpoint's vocabulary and
+document frequencies come from data that contains the test passages, but no query; that is the same for every
+configuration.
 
-Each stage leaves a directory in WORK and is passed over where it stands: an interrupted run goes on.
+Each stage leaves a directory in WORK and is skipped if it exists, so an interrupted run resumes.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
 
-from .catalogue import CONFIGURATIONS, DENSE, NUMBERS, Configuration
+from .catalogue import CONFIGURATIONS, DENSE, Configuration
 
 if TYPE_CHECKING:
-    from .data import Collection
+    from .data import TestCollection
     from .evaluation import Probe
-    from .stages import Plan
+    from .stages import StagePlan
     from .table import Outcome
 
+_NUMBERS = tuple(configuration.number for configuration in CONFIGURATIONS)
 _NEGATIVES = 15
 _LABEL_WEIGHT = 5.0
-# Options that change nothing of what a work directory holds.
+# Options that do not change the content of a work directory.
 _FREE = {"work", "probe", "configurations", "threads"}
 
 
 @dataclass(frozen=True)
-class Options:
-    """Train the paper's configurations small, and print one table beside the paper's figures.
+class ConfigurationsOptions:
+    """Train the paper's configurations small, and print a table next to the paper's results.
 
-    Configurations: 1 SAP + SCT-KD + LexEcho, 2 the same without LexEcho, 3 as 1 with InfoNCE, 4 SAP alone, 5 SCT-KD
-    alone, 6 noMILCO (multilingual head), 7 dense with alignment, 8 dense without.
+    Configurations: 1 SAP + SCT-KD + LexEcho, 2 the same without LexEcho, 3 as 1 with InfoNCE, 4 SAP only, 5 SCT-KD
+    only, 6 noMILCO (multilingual head), 7 dense with alignment, 8 dense without.
     """
 
-    data: Path = option(help="directory with bitext/, lexicon/ (may be absent) and retrieval/")
-    work: Path = option(help="directory for what the stages leave; the tables are there too, as text and JSON")
-    probe: Path = option(help="directory of sentence pairs (LANGUAGE-en.tsv) not trained on: are terms grounded?")
-    start: str = option("mini", help="checkpoint whose encoder and English head all start from")
-    configurations: tuple[int, ...] = option(NUMBERS, help="which to train")
-    sap_steps: int = option(1000, help="steps of alignment")
-    sct_steps: int = option(250, help="steps of contrast")
-    sap_batch: int = option(32, help="sentence pairs a step")
-    sct_batch: int = option(16, help="queries a step, 4 passages each")
-    train_queries: int = option(600, help="training queries of each set, at most")
-    queries: int = option(200, help="test questions of each set, at most")
-    passages: int = option(1000, help="passages of each test collection")
-    threads: int = option(2, help="processor threads")
-    seed: int = option(1, help="of the new connector, the order of the data and every random number")
+    data: Path = option(metavar="DIR", help="directory with bitext/, retrieval/ and optionally lexicon/")
+    work: Path = option(metavar="DIR", help="directory for the stages and the tables (text and JSON)")
+    probe: Path = option(metavar="DIR", help="held-out sentence pairs (LANG-en.tsv): are terms grounded?")
+    start: str = option("mini", metavar="CHECKPOINT", help="checkpoint whose encoder and English head all start from")
+    configurations: tuple[int, ...] = option(_NUMBERS, minimum=1, maximum=len(_NUMBERS), help="which to train")
+    sap_steps: int = option(1000, minimum=1, help="steps of alignment")
+    sct_steps: int = option(250, minimum=1, help="steps of contrastive training")
+    sap_batch: int = option(32, minimum=1, help="sentence pairs per step")
+    sct_batch: int = option(16, minimum=1, help="queries per step, 4 passages each")
+    train_queries: int = option(600, minimum=1, help="training queries of each set, at most")
+    queries: int = option(200, minimum=1, help="test queries of each set, at most")
+    passages: int = option(1000, minimum=1, help="passages of each test collection")
+    threads: int = option(2, minimum=1, help="CPU threads")
+    seed: int = option(1, minimum=0, help="random seed")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield which directories are missing."""
+        for directory in (self.data / "bitext", self.data / "retrieval", self.probe):
+            if not directory.is_dir():
+                yield f"{directory} does not exist: see --help for --data and --probe"
 
 
-def command(options: Options) -> None:
-    """Run every stage that is not finished, then print the tables."""
-    chosen = _chosen(options)
+def command(options: ConfigurationsOptions) -> None:
+    """Run every stage that is not complete, then print the tables."""
     import torch
 
     from milco_pyserini.eval import render
@@ -71,9 +78,10 @@ def command(options: Options) -> None:
 
     torch.set_num_threads(options.threads)
     probe = read_probe(options.probe)
-    plan = _prepare(options)
+    plan = prepare_training(options)
     collections = read_collections(options.work / "retrieval")
-    outcomes = [_outcome(options, plan, configuration, collections, probe) for configuration in chosen]
+    chosen = [configuration for configuration in CONFIGURATIONS if configuration.number in options.configurations]
+    outcomes = [measure(options, plan, configuration, collections, probe) for configuration in chosen]
     text = f"{render(retrieval_table(outcomes))}\n{render(collapse_table(outcomes))}"
     with atomic_file(options.work / "table.txt", "w") as handle:
         handle.write(text)
@@ -81,35 +89,35 @@ def command(options: Options) -> None:
     sys.stdout.write(text)
 
 
-def _chosen(options: Options) -> list[Configuration]:
-    for number in options.configurations:
-        if number not in NUMBERS:
-            raise unknown_name("configuration", str(number), map(str, NUMBERS))
-    for name in ("sap_steps", "sct_steps", "sap_batch", "sct_batch", "train_queries", "queries", "passages"):
-        if getattr(options, name) < 1:
-            raise MilcoError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be at least 1")
-    for directory in (options.data / "bitext", options.data / "retrieval", options.probe):
-        if not directory.is_dir():
-            raise MilcoError(f"{directory} is not there: see --help for what --data and --probe are")
-    return [configuration for configuration in CONFIGURATIONS if configuration.number in options.configurations]
-
-
-def _prepare(options: Options) -> "Plan":
-    """Training data with negatives and scores, test collections, and the two checkpoints to start from."""
+def prepare_training(options: ConfigurationsOptions) -> "StagePlan":
+    """Write training data with negatives and scores, test collections, and the two starting checkpoints."""
+    from milco_pyserini.io.files import read_json, write_json
     from milco_pyserini.train.data.retrieval_stream import open_retrieval
-    from milco_pyserini.train.mining import MineOptions, mine_command
-    from milco_pyserini.train.scoring import ScoreOptions, score_command
+    from milco_pyserini.train.mining import mine_training_set
+    from milco_pyserini.train.scoring import score_training_set
 
     from .data import prepare
-    from .stages import Plan
+    from .stages import StagePlan
     from .start import write_multilingual_start, write_pivot_start
 
     work = options.work
-    _take(options)
+    values = {name: str(value) for name, value in asdict(options).items() if name not in _FREE}
+    manifest = work / "manifest.json"
+    if manifest.is_file():
+        before = read_json(manifest)
+        changed = next((name for name in values if before.get(name) != values[name]), None)
+        if changed:
+            raise MilcoError(
+                f"{work} was started with {changed} {before.get(changed)}, not {values[changed]}: choose another "
+                "--work, or resume with the same options"
+            )
+    elif work.is_dir() and any(work.iterdir()):
+        raise MilcoError(f"{work} was not created by this command: choose another --work")
+    write_json(manifest, values)
     retrieval, mined, scored = work / "retrieval", work / "mined", work / "scored"
     prepare(options.data, retrieval, options.train_queries, options.queries, options.passages)
-    mine_command(MineOptions((str(retrieval / "train"),), mined, encoder=options.start, negatives=_NEGATIVES))
-    score_command(ScoreOptions((str(mined),), scored, "lexical", encoder=options.start, label_weight=_LABEL_WEIGHT))
+    mine_training_set([str(retrieval / "train")], mined, encoder=options.start, negatives=_NEGATIVES)
+    score_training_set([str(mined)], scored, "lexical", encoder=options.start, label_weight=_LABEL_WEIGHT)
     starts = work / "start", work / "start-multilingual"
     write_pivot_start(options.start, options.seed, starts[0])
     texts = (
@@ -120,32 +128,17 @@ def _prepare(options: Options) -> "Plan":
     )
     write_multilingual_start(options.start, options.seed, texts, starts[1])
     steps = options.sap_steps, options.sct_steps, options.sap_batch, options.sct_batch
-    return Plan(work, options.data / "bitext", options.data / "lexicon", *starts, scored, *steps, options.seed)
+    return StagePlan(work, options.data / "bitext", options.data / "lexicon", *starts, scored, *steps, options.seed)
 
 
-def _take(options: Options) -> None:
-    """Say in WORK what it is for. Raises MilcoError if it is for something else."""
-    from milco_pyserini.io.files import read_json, write_json
-
-    values = {name: str(value) for name, value in asdict(options).items() if name not in _FREE}
-    manifest = options.work / "manifest.json"
-    if manifest.is_file():
-        before = read_json(manifest)
-        changed = next((name for name in values if before.get(name) != values[name]), None)
-        if changed:
-            raise MilcoError(
-                f"{options.work} was begun with {changed} {before.get(changed)}, not {values[changed]}: choose another "
-                "--work, or go on with the same options"
-            )
-    elif options.work.is_dir() and any(options.work.iterdir()):
-        raise MilcoError(f"{options.work} was not made by this command: choose another --work")
-    write_json(manifest, values)
-
-
-def _outcome(
-    options: Options, plan: "Plan", configuration: Configuration, collections: "Sequence[Collection]", probe: "Probe"
+def measure(
+    options: ConfigurationsOptions,
+    plan: "StagePlan",
+    configuration: Configuration,
+    collections: "Sequence[TestCollection]",
+    probe: "Probe",
 ) -> "Outcome":
-    """Train and measure a configuration; figures of the same weights that stand in WORK/figures are taken."""
+    """Train and measure a configuration; results of the same weights are read from WORK/figures."""
     from milco_pyserini.console import say
     from milco_pyserini.encode import MilcoEncoder
     from milco_pyserini.io.files import read_json, write_json
@@ -169,8 +162,10 @@ def _outcome(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    return run_command("recipes.configurations", Options, command, argv, "the same command goes on where it stopped")
+    """Run the command line; return the exit code."""
+    return run_command(
+        "recipes.configurations", ConfigurationsOptions, command, argv, "the same command resumes at the next stage"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The eight configurations and what the paper has for each (MILCO, ICLR 2026: table of MIRACL, column of averages)."""
+"""The eight configurations with the paper's results (MILCO, ICLR 2026: MIRACL table, average column)."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,11 @@ PIVOT_HEAD, MULTILINGUAL_HEAD, DENSE = "English head", "multilingual head", "den
 
 @dataclass(frozen=True)
 class Configuration:
-    """One way to train. paper: its nDCG@10 on MIRACL, mean of 18 languages.
+    """One way to train.
 
-    output: what a text becomes, PIVOT_HEAD, MULTILINGUAL_HEAD or DENSE. aligned: sentence pairs come first (SAP, or
-    the dense alignment). contrast: the second stage's loss, "kd" or "infonce", None for none. views: of a sparse one.
+    paper: nDCG@10 on MIRACL, mean of 18 languages. aligned: trained on sentence pairs first (SAP, or dense alignment).
+    contrast: loss of the second stage, "kd" or "infonce"; None without one. views: of sparse outputs. output:
+    PIVOT_HEAD, MULTILINGUAL_HEAD or DENSE.
     """
 
     number: int
@@ -34,4 +35,3 @@ CONFIGURATIONS = (
     Configuration(7, "dense: align + distill", 0.679, True, "kd", output=DENSE),
     Configuration(8, "dense: distill", 0.709, False, "kd", output=DENSE),
 )
-NUMBERS = tuple(configuration.number for configuration in CONFIGURATIONS)

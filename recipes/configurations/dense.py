@@ -1,10 +1,10 @@
-"""The two dense baselines: one vector a text, distilled from the same scores as the sparse configurations.
+"""The two dense baselines: one vector per text, distilled from the same scores as the sparse configurations.
 
-A text's vector is the L2-normalised mean of the encoder's hidden states over its tokens, <s> and </s> included.
-(BGE-M3 takes the first token's state. The compact encoder begins by passing everything through, so that its first
-token says nothing.) Alignment is Reimers and Gurevych's (2020): the vectors of a sentence and of its translation both
-go to a frozen model's vector of the translation. The paper's frozen model is thenlper/gte-base; here it is the start
-itself, for want of an English one.
+A vector is the L2-normalized mean of the encoder's hidden states over all tokens, <s> and </s> included. (BGE-M3 takes
+the first token's state. The compact encoder starts as an identity, whose first token knows nothing of the others.)
+Alignment follows Reimers and Gurevych (2020): the vectors of a sentence and of its translation are both fitted to a
+frozen model's vector of the translation. The paper's frozen model is thenlper/gte-base; here it is the starting
+checkpoint, because there is no English one without a download.
 """
 
 import copy
@@ -19,7 +19,7 @@ from torch.nn import functional
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.train import losses
-from milco_pyserini.train.batches import Texts
+from milco_pyserini.train.batches import TextCollator
 from milco_pyserini.train.data.bitext import BitextPair
 
 Batch = dict[str, Tensor]
@@ -28,26 +28,26 @@ _TEXTS_AT_A_TIME = 64
 
 
 def dense_vectors(encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-    """input_ids, attention_mask: int64 [B, S]. Returns float32 [B, D_m], each row of norm 1."""
+    """Return L2-normalized float32 [B, D_m] of input_ids and attention_mask, int64 [B, S]."""
     hidden = encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state.float()
     mask = attention_mask.unsqueeze(-1)
     return functional.normalize((hidden * mask).sum(dim=1) / mask.sum(dim=1), dim=1)
 
 
 class DenseAlignment(nn.Module):
-    """Squared distance of both sides of a pair to where the frozen start has the English side, mean over the pairs."""
+    """Mean squared distance of both sides of a pair to the frozen start's vector of the English side."""
 
     frozen: nn.Module
 
     def __init__(self, model: MilcoModel) -> None:
-        """model: still as it was before training."""
+        """model: not trained yet."""
         super().__init__()
         self.model = model
-        # Not a sub-module: it has no gradient, and no place in a checkpoint.
+        # Not a submodule: it has no gradients and does not belong in checkpoints.
         object.__setattr__(self, "frozen", copy.deepcopy(model.encoder).eval().requires_grad_(False))
 
     def forward(self, text: Batch, english: Batch) -> dict:
-        """text, english: "input_ids" and "attention_mask". Returns what the trainer asks of an objective."""
+        """Compute the loss of a batch of pairs; the returned keys are those of Alignment.forward()."""
         goal = dense_vectors(self.frozen.to(english["input_ids"].device), **english)
         parts = {
             name: (dense_vectors(self.model.encoder, **side) - goal).square().sum(dim=1).mean()
@@ -57,7 +57,7 @@ class DenseAlignment(nn.Module):
 
 
 class DenseDistillation(nn.Module):
-    """KL divergence of the cosines, divided by temperature, from a teacher's scores of each query's passages."""
+    """KL divergence between cosines divided by a temperature and a teacher's scores of each query's passages."""
 
     def __init__(self, model: MilcoModel, temperature: float) -> None:
         super().__init__()
@@ -65,15 +65,15 @@ class DenseDistillation(nn.Module):
         self.temperature = temperature
 
     def forward(self, query: Batch, passage: Batch, scores: Tensor) -> dict:
-        """query: int64 [B, S]. passage: [B x G, S'], each query's group in a row. scores: float [B, G]."""
+        """Compute the loss of a batch of groups. scores: float [B, G]; the others as in Contrast.forward()."""
         queries, passages = (dense_vectors(self.model.encoder, **side) for side in (query, passage))
         found = torch.einsum("bd,bgd->bg", queries, passages.unflatten(0, scores.shape)) / self.temperature
         loss = losses.kl_distillation(found, scores)
         return {"loss": loss, "parts": {"kd": loss}, "sides": {}, "grounded": None}
 
 
-def pair_collator(texts: Texts, max_length: int) -> Callable[[list[BitextPair]], dict]:
-    """Pairs to the arguments of DenseAlignment.forward(), and "languages", which the trainer takes out."""
+def pair_collator(texts: TextCollator, max_length: int) -> Callable[[list[BitextPair]], dict]:
+    """Return a function from pairs to the arguments of DenseAlignment.forward() and "languages"."""
 
     def collate(pairs: list[BitextPair]) -> dict:
         sides = {"text": [pair.text for pair in pairs], "english": [pair.english for pair in pairs]}
@@ -84,8 +84,8 @@ def pair_collator(texts: Texts, max_length: int) -> Callable[[list[BitextPair]],
 
 @torch.inference_mode()
 def encode(encoder: MilcoEncoder, texts: Sequence[str], max_length: int) -> NDArray[np.float32]:
-    """Dense vectors of texts in their order: float32 [B, D_m]."""
-    tokens = Texts(encoder.tokenizer, encoder.model.config.encoder.pad_token_id)
+    """Encode texts to float32 [B, D_m]."""
+    tokens = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id)
     order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
     vectors = np.empty((len(texts), encoder.model.config.encoder.hidden_size), np.float32)
     for start in range(0, len(order), _TEXTS_AT_A_TIME):

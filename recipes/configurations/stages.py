@@ -1,4 +1,4 @@
-"""The training runs of a configuration, each in a directory that goes on where it stopped."""
+"""The training runs of a configuration, each resumable in its own directory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from torch.utils.data import IterableDataset
 
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.sparse import SOURCE
-from milco_pyserini.train.batches import Texts, contrast_collator, pair_length
+from milco_pyserini.train.batches import TextCollator, contrast_collator, pair_length
+from milco_pyserini.train.config import SapConfig, SctConfig, TrainingConfig, parse_shares
 from milco_pyserini.train.data.bitext_stream import BitextStream, open_bitext
 from milco_pyserini.train.data.retrieval_stream import RetrievalStream, open_retrieval
-from milco_pyserini.train.probe import Probe
-from milco_pyserini.train.recipe import SapOptions, SctOptions, TrainingOptions, shares
-from milco_pyserini.train.run import MODEL, run_directory, sap_command, sct_command, train_objective
-from milco_pyserini.train.start import starting_encoder
-from milco_pyserini.train.trainer import training_arguments
+from milco_pyserini.train.monitor import GroundingProbe
+from milco_pyserini.train.run import MODEL, run_directory, run_training, train_sap, train_sct
+from milco_pyserini.train.start import load_start
+from milco_pyserini.train.trainer import TrainingTask, training_arguments
 
 from .catalogue import DENSE, MULTILINGUAL_HEAD, Configuration
 from .dense import DenseAlignment, DenseDistillation, pair_collator
@@ -27,14 +27,14 @@ _SENTENCE_LENGTH = 96
 _LEXICON_SHARE = 0.1
 _GROUP_SIZE = 4
 _DENSE_TEMPERATURE = 0.03
-# By the size of a part's weights: an embedding's are around 1, a layer's around .05, the English head's below .03.
+# By the size of the weights: embeddings are around 1, layers around .05, the English head below .03.
 _CONTRAST_RATES = ("encoder.embeddings=5e-4", "decoder=2e-5")
 _COMMAND = "python -m recipes.configurations"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Where everything stands and how long it takes. bitext, lexicon: directories; lexicon may not be there."""
+class StagePlan:
+    """Paths and sizes of the runs. lexicon: may not exist."""
 
     work: Path
     bitext: Path
@@ -49,7 +49,7 @@ class Plan:
     seed: int
 
     def common(self, run: str, model: Path, steps: int) -> dict[str, Any]:
-        """The options that all runs share."""
+        """Return the options that all runs share."""
         return {
             "config": _COMMAND,
             "output": self.work / "runs" / run,
@@ -64,24 +64,25 @@ class Plan:
         }
 
 
-def train(plan: Plan, configuration: Configuration) -> Path:
-    """Run what of the configuration's stages is not finished. Returns the directory of its model."""
+def train(plan: StagePlan, configuration: Configuration) -> Path:
+    """Run the stages of a configuration that are not complete; return the directory of its model."""
     model = plan.multilingual_start if configuration.output == MULTILINGUAL_HEAD else plan.start
     if configuration.aligned:
-        model = _align(plan, configuration.output == DENSE)
+        model = align(plan, configuration.output == DENSE)
     if configuration.contrast is None:
         return model
+    config = contrast_config(plan, configuration, model)
     if configuration.output == DENSE:
-        return _distill(plan, configuration, model)
-    options = _contrast_options(plan, configuration, model)
-    sct_command(options)
-    return run_directory(options) / MODEL
+        distill_dense(config)
+    else:
+        train_sct(config)
+    return run_directory(config) / MODEL
 
 
-def _align(plan: Plan, dense: bool) -> Path:
-    """SAP is one run for all the configurations that have it; the dense alignment has its own."""
+def align(plan: StagePlan, dense: bool) -> Path:
+    """Run SAP, once for all configurations that have it, or the dense alignment; return the model's directory."""
     bitext = (f"{plan.bitext}={1 - _LEXICON_SHARE}", f"{plan.lexicon}={_LEXICON_SHARE}")
-    options = SapOptions(
+    config = SapConfig(
         **plan.common("align-dense" if dense else "align", plan.start, plan.sap_steps),
         bitext=bitext if plan.lexicon.is_dir() else (str(plan.bitext),),
         teacher="lexical",
@@ -92,21 +93,22 @@ def _align(plan: Plan, dense: bool) -> Path:
         mean="teacher",
         batch_size=plan.sap_batch,
         learning_rate=2e-4,
-        # The new connector has everything to learn. A head that may move does the easiest thing first, which is to
-        # fall silent for every text, and takes hundreds of steps to come back.
+        # The new connector has everything to learn. A trainable head does the easiest thing first: it silences every
+        # text, and takes hundreds of steps to recover.
         part_rates=() if dense else ("connector=2e-3", "decoder=0"),
     )
     if dense:
-        _align_dense(options)
+        align_dense(config)
     else:
-        sap_command(options)
-    return run_directory(options) / MODEL
+        train_sap(config)
+    return run_directory(config) / MODEL
 
 
-def _contrast_options(plan: Plan, configuration: Configuration, model: Path) -> SctOptions:
+def contrast_config(plan: StagePlan, configuration: Configuration, model: Path) -> SctConfig:
+    """Return the second stage's options."""
     rates = ["echo=3e-3"] if SOURCE in configuration.views else []
     rates += ["connector.projector=0"] if configuration.output == MULTILINGUAL_HEAD else []
-    return SctOptions(
+    return SctConfig(
         **plan.common(f"contrast-{configuration.number}", model, plan.sct_steps),
         data=(str(plan.scored),),
         temperature=2.0,
@@ -124,51 +126,48 @@ def _contrast_options(plan: Plan, configuration: Configuration, model: Path) -> 
     )
 
 
-def _align_dense(options: SapOptions) -> None:
-    run = run_directory(options)
-    if (run / MODEL).exists():
+def align_dense(config: SapConfig) -> None:
+    """Run the dense alignment."""
+    if (run_directory(config) / MODEL).exists():
         return
-    weights = shares(options.bitext)
-    given = {name: share for name, share in weights.items() if share is not None}
+    shares = parse_shares(config.bitext)
     stream = BitextStream(
-        open_bitext(list(weights)),
-        options.temperature,
-        options.seed,
-        concatenate=options.concatenate,
-        weights=given or None,
+        open_bitext(list(shares)),
+        config.temperature,
+        config.seed,
+        concatenate=config.concatenate,
+        weights={name: share for name, share in shares.items() if share is not None},
     )
-    encoder = starting_encoder(options, echo=False)
-    texts = Texts(encoder.tokenizer, encoder.model.config.encoder.pad_token_id)
-    collate = pair_collator(texts, options.max_length)
-    _train(options, encoder, DenseAlignment(encoder.model), stream, collate, pair_length)
+    encoder = load_start(config, echo=False)
+    texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id)
+    collate = pair_collator(texts, config.max_length)
+    _train_dense(config, encoder, DenseAlignment(encoder.model), stream, collate, pair_length)
 
 
-def _distill(plan: Plan, configuration: Configuration, model: Path) -> Path:
-    options = _contrast_options(plan, configuration, model)
-    run = run_directory(options)
-    if not (run / MODEL).exists():
-        sources = open_retrieval(options.data)
-        stream = RetrievalStream(
-            sources, options.group_size, options.seed, options.temperature, block=options.batch_size, scored=True
-        )
-        encoder = starting_encoder(options, echo=False)
-        texts = Texts(encoder.tokenizer, encoder.model.config.encoder.pad_token_id)
-        collate = contrast_collator(texts, options.query_max_length, options.passage_max_length)
-        objective = DenseDistillation(encoder.model, options.score_temperature)
-        _train(options, encoder, objective, stream, collate, None)
-    return run / MODEL
+def distill_dense(config: SctConfig) -> None:
+    """Run the dense distillation."""
+    if (run_directory(config) / MODEL).exists():
+        return
+    sources = open_retrieval(config.data)
+    stream = RetrievalStream(
+        sources, config.group_size, config.seed, config.temperature, block=config.batch_size, scored=True
+    )
+    encoder = load_start(config, echo=False)
+    texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id)
+    collate = contrast_collator(texts, config.query_max_length, config.passage_max_length)
+    objective = DenseDistillation(encoder.model, config.score_temperature)
+    _train_dense(config, encoder, objective, stream, collate, None)
 
 
-def _train(
-    options: TrainingOptions,
+def _train_dense(
+    config: TrainingConfig,
     encoder: MilcoEncoder,
     objective: nn.Module,
     stream: IterableDataset,
     collate: Callable[[list], dict],
     length: Callable[[Any], int] | None,
 ) -> None:
-    run = run_directory(options)
-    arguments = training_arguments(options, run, options.steps or 0)
-    # The alarms are about terms, and there are none.
-    probe = Probe([], Texts(encoder.tokenizer, 0), encoder.english_tokenizer, QUERY_LENGTH)
-    train_objective(options, run, encoder, objective, arguments, stream, collate, length, probe, _COMMAND)
+    # There are no terms for the alarms to watch.
+    probe = GroundingProbe([], TextCollator(encoder.tokenizer, 0), encoder.english_tokenizer, QUERY_LENGTH)
+    task = TrainingTask(encoder, objective, stream, collate, probe, length)
+    run_training(config, task, training_arguments(config, run_directory(config), config.steps or 0), _COMMAND)

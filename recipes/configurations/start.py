@@ -1,9 +1,8 @@
-"""What the configurations start from: a checkpoint's encoder and a head, with nothing learnt between the two.
+"""The starting checkpoints of the configurations: an encoder and a head with an untrained connector.
 
 The paper starts from a multilingual encoder, an English head and a new connector. In milco-mini the connector joins
-the two by construction, so it is made new here: a random rotation. It passes everything through, which is what makes
-it learnable in a few hundred steps, but says of every text the terms of another. The LexEcho head is left out: as in
-the paper, SCT adds a new one.
+the two by construction, so it is replaced by a random rotation: all information passes, which makes it trainable in a
+few hundred steps, but the terms are those of another text. There is no LexEcho head: as in the paper, SCT adds one.
 """
 
 from collections import Counter
@@ -19,16 +18,16 @@ from milco_pyserini.io.files import atomic_directory
 from milco_pyserini.model import MilcoConfig, MilcoModel
 from milco_pyserini.model.tokenization import TextTokenizer
 
-# GELU(x + 4) is nearly x + 4, so a lifted layer passes its input through; LayerNorm takes the 4 away.
+# GELU(x + 4) is nearly x + 4, so a layer lifted by 4 is an identity; LayerNorm removes the 4.
 _LIFT, _SHRINK = 4.0, 0.5
 _UNKNOWN = "<unk>"
-# Terms of each token under the new multilingual head, about as many as the English head gives at the start.
+# Terms per token under the new multilingual head, about as many as the English head has at the start.
 _TERMS_PER_TOKEN = 2.0
 _SAMPLE = 2000
 
 
 def write_pivot_start(name: str, seed: int, directory: Path) -> None:
-    """The checkpoint of that name with a new connector and no LexEcho head."""
+    """Write a checkpoint with a new connector and without a LexEcho head. Does nothing if the directory exists."""
     if directory.exists():
         return
     encoder = _without_echo(name)
@@ -41,12 +40,16 @@ def write_pivot_start(name: str, seed: int, directory: Path) -> None:
 
 
 def write_multilingual_start(name: str, seed: int, texts: Iterable[str], directory: Path) -> None:
-    """The checkpoint's encoder under a head over its own pieces (the paper's noMILCO).
+    """Write a checkpoint's encoder with a head over its own tokens (the paper's noMILCO).
 
-    texts: the training data; the pieces that occur in them are the output vocabulary, as training would not reach the
-    others, and they cost time. The decoder begins as their embeddings, the head's transform as a random rotation
-    (connector.dense), and the projector, which such a model does not have, passes everything through and is not to be
-    trained.
+    The decoder starts as the tokens' embeddings, the head's transform as a random rotation (connector.dense), and the
+    projector, which such a model does not have, as an identity that must not be trained.
+
+    Args:
+        name: of the checkpoint.
+        seed: of the rotation.
+        texts: the training data. Only tokens that occur in them are output terms: training would not reach the others.
+        directory: nothing is done if it exists.
     """
     if directory.exists():
         return
@@ -56,13 +59,13 @@ def write_multilingual_start(name: str, seed: int, texts: Iterable[str], directo
     model = _multilingual_model(encoder.model, ids)
     pieces = [encoder.tokenizer.pieces[number] for number in ids]
     vocabulary = {piece: place for place, piece in enumerate(pieces)}
-    # It only names the columns: nothing is ever tokenised with it.
+    # It only names the columns: nothing is tokenized with it.
     names = Tokenizer(models.WordLevel(vocabulary, unk_token=_UNKNOWN))
     _save(MilcoEncoder(model, encoder.tokenizer, names, name, "cpu", "float32"), directory)
 
 
 def occurring_pieces(tokenizer: TextTokenizer, texts: Iterable[str]) -> list[int]:
-    """The ids of the texts' pieces, the most frequent first, behind the unknown piece."""
+    """Return the unknown token, then the ids of the texts' tokens, most frequent first."""
     unknown = tokenizer.pieces.index(_UNKNOWN)
     special = {*tokenizer.special_ids, unknown}
     seen = Counter(number for ids in tokenizer.ids(list(texts)) for number in ids if number not in special)
@@ -92,7 +95,7 @@ def _multilingual_model(start: MilcoModel, ids: Sequence[int]) -> MilcoModel:
 
 
 def _threshold(model: MilcoModel, ids: Sequence[int]) -> float:
-    """The bias with which a token has about _TERMS_PER_TOKEN terms."""
+    """Return the bias with which a token has about _TERMS_PER_TOKEN terms."""
     sample = torch.tensor(ids[: min(_SAMPLE, len(ids))]).unsqueeze(1)
     states = model.encoder(input_ids=sample, attention_mask=torch.ones_like(sample)).last_hidden_state
     logits = model.connector(states)[:, 0] @ model.decoder.weight.T
@@ -114,7 +117,7 @@ def _pass_through(layer: nn.Linear, scale: float, lifted: bool) -> None:
 
 
 def _lift(layer: nn.Linear, lifted: bool) -> None:
-    """lifted: what comes in is lifted already."""
+    """Set the bias. lifted: the input is lifted already."""
     layer.bias.copy_(_LIFT - _LIFT * layer.weight.sum(dim=1) * lifted)
 
 

@@ -1,4 +1,4 @@
-"""The configurations' figures as one table beside the paper's, and what of the paper's order they bear out."""
+"""Tables of the results next to the paper's, and how far they reproduce the paper's order."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _COLLAPSE = ("grounded", "terms", "dead", "always_on")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a configuration reached. retrieval: nDCG@10 by set. collapse: as collapse_figures() has it, or None."""
+    """Results of a configuration. retrieval: nDCG@10 by set. collapse: of collapse_figures(), or None."""
 
     configuration: Configuration
     retrieval: Mapping[str, float]
@@ -24,17 +24,17 @@ class Outcome:
 
     @property
     def same_language(self) -> float:
-        """Mean over the sets in one language, the stand-in for MIRACL."""
+        """Mean over the monolingual sets, a proxy of MIRACL."""
         return _mean([value for name, value in self.retrieval.items() if not name.startswith(CROSS_LANGUAGE)])
 
     @property
     def cross_language(self) -> float:
-        """Mean over the sets with questions in one language and passages in another."""
+        """Mean over the sets with queries in one language and passages in another."""
         return _mean([value for name, value in self.retrieval.items() if name.startswith(CROSS_LANGUAGE)])
 
 
 def retrieval_table(outcomes: Sequence[Outcome]) -> ReportTable:
-    """nDCG@10 of every set, both means, the paper's average on MIRACL, and the ranks among the outcomes given."""
+    """Return nDCG@10 of every set, both means, the paper's average on MIRACL, and ranks among the outcomes."""
     ours, theirs = ranks([o.same_language for o in outcomes]), ranks([o.configuration.paper for o in outcomes])
     names = list(outcomes[0].retrieval)
     rows = [
@@ -50,7 +50,7 @@ def retrieval_table(outcomes: Sequence[Outcome]) -> ReportTable:
 
 
 def collapse_table(outcomes: Sequence[Outcome]) -> ReportTable:
-    """What the terms of the sparse configurations are like."""
+    """Return the figures of the collapse alarms for the sparse configurations."""
     rows = [
         (
             *(str(outcome.configuration.number), outcome.configuration.name),
@@ -63,26 +63,26 @@ def collapse_table(outcomes: Sequence[Outcome]) -> ReportTable:
 
 
 def notes(outcomes: Sequence[Outcome]) -> list[str]:
-    """How many pairs of configurations stand as in the paper, and which do not."""
+    """Describe how many pairs of configurations are in the paper's order, and which are not."""
     pairs = list(itertools.combinations(sorted(outcomes, key=lambda o: -o.configuration.paper), 2))
-    turned = [(better, worse) for better, worse in pairs if better.same_language <= worse.same_language]
-    found = [f"{len(pairs) - len(turned)} of {len(pairs)} pairs of configurations stand in the paper's order."]
+    reversed_pairs = [(better, worse) for better, worse in pairs if better.same_language <= worse.same_language]
+    found = [f"{len(pairs) - len(reversed_pairs)} of {len(pairs)} pairs of configurations are in the paper's order."]
     found += [
-        f"Not so: ({better.configuration.number}) {better.same_language:.4f} is not above "
+        f"Reversed: ({better.configuration.number}) {better.same_language:.4f} is not above "
         f"({worse.configuration.number}) {worse.same_language:.4f}; the paper has {better.configuration.paper:.3f} "
         f"and {worse.configuration.paper:.3f}."
-        for better, worse in turned
+        for better, worse in reversed_pairs
     ]
     return found
 
 
 def ranks(values: Sequence[float]) -> list[int]:
-    """The rank of every value, 1 for the highest; equal values share the better one."""
+    """Return the rank of every value, 1 for the highest; ties share the better rank."""
     return [1 + sum(other > value for other in values) for value in values]
 
 
 def as_json(outcomes: Sequence[Outcome]) -> dict:
-    """Everything that the tables hold, for programs."""
+    """Return the content of the tables as JSON values."""
     ours, theirs = ranks([o.same_language for o in outcomes]), ranks([o.configuration.paper for o in outcomes])
     return {
         "configurations": [

@@ -1,7 +1,7 @@
-"""Which English words a source unit stands for: IBM Model 1 over sentence pairs and dictionary entries.
+"""Word translations by IBM Model 1 over sentence pairs and dictionary entries.
 
-Source: Brown et al., The Mathematics of Statistical Machine Translation (1993), Model 1. One language at a time;
-a dictionary entry is a short sentence pair of a higher weight. The targets are all English words but the emptiest.
+Source: Brown et al., The Mathematics of Statistical Machine Translation (1993), Model 1. One language at a time; a
+dictionary entry is a short sentence pair with a higher weight. The targets are all English words but stop words.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from . import corpus
 
 _PASSES = 6
 _LONGEST = 60
-# How far a source is trusted. Dictionary entries of several English words share their weight among them.
+# Weights of the sources. The English words of a dictionary entry share its weight.
 _TRUST = {
     "wiktionary": 4.0,
     "cldr-names": 4.0,
@@ -29,7 +29,7 @@ _TRUST = {
     "python-docs": 0.7,
 }
 _DICTIONARY_TRUST = 2.0
-# What is kept of the translation table: p(e | f), its log ratio to p(e), and how many for one unit.
+# Links to keep: minimum p(e | f), minimum log ratio to p(e), minimum count, and maximum number per unit.
 _LEAST_PROBABILITY, _LEAST_LIFT, _LEAST_COUNT, _MOST_TRANSLATIONS = 0.05, 0.5, 0.5, 12
 _LEAST_REVERSE, _SURE = 0.002, 0.3
 
@@ -37,17 +37,17 @@ Units = Callable[[list[str]], list[list[str]]]
 
 
 class Translations(NamedTuple):
-    """Links between source units and English words; entry k says that unit[k] is word[k] with probability[k]."""
+    """Links between source units and English words: unit[k] translates to word[k] with probability[k]."""
 
     units: list[str]
-    counts: NDArray[np.float64]  # [units], weighted number of texts that hold the unit
+    counts: NDArray[np.float64]  # [units], weighted number of texts with the unit
     words: list[str]
     unit: NDArray[np.int32]
     word: NDArray[np.int32]
     probability: NDArray[np.float64]
 
 
-class _Corpus(NamedTuple):
+class _AlignedTexts(NamedTuple):
     units: list[str]
     words: list[str]
     unit_starts: NDArray[np.int64]
@@ -58,22 +58,24 @@ class _Corpus(NamedTuple):
 
 
 def word_units(texts: list[str]) -> list[list[str]]:
-    """Units of a spaced language: its words."""
+    """Return the words of texts in a language with spaces."""
     return [corpus.words(text) for text in texts]
 
 
 def align(data: Path, language: str, units: Units) -> Translations:
-    """English translations of every unit of one language that has any."""
+    """Return the English translations of the units of one language. units: splits texts into units."""
     pairs = corpus.bitext(data, language) + corpus.lexicon(data, language)
-    texts = _index(pairs, units([pair.text for pair in pairs]))
-    keys, link = np.unique(_link_keys(texts), return_inverse=True)
+    texts = index_pairs(pairs, units([pair.text for pair in pairs]))
+    # A key for every unit and word of the same text.
+    found = _cross(texts.unit_starts, texts.unit_ids, texts.word_starts, texts.word_ids, len(texts.words))
+    keys, link = np.unique(found, return_inverse=True)
     unit, word = np.divmod(keys, len(texts.words))
-    counts = _expectations(texts, unit, link.astype(np.int32))
-    return _select(texts, unit, word, counts)
+    counts = expected_counts(texts, unit, link.astype(np.int32))
+    return select_links(texts, unit, word, counts)
 
 
-def _index(pairs: list[corpus.Pair], units: list[list[str]]) -> _Corpus:
-    """Pairs as integer arrays; a unit or a word counts once in a text."""
+def index_pairs(pairs: list[corpus.SourcePair], units: list[list[str]]) -> _AlignedTexts:
+    """Return pairs as integer arrays; a unit or word counts once per text."""
     unit_ids: dict[str, int] = {}
     word_ids: dict[str, int] = {}
     sources, targets, weights = [], [], []
@@ -86,7 +88,7 @@ def _index(pairs: list[corpus.Pair], units: list[list[str]]) -> _Corpus:
             trust = _TRUST.get(pair.source, 1.0)
             shared = 1 + (len(english) - 1) / 2 if trust >= _DICTIONARY_TRUST else 1
             weights.append(trust / shared)
-    return _Corpus(
+    return _AlignedTexts(
         list(unit_ids), list(word_ids), *_flatten(sources), *_flatten(targets), np.array(weights, np.float64)
     )
 
@@ -94,11 +96,6 @@ def _index(pairs: list[corpus.Pair], units: list[list[str]]) -> _Corpus:
 def _flatten(rows: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     starts = np.cumsum([0] + [len(row) for row in rows])
     return starts, np.fromiter((i for row in rows for i in row), np.int32, int(starts[-1]))
-
-
-def _link_keys(texts: _Corpus) -> NDArray[np.int64]:
-    """One key (unit * words + word) for every pair of a unit and a word of the same text, word by word."""
-    return _cross(texts.unit_starts, texts.unit_ids, texts.word_starts, texts.word_ids, len(texts.words))
 
 
 @numba.njit(cache=True)
@@ -118,7 +115,7 @@ def _cross(unit_starts, unit_ids, word_starts, word_ids, words):  # type: ignore
 
 @numba.njit(cache=True)
 def _expect(unit_starts, word_starts, weights, link, probability, counts):  # type: ignore[no-untyped-def]
-    """E step: add to counts, for every English word, the share that each unit of its text has in it."""
+    """E step: add the expected links of every English word with the units of its text to counts."""
     k = 0
     for t in range(len(unit_starts) - 1):
         units = unit_starts[t + 1] - unit_starts[t]
@@ -131,22 +128,22 @@ def _expect(unit_starts, word_starts, weights, link, probability, counts):  # ty
             k += units
 
 
-def _expectations(texts: _Corpus, unit: NDArray[np.int64], link: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Expected number of times each link was used, after the last pass of EM."""
+def expected_counts(texts: _AlignedTexts, unit: NDArray[np.int64], link: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Return the expected count of each link after the last pass of EM."""
     probability = np.full(len(unit), 1 / len(texts.words))
     counts = np.zeros(len(unit))
     for _ in range(_PASSES):
         counts[:] = 0
         _expect(texts.unit_starts, texts.word_starts, texts.weights, link, probability, counts)
-        # Half a count of doubt keeps rare units from explaining everything that has no counterpart.
+        # Smoothing by half a count keeps rare units from explaining everything that has no counterpart.
         probability = counts / (np.bincount(unit, counts, len(texts.units))[unit] + 0.5)
     return counts
 
 
-def _select(
-    texts: _Corpus, unit: NDArray[np.int64], word: NDArray[np.int64], counts: NDArray[np.float64]
+def select_links(
+    texts: _AlignedTexts, unit: NDArray[np.int64], word: NDArray[np.int64], counts: NDArray[np.float64]
 ) -> Translations:
-    """The links worth keeping, best first within a unit."""
+    """Return the links above all limits, best first within a unit."""
     unit_mass = np.bincount(texts.unit_ids, np.repeat(texts.weights, np.diff(texts.unit_starts)))
     word_mass = np.bincount(texts.word_ids, np.repeat(texts.weights, np.diff(texts.word_starts)))
     explained = np.bincount(unit, counts, len(texts.units))
@@ -156,7 +153,9 @@ def _select(
     keep = (probability > _LEAST_PROBABILITY) & (lift > _LEAST_LIFT) & (counts > _LEAST_COUNT)
     kept = np.flatnonzero(keep & ((reverse > _LEAST_REVERSE) | (probability > _SURE)))
     kept = kept[np.lexsort((-probability[kept], unit[kept]))]
-    kept = kept[_rank_in_group(unit[kept]) < _MOST_TRANSLATIONS]
+    # Rank within the unit: links are sorted by unit, best first.
+    rank = np.arange(len(kept)) - np.searchsorted(unit[kept], unit[kept])
+    kept = kept[rank < _MOST_TRANSLATIONS]
     return Translations(
         texts.units,
         unit_mass.astype(np.float64),
@@ -167,13 +166,6 @@ def _select(
     )
 
 
-def _rank_in_group(groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Position of every element within its run of equal values; groups is sorted."""
-    starts = np.flatnonzero(np.r_[True, np.diff(groups) > 0]) if len(groups) else np.empty(0, int)
-    lengths = np.diff(np.r_[starts, len(groups)])
-    return np.arange(len(groups)) - np.repeat(starts, lengths)
-
-
 def save(path: Path, translations: Translations) -> None:
     """Write translations as arrays, without pickle."""
     fields: dict[str, Any] = {name: np.asarray(value) for name, value in translations._asdict().items()}
@@ -182,7 +174,7 @@ def save(path: Path, translations: Translations) -> None:
 
 
 def load(path: Path) -> Translations:
-    """Read what save wrote."""
+    """Read a file of save()."""
     with np.load(path) as fields:
         arrays = {name: fields[name] for name in Translations._fields}
     arrays["units"], arrays["words"] = arrays["units"].tolist(), arrays["words"].tolist()

@@ -1,10 +1,9 @@
-"""The source view: how much a piece of the text's own wording weighs, by how rare it is.
+"""Source view weights of tokens by document frequency, and a LexEcho head that reproduces them.
 
-A piece is as common as it is in the language that has it most often: a rare string of one language that is an
-everyday word of another must not be a strong term.
+The document frequency is that of the language where the token is most frequent: a rare string of one language that is
+an everyday word of another must not be a strong term.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -19,7 +18,7 @@ from milco_pyserini.model.modeling import LexEcho
 from . import corpus
 from .network import ECHO_ENLARGED, echo_dimensions
 
-# Fewer texts than this say little about how common a piece is.
+# Document frequencies from fewer texts are not reliable.
 _LEAST_TEXTS = 8_000
 _MOST_TEXTS = 60_000
 _WINDOW = 40
@@ -30,11 +29,17 @@ _LONGEST = 128
 
 
 def measure_echo(data: Path, tokenizer: Tokenizer) -> NDArray[np.float32]:
-    """Float32 [V_m]: source view weight of every piece, a root of its idf; 0 for specials and for symbols."""
+    """Return source view weights of tokens, float32 [V_m]: a root of idf; 0 for special tokens and symbols."""
     share = np.zeros(tokenizer.get_vocab_size())
     for language in (*corpus.languages(data), "en"):
-        found, texts = _document_frequency(tokenizer, _texts(data, language))
-        share = np.maximum(share, found / max(texts, _LEAST_TEXTS))
+        if language == "en":
+            sentences = corpus.english_sentences(data, per_language=8_000)
+        else:
+            sentences = list(dict.fromkeys(pair.text for pair in corpus.bitext(data, language)))
+        step = max(1, len(sentences) // _MOST_TEXTS)
+        texts = sentences[::step] + corpus.passages(data, language)
+        frequency, count = document_frequency(tokenizer, texts)
+        share = np.maximum(share, frequency / max(count, _LEAST_TEXTS))
     idf = np.where(share > 0, -np.log(np.maximum(share, 1e-9)), _LARGEST_IDF).clip(0, _LARGEST_IDF)
     scale = (_LARGEST_IDF - _IDF_OF_COMMON) ** _POWER
     weight = _LARGEST_WEIGHT * np.maximum(idf - _IDF_OF_COMMON, 0) ** _POWER / scale
@@ -44,34 +49,23 @@ def measure_echo(data: Path, tokenizer: Tokenizer) -> NDArray[np.float32]:
     return np.where(silent, 0, weight).astype(np.float32)
 
 
-def _texts(data: Path, language: str) -> list[str]:
-    if language == "en":
-        sentences = corpus.english_sentences(data, per_language=8_000)
-    else:
-        sentences = list(dict.fromkeys(pair.text for pair in corpus.bitext(data, language)))
-    step = max(1, len(sentences) // _MOST_TEXTS)
-    return sentences[::step] + corpus.passages(data, language)
-
-
-def _document_frequency(tokenizer: Tokenizer, texts: list[str]) -> tuple[NDArray[np.float64], int]:
-    """In how many texts a piece is, and of how many; a passage counts as its windows of 40 pieces."""
-    windows = [np.unique(w) for w in _windows(tokenizer, texts)]
-    pieces = np.concatenate(windows) if windows else np.empty(0, np.int64)
-    return np.bincount(pieces, minlength=tokenizer.get_vocab_size()).astype(float), len(windows)
-
-
-def _windows(tokenizer: Tokenizer, texts: list[str]) -> Iterator[list[int]]:
-    for encoding in tokenizer.encode_batch(texts, add_special_tokens=False):
-        for start in range(0, max(1, len(encoding.ids) - _WINDOW // 2), _WINDOW):
-            if encoding.ids:
-                yield encoding.ids[start : start + _WINDOW]
+def document_frequency(tokenizer: Tokenizer, texts: list[str]) -> tuple[NDArray[np.float64], int]:
+    """Return document frequencies and the number of texts; passages are split into windows of 40 tokens."""
+    windows = [
+        np.unique(encoding.ids[start : start + _WINDOW])
+        for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)
+        if encoding.ids
+        for start in range(0, max(1, len(encoding.ids) - _WINDOW // 2), _WINDOW)
+    ]
+    tokens = np.concatenate(windows) if windows else np.empty(0, np.int64)
+    return np.bincount(tokens, minlength=tokenizer.get_vocab_size()).astype(float), len(windows)
 
 
 @torch.no_grad()
 def fit_echo(model: MilcoModel, tokenizer: Tokenizer, texts: list[str], weights: NDArray[np.float32]) -> float:
-    """Fit the echo head to the pieces' weights on the hidden states of some texts; returns R squared.
+    """Fit the LexEcho head to the token weights on the hidden states of some texts; return R squared.
 
-    Only the reserved dimensions and the bias are read: attention writes nothing there.
+    It reads only the reserved dimensions, which attention does not write, and the bias.
     """
     head = cast(LexEcho, model.echo)
     part = echo_dimensions(model.config.encoder.hidden_size)
@@ -82,7 +76,7 @@ def fit_echo(model: MilcoModel, tokenizer: Tokenizer, texts: list[str], weights:
         states.append(hidden[0, :, part].numpy())
         goals.append(weights[ids[0].numpy()])
     goal = np.concatenate(goals)
-    # One number was written, in units of the first dimension; the second holds its rounding error, enlarged.
+    # The weight is in the first dimension; the second has its rounding error, enlarged.
     read = np.concatenate(states) @ np.array([1, 1 / ECHO_ENLARGED], np.float32)
     slope, level = np.polyfit(read, goal, 1)
     head.weight.zero_()

@@ -1,7 +1,6 @@
-"""The pivot side: what an English text weighs in English word pieces.
+"""Pivot weights of English texts: a lexical teacher.
 
-The teacher is lexical, no network: a piece weighs by its document frequency, saturated, and somewhat more when
-it is repeated; stop words and punctuation weigh nothing.
+A token's weight is its saturated idf, and somewhat more if it is repeated; stop words and punctuation have weight 0.
 """
 
 import re
@@ -23,25 +22,27 @@ _REPETITION = 0.3
 
 
 class EnglishTerms:
-    """English word pieces with their weights. weights: float32 [V_e], LogSat scale, 0 for stop words."""
+    """English tokens with their weights. weights: float32 [V_e], LogSat scale, 0 for stop words."""
 
     def __init__(self, tokenizer: Path, weights: NDArray[np.float32] | None = None) -> None:
         self.tokenizer = Tokenizer.from_file(str(tokenizer))
         self.size = self.tokenizer.get_vocab_size()
-        self.silent = np.array([self._is_silent(i) for i in range(self.size)])
+        tokens = [self.tokenizer.id_to_token(i) for i in range(self.size)]
+        self.silent = np.array(
+            [
+                i < _SPECIALS or token in corpus.STOP_WORDS or not any(map(str.isalnum, token))
+                for i, token in enumerate(tokens)
+            ]
+        )
         self.weights = np.zeros(self.size, np.float32) if weights is None else weights
 
-    def _is_silent(self, term: int) -> bool:
-        spelling = self.tokenizer.id_to_token(term)
-        return term < _SPECIALS or spelling in corpus.STOP_WORDS or not any(map(str.isalnum, spelling))
-
     def pieces(self, texts: Iterable[str]) -> list[list[int]]:
-        """Ids of the weight-bearing word pieces of each text, in order and with repetitions."""
+        """Return the ids of each text's tokens that have a weight, in order and with repetitions."""
         encoded = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [[i for i in e.ids if not self.silent[i]] for e in encoded]
 
     def count(self, texts: Sequence[str]) -> sp.csr_matrix:
-        """Float32 [texts, V_e]: how often each word piece occurs."""
+        """Count tokens: float32 [texts, V_e]."""
         rows = self.pieces(texts)
         ends = np.cumsum([0] + [len(row) for row in rows])
         columns = np.concatenate([np.asarray(row, np.int32) for row in rows]) if ends[-1] else np.empty(0, int)
@@ -50,7 +51,7 @@ class EnglishTerms:
         return counts
 
     def bag(self, texts: Sequence[str]) -> sp.csr_matrix:
-        """Float32 [texts, V_e]: the teacher's weights, LogSat scale."""
+        """Return the teacher's weights, float32 [texts, V_e], LogSat scale."""
         bags = self.count(texts)
         bags.data = (1 + _REPETITION * np.log(bags.data)) * self.weights[bags.indices]
         bags.eliminate_zeros()
@@ -58,7 +59,7 @@ class EnglishTerms:
 
 
 def measure_weights(data: Path, tokenizer: Path) -> NDArray[np.float32]:
-    """Weight of every word piece from its document frequency over English sentences: 1.1 (idf / 9) ^ .7."""
+    """Return token weights from document frequencies over English sentences: 1.1 (idf / 9) ^ .7."""
     terms = EnglishTerms(tokenizer)
     sentences = dict.fromkeys(corpus.english_sentences(data))
     for passage in corpus.passages(data, "en"):

@@ -1,7 +1,7 @@
-"""The checkpoint directory: quantised weights, configuration, both tokenizers.
+"""Write the checkpoint directory: quantized weights, configuration, both tokenizers.
 
-Source embeddings take 4 bits a value, the other matrices 8, each row with its own scale; the connector keeps
-16 bits, because its rows are the identity plus little and rounding them costs ranking (measured).
+Source embeddings take 4 bits per value, other matrices 8, each row with its own scale. The connector keeps 16 bits:
+its rows are close to the identity, and rounding them measurably costs ranking quality.
 """
 
 import json
@@ -25,21 +25,17 @@ _BLOCK = 8192
 
 
 def export(model: MilcoModel, source: Tokenizer, english: Tokenizer, card: str, output: Path) -> None:
-    """Write the whole checkpoint directory, replacing what is there."""
-    with atomic_directory(output, True, _is_checkpoint) as directory:
-        save_file(quantise(model), str(directory / "model.safetensors"), metadata={"format": "pt"})
+    """Write a checkpoint directory, replacing an existing one."""
+    with atomic_directory(output, True, lambda path: is_json_with(path / "config.json", "model_type")) as directory:
+        save_file(quantize(model), str(directory / "model.safetensors"), metadata={"format": "pt"})
         model.config.architectures = ["MilcoModel"]
         config = model.config.to_diff_dict() | {"encoder": model.config.encoder.to_diff_dict()}
         (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-        # safetensors lets nobody else read what it writes.
+        # safetensors writes files that only the owner can read.
         shutil.copymode(directory / "config.json", directory / "model.safetensors")
         (directory / "README.md").write_text(card, encoding="utf-8")
         _write_tokenizer(source, directory, {"tokenizer_class": "XLMRobertaTokenizerFast", **_SOURCE_SPECIALS})
         _write_tokenizer(english, directory / "english", {"tokenizer_class": "BertTokenizerFast", **_ENGLISH_SPECIALS})
-
-
-def _is_checkpoint(path: Path) -> bool:
-    return is_json_with(path / "config.json", "model_type")
 
 
 _SOURCE_SPECIALS = {
@@ -70,39 +66,30 @@ def _write_tokenizer(tokenizer: Tokenizer, directory: Path, config: dict) -> Non
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def quantise(model: MilcoModel) -> dict[str, Tensor]:
-    """Tensors as they are stored: K int8 or uint8 (two 4-bit values a byte) with K_scale, or float16."""
+def quantize(model: MilcoModel) -> dict[str, Tensor]:
+    """Return the stored tensors: NAME int8 or uint8 (two 4-bit values per byte) with NAME_scale, or float16."""
     stored: dict[str, Tensor] = {}
     for name, tensor in model.state_dict().items():
         tensor = tensor.detach().float()
         if name == _WORDS:
-            tensor = _fold_echo(tensor)
-            stored[name], stored[name + "_scale"] = _four_bits(tensor)
+            stored[name], stored[name + "_scale"] = quantize_words(tensor)
         elif tensor.dim() == 2 and not name.startswith(("connector.", "echo.")):
-            stored[name], stored[name + "_scale"] = _eight_bits(tensor)
+            scale = (tensor.abs().amax(dim=1) / 127).clamp_(min=1e-8)
+            stored[name] = (tensor / scale.unsqueeze(1)).round().to(torch.int8)
+            stored[name + "_scale"] = scale
         else:
             stored[name] = tensor.half()
     return {name: tensor.contiguous() for name, tensor in stored.items()}
 
 
-def _fold_echo(words: Tensor) -> Tensor:
-    """The echo weight in its first dimension alone: what an earlier rounding put into the second goes back."""
-    part = echo_dimensions(words.shape[1])
-    folded = words.clone()
-    folded[:, part.start] += words[:, part.start + 1] / ECHO_ENLARGED
-    folded[:, part.start + 1] = 0
-    return folded
-
-
-def _eight_bits(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    scale = (matrix.abs().amax(dim=1) / 127).clamp_(min=1e-8)
-    return (matrix / scale.unsqueeze(1)).round().to(torch.int8), scale
-
-
-def _four_bits(words: Tensor) -> tuple[Tensor, Tensor]:
-    """uint8 [V, d / 2] and float16 scales [V]: of some clipping points the one with the least squared error."""
-    packed, scales = [], []
+def quantize_words(words: Tensor) -> tuple[Tensor, Tensor]:
+    """Return uint8 [V, d / 2] and float16 scales [V], at the clipping point with the least squared error."""
     first = echo_dimensions(words.shape[1]).start
+    # An earlier rounding may have put a part of the LexEcho weight into the second dimension.
+    words = words.clone()
+    words[:, first] += words[:, first + 1] / ECHO_ENLARGED
+    words[:, first + 1] = 0
+    packed, scales = [], []
     for block in words.split(_BLOCK):
         peak = block.abs().amax(dim=1, keepdim=True).clamp(min=1e-4)
         tries = (peak * _CLIPS / _LEVELS).half().float()

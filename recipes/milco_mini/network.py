@@ -1,10 +1,10 @@
-"""The MILCO network that starts as the piece table.
+"""A MILCO model that starts as the token table.
 
-A post-LN encoder whose output projections are zero is the identity on rows that LayerNorm leaves as they are, and
-GELU(x + 4) is nearly x + 4: so embeddings pass through encoder and connector unchanged (the head's LayerNorm takes
-the 4 away), and the network gives what codes.py fitted. Training then moves it away from there.
+A post-LN encoder whose output projections are zero is the identity on rows that LayerNorm does not change, and
+GELU(x + 4) is nearly x + 4: embeddings pass through encoder and connector (the head's LayerNorm removes the 4), and the
+model computes what codes.py fitted. Training starts from there.
 
-The hidden state has three parts: the code of the piece, two dimensions for its echo weight, 32 for its position.
+The hidden state has three parts: the token's code, two dimensions for its LexEcho weight, 32 for its position.
 """
 
 import math
@@ -21,45 +21,31 @@ from milco_pyserini.model import MilcoConfig, MilcoModel
 from .codes import Codes
 
 ECHO_SIZE = 2
-# The second echo dimension is for what is lost when the first is rounded to 4 bits (export.py), enlarged.
+# The second LexEcho dimension has the error of rounding the first to 4 bits (export.py), enlarged.
 ECHO_ENLARGED = 4.0
 _POSITION_SIZE = 32
 _POSITIONS = 512
 _HEAD_SIZE = 64
 _ECHO_RANGE = 3.0
 _LIFT, _SHRINK = 4.0, 0.5
-# Which neighbour the first heads of every layer look at, and how sharply.
+# Relative positions that the first heads of every layer attend to, and how sharply.
 _OFFSETS = (-1, 1, -2)
 _SHARPNESS = 1.9
 
 
 def code_size(hidden: int) -> int:
-    """Dimensions of the hidden state that are left for the code."""
+    """Return the number of dimensions of the hidden state for the code."""
     return hidden - ECHO_SIZE - _POSITION_SIZE
 
 
 def echo_dimensions(hidden: int) -> slice:
-    """Where the echo weight stands in the hidden state."""
+    """Return the dimensions of the hidden state for the LexEcho weight."""
     return slice(code_size(hidden), code_size(hidden) + ECHO_SIZE)
 
 
 def initial_model(codes: Codes, echo: NDArray[np.float32], hidden: int, layers: int, seed: int) -> MilcoModel:
-    """A MilcoModel that gives the fitted table. echo: [V_m], source view weight of every piece."""
+    """Return a model that computes the fitted table. echo: [V_m], source view weight of every token."""
     torch.manual_seed(seed)
-    model = MilcoModel(_configuration(codes, hidden, layers))
-    with torch.no_grad():
-        _set_embeddings(model, codes, echo)
-        for layer in model.encoder.encoder.layer:
-            _set_layer(layer, hidden)
-        _set_connector(model, hidden)
-        model.decoder.weight.zero_()
-        model.decoder.weight[:, : code_size(hidden)] = codes.decoder
-        model.decoder.bias.copy_(codes.bias)
-        model.decoder.weight.mul_(_lost_scale(model, codes))
-    return model.eval()
-
-
-def _configuration(codes: Codes, hidden: int, layers: int) -> MilcoConfig:
     encoder = XLMRobertaConfig(
         vocab_size=len(codes.source),
         hidden_size=hidden,
@@ -72,7 +58,7 @@ def _configuration(codes: Codes, hidden: int, layers: int) -> MilcoConfig:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    return MilcoConfig(
+    config = MilcoConfig(
         encoder=encoder,
         english_hidden_size=hidden,
         english_vocab_size=len(codes.decoder),
@@ -82,9 +68,31 @@ def _configuration(codes: Codes, hidden: int, layers: int) -> MilcoConfig:
         source_top_k=200,
         source_drop_special=True,
     )
+    model = MilcoModel(config)
+    with torch.no_grad():
+        set_embeddings(model, codes, echo)
+        for layer in model.encoder.encoder.layer:
+            set_layer(layer, hidden)
+        code = torch.zeros(hidden)
+        code[: code_size(hidden)] = 1
+        model.connector.projector.weight.copy_(_SHRINK * torch.diag(code))
+        model.connector.projector.bias.fill_(_LIFT)
+        model.connector.dense.weight.copy_(torch.eye(hidden))
+        model.connector.dense.bias.zero_()
+        model.decoder.weight.zero_()
+        model.decoder.weight[:, : code_size(hidden)] = codes.decoder
+        model.decoder.bias.copy_(codes.bias)
+        # Codes leave the connector too small: LayerNorm divides the norm among all parts of the hidden state.
+        sample = torch.arange(4, len(codes.source), max(1, len(codes.source) // 1000))
+        token = sample.unsqueeze(1)
+        states = model.encoder(input_ids=token, attention_mask=torch.ones_like(token)).last_hidden_state
+        found = model.connector(states)[:, 0, : codes.source.shape[1]]
+        model.decoder.weight.mul_((found * codes.source[sample]).sum() / found.square().sum())
+    return model.eval()
 
 
-def _set_embeddings(model: MilcoModel, codes: Codes, echo: NDArray[np.float32]) -> None:
+def set_embeddings(model: MilcoModel, codes: Codes, echo: NDArray[np.float32]) -> None:
+    """Set token embeddings to codes and LexEcho weights, position embeddings to waves of equal norm."""
     table = model.encoder.embeddings
     hidden = table.word_embeddings.weight.shape[1]
     words = torch.zeros_like(table.word_embeddings.weight)
@@ -94,25 +102,22 @@ def _set_embeddings(model: MilcoModel, codes: Codes, echo: NDArray[np.float32]) 
     table.word_embeddings.weight.copy_(words)
     table.token_type_embeddings.weight.zero_()
     table.position_embeddings.weight.zero_()
-    table.position_embeddings.weight[2:, -_POSITION_SIZE:] = _position_waves()
+    # Sine and cosine of every frequency, interleaved.
+    angles = torch.arange(_POSITIONS).unsqueeze(1) * _frequencies()
+    waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+    table.position_embeddings.weight[2:, -_POSITION_SIZE:] = waves
 
 
 def _frequencies() -> Tensor:
-    """Angular frequencies from about one wave in two positions to one in 512."""
+    """Return angular frequencies from about one period in two positions to one in 512."""
     count = _POSITION_SIZE // 2
     frequencies = math.pi * (1 / 256) ** (torch.arange(count) / (count - 1))
-    frequencies[0] = 2.6  # pi would not tell the next position from the previous one
+    frequencies[0] = 2.6  # pi would not distinguish the next position from the previous one
     return frequencies
 
 
-def _position_waves() -> Tensor:
-    """[512, 32]: sine and cosine of every frequency, interleaved; all rows of the same norm."""
-    angles = torch.arange(_POSITIONS).unsqueeze(1) * _frequencies()
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
-
-
-def _set_layer(layer: Any, hidden: int) -> None:
-    """Random values and inner states, output projections zero, first heads looking at the neighbours."""
+def set_layer(layer: Any, hidden: int) -> None:
+    """Set random values and inner states, zero output projections, and first heads that attend to neighbors."""
     attention = layer.attention.self
     for linear in (attention.value, layer.intermediate.dense):
         nn.init.normal_(linear.weight, std=hidden**-0.5)
@@ -125,32 +130,13 @@ def _set_layer(layer: Any, hidden: int) -> None:
         for linear in (attention.query, attention.key):
             linear.weight[head * _HEAD_SIZE : (head + 1) * _HEAD_SIZE].zero_()
         attention.key.weight[rows, -_POSITION_SIZE:] = _SHARPNESS * torch.eye(_POSITION_SIZE)
-        attention.query.weight[rows, -_POSITION_SIZE:] = _SHARPNESS * _shift(offset)
+        attention.query.weight[rows, -_POSITION_SIZE:] = _SHARPNESS * relative_position(offset)
 
 
-def _shift(offset: int) -> Tensor:
-    """[32, 32]: the rotation that makes of the waves of position t those of position t + offset."""
+def relative_position(offset: int) -> Tensor:
+    """Return the rotation from the waves of position t to those of position t + offset: [32, 32]."""
     rotation = torch.zeros(_POSITION_SIZE, _POSITION_SIZE)
     for k, angle in enumerate((_frequencies() * offset).tolist()):
         sine, cosine = math.sin(angle), math.cos(angle)
         rotation[2 * k : 2 * k + 2, 2 * k : 2 * k + 2] = torch.tensor([[cosine, sine], [-sine, cosine]])
     return rotation
-
-
-def _set_connector(model: MilcoModel, hidden: int) -> None:
-    code = torch.zeros(hidden)
-    code[: code_size(hidden)] = 1
-    model.connector.projector.weight.copy_(_SHRINK * torch.diag(code))
-    model.connector.projector.bias.fill_(_LIFT)
-    model.connector.dense.weight.copy_(torch.eye(hidden))
-    model.connector.dense.bias.zero_()
-
-
-def _lost_scale(model: MilcoModel, codes: Codes) -> Tensor:
-    """Factor by which codes come out of the connector too small: LayerNorm shares the norm among all parts."""
-    sample = torch.arange(4, len(codes.source), max(1, len(codes.source) // 1000))
-    token = sample.unsqueeze(1)
-    hidden = model.encoder(input_ids=token, attention_mask=torch.ones_like(token)).last_hidden_state
-    found = model.connector(hidden)[:, 0, : codes.source.shape[1]]
-    wanted = codes.source[sample]
-    return (found * wanted).sum() / found.square().sum()

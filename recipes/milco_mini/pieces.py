@@ -1,7 +1,7 @@
-"""The two tokenizers: multilingual unigram pieces in the XLM-R layout, and English WordPiece.
+"""Train the two tokenizers: a multilingual unigram model in the XLM-R layout, and English WordPiece.
 
-Pieces per word decide the quality of a small model more than anything else (a word in one piece is a row of
-the table, a word in three pieces has to be composed), so the source vocabulary is as large as the package allows.
+The number of tokens per word decides the quality of a small model more than anything else (a word of one token is a
+row of the table, a word of three has to be composed), so the source vocabulary is as large as the package allows.
 """
 
 import json
@@ -18,27 +18,27 @@ from milco_pyserini.io.files import atomic_file
 
 from . import corpus
 
-# Every language has the same number of characters, or the large ones take the vocabulary; more for scripts of thousands
-# of characters, for languages of many word forms, and for English, the pivot, which is on one side of every pair.
+# Every language has the same number of characters, or large ones would take the vocabulary; more for scripts with
+# thousands of characters, for languages with many word forms, and for English, the pivot.
 _CHARACTERS = 700_000
 _CHARACTER_FACTOR = {"ja": 1.6, "zh": 1.6, "en": 3.0} | dict.fromkeys(("ar", "el", "fi", "ko", "ru", "te"), 1.5)
-# Counts are damped: the aim is to have many words whole, not to have few pieces in running text.
+# Counts are damped: the aim is many words of one token, not few tokens in running text.
 _DAMPING = 0.75
 
-# Log likelihoods: what an English word is above its pieces, and a piece outside the vocabulary.
+# Log likelihoods: advantage of an English word over its tokens, and of a token outside the vocabulary.
 _WORD_ADVANTAGE, _UNKNOWN_PIECE = 1.0, -20.0
 
-# Scripts written without spaces: their clauses carry no word-initial mark, it would mean nothing there.
+# Scripts without spaces: a word-initial mark would mean nothing there.
 _UNSPACED_SCRIPT = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]"
 
 
 def train_source_tokenizer(data: Path, work: Path, pieces: int, threads: int) -> None:
-    """Train ``work/source.model`` (sentencepiece) and convert it to ``work/tokenizer.json``.
+    """Train work/source.model (sentencepiece) and convert it to work/tokenizer.json.
 
-    The English words that are English pieces come on top of the given number of pieces.
+    English words that are one English token are added to the given number of tokens.
     """
-    lines = [line for language in (*corpus.languages(data), "en") for line in _sample_tokens(data, language)]
-    say(f"source tokenizer: {len(lines):,} tokens, {sum(map(len, lines)) / 1e6:.1f} million characters")
+    lines = [line for language in (*corpus.languages(data), "en") for line in sample_words(data, language)]
+    say(f"Source tokenizer: {len(lines):,} tokens, {sum(map(len, lines)) / 1e6:.1f} million characters")
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_prefix=str(work / "source"),
@@ -55,15 +55,29 @@ def train_source_tokenizer(data: Path, work: Path, pieces: int, threads: int) ->
         minloglevel=2,
     )
     terms = Tokenizer.from_file(str(work / "english.json"))
-    words = [token.removeprefix("▁") for token, count in _count_tokens(data, "en").items() if count > 1]
-    whole = with_whole_words(
-        _as_xlmr_tokenizer(work / "source.model"), [word for word in words if _is_term(terms, word)]
-    )
-    _write(whole, work / "tokenizer.json")
+    words = [token.removeprefix("▁") for token, count in _count_words(data, "en").items() if count > 1]
+    # English words of one English token become one source token, so that a text with the word can keep its term.
+    words = [
+        word
+        for word in words
+        if len(word) > 1 and word.isalpha() and len(terms.encode(word, add_special_tokens=False).ids) == 1
+    ]
+    from transformers import XLMRobertaTokenizerFast
+
+    # The sentencepiece model as a fast tokenizer with the ids of XLM-R.
+    converted: Tokenizer = XLMRobertaTokenizerFast(vocab_file=str(work / "source.model")).backend_tokenizer
+    # Letters that sentencepiece does not fold: one replacement for all that fold to the same.
+    folds = []
+    for folded in dict.fromkeys(corpus.FOLDS.values()):
+        letters = "".join(letter for letter, to in corpus.FOLDS.items() if to == folded)
+        folds.append(normalizers.Replace(Regex(f"[{letters}]"), folded))
+    converted.normalizer = normalizers.Sequence([*folds, converted.normalizer])
+    converted.pre_tokenizer = _pre_tokenizer()
+    _write(with_whole_words(converted, words), work / "tokenizer.json")
 
 
 def train_english_tokenizer(data: Path, work: Path, pieces: int) -> None:
-    """Train the lower-casing, accent-stripping WordPiece whose entries are the pivot terms."""
+    """Train work/english.json, a WordPiece without case and accents whose tokens are the pivot terms."""
     texts = corpus.english_sentences(data)
     texts += corpus.passages(data, "en") * 2
     for language in corpus.LANGUAGES:
@@ -74,9 +88,9 @@ def train_english_tokenizer(data: Path, work: Path, pieces: int) -> None:
 
 
 def with_whole_words(tokenizer: Tokenizer, words: list[str]) -> Tokenizer:
-    """The tokenizer with every one of the words as one piece.
+    """Return the tokenizer with each of the words as one token.
 
-    A word is a little likelier than its pieces together, so that it wins where it stands as a word, and seldom else.
+    A word is a little likelier than its tokens together: it wins as a word, and rarely within longer words.
     """
     definition = json.loads(tokenizer.to_str())
     vocabulary = definition["model"]["vocab"]
@@ -87,23 +101,18 @@ def with_whole_words(tokenizer: Tokenizer, words: list[str]) -> Tokenizer:
             pieces = (likelihood.get(piece, _UNKNOWN_PIECE) for piece in encoding.tokens)
             vocabulary.append([f"▁{word}", sum(pieces) + _WORD_ADVANTAGE])
     vocabulary.append(mask)
-    # XLM-R's <mask> is the last piece.
+    # <mask> of XLM-R is the last token.
     for added in definition["added_tokens"]:
         if added["content"] == mask[0]:
             added["id"] = len(vocabulary) - 1
     return Tokenizer.from_str(json.dumps(definition))
 
 
-def _is_term(terms: Tokenizer, word: str) -> bool:
-    """Whether an English word is one English piece, so that a text which holds it can keep it as it is."""
-    return len(word) > 1 and word.isalpha() and len(terms.encode(word, add_special_tokens=False).ids) == 1
-
-
 def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    """Words as they enter the unigram model: without punctuation, each with a word-initial mark.
+    """Split texts into words without punctuation, each with a word-initial mark.
 
-    Without this a word after a quotation mark or an apostrophe would be spelled without its mark, and would be
-    another row of the table than the same word after a space; and every mark would be a token to encode.
+    Otherwise a word after a quotation mark or an apostrophe would have no mark, and another row of the table than the
+    same word after a space; and every mark would be a token to encode.
     """
     return pre_tokenizers.Sequence(
         [
@@ -116,28 +125,24 @@ def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
     )
 
 
-def _tokens(text: str) -> list[str]:
-    return [token for token, _ in _pre_tokenizer().pre_tokenize_str(corpus.normalise(text))]
+def sample_words(data: Path, language: str) -> Iterator[str]:
+    """Yield the words of one language, each repeated in proportion to its damped count, up to the character budget.
 
-
-def _sample_tokens(data: Path, language: str) -> Iterator[str]:
-    """Tokens of one language, each repeated in proportion to its damped count, up to the character budget.
-
-    Systematic sampling over the sorted tokens: no chance in it, and neighbours in spelling share their luck.
+    Systematic sampling over the sorted words: deterministic, and similar spellings are treated alike.
     """
-    counts = sorted(_count_tokens(data, language).items())
+    counts = sorted(_count_words(data, language).items())
     damped = np.array([count for _, count in counts]) ** _DAMPING
     characters = damped @ np.array([len(token) for token, _ in counts])
     scale = _CHARACTERS * _CHARACTER_FACTOR.get(language, 1.0) / characters
     repetitions = np.diff(np.floor(np.cumsum(damped * scale)), prepend=0).astype(int)
     for (token, _), repeated in zip(counts, repetitions, strict=True):
-        # Candidates for pieces are substrings with at least two different characters after them (inner nodes of a
-        # suffix tree). A whole word is one only if its end is not always the end of the line.
+        # Candidates of the unigram model are substrings with at least two different successors (inner nodes of a suffix
+        # tree). A complete word is one only if it does not always end the line.
         for k in range(repeated):
             yield token + "." * (k % 2)
 
 
-def _count_tokens(data: Path, language: str) -> Counter[str]:
+def _count_words(data: Path, language: str) -> Counter[str]:
     if language == "en":
         texts, entries = corpus.english_sentences(data, per_language=20_000), []
     else:
@@ -146,29 +151,11 @@ def _count_tokens(data: Path, language: str) -> Counter[str]:
     counts: Counter[str] = Counter()
     split = _pre_tokenizer().pre_tokenize_str
     for text in texts + entries + corpus.passages(data, language):
-        counts.update(token for token, _ in split(corpus.normalise(text)))
+        counts.update(token for token, _ in split(corpus.normalize(text)))
     return counts
 
 
 def _write(tokenizer: Tokenizer | BertWordPieceTokenizer, path: Path) -> None:
-    """Write a tokenizer as compact JSON: a third of the size of the indented file."""
+    """Write a tokenizer as compact JSON, a third of the size of an indented file."""
     with atomic_file(path, "w") as file:
         json.dump(json.loads(tokenizer.to_str()), file, ensure_ascii=False, separators=(",", ":"))
-
-
-def _folds() -> Iterator[normalizers.Normalizer]:
-    """One replacement for all letters that fold to the same."""
-    for folded in dict.fromkeys(corpus.FOLDS.values()):
-        letters = "".join(letter for letter, to in corpus.FOLDS.items() if to == folded)
-        yield normalizers.Replace(Regex(f"[{letters}]"), folded)
-
-
-def _as_xlmr_tokenizer(model: Path) -> Tokenizer:
-    """The sentencepiece model as a fast tokenizer with XLM-R's ids."""
-    from transformers import XLMRobertaTokenizerFast
-
-    converted: Tokenizer = XLMRobertaTokenizerFast(vocab_file=str(model)).backend_tokenizer
-    # sentencepiece's own case folding leaves these out.
-    converted.normalizer = normalizers.Sequence([*_folds(), converted.normalizer])
-    converted.pre_tokenizer = _pre_tokenizer()
-    return converted

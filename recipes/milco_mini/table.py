@@ -1,8 +1,8 @@
-"""The piece table: what every source piece weighs in English word pieces, LogSat scale.
+"""The token table: English terms and weights of every source token, LogSat scale.
 
-A word of any language has the English pieces of its translations; a piece has the mean of the words that hold it,
-in all languages together. English words stand for themselves and, less, for their paraphrases (English to another
-language and back).
+A word of any language has the English tokens of its translations; a token has the mean over the words that contain it,
+in all languages together. English words have themselves and, with less weight, their paraphrases (translations to
+another language and back).
 """
 
 from collections import Counter
@@ -18,14 +18,14 @@ from . import corpus
 from .alignment import Translations
 from .english import EnglishTerms
 
-# A translation of probability .45 or more counts in full, a less likely one by the root of its share.
+# A translation with probability .45 or more has full weight, a less likely one the root of its ratio.
 _SURE_PROBABILITY = 0.45
 _COUNT_POWER = 0.75
 _PART_OF_WORD = 0.4
 _LEAST_SHARE, _LEAST_WEIGHT = 0.08, 0.05
-# Of a piece's strongest term: what is below makes a passage longer by half and finds next to nothing.
+# Minimum share of a token's strongest term: weaker ones make passages half as long again and find next to nothing.
 _LEAST_OF_ROW = 0.2
-# Of its weight, what an English word that is one piece keeps, whatever other languages write in the same letters.
+# Share of its own weight that an English word of one token keeps, whatever the same letters mean elsewhere.
 _IDENTITY = 0.7
 _ENGLISH_VOTES = 2.0
 _PARAPHRASE_GAIN, _PARAPHRASE_LIMIT, _LEAST_PARAPHRASE = 2.2, 0.5, 0.012
@@ -36,25 +36,25 @@ _LEAST_LANGUAGES = 2
 def build_table(
     data: Path, tokenizer: Tokenizer, terms: EnglishTerms, translations: Mapping[str, Translations]
 ) -> sp.csr_matrix:
-    """Float32 [V_m, V_e] from the translations of every language and from English itself."""
-    english = _english_counts(data, translations)
-    paraphrases = _paraphrases(list(english), translations)
-    votes = [_language_vote(tokenizer, terms, t) for t in translations.values()]
-    votes.append(_english_vote(tokenizer, terms, english, paraphrases))
-    # A piece belongs to the languages that use it most: with damped votes "die" is half English.
+    """Build the table, float32 [V_m, V_e], from the translations of every language and from English."""
+    english = count_english_words(data, translations)
+    paraphrases = paraphrase_shares(list(english), translations)
+    votes = [language_vote(tokenizer, terms, t) for t in translations.values()]
+    votes.append(english_vote(tokenizer, terms, english, paraphrases))
+    # Languages vote in proportion to their use of a token: with damped votes "die" would be half English.
     mass = sum(total * weight for _, total, weight in votes)
     table = sum(
         sp.diags(total * weight / np.maximum(mass, 1e-9)) @ _means(sums, total) for sums, total, weight in votes
     )
-    table = table.maximum(_identity(tokenizer, terms)).tocsr()
+    table = table.maximum(identity_table(tokenizer, terms)).tocsr()
     strongest = np.repeat(table.max(axis=1).toarray().ravel(), np.diff(table.indptr))
     table.data[table.data < np.maximum(_LEAST_WEIGHT, _LEAST_OF_ROW * strongest)] = 0
     table.eliminate_zeros()
     return table.astype(np.float32)
 
 
-def _identity(tokenizer: Tokenizer, terms: EnglishTerms) -> sp.csr_matrix:
-    """[V_m, V_e]: of every English term that is a word and one source piece, a share of its weight."""
+def identity_table(tokenizer: Tokenizer, terms: EnglishTerms) -> sp.csr_matrix:
+    """Return [V_m, V_e] with a share of its own weight for every English term that is one source token."""
     words = ((column, tokenizer.token_to_id(f"▁{word}")) for word, column in terms.tokenizer.get_vocab().items())
     pairs = np.array([(column, piece) for column, piece in words if piece is not None], np.int64).reshape(-1, 2)
     weights = _IDENTITY * terms.weights[pairs[:, 0]]
@@ -71,30 +71,30 @@ def _means(sums: sp.csr_matrix, total: NDArray[np.float64]) -> sp.csr_matrix:
 Vote = tuple[sp.csr_matrix, NDArray[np.float64], float]
 
 
-def _language_vote(tokenizer: Tokenizer, terms: EnglishTerms, found: Translations) -> Vote:
-    """Sum over the words of one language that hold a piece, and the mass of those words."""
+def language_vote(tokenizer: Tokenizer, terms: EnglishTerms, found: Translations) -> Vote:
+    """Return the sum over the words of one language that contain a token, and the mass of those words."""
     targets = word_targets(terms, found)
-    spoken = np.flatnonzero(np.diff(targets.indptr))
-    pieces = _encode(tokenizer, [found.units[i] for i in spoken])
-    holds = _incidence(pieces, found.counts[spoken], tokenizer.get_vocab_size())
-    return (holds.T @ targets[spoken]).tocsr(), np.asarray(holds.sum(axis=0)).ravel(), 1.0
+    translated = np.flatnonzero(np.diff(targets.indptr))
+    pieces = _encode(tokenizer, [found.units[i] for i in translated])
+    holds = _incidence(pieces, found.counts[translated], tokenizer.get_vocab_size())
+    return (holds.T @ targets[translated]).tocsr(), np.asarray(holds.sum(axis=0)).ravel(), 1.0
 
 
 def word_targets(terms: EnglishTerms, found: Translations) -> sp.csr_matrix:
-    """[units, V_e]: what each unit of one language weighs in English word pieces."""
+    """Return the English terms of each unit of one language: [units, V_e]."""
     strength = np.minimum(1, np.sqrt(found.probability / _SURE_PROBABILITY))
     return _targets(terms, found.words, len(found.units), found.unit, found.word, strength)
 
 
 def _encode(tokenizer: Tokenizer, units: list[str]) -> list[list[int]]:
-    """Piece ids of each unit; a unit that is itself a piece (languages without spaces) is that piece."""
+    """Return the token ids of each unit; a unit that is a token itself (in languages without spaces) is that token."""
     encoded = tokenizer.encode_batch(units, add_special_tokens=False)
     known = (tokenizer.token_to_id(unit) for unit in units)
     return [e.ids if k is None or len(e.ids) == 1 else [k] for k, e in zip(known, encoded, strict=True)]
 
 
 def _incidence(pieces: list[list[int]], counts: NDArray[np.float64], size: int) -> sp.csr_matrix:
-    """[words, V_m]: how much a word says about each of its pieces; much less if it has several."""
+    """Return the weight of a word's vote for each of its tokens, much lower if it has several: [words, V_m]."""
     rows = np.repeat(np.arange(len(pieces)), [len(p) for p in pieces])
     lengths = np.array([len(p) for p in pieces])
     weight = counts**_COUNT_POWER * np.where(lengths == 1, 1.0, _PART_OF_WORD / np.maximum(lengths, 1))
@@ -110,7 +110,7 @@ def _targets(
     word: NDArray[np.int32],
     strength: NDArray[np.float64],
 ) -> sp.csr_matrix:
-    """[rows, V_e]: the weights of the word pieces of every linked word, the strongest link where several meet."""
+    """Return the weights of the tokens of every linked word, the maximum over links: [rows, V_e]."""
     pieces = terms.pieces(words)
     lengths = np.array([len(p) for p in pieces])
     link = np.repeat(np.arange(len(word)), lengths[word])
@@ -119,15 +119,15 @@ def _targets(
 
 
 def max_coo(rows: NDArray, columns: NDArray, values: NDArray, shape: tuple[int, int]) -> sp.csr_matrix:
-    """A sparse matrix whose repeated entries are their maximum."""
+    """Return a sparse matrix in which repeated entries have their maximum."""
     order = np.lexsort((values, columns, rows))
     rows, columns, values = rows[order], columns[order], values[order]
     last = np.r_[(np.diff(rows) != 0) | (np.diff(columns) != 0), True] if len(rows) else np.empty(0, bool)
     return sp.csr_matrix((values[last], (rows[last], columns[last])), shape)
 
 
-def _english_counts(data: Path, translations: Mapping[str, Translations]) -> dict[str, int]:
-    """English words to work with: those of the dictionaries, and what the texts hold at least twice."""
+def count_english_words(data: Path, translations: Mapping[str, Translations]) -> dict[str, int]:
+    """Count the English words of the dictionaries, and those that occur at least twice in the texts."""
     counts: Counter[str] = Counter()
     for text in corpus.english_sentences(data) + corpus.passages(data, "en"):
         counts.update(dict.fromkeys(corpus.words(text), 1))
@@ -137,8 +137,8 @@ def _english_counts(data: Path, translations: Mapping[str, Translations]) -> dic
     return {word: counts[word] + 1 for word in kept if word not in corpus.STOP_WORDS}
 
 
-def _paraphrases(words: list[str], translations: Mapping[str, Translations]) -> sp.csr_matrix:
-    """[words, words]: probability to come from one word to another through a language, mean of the languages."""
+def paraphrase_shares(words: list[str], translations: Mapping[str, Translations]) -> sp.csr_matrix:
+    """Return the probability of translating one word to another through a language, averaged: [words, words]."""
     index = {word: i for i, word in enumerate(words)}
     size = len(words)
     total, languages = sp.csr_matrix((size, size)), np.zeros(size)
@@ -157,7 +157,7 @@ def _paraphrases(words: list[str], translations: Mapping[str, Translations]) -> 
 
 
 def _best_of_row(matrix: sp.csr_matrix, most: int, least: float) -> sp.csr_matrix:
-    """The largest entries of every row above a limit."""
+    """Keep the largest entries of every row above a limit."""
     coo = matrix.tocoo()
     order = np.lexsort((-coo.data, coo.row))
     row, column, value = coo.row[order], coo.col[order], coo.data[order]
@@ -166,24 +166,24 @@ def _best_of_row(matrix: sp.csr_matrix, most: int, least: float) -> sp.csr_matri
     return sp.csr_matrix((value[kept], (row[kept], column[kept])), matrix.shape)
 
 
-def _english_vote(
+def english_vote(
     tokenizer: Tokenizer, terms: EnglishTerms, counts: Mapping[str, int], paraphrases: sp.csr_matrix
 ) -> Vote:
-    """English as a language: a source piece stands for the word pieces it overlaps, and for paraphrases."""
+    """Return the vote of English: a source token has the English tokens it overlaps, and paraphrases."""
     words = list(counts)
     number = np.fromiter(counts.values(), np.float64, len(words))
     links = paraphrases.tocoo()
     strength = np.minimum(_PARAPHRASE_LIMIT, _PARAPHRASE_GAIN * np.sqrt(links.data))
     others = _targets(terms, words, len(words), links.row, links.col, strength)
     holds = _incidence(_encode(tokenizer, words), number, tokenizer.get_vocab_size())
-    identity, total = _overlaps(tokenizer, terms, words, number)
+    identity, total = overlapping_terms(tokenizer, terms, words, number)
     return (identity + holds.T @ others).tocsr(), total, _ENGLISH_VOTES
 
 
-def _overlaps(
+def overlapping_terms(
     tokenizer: Tokenizer, terms: EnglishTerms, words: list[str], counts: NDArray[np.float64]
 ) -> tuple[sp.csr_matrix, NDArray[np.float64]]:
-    """Sums [V_m, V_e] of the share of each word piece that a source piece covers, and the words' mass [V_m]."""
+    """Return the sums of the share of each English token that a source token covers, and the words' mass."""
     rows, columns, values = [], [], []
     total = np.zeros(tokenizer.get_vocab_size())
     source = tokenizer.encode_batch(words, add_special_tokens=False)
@@ -202,6 +202,6 @@ def _overlaps(
 
 
 def piece_units(tokenizer: Tokenizer, texts: Iterable[str]) -> list[list[str]]:
-    """Units of a language without spaces: the tokenizer's pieces."""
+    """Return the tokens of texts in a language without spaces."""
     encoded = tokenizer.encode_batch(list(texts), add_special_tokens=False)
     return [[piece for token in e.tokens if (piece := token.lstrip("▁"))] for e in encoded]

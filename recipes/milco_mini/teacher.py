@@ -1,8 +1,8 @@
-"""The teacher of milco-mini's SAP: what the words of both sides of a pair mean, by the counted translations.
+"""The teacher of milco-mini's SAP: the word translation table, applied to both sides of a pair.
 
-A network that starts as the piece table knows a word of several pieces by its parts. The word table knows it whole; so
-it teaches the network to read words, and the English side says which of a word's meanings was meant: a term that both
-sides hold keeps its weight, one that a single side holds has half of it.
+A network that starts as the token table knows a word of several tokens only by its parts; the word table knows the
+word, and teaches the network to read it. The English side disambiguates: a term of both sides keeps its weight, a term
+of one side has half of it.
 """
 
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ from milco_pyserini.train.data.bitext import BitextPair
 
 from .words import WordTable
 
-# Weights below this are left out: they are many, and worth little.
+# Lower weights are dropped: they are many, and worth little.
 _LEAST_WEIGHT = 0.08
 
 
 class WordTeacher:
-    """A Teacher over the directory that the recipe's stages left."""
+    """An AlignmentTeacher over the directory of the stages."""
 
     def __init__(self, work: Path) -> None:
         self._words = WordTable(work, fallback=True)
         self.vocabulary = self._words.vocabulary
 
     def prepare(self, pairs: Sequence[BitextPair]) -> dict[str, Tensor]:
-        """Terms of B pairs: columns int64 [B, K] and weights float32 [B, K], LogSat scale, filled up with weight 0."""
+        """Return columns, int64 [B, K], and weights, float32 [B, K], LogSat scale, padded with weight 0."""
         mean = (self._foreign(pairs) + self._words.read_english([pair.english for pair in pairs])).tocsr() / 2
         mean.data[mean.data < _LEAST_WEIGHT] = 0
         mean.eliminate_zeros()
@@ -42,13 +42,13 @@ class WordTeacher:
         return {"columns": columns, "weights": weights}
 
     def targets(self, prepared: dict[str, Tensor]) -> Tensor:
-        """Float32 [B, V_e]: logits, the LogSat of which is the weight."""
+        """Return float32 [B, V_e]: logits whose LogSat is the weight."""
         columns, weights = prepared["columns"], prepared["weights"]
         pooled = weights.new_zeros(len(columns), len(self.vocabulary))
         return pooled.scatter_reduce_(1, columns, weights, "amax").expm1_()
 
     def _foreign(self, pairs: Sequence[BitextPair]) -> sp.csr_matrix:
-        """[B, V_e]: the foreign sides by their words, language by language."""
+        """Encode the foreign sides by their words, language by language: [B, V_e]."""
         places: dict[str, list[int]] = {}
         for place, pair in enumerate(pairs):
             places.setdefault(pair.language, []).append(place)

@@ -1,7 +1,7 @@
-"""The word table: the counted translations as they are, a model without a network.
+"""The word translation table as a model without a network.
 
-A text weighs what its words' translations weigh, each term at its strongest. English stands for its own terms, or is
-read through the piece table, which knows paraphrases.
+A text has the terms of its words' translations, each with its maximum weight. English texts have their own terms, or
+those of the token table, which knows paraphrases.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,11 @@ _MEANT = 0.6
 
 
 class WordTable:
-    """What the stages of the recipe left in a directory, as an encoder; vectors are float32 [texts, V_e].
+    """An encoder over the files of the stages; vectors are float32 [texts, V_e].
 
-    fallback: read a word that has no translation by its pieces; without, it adds nothing.
+    Args:
+        work: directory of the stages.
+        fallback: encode words without a translation by their tokens; otherwise they add nothing.
     """
 
     def __init__(self, work: Path, fallback: bool = False) -> None:
@@ -33,11 +35,11 @@ class WordTable:
 
     @property
     def vocabulary(self) -> list[str]:
-        """English pieces, in the order of the columns."""
+        """English tokens, in the order of the columns."""
         return [self._terms.tokenizer.id_to_token(i) for i in range(self._terms.size)]
 
     def encode(self, language: str, texts: Sequence[str]) -> sp.csr_matrix:
-        """Texts of a language by their words, or by their pieces where no spaces are written."""
+        """Encode texts of a language by their words, or by their tokens if it has no spaces."""
         number, rows = self._translations(language)
         units = alignment.word_units(list(texts))
         if language in corpus.UNSPACED:
@@ -48,20 +50,20 @@ class WordTable:
         return found.maximum(self.encode_english([" ".join(u for u in text if u not in number) for text in units]))
 
     def encode_english(self, texts: Sequence[str]) -> sp.csr_matrix:
-        """English texts, or any others, by their pieces."""
+        """Encode texts of any language by their tokens."""
         encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return _strongest([e.ids for e in encoded], self._pieces)
 
     def bag(self, texts: Sequence[str]) -> sp.csr_matrix:
-        """English texts by their own terms."""
+        """Encode English texts by their own terms."""
         return self._terms.bag(texts)
 
     def read_english(self, texts: Sequence[str]) -> sp.csr_matrix:
-        """English texts by their own terms in full, and by what their pieces mean besides, which has less weight."""
+        """Encode English texts by their own terms, and by their tokens' further terms with less weight."""
         return self.bag(texts).maximum(self.encode_english(texts) * _MEANT)
 
     def _translations(self, language: str) -> tuple[dict[str, int], sp.csr_matrix]:
-        """Row of every word that has a translation, and the rows."""
+        """Return the row of every word that has a translation, and the rows."""
         if language not in self._read:
             found = alignment.load(self._work / f"translations.{language}.npz")
             rows = table.word_targets(self._terms, found).tocsr()
@@ -71,7 +73,7 @@ class WordTable:
 
 
 def _strongest(texts: list[list[int]], rows: sp.csr_matrix) -> sp.csr_matrix:
-    """[texts, V_e]: the largest weight of each term among the rows that a text names."""
+    """Return the maximum weight of each term over the rows of each text: [texts, V_e]."""
     text = np.repeat(np.arange(len(texts)), [len(named) for named in texts])
     found = rows[np.fromiter((i for named in texts for i in named), np.int64, len(text))].tocoo()
     return table.max_coo(text[found.row], found.col, found.data, (len(texts), rows.shape[1]))

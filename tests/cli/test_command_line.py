@@ -10,7 +10,7 @@ import pytest
 
 from milco_pyserini import __version__
 from milco_pyserini.cli.main import COMMANDS, main
-from milco_pyserini.cli.train import STAGES, stage_options
+from milco_pyserini.cli.train import SUBCOMMANDS
 
 HEAVY = (
     "torch",
@@ -35,7 +35,13 @@ sys.stderr.write(" ".join(name for name in sys.argv[2:] if name in sys.modules))
 sys.exit(code)
 """
 
-ALL_COMMANDS = [*COMMANDS, *(f"train {stage}" for stage in STAGES), "analyze sweep", "analyze latency", "index tune"]
+ALL_COMMANDS = [
+    *COMMANDS,
+    *(f"train {stage}" for stage in SUBCOMMANDS),
+    "analyze sweep",
+    "analyze latency",
+    "index tune",
+]
 ALL_COMMANDS += ["corpora list", "corpora judge", "analyze statistics"]
 ALL_COMMANDS += ["search fuse"]
 
@@ -60,8 +66,8 @@ def test_help_of_every_command_loads_nothing_heavy(command: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_has_a_help_text(command: str) -> None:
     """Every command has a description, and every option a help text."""
-    found = options_of(import_module(COMMANDS[command][0]))
-    for options in found or [stage_options(stage) for stage in STAGES]:
+    train = [subcommand.options for subcommand in SUBCOMMANDS.values()]
+    for options in train if command == "train" else options_of(import_module(COMMANDS[command][0])):
         assert (options.__doc__ or "").strip()
         for field in dataclasses.fields(options):
             assert field.metadata["help"].strip(), f"{command} --{field.name} has no help"

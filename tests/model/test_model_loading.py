@@ -12,10 +12,10 @@ import milco_pyserini
 from milco_pyserini.encode import open_encoder
 from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.cross_encoder import CrossEncoder
-from milco_pyserini.train.mlm_teacher import MaskedLanguageModelTeacher
-from milco_pyserini.train.recipe import SapOptions
-from milco_pyserini.train.start import starting_encoder
+from milco_pyserini.train.config import SapConfig
+from milco_pyserini.train.scorers import CrossEncoder
+from milco_pyserini.train.start import load_start
+from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
 
 pytestmark = pytest.mark.golden
 
@@ -42,8 +42,8 @@ AUTO = ("AutoConfig", "AutoModel", "AutoModelForMaskedLM", "AutoModelForSequence
 
 def start(path: Path) -> object:
     """Load an encoder and an English head as training does."""
-    options = SapOptions(config="none", encoder=str(path), english=str(path))
-    return starting_encoder(options, echo=False)
+    config = SapConfig(config="none", encoder=str(path), english=str(path))
+    return load_start(config, echo=False)
 
 
 LOADERS = {

@@ -1,4 +1,4 @@
-"""The paper's collections for contrastive training: small files in the layout that the hub has them in."""
+"""The paper's training sets for contrastive training, read from small files in the layout of the hub."""
 
 import itertools
 from pathlib import Path
@@ -15,7 +15,7 @@ from milco_pyserini.train.data.retrieval_stream import RetrievalStream, open_ret
 
 
 def row(name: str, negatives: int = 2) -> dict:
-    """One row with every column that the data set has."""
+    """Return a row with every column of the dataset."""
     return {
         "query": name,
         "pos": [f"{name}+"],
@@ -29,7 +29,7 @@ def row(name: str, negatives: int = 2) -> dict:
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A hub that has some of the collections; the list is what was fetched from it."""
+    """A hub with some of the collections; the list has what was downloaded."""
     layout = {
         "en_fever/train/0000.parquet": [row("f0"), row("f1")],
         "en_fever/train/0001.parquet": [row("f2")],
@@ -54,14 +54,14 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return fetched
 
 
-def test_the_sizes_are_the_papers() -> None:
-    """Sixteen collections, and the total of the paper's table."""
+def test_training_set_sizes_are_the_papers() -> None:
+    """Sixteen, and the total of the paper's table."""
     assert len(COLLECTIONS) == 16
     assert sum(collection.queries for collection in COLLECTIONS.values()) == 1_386_383
 
 
-def test_a_collection_is_read_file_after_file(hub: list[str]) -> None:
-    """Queries, passages and scores; nothing is fetched before it is needed."""
+def test_a_collection_is_read_file_by_file(hub: list[str]) -> None:
+    """Nothing is downloaded before it is needed."""
     (source,) = open_retrieval(["en_fever-fever"])
     assert (source.name, source.language, hub) == ("en_fever-fever", "en", [])
     assert source.size() == 3 and hub == ["en_fever/train/*.parquet"]
@@ -70,8 +70,8 @@ def test_a_collection_is_read_file_after_file(hub: list[str]) -> None:
     assert [example.query for example in examples] == ["f0", "f1", "f2"] and len(hub) == 1
 
 
-def test_a_multilingual_collection_is_one_source_a_language(hub: list[str]) -> None:
-    """And only the languages asked for are fetched."""
+def test_a_multilingual_collection_has_a_source_per_language(hub: list[str]) -> None:
+    """Only the languages requested are downloaded."""
     assert len(open_retrieval(["multilingual_miracl"])) == 16
     assert len(open_retrieval(["multilingual_mrtydi"])) == 11
     sources = open_retrieval(["multilingual_miracl"], ["ja", "sw"])
@@ -80,30 +80,30 @@ def test_a_multilingual_collection_is_one_source_a_language(hub: list[str]) -> N
     assert hub == ["multilingual_miracl/ja_train/*.parquet", "multilingual_miracl/sw_train/*.parquet"]
 
 
-def test_one_name_stands_for_all_sixteen() -> None:
-    """Fourteen of one language, and the two that have 11 and 16."""
+def test_bge_names_all_sixteen() -> None:
+    """Fourteen monolingual ones, and two with 11 and 16 languages."""
     sources = open_retrieval([ALL])
     assert len(sources) == 14 + 11 + 16
     assert {source.language for source in open_retrieval([ALL], ["zh", "te"])} == {"zh", "te"}
 
 
-def test_rows_without_a_text_are_left_out_and_said(hub: list[str], capsys: pytest.CaptureFixture) -> None:
-    """Nobody can mend the hub's files, so they do not end a training."""
+def test_rows_without_text_are_skipped_and_reported(hub: list[str], capsys: pytest.CaptureFixture) -> None:
+    """They do not end a training run."""
     (source,) = open_retrieval(["zh_dureader"])
     assert [example.query for example in source.examples()] == ["d0", "d1"]
-    assert "zh_dureader: left out 1 row, the first: 0000.parquet, row 2: 'pos[0]' is empty" in capsys.readouterr().err
+    assert "zh_dureader: skipped 1 row, the first: 0000.parquet, row 2: 'pos[0]' is empty" in capsys.readouterr().err
 
 
-def test_a_stream_reads_collections_and_files_alike(hub: list[str], tmp_path: Path) -> None:
-    """Groups with scores from the hub; a row without them ends a distillation that needs them."""
+def test_a_stream_reads_collections_on_the_hub(hub: list[str], tmp_path: Path) -> None:
+    """A row without scores ends a distillation that needs them."""
     stream = RetrievalStream(open_retrieval(["en_fever-fever"]), 3, 1, scored=True)
     assert {group.query for group in itertools.islice(stream, 3)} == {"f0", "f1", "f2"}
     with pytest.raises(MilcoError, match="en_nq: query 'n' has no teacher scores"):
         next(iter(RetrievalStream(open_retrieval(["en_nq"]), 3, 1, scored=True)))
 
 
-def test_without_a_network_one_sentence_says_what_to_do() -> None:
-    """The tests are offline, and nothing is in the cache."""
+def test_an_unreachable_collection_is_reported() -> None:
+    """Offline with an empty cache."""
     (source,) = open_retrieval(["en_scidocs"])
     with pytest.raises(MilcoError, match="en_scidocs is not in the local cache and the hub cannot be reached"):
         source.size()

@@ -1,4 +1,4 @@
-"""Collapse alarms: figures held against a plain count, and sentences when training leaves English behind."""
+"""Collapse alarms: figures against a reference count, and warnings when terms lose their grounding."""
 
 import math
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from milco_pyserini.train.alarms import LEAST_TEXTS, CollapseMonitor, Source
+from milco_pyserini.train.monitor import LEAST_TEXTS, CollapseMonitor, SourceActivity
 
 LANGUAGES = ("ar", "de", "ja")
-# Wide enough for ranges on shares of the vocabulary.
+# Large enough for the ranges of shares of the vocabulary.
 PIECES = 1000
 # Of the source vocabulary.
 SOURCE_PIECES = 40
 
 
 def batch(terms: int, grounded: float = 1.0, texts: int = 64, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Pivot rows with so many terms each, and the mask of which that share is expected."""
+    """Return pivot rows with so many terms each, and the mask of the share that is grounded."""
     generator = torch.Generator().manual_seed(seed)
     columns = torch.rand(texts, PIECES, generator=generator).argsort(dim=1)[:, :terms]
     pivot = torch.zeros(texts, PIECES).scatter_(1, columns, 1.0)
@@ -36,25 +36,25 @@ def feed(
     kind: str = "text",
     languages: Sequence[str] = ("de",),
 ) -> None:
-    """One update whose texts take turns with the languages."""
+    """Update once, with languages in turn."""
     names = [languages[row % len(languages)] for row in range(len(pivot))]
     monitor.update(kind, names, pivot, grounded, None if source is None else echo(len(pivot), source))
 
 
-def echo(texts: int, terms: int) -> Source:
-    """Texts with ten pieces each, among which a text gives so many a weight, the same for every fourth text."""
+def echo(texts: int, terms: int) -> SourceActivity:
+    """Return texts of ten tokens, of which so many have a weight, the same for every fourth text."""
     pieces = torch.arange(SOURCE_PIECES)
     held = pieces // 10 == torch.arange(texts).unsqueeze(1) % 4
-    return Source(pieces, held, held & (pieces % 10 < terms), 5 * SOURCE_PIECES)
+    return SourceActivity(pieces, held, held & (pieces % 10 < terms), 5 * SOURCE_PIECES)
 
 
 def watch(**options: int) -> CollapseMonitor:
-    """A monitor that speaks as soon as 64 texts are there, 64 of a language about the terms that are in use."""
+    """Return a monitor that warns from the 64th text on."""
     return CollapseMonitor(window=64, **{"warm_up": 0, "counted": 64, **options})
 
 
 def plain_means(texts: list[dict]) -> dict[str, float]:
-    """The readable reference: the means that figures() should say of these texts."""
+    """Compute the means of figures() by definition."""
     values: dict[str, list[float]] = {}
     for text in texts:
         active = {column for column, weight in enumerate(text["pivot"]) if weight > 0}
@@ -68,7 +68,7 @@ def plain_means(texts: list[dict]) -> dict[str, float]:
 
 
 def plain_usage(texts: list[dict], counted: int) -> dict[str, float]:
-    """The readable reference: which terms are in use, by these texts of one kind."""
+    """Compute dead and always-on shares of texts of one kind by definition."""
     by_language: dict[str, list[list[dict]]] = {}
     for text in texts:
         parts = by_language.setdefault(text["language"], [[]])
@@ -92,8 +92,8 @@ def plain_usage(texts: list[dict], counted: int) -> dict[str, float]:
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_figures_are_a_plain_count_over_the_last_texts(seed: int, sparse: bool) -> None:
-    """Batches of any size and kind: equal to the references over the texts that the monitor says it looks at."""
+def test_figures_equal_the_reference_over_the_latest_texts(seed: int, sparse: bool) -> None:
+    """For batches of any size and kind, with dense and sparse masks."""
     generator = torch.Generator().manual_seed(seed)
     monitor = CollapseMonitor(window=20, counted=8)
     texts: list[dict] = []
@@ -106,7 +106,7 @@ def test_figures_are_a_plain_count_over_the_last_texts(seed: int, sparse: bool) 
         pieces = torch.randperm(30, generator=generator)[:9]
         held = torch.rand(rows, 9, generator=generator) < 0.4
         held[:, 0] = True
-        source = Source(pieces, held, held & (torch.rand(rows, 9, generator=generator) < 0.6), 30)
+        source = SourceActivity(pieces, held, held & (torch.rand(rows, 9, generator=generator) < 0.6), 30)
         kind = ("query", "passage")[step % 2]
         names = [LANGUAGES[i] for i in torch.randint(3, (rows,), generator=generator).tolist()]
         monitor.update(kind, names, pivot, mask.to_sparse() if sparse else mask, source)
@@ -123,8 +123,8 @@ def test_figures_are_a_plain_count_over_the_last_texts(seed: int, sparse: bool) 
     assert monitor.seen == len(texts)
 
 
-def test_no_text_has_no_figures() -> None:
-    """Before the first batch there is nothing to say; figures that were not given are absent."""
+def test_without_texts_there_are_no_figures() -> None:
+    """Figures whose input is missing are absent."""
     monitor = CollapseMonitor()
     assert monitor.figures() == {}
     assert monitor.warnings() == []
@@ -133,62 +133,64 @@ def test_no_text_has_no_figures() -> None:
     assert monitor.figures().keys() == names
 
 
-def test_every_figure_can_be_logged() -> None:
-    """Numbers only, no NaN, even when no text has a term, or a piece."""
+def test_figures_are_finite_numbers() -> None:
+    """Even if no text has a term, or a token."""
     monitor = watch()
     feed(monitor, torch.zeros(64, 5), torch.ones(64, 5, dtype=torch.bool), source=0)
     assert monitor.figures()["pivot/terms/text"] == 0
-    nothing = Source(torch.arange(9), torch.zeros(64, 9, dtype=torch.bool), torch.zeros(64, 9, dtype=torch.bool), 9)
+    nothing = SourceActivity(
+        torch.arange(9), torch.zeros(64, 9, dtype=torch.bool), torch.zeros(64, 9, dtype=torch.bool), 9
+    )
     monitor.update("query", ["de"] * 64, torch.zeros(64, 5), None, nothing)
     assert "source/dead/query" not in monitor.figures()
     assert all(isinstance(value, float) and math.isfinite(value) for value in monitor.figures().values())
 
 
-def test_healthy_training_is_silent() -> None:
-    """Sixty terms a text, half of them the teacher's, each text its own: no sentence."""
+def test_healthy_training_raises_no_alarm() -> None:
+    """Sixty terms per text, half of them grounded, different ones for each text."""
     monitor = watch()
     for seed in range(5):
         feed(monitor, *batch(60, 0.5, seed=seed), source=10, languages=LANGUAGES)
         assert monitor.warnings() == []
 
 
-def test_sizes_that_differ_are_refused() -> None:
-    """Languages, pivot and mask are of the same texts."""
-    with pytest.raises(ValueError, match=r"2 languages, pivot \(3, 4\), grounded None do not fit"):
+def test_different_sizes_are_refused() -> None:
+    """Languages, pivot and mask must be of the same texts."""
+    with pytest.raises(ValueError, match=r"sizes differ: 2 languages, pivot \(3, 4\), grounded None"):
         CollapseMonitor().update("text", ["de", "ar"], torch.ones(3, 4))
-    with pytest.raises(ValueError, match=r"grounded \(3, 5\) do not fit"):
+    with pytest.raises(ValueError, match=r"grounded \(3, 5\)"):
         CollapseMonitor().update("text", ["de"] * 3, torch.ones(3, 4), torch.ones(3, 5, dtype=torch.bool))
 
 
 @pytest.mark.parametrize(
     ("terms", "grounded", "source", "sentence"),
     [
-        (50, 0.02, 5, "share of grounded pivot terms of text 0.02, below 0.05: terms drift away"),
-        (600, 0.5, 5, "pivot terms per text of text 600, above 500: vectors are no longer sparse"),
-        (2, 0.5, 5, "pivot terms per text of text 2, below 3: texts lose their terms"),
-        (60, 0.5, 0, "source terms per text of text 0, below 1: the echo is dying"),
+        (50, 0.02, 5, "share of grounded pivot terms 0.02, below 0.05: terms drift away"),
+        (600, 0.5, 5, "pivot terms per text 600, above 500: vectors are no longer sparse"),
+        (2, 0.5, 5, "pivot terms per text 2, below 3: texts lose their terms"),
+        (60, 0.5, 0, "source terms per text 0, below 1: LexEcho is dying"),
     ],
 )
-def test_a_figure_out_of_its_range_is_said(terms: int, grounded: float, source: int, sentence: str) -> None:
-    """In words, with the value, the limit and what to do."""
+def test_a_figure_out_of_range_raises_an_alarm(terms: int, grounded: float, source: int, sentence: str) -> None:
+    """With value, limit and advice."""
     monitor = watch()
     feed(monitor, *batch(terms, grounded), source=source)
-    assert any(f"collapse alarm: {sentence}" in said for said in monitor.warnings())
+    assert any(f"collapse alarm (text): {sentence}" in warning for warning in monitor.warnings())
 
 
-def test_dead_and_constant_terms_are_said() -> None:
-    """A vocabulary that shrinks to the same forty terms is both."""
+def test_dead_and_always_on_terms_raise_alarms() -> None:
+    """Forty terms for all texts are both."""
     monitor = watch()
     pivot = torch.zeros(64, PIECES)
     pivot[:, :40] = 1
     feed(monitor, pivot)
-    said = monitor.warnings()
-    assert any("dead pivot terms, English pieces that no text uses, of text 0.96, above 0.95" in one for one in said)
-    assert any("that more than half of the texts use, of text 0.04, above 0.005" in one for one in said)
+    dead, always_on = monitor.warnings()[-2:]
+    assert "dead pivot terms (active in no text) 0.96, above 0.95" in dead
+    assert "always-on pivot terms (active in more than half of the texts) 0.04, above 0.005" in always_on
 
 
-def test_terms_in_use_are_told_by_view_and_language() -> None:
-    """One language that says everything with forty terms, and whose echo dies: it is named, in a window that is not."""
+def test_term_usage_alarms_name_view_and_language() -> None:
+    """One language with forty terms and a dying LexEcho is named though the window as a whole is healthy."""
     monitor = watch(counted=200)
     for seed in range(9):
         feed(monitor, *batch(60, 0.9, seed=seed), source=10, kind="query")
@@ -197,26 +199,23 @@ def test_terms_in_use_are_told_by_view_and_language() -> None:
     feed(monitor, shrunk[:199], source=2, kind="query", languages=["sw"])
     assert monitor.warnings() == []
     feed(monitor, shrunk[:1], source=2, kind="query", languages=["sw"])
-    said = {
-        sentence.split(",")[0].removeprefix("collapse alarm: share of "): sentence for sentence in monitor.warnings()
-    }
-    assert set(said) == {"dead pivot terms", "always-on pivot terms", "dead source terms"}
-    assert "of query in sw 0.96, above 0.95" in said["dead pivot terms"]
-    assert "of query in sw 0.04, above 0.005" in said["always-on pivot terms"]
-    assert "have no weight wherever they stand, of query in sw 0.8, above 0.5: the echo" in said["dead source terms"]
+    dead, always_on, dead_source = monitor.warnings()
+    assert "(query): share of dead pivot terms" in dead and "0.96 in sw, above 0.95" in dead
+    assert "(query): share of always-on pivot terms" in always_on and "0.04 in sw, above 0.005" in always_on
+    assert "(query): share of dead source terms" in dead_source and "0.8 in sw, above 0.5" in dead_source
 
 
-def test_terms_that_every_text_holds_are_said_of_the_source_view() -> None:
-    """The same ten pieces in every text, each with a weight: the echo leaves nothing out."""
+def test_source_terms_of_every_text_raise_an_alarm() -> None:
+    """The same ten tokens in every text, each with a weight."""
     monitor = watch()
     pieces, everything = torch.arange(10), torch.ones(64, 10, dtype=torch.bool)
-    monitor.update("passage", ["ja"] * 64, batch(60)[0], None, Source(pieces, everything, everything, 200))
+    monitor.update("passage", ["ja"] * 64, batch(60)[0], None, SourceActivity(pieces, everything, everything, 200))
     (sentence,) = monitor.warnings()
-    assert "always-on source terms, pieces that more than half of the texts use, of passage 1, above 0.02" in sentence
+    assert "(passage): share of always-on source terms" in sentence and " 1, above 0.02" in sentence
 
 
-def test_texts_that_come_again_do_not_count_as_new_ones() -> None:
-    """A probe's few sentences use few terms, however often they are looked at: means, and nothing on terms in use."""
+def test_repeated_texts_do_not_count_for_term_usage() -> None:
+    """The few sentences of a probe use few terms, however often they are encoded: only means are reported."""
     monitor = watch()
     for _ in range(4):
         monitor.update("probe", ["de"] * 20, batch(10, texts=20)[0], repeated=True)
@@ -224,71 +223,71 @@ def test_texts_that_come_again_do_not_count_as_new_ones() -> None:
     assert monitor.warnings() == []
 
 
-def test_a_warning_is_said_once_until_it_recovers() -> None:
-    """The same state says nothing new; back in its range by a tenth and out again, it is said again."""
+def test_an_alarm_is_raised_once_until_the_figure_recovers() -> None:
+    """Inside its range by a tenth and out again, it is raised again."""
     monitor = watch()
-    said = []
+    warned = []
     for grounded in (0.02, 0.02, 0.05, 0.02, 0.06, 0.02):
         feed(monitor, *batch(100, grounded))
-        said.append(len(monitor.warnings()))
-    assert said == [1, 0, 0, 0, 0, 1]
+        warned.append(len(monitor.warnings()))
+    assert warned == [1, 0, 0, 0, 0, 1]
 
 
-def test_languages_share_a_sentence() -> None:
-    """Languages that leave their range together are listed; the kind as a whole speaks for all of them."""
+def test_languages_share_an_alarm() -> None:
+    """Languages that leave a range together are listed; if the kind as a whole does, they are not."""
     monitor = CollapseMonitor(window=600, warm_up=0)
     languages = [f"l{number}" for number in range(6)]
     feed(monitor, *batch(60, 0.9, texts=400))
     feed(monitor, *batch(100, 0.02, texts=200), languages=languages)
     (sentence,) = monitor.warnings()
-    assert "of text in l0 0.02, l1 0.02, l2 0.02, l3 0.02 and 2 more, below 0.05" in sentence
+    assert "0.02 in l0, 0.02 in l1, 0.02 in l2, 0.02 in l3 and 2 more languages, below 0.05" in sentence
     feed(monitor, *batch(100, 0.02, texts=600), languages=languages)
     (sentence,) = monitor.warnings()
-    assert "of text 0.02, below 0.05" in sentence
+    assert "(text): share of grounded pivot terms 0.02, below 0.05" in sentence
 
 
 def test_a_few_texts_raise_no_alarm() -> None:
-    """Neither a language with less than LEAST_TEXTS, nor a window that is not full, nor the warm-up."""
+    """Neither does a language with less than LEAST_TEXTS, a window that is not full, or the warm-up."""
     rare = watch()
     feed(rare, *batch(60, 0.9, texts=64))
     feed(rare, *batch(60, 0.0, texts=LEAST_TEXTS - 1), languages=["yo"])
     assert rare.warnings() == []
     short = CollapseMonitor(window=128, warm_up=0)
     early = watch(warm_up=128)
-    for said in (0, 1):
+    for warned in (0, 1):
         for monitor in (short, early):
             feed(monitor, *batch(100, 0.02))
-            assert len(monitor.warnings()) == said
+            assert len(monitor.warnings()) == warned
 
 
-def test_a_share_that_halves_is_said_while_still_in_its_range() -> None:
-    """From .9 to .4 is a drift, although .4 would be a good share for another teacher."""
+def test_a_halved_share_raises_an_alarm_inside_its_range() -> None:
+    """From .9 to .4 is drift, although .4 is healthy for another teacher."""
     monitor = watch()
-    said = []
+    warned = []
     for grounded in (0.9, 0.6, 0.4, 0.4):
         feed(monitor, *batch(60, grounded))
-        said.append(monitor.warnings())
-    assert [len(sentences) for sentences in said] == [0, 0, 1, 0]
-    assert "share of grounded pivot terms of text fell from 0.9 to 0.4" in said[2][0]
+        warned.append(monitor.warnings())
+    assert [len(sentences) for sentences in warned] == [0, 0, 1, 0]
+    assert "(text): share of grounded pivot terms fell from 0.9 to 0.4" in warned[2][0]
 
 
-class Table(torch.nn.Module):
-    """The smallest MILCO: a word of two languages to logits of 200 English words, and LogSat of the maximum."""
+class TinyMilco(torch.nn.Module):
+    """The smallest MILCO: LogSat of the maximum over words of two languages, each with logits of 200 English words."""
 
     def __init__(self) -> None:
         super().__init__()
         self.logits = torch.nn.Parameter(torch.randn(2 * WORDS, WORDS))
 
     def forward(self, words: Tensor) -> Tensor:
-        """words: int64 [B, S]. Returns float [B, 200]."""
+        """Encode int64 [B, S] to float [B, 200]."""
         return torch.log1p(torch.relu(self.logits[words].amax(dim=1)))
 
 
 WORDS, BATCH = 200, 64
 
 
-def train(model: Table, monitor: CollapseMonitor, steps: int, aligned: bool) -> None:
-    """Steps of alignment, or of contrast between a text and its translation with an L1 penalty."""
+def train(model: TinyMilco, monitor: CollapseMonitor, steps: int, aligned: bool) -> None:
+    """Align, or contrast texts with their translations under an L1 penalty."""
     generator = torch.Generator().manual_seed(steps)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     for _ in range(steps):
@@ -309,19 +308,19 @@ def train(model: Table, monitor: CollapseMonitor, steps: int, aligned: bool) -> 
 
 @pytest.mark.parametrize("aligned", [True, False])
 def test_contrast_without_alignment_raises_the_alarm(aligned: bool) -> None:
-    """The paper's claim, in miniature: contrast alone learns latent terms, after alignment it keeps English ones."""
+    """Contrast by itself learns latent terms; after alignment it keeps English ones, as in the paper."""
     torch.manual_seed(0)
-    model = Table()
+    model = TinyMilco()
     if aligned:
         train(model, CollapseMonitor(), 150, aligned=True)
     monitor = CollapseMonitor(window=512, warm_up=0)
     train(model, monitor, 150, aligned=False)
-    said = [sentence for sentence in monitor.warnings() if "grounded" in sentence]
-    assert len(said) == (0 if aligned else 2), (monitor.figures(), said)
+    warned = [sentence for sentence in monitor.warnings() if "grounded" in sentence]
+    assert len(warned) == (0 if aligned else 2), (monitor.figures(), warned)
 
 
-def test_a_monitor_goes_on_from_what_another_knew(tmp_path: Path) -> None:
-    """Through a file: the same figures, the same warnings, and none that was said before."""
+def test_a_monitor_continues_from_a_saved_state(tmp_path: Path) -> None:
+    """The same figures, the same warnings, and none that was raised before."""
     monitors = [watch(), watch()]
     for monitor in monitors:
         feed(monitor, *batch(terms=600), source=0, languages=LANGUAGES)

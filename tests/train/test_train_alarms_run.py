@@ -1,4 +1,4 @@
-"""Alarms in a run of training: what they are told, what the log has of them, and what --probe takes."""
+"""Collapse alarms in training runs: figures in the log, and held-out pairs of --probe."""
 
 import json
 from pathlib import Path
@@ -8,17 +8,17 @@ import pytest
 from golden_set import bent
 
 from milco_pyserini.cli.train import main
-from milco_pyserini.train.alarms import COUNTED
 from milco_pyserini.train.data.bitext_stream import open_bitext
+from milco_pyserini.train.monitor import COUNTED
 
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
-OFF = "grounding is not watched: give --probe FILE"
+NOT_MONITORED = "Grounding is not monitored: pass --probe FILE"
 Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
 def sct(tmp_path: Path) -> list[str]:
-    """A short SCT with both views, on forty queries in German."""
+    """Return the arguments of a short SCT run with both views, on forty German queries."""
     data = tmp_path / "pairs.de.jsonl"
     lines = []
     for number in range(40):
@@ -31,12 +31,12 @@ def sct(tmp_path: Path) -> list[str]:
 
 
 def log(output: Path) -> list[dict]:
-    """What a run wrote into its log."""
+    """Return the entries of a run's log."""
     return [orjson.loads(line) for line in (output / "log.jsonl").read_bytes().splitlines()]
 
 
 def probe(directory: Path, *languages: str, ids: bool = True) -> Path:
-    """Sentence pairs as FLORES has them: id, text, English."""
+    """Write sentence pairs in the layout of FLORES: id, text, English."""
     directory.mkdir()
     for language in languages:
         pairs = [f"{WORDS[n]} {WORDS[n + 1]}\t{WORDS[n]} town" for n in range(9)]
@@ -45,12 +45,12 @@ def probe(directory: Path, *languages: str, ids: bool = True) -> Path:
     return directory
 
 
-def test_contrast_without_a_probe_says_that_grounding_is_not_watched(
+def test_contrast_without_a_probe_reports_that_grounding_is_not_monitored(
     sct: list[str], tmp_path: Path, capsys: Capture
 ) -> None:
-    """One line; which terms are in use is logged by view and kind, and by language where there are enough texts."""
+    """Term usage is logged by view and kind, and by language only with enough texts."""
     assert main(sct) == 0
-    assert capsys.readouterr().err.count(OFF) == 1
+    assert capsys.readouterr().err.count(NOT_MONITORED) == 1
     names = set(log(tmp_path / "run")[0])
     for view in ("pivot", "source"):
         assert {f"{view}/{share}/{kind}" for share in ("dead", "always_on") for kind in ("query", "passage")} <= names
@@ -60,19 +60,19 @@ def test_contrast_without_a_probe_says_that_grounding_is_not_watched(
 
 
 @pytest.mark.parametrize("ids", [True, False])
-def test_a_probe_has_pairs_with_or_without_an_id(sct: list[str], tmp_path: Path, capsys: Capture, ids: bool) -> None:
-    """A directory of LANGUAGE-en.tsv, as FLORES is, or of our own bitext: the log has its grounded terms."""
+def test_probe_pairs_may_have_ids(sct: list[str], tmp_path: Path, capsys: Capture, ids: bool) -> None:
+    """A directory in the layout of FLORES, or of bitext: the log has its grounded terms."""
     place = probe(tmp_path / "probe", "de", "sw", ids=ids)
     assert main([*sct, "--probe", str(place)]) == 0
-    assert OFF not in capsys.readouterr().err
+    assert NOT_MONITORED not in capsys.readouterr().err
     entry = log(tmp_path / "run")[0]
     assert {"pivot/grounded/probe", "pivot/grounded/probe/de", "pivot/grounded/probe/sw"} <= set(entry)
     assert "pivot/dead/probe" not in entry
     assert [len(pair) for pair in open_bitext([place], ids=True)[0].pairs()] == [3] * 9
 
 
-def test_a_probe_is_of_the_languages_that_are_trained_on(sct: list[str], tmp_path: Path) -> None:
-    """--languages chooses among a directory's files; one that has no file there is no error."""
+def test_a_probe_is_filtered_by_training_languages(sct: list[str], tmp_path: Path) -> None:
+    """--languages selects among its files."""
     place = probe(tmp_path / "probe", "de", "sw")
     assert main([*sct, "--probe", str(place / "de-en.tsv"), "--languages", "de"]) == 0
     names = log(tmp_path / "run")[0]
@@ -82,16 +82,16 @@ def test_a_probe_is_of_the_languages_that_are_trained_on(sct: list[str], tmp_pat
 @pytest.mark.parametrize(
     ("text", "more", "why"),
     [
-        ("1\ta\tb\tc\n", [], "de-en.tsv:1: 4 column(s) between tabs, where 2 are needed: text and English, with or"),
-        ("1\t\tb\n", [], "de-en.tsv:1: second column is empty"),
-        ("", [], "de-en.tsv holds no pairs"),
+        ("1\ta\tb\tc\n", [], "de-en.tsv:1: 4 tab-separated column(s): expected [id TAB] text TAB English"),
+        ("1\t\tb\n", [], "de-en.tsv:1: column 2 is empty"),
+        ("", [], "de-en.tsv has no pairs"),
         ("1\ta\tb\n", ["--languages", "de"], "no pairs in de"),
     ],
 )
-def test_a_probe_that_is_none_is_one_line(
+def test_an_invalid_probe_is_reported_in_one_line(
     sct: list[str], tmp_path: Path, capsys: Capture, text: str, more: list[str], why: str
 ) -> None:
-    """The file, the line and what is wrong with it, before a run is begun."""
+    """With file and line, before a run is created."""
     name = "fr-en.tsv" if more else "de-en.tsv"
     (tmp_path / name).write_text(text, encoding="utf-8")
     assert main([*sct, "--probe", str(tmp_path / name), *more]) == 2

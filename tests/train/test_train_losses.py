@@ -1,4 +1,4 @@
-"""Losses and the head's sparse gradient: the authors' numbers, and full autograd through all the logits."""
+"""Losses and the head's sparse gradient, against the authors' values and full autograd."""
 
 import json
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from torch import Tensor
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.pooling import log_saturation, max_logits, max_logits_reference
 from milco_pyserini.train import losses
-from milco_pyserini.train.batches import Texts
+from milco_pyserini.train.batches import TextCollator
 from milco_pyserini.train.data.bitext import BitextPair
-from milco_pyserini.train.mlm_teacher import MaskedLanguageModelTeacher
 from milco_pyserini.train.objectives import Alignment, Contrast, source_views
+from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
 
 INPUTS = json.loads((GOLDEN / "inputs.json").read_text(encoding="utf-8"))
 # What model-notes measured with the pads of both sides at minus infinity.
@@ -25,22 +25,22 @@ SMSE_WITHOUT_PADS = 11.135
 
 
 def smse(student: Tensor, teacher: Tensor) -> Tensor:
-    """The paper's formula, word by word."""
+    """Compute SMSE by the paper's formula."""
     active = (student > 0) | (teacher > 0)
     return (student - teacher)[active].square().mean()
 
 
-def texts(checkpoint: str) -> Texts:
-    """The golden checkpoint's batches."""
-    return Texts(encoder(checkpoint).tokenizer, pad_id=1)
+def texts(checkpoint: str) -> TextCollator:
+    """Return the collator of a golden checkpoint."""
+    return TextCollator(encoder(checkpoint).tokenizer, pad_id=1)
 
 
 @pytest.mark.golden
 @pytest.mark.parametrize(
     ("padding", "wanted", "tolerance"), [("zero", 5.738574, 1e-5), ("-inf", SMSE_WITHOUT_PADS, 1e-3)]
 )
-def test_the_alignment_loss_is_the_authors(padding: str, wanted: float, tolerance: float) -> None:
-    """With padding "zero" SMSE is the authors' 5.738574; with minus infinity twice that, which padding had hidden."""
+def test_alignment_loss_is_the_authors(padding: str, wanted: float, tolerance: float) -> None:
+    """With padding "zero" SMSE is 5.738574; with minus infinity twice that, which padding hides."""
     teacher = MaskedLanguageModelTeacher.from_pretrained(GOLDEN / "en_lsr", padding)
     objective = Alignment(encoder("alignment").model, teacher, padding=padding)
     english, foreign = zip(*INPUTS["BITEXT"], strict=True)
@@ -52,8 +52,8 @@ def test_the_alignment_loss_is_the_authors(padding: str, wanted: float, toleranc
 
 
 @pytest.mark.golden
-def test_the_contrastive_loss_is_the_authors() -> None:
-    """KL distillation is 1.869205, the whole loss 1.924506, and every student score the authors'."""
+def test_contrastive_loss_is_the_authors() -> None:
+    """KL distillation is 1.869205, the total loss 1.924506, and every student score is the authors'."""
     found = contrast("teacher-student")
     arrays = expected()
     assert found["parts"]["kd"].item() == pytest.approx(1.869205, abs=1e-5)
@@ -62,7 +62,7 @@ def test_the_contrastive_loss_is_the_authors() -> None:
 
 
 def contrast(direction: str) -> dict:
-    """The golden queries and passages through the objective, with the regularisation of the golden checkpoint."""
+    """Compute the loss of the golden queries and passages, with the golden checkpoint's regularization."""
     objective = Contrast(encoder("distillation").model, direction=direction, query_weight=1e-3, passage_weight=1e-5)
     encode = texts("distillation")
     passages = [passage for group in INPUTS["PASSAGES"] for passage in group]
@@ -71,8 +71,8 @@ def contrast(direction: str) -> dict:
 
 
 @pytest.mark.golden
-def test_what_answers_a_question_is_no_negative_of_it() -> None:
-    """InfoNCE of questions about one passage, one beside another: 0, as nothing else is there to be told from."""
+def test_a_shared_positive_is_not_a_negative() -> None:
+    """InfoNCE of queries with the same positive and no other passage is 0."""
     objective, encode = Contrast(encoder("distillation").model, loss="infonce"), texts("distillation")
     queries, (passage, other) = INPUTS["QUERIES"][:2], INPUTS["PASSAGES"][0][:2]
     with torch.no_grad():
@@ -84,7 +84,7 @@ def test_what_answers_a_question_is_no_negative_of_it() -> None:
 
 @pytest.mark.golden
 def test_student_scores_are_those_of_inference() -> None:
-    """What training compares is the dot product of the vectors that encoding writes: pivot and source view."""
+    """Training scores are dot products of the vectors of encoding, in both views."""
     model = encoder("distillation")
     queries, passages = INPUTS["QUERIES"], INPUTS["PASSAGES"]
     found = [
@@ -112,8 +112,8 @@ LOSSES: dict[str, Loss] = {
     size=st.tuples(st.integers(1, 5), st.integers(1, 6), st.integers(2, 5), st.integers(1, 40)),
     seed=st.integers(0, 2**31),
 )
-def test_the_sparse_gradient_is_full_autograds(name: str, size: tuple[int, int, int, int], seed: int) -> None:
-    """For every loss and shape: the same loss, and the same gradient of states, decoder and bias."""
+def test_the_sparse_gradient_equals_full_autograd(name: str, size: tuple[int, int, int, int], seed: int) -> None:
+    """Equal losses and gradients of states, decoder and bias, for every loss and shape."""
     batch, tokens, width, vocabulary = size
     generator = torch.Generator().manual_seed(seed)
     projected = torch.randn(batch, tokens, width, generator=generator, dtype=torch.float64)
@@ -132,8 +132,8 @@ def test_the_sparse_gradient_is_full_autograds(name: str, size: tuple[int, int, 
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
 
 
-def test_the_gradient_goes_where_bfloat16_found_the_maximum() -> None:
-    """Under autocast the maximum is bfloat16's, and so is the token that gets the gradient; its value is exact."""
+def test_the_gradient_follows_the_bfloat16_maximum() -> None:
+    """Under autocast, bfloat16 decides on the maximum and the token that gets the gradient, whose value is exact."""
     generator = torch.Generator().manual_seed(7)
     projected = torch.randn(3, 5, 16, generator=generator, requires_grad=True)
     weight = torch.randn(30, 16, generator=generator, requires_grad=True)
@@ -150,14 +150,14 @@ def test_the_gradient_goes_where_bfloat16_found_the_maximum() -> None:
 
 
 def test_smse_is_the_papers_formula() -> None:
-    """Mean over the coordinates that are positive on either side, over the whole batch at once."""
+    """The mean over coordinates that are positive on either side, over the batch."""
     generator = torch.Generator().manual_seed(1)
     student, teacher = torch.randn(4, 50, generator=generator), torch.randn(4, 50, generator=generator)
     torch.testing.assert_close(losses.sparse_mean_squared_error(student, teacher), smse(student, teacher))
 
 
-def test_smse_of_nothing_active_is_zero() -> None:
-    """No active coordinate is no error, not a division by zero."""
+def test_smse_without_active_coordinates_is_zero() -> None:
+    """Not a division by zero."""
     nothing = torch.full((2, 3), -1.0, requires_grad=True)
     loss = losses.sparse_mean_squared_error(nothing, nothing.detach())
     loss.backward()
@@ -166,15 +166,15 @@ def test_smse_of_nothing_active_is_zero() -> None:
 
 
 def test_a_margin_pushes_terms_below_zero() -> None:
-    """A logit just below 0 that the teacher does not hold has a gradient down to -margin, and none below that."""
+    """A logit without a teacher's term has a gradient down to -margin, and none below."""
     student = torch.tensor([[-0.1, -0.6]], requires_grad=True)
     losses.sparse_mean_squared_error(student, torch.zeros(1, 2), margin=0.5).backward()
     assert student.grad[0, 0] > 0
     assert student.grad[0, 1] == 0
 
 
-def test_unknown_names_are_answered_with_the_valid_ones() -> None:
-    """A misspelt direction or mean is refused by name."""
+def test_unknown_directions_and_means_are_refused() -> None:
+    """With the valid ones."""
     scores = torch.zeros(1, 2)
     with pytest.raises(MilcoError, match="teacher-student"):
         losses.kl_distillation(scores, scores, "teacher-studnet")
@@ -183,8 +183,8 @@ def test_unknown_names_are_answered_with_the_valid_ones() -> None:
 
 
 @pytest.mark.parametrize("pool", ["sum", "max"])
-def test_source_views_are_the_whole_vocabularys(pool: str) -> None:
-    """Over the pieces of a batch, the products of two sides are those of vectors over every piece."""
+def test_source_view_products_are_those_of_the_full_vocabulary(pool: str) -> None:
+    """Over the tokens of a batch."""
     generator = torch.Generator().manual_seed(2)
     ids = [torch.randint(0, 9, (3, 6), generator=generator), torch.randint(0, 9, (4, 5), generator=generator)]
     echoes = [torch.rand(side.shape, generator=generator) for side in ids]

@@ -1,4 +1,4 @@
-"""Hard negatives: what a search finds and what may not be a negative."""
+"""Mining hard negatives."""
 
 import gzip
 from pathlib import Path
@@ -8,35 +8,26 @@ import orjson
 import pytest
 from golden_set import GOLDEN, encoder
 
-from milco_pyserini.cli.parser import run_command
+from milco_pyserini.cli.train import main
 from milco_pyserini.encode import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Hits
-from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile
+from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, distinct_passages
 from milco_pyserini.train.data.retrieval_stream import open_retrieval
-from milco_pyserini.train.mining import (
-    MineOptions,
-    Miner,
-    distinct_passages,
-    index_passages,
-    mine,
-    mine_command,
-    near_duplicates,
-    shingles,
-)
+from milco_pyserini.train.mining import NegativeMiner, index_passages, mine_negatives, near_duplicates, shingles
 
 CHECKPOINT = GOLDEN / "ckpt_distillation"
 WORDS = "old harbour 小さな 市場 первая книга Brücke خريطة train river bridge marché".split()
 
 
 def passage(number: int) -> str:
-    """A passage that shares words with its neighbours."""
+    """Return a passage that shares words with its neighbors."""
     return " ".join(WORDS[(number * step + step) % len(WORDS)] for step in range(1, 9)) + f" {number}"
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Thirty pairs; two of them have the same question."""
+    """Thirty pairs; two of them have the same query."""
     path = tmp_path / "pairs.ja.jsonl.gz"
     lines = [{"query": f"{WORDS[n % 12]} {WORDS[n * 5 % 12]}", "positive": passage(n)} for n in range(28)]
     lines += [{"query": "old bridge", "positive": passage(n)} for n in (30, 31)]
@@ -44,20 +35,19 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-def run(data: Path, output: Path, *more: str) -> int:
-    """The command, with the golden set's tiny encoder."""
-    common = ["--encoder", str(CHECKPOINT), "--dtype", "float32", "--device", "cpu"]
-    argv = ["--data", str(data), "--output", str(output), *common, *more]
-    return run_command("milco train mine", MineOptions, mine_command, argv)
+def run(data: Path, output: Path, *more: str, model: Path | str = CHECKPOINT) -> int:
+    """Run the command with the golden set's tiny encoder."""
+    common = ["--encoder", str(model), "--dtype", "float32", "--device", "cpu"]
+    return main(["mine", "--data", str(data), "--output", str(output), *common, *more])
 
 
 def examples(output: Path) -> list[RetrievalExample]:
-    """Every example below a directory."""
+    """Return every example below a directory."""
     return [example for source in open_retrieval([output]) for example in source.examples()]
 
 
-def test_negatives_are_what_the_search_finds_best_first(data: Path, tmp_path: Path) -> None:
-    """The exact engine's order, by definition: all dot products, sorted; positives of the same question left out."""
+def test_negatives_are_the_best_hits_in_order(data: Path, tmp_path: Path) -> None:
+    """Dot products by definition, sorted, without positives of the same query and their near-duplicates."""
     assert run(data, tmp_path / "mined", "--negatives", "4") == 0
     found = examples(tmp_path / "mined")
     before = list(RetrievalFile(data).examples())
@@ -83,35 +73,32 @@ def test_negatives_are_what_the_search_finds_best_first(data: Path, tmp_path: Pa
 
 
 def test_the_command_and_the_function_agree(data: Path, tmp_path: Path) -> None:
-    """mine() yields what the command writes."""
+    """mine_negatives() yields what the command writes."""
     assert run(data, tmp_path / "mined", "--negatives", "3", "--depth", "10") == 0
-    assert list(mine(RetrievalFile(data), encoder("distillation"), 3, 10)) == examples(tmp_path / "mined")
+    assert list(mine_negatives(RetrievalFile(data), encoder("distillation"), 3, 10)) == examples(tmp_path / "mined")
 
 
 class FixedSearcher:
-    """Finds the passages 0, 1, 2, ... with falling scores for every query."""
+    """Finds passages 0, 1, 2, ... with decreasing scores for every query."""
 
     def search(self, queries: list, k: int, threads: int = 1) -> list[Hits]:
-        """The same hits for all."""
+        """Return the same hits for all queries."""
         return [Hits([f"{n:010d}" for n in range(5)], np.array([10.0, 9.6, 9.0, 8.0, 1.0]))] * len(queries)
 
 
 @pytest.mark.parametrize("max_score, expected", [(None, "acde"), (0.99, "cde"), (0.9, "de"), (0.1, "")])
-def test_hits_near_the_positives_score_are_false_negatives(
-    tmp_path: Path, max_score: float | None, expected: str
-) -> None:
-    """--max-score: hits above that share of the best positive's score go; a query that has none left goes too."""
+def test_max_score_drops_false_negatives(tmp_path: Path, max_score: float | None, expected: str) -> None:
+    """Hits above that share of the best positive's score, and queries without remaining negatives."""
     path = tmp_path / "x.jsonl"
     letters = {letter: letter * 20 for letter in "abcde"}
     lines = [{"query": "q", "positives": [letters["b"]], "negatives": [letters[letter] for letter in "acde"]}]
     path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
     passages = {letters[letter]: number for number, letter in enumerate("abcde")}
-    options = MineOptions((), Path(), max_score=max_score)
     source = RetrievalFile(path)
-    miner = Miner(source, passages, encoder("distillation"), FixedSearcher(), options)
+    miner = NegativeMiner(source, passages, encoder("distillation"), FixedSearcher(), max_score=max_score)
     found = [one.negatives for one in miner.mine(list(source.examples()))]
     assert found == ([tuple(letters[letter] for letter in expected)] if expected else [])
-    assert miner.bare == (not expected)
+    assert miner.without == (not expected)
 
 
 @pytest.mark.parametrize(
@@ -125,15 +112,15 @@ def test_hits_near_the_positives_score_are_false_negatives(
         ("ab", "cd", False),
     ],
 )
-def test_texts_that_share_most_of_the_shorter_one_are_the_same(left: str, right: str, same: bool) -> None:
-    """In any script, whatever the case and the white space."""
+def test_near_duplicates_share_most_of_the_shorter_text(left: str, right: str, same: bool) -> None:
+    """In any script, ignoring case and white space."""
     assert near_duplicates(shingles(left), shingles(right)) is same
 
 
-def test_encoders_of_every_kind_mine(data: Path, tmp_path: Path) -> None:
-    """A SPLADE checkpoint finds what its own dot products say is best."""
+def test_splade_encoders_mine(data: Path, tmp_path: Path) -> None:
+    """A SPLADE checkpoint finds what its own dot products rank first."""
     splade = GOLDEN / "en_lsr"
-    assert run(data, tmp_path / "mined", "--encoder", str(splade), "--negatives", "1") == 0
+    assert run(data, tmp_path / "mined", "--negatives", "1", model=splade) == 0
     model = open_encoder(splade, "cpu", "float32")
     passages = list(distinct_passages(RetrievalFile(data)))
     found = examples(tmp_path / "mined")
@@ -149,8 +136,8 @@ def test_encoders_of_every_kind_mine(data: Path, tmp_path: Path) -> None:
         )
 
 
-def test_further_passages_may_come_from_a_corpus(data: Path, tmp_path: Path) -> None:
-    """--corpus: its documents are found as negatives too."""
+def test_a_corpus_adds_passages(data: Path, tmp_path: Path) -> None:
+    """Its documents are found as negatives too."""
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_bytes(
         b"".join(orjson.dumps({"id": f"d{n}", "contents": f"{passage(n)} corpus"}) + b"\n" for n in range(40, 60))
@@ -159,8 +146,8 @@ def test_further_passages_may_come_from_a_corpus(data: Path, tmp_path: Path) -> 
     assert any(text.endswith("corpus") for one in examples(tmp_path / "mined") for text in one.negatives)
 
 
-def test_what_is_finished_is_not_done_again(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """The same command has nothing to do; another one is refused, or starts over with --overwrite."""
+def test_a_complete_output_is_kept(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """The same command does nothing; another one is refused, or starts over with --overwrite."""
     output = tmp_path / "mined"
     assert run(data, output) == 0
     written = (output / "pairs.ja.jsonl.gz").read_bytes()
@@ -168,7 +155,7 @@ def test_what_is_finished_is_not_done_again(data: Path, tmp_path: Path, capsys: 
     capsys.readouterr()
     assert run(data, output) == 0 and "nothing to do" in capsys.readouterr().err
     assert run(data, output, "--depth", "7") == 2
-    assert "was begun with depth 100, not 7" in capsys.readouterr().err
+    assert "was started with depth 100, not 7" in capsys.readouterr().err
     assert run(data, output, "--negatives", "1", "--overwrite") == 0
     assert (output / "pairs.ja.jsonl.gz").read_bytes() != written
     assert run(data, output, "--overwrite") == 0
@@ -181,7 +168,6 @@ def test_what_is_finished_is_not_done_again(data: Path, tmp_path: Path, capsys: 
         (["--negatives", "0"], "--negatives 0: must be at least 1"),
         (["--max-score", "1.5"], "--max-score 1.5"),
         (["--engine", "exat"], "did you mean 'exact'"),
-        (["--encoder", "/nowhere"], "/nowhere"),
         (["--corpus", "/nowhere.jsonl"], "/nowhere.jsonl"),
         (["--languages", "ko"], "no retrieval data in ko"),
     ],
@@ -189,14 +175,18 @@ def test_what_is_finished_is_not_done_again(data: Path, tmp_path: Path, capsys: 
 def test_bad_options_are_refused_before_anything_is_written(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture, more: list[str], why: str
 ) -> None:
-    """One line, exit code 2, no output."""
+    """In one line, with exit code 2."""
     assert run(data, tmp_path / "mined", *more) == 2
     assert why in capsys.readouterr().err
+    assert run(data, tmp_path / "mined", model="/nowhere") == 2
+    assert "/nowhere" in capsys.readouterr().err
     assert not (tmp_path / "mined").exists()
 
 
-def test_a_directory_of_something_else_is_left_alone(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """Even with --overwrite; a manifest of another command makes it no directory of this one."""
+def test_a_directory_with_other_files_is_never_replaced(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Even with --overwrite, and with the manifest of another command."""
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
     assert run(data, tmp_path / "thesis", "--overwrite") == 2
@@ -206,8 +196,8 @@ def test_a_directory_of_something_else_is_left_alone(data: Path, tmp_path: Path,
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "years of work"
 
 
-def test_two_sources_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """Their files would be one."""
+def test_sources_with_the_same_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Their output files would be one."""
     for place in "ab":
         (tmp_path / place).mkdir()
         (tmp_path / place / "x.ja.jsonl").write_bytes(orjson.dumps({"query": "q", "positive": "p"}))
@@ -216,8 +206,8 @@ def test_two_sources_of_one_name_are_refused(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.integration
-def test_lucene_finds_nearly_the_same(data: Path, tmp_path: Path) -> None:
-    """--engine lucene: whole-number impacts, so neighbours in rank may swap, but most negatives are the same."""
+def test_lucene_mines_nearly_the_same_negatives(data: Path, tmp_path: Path) -> None:
+    """Quantized impacts may swap neighbors in rank, but most hits are the same."""
     from milco_pyserini.index import find_engine
 
     engine = find_engine("lucene")

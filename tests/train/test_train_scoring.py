@@ -1,4 +1,4 @@
-"""Teacher scores: a cross-encoder's logits, the lexical teacher, and runs that were interrupted."""
+"""Scoring training data with a cross-encoder or the lexical teacher."""
 
 import gzip
 import json
@@ -15,28 +15,28 @@ from golden_set import GOLDEN, encoder
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaForSequenceClassification
 
-from milco_pyserini.cli.parser import run_command
+from milco_pyserini.cli.train import main
 from milco_pyserini.encode import open_encoder
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.index.bm25 import K1, B
 from milco_pyserini.train import rewriting, scoring
-from milco_pyserini.train.cross_encoder import CrossEncoder
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, RetrievalSource
 from milco_pyserini.train.data.retrieval_stream import RetrievalStream, open_retrieval
-from milco_pyserini.train.lexical_scorer import K1, B, LexicalScorer
-from milco_pyserini.train.scoring import ScoreOptions, score_command, score_examples
+from milco_pyserini.train.scorers import CrossEncoder, LexicalScorer
+from milco_pyserini.train.scoring import score_examples, score_training_set
 
 CHECKPOINT = GOLDEN / "ckpt_distillation"
 WORDS = "old harbour 小さな 市場 первая книга Brücke خريطة train river bridge marché".split()
 
 
 def text(number: int, length: int) -> str:
-    """Words that repeat in a rhythm of their own."""
+    """Return a text of so many words."""
     return " ".join(WORDS[number * step % len(WORDS)] for step in range(1, length + 1))
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Twenty-five queries with one or two positives and up to four negatives, of many lengths."""
+    """Twenty-five queries with one or two positives and up to four negatives of various lengths."""
     path = tmp_path / "data" / "mined.ja.jsonl.gz"
     path.parent.mkdir()
     lines = [
@@ -58,7 +58,7 @@ def reranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_reranker(path: Path, labels: int) -> Path:
-    """Save a classifier with so many logits, and a tokenizer."""
+    """Save a classifier with so many logits and a tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(GOLDEN / "m_encoder")
     torch.manual_seed(0)
     config = XLMRobertaConfig(
@@ -78,18 +78,17 @@ def make_reranker(path: Path, labels: int) -> Path:
 
 
 def run(data: Path, output: Path, *more: str) -> int:
-    """The command."""
-    argv = ["--data", str(data), "--output", str(output), "--device", "cpu", "--dtype", "float32", *more]
-    return run_command("milco train score", ScoreOptions, score_command, argv)
+    """Run the command."""
+    return main(["score", "--data", str(data), "--output", str(output), "--device", "cpu", "--dtype", "float32", *more])
 
 
 def examples(path: Path) -> list[RetrievalExample]:
-    """Every example of a file or below a directory."""
+    """Return every example of a file or directory."""
     return [example for source in open_retrieval([path]) for example in source.examples()]
 
 
-def test_every_passage_has_the_cross_encoders_logit(data: Path, tmp_path: Path, reranker: Path) -> None:
-    """Each pair alone through the model gives what the command wrote, to six digits; texts stay as they were."""
+def test_scores_are_the_cross_encoders_logits(data: Path, tmp_path: Path, reranker: Path) -> None:
+    """Each pair without padding gives what the command writes; texts are kept."""
     assert run(data, tmp_path / "scored", "--teacher", str(reranker), "--max-length", "64", "--batch-size", "5") == 0
     model = XLMRobertaForSequenceClassification.from_pretrained(reranker).eval()
     tokenizer = AutoTokenizer.from_pretrained(reranker)
@@ -104,15 +103,15 @@ def test_every_passage_has_the_cross_encoders_logit(data: Path, tmp_path: Path, 
                 assert score == pytest.approx(model(**pair).logits.item(), rel=1e-4, abs=1e-5)
 
 
-def test_scored_data_can_be_trained_on(data: Path, tmp_path: Path, reranker: Path) -> None:
-    """The output's directory is data for distillation: its manifest is not taken for any."""
+def test_scored_data_is_training_data(data: Path, tmp_path: Path, reranker: Path) -> None:
+    """The output directory can be read for distillation."""
     assert run(data, tmp_path / "scored", "--teacher", str(reranker), "--max-length", "64") == 0
     assert json.loads((tmp_path / "scored" / "manifest.json").read_text())["teacher"] == str(reranker)
     assert RetrievalStream(open_retrieval([tmp_path / "scored"]), 1, 1, scored=True).sizes == [25]
 
 
-def test_the_lexical_teacher_adds_bm25_and_the_encoders_score(data: Path) -> None:
-    """Both by definition, over pieces and over vectors, for every pair."""
+def test_lexical_scores_are_bm25_plus_the_encoders(data: Path) -> None:
+    """Both by definition, for every pair."""
     model = encoder("distillation")
     source = RetrievalFile(data)
     passages = list(dict.fromkeys(p for one in source.examples() for p in (*one.positives, *one.negatives)))
@@ -121,8 +120,10 @@ def test_the_lexical_teacher_adds_bm25_and_the_encoders_score(data: Path) -> Non
     queries = [one.query for one in source.examples()]
     pairs = [(query, passage) for query in queries for passage in passages]
 
-    marks = set(model.tokenizer.special_ids)
-    pieces = {t: [piece for piece in model.tokenizer.ids([t])[0] if piece not in marks] for t in (*passages, *queries)}
+    special = set(model.tokenizer.special_ids)
+    pieces = {
+        t: [piece for piece in model.tokenizer.ids([t])[0] if piece not in special] for t in (*passages, *queries)
+    }
     mean = sum(len(pieces[passage]) for passage in passages) / len(passages)
 
     def bm25(query: str, passage: str) -> float:
@@ -140,8 +141,8 @@ def test_the_lexical_teacher_adds_bm25_and_the_encoders_score(data: Path) -> Non
     np.testing.assert_allclose(teacher.score(pairs[::-1]), expected[::-1], rtol=1e-4)
 
 
-def test_the_lexical_teacher_needs_no_download(data: Path, tmp_path: Path) -> None:
-    """--teacher lexical, with a checkpoint of ours; a passage that answers word for word has the highest score."""
+def test_the_lexical_teacher_scores_a_literal_answer_highest(data: Path, tmp_path: Path) -> None:
+    """With a local checkpoint, without a download."""
     path = tmp_path / "x.ja.jsonl"
     line = {"query": "old harbour bridge", "positives": ["the old harbour bridge"], "negatives": ["книга", "train"]}
     path.write_bytes(orjson.dumps(line))
@@ -151,21 +152,19 @@ def test_the_lexical_teacher_needs_no_download(data: Path, tmp_path: Path) -> No
     assert one.positive_scores[0] > max(one.negative_scores)
 
 
-def test_it_is_told_how_often_the_teacher_agrees_with_the_labels(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without the weight of the label; a query without negatives agrees."""
+def test_agreement_of_teacher_and_labels_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the label's weight; a query without negatives agrees."""
     bridge, other = "the old harbour bridge", "книга"
     sets = [([bridge], [other]), ([other], [bridge]), ([other], [])]
     lines = [{"query": "old bridge", "positives": good, "negatives": bad} for good, bad in sets]
     (tmp_path / "x.en.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)))
     arguments = ["--teacher", "lexical", "--encoder", str(CHECKPOINT), "--label-weight", "100"]
     assert run(tmp_path / "x.en.jsonl", tmp_path / "scored", *arguments) == 0
-    assert "the teacher puts a positive passage first for 66.7% of 3 queries" in capsys.readouterr().err
+    assert "The teacher ranks a positive passage first for 66.7% of 3 queries" in capsys.readouterr().err
 
 
-def test_the_lexical_teacher_takes_encoders_of_every_kind(data: Path, tmp_path: Path) -> None:
-    """A SPLADE checkpoint's pieces and scores, as the scorer over open_encoder() gives them."""
+def test_the_lexical_teacher_accepts_splade_encoders(data: Path, tmp_path: Path) -> None:
+    """It uses the checkpoint's tokens and scores."""
     splade = GOLDEN / "en_lsr"
     assert run(data, tmp_path / "scored", "--teacher", "lexical", "--encoder", str(splade)) == 0
     teacher = LexicalScorer(open_encoder(splade, "cpu", "float32"))
@@ -177,74 +176,71 @@ def test_the_lexical_teacher_takes_encoders_of_every_kind(data: Path, tmp_path: 
 
 
 class CountingTeacher:
-    """Gives the length of the passage, remembers what it was asked, and fails when told to."""
+    """Scores with the length of the passage, counts its calls, and can fail after some."""
 
     identity = "counting"
 
     def __init__(self, fail_after: int | None = None) -> None:
-        self.asked = 0
+        self.calls = 0
         self.fail_after = fail_after
 
     def read(self, source: RetrievalSource) -> None:
-        """It needs to know nothing."""
+        """Do nothing."""
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray:
-        """One score for each pair."""
-        self.asked += 1
-        if self.fail_after is not None and self.asked > self.fail_after:
+        """Return a score for each pair."""
+        self.calls += 1
+        if self.fail_after is not None and self.calls > self.fail_after:
             raise KeyboardInterrupt
         return np.array([float(len(passage)) for _, passage in pairs])
 
 
-def test_positives_may_be_given_what_their_label_is_worth() -> None:
-    """--label-weight is added to their scores alone."""
+def test_label_weight_is_added_to_positives() -> None:
+    """Only to their scores."""
     one = RetrievalExample("und", "q", ("aa", "a"), ("aaaa",))
     (scored,) = score_examples([one], CountingTeacher(), 5.0)
     assert (scored.positive_scores, scored.negative_scores) == ((7.0, 6.0), (4.0,))
 
 
-def test_an_interrupted_run_goes_on_where_it_stopped(
+def test_an_interrupted_run_resumes_after_its_last_part(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole parts are not scored again, and the result is that of a run in one go."""
-    monkeypatch.setattr(scoring, "_PART_SIZE", 4)
+    """Complete parts are not scored again, and the result equals that of an uninterrupted run."""
+    monkeypatch.setattr(scoring, "PART_SIZE", 4)
     teachers = [CountingTeacher(), CountingTeacher(fail_after=3), CountingTeacher()]
-    given = iter(teachers)
-    monkeypatch.setattr(scoring, "_teacher", lambda options: next(given))
-    arguments = ("--teacher", "counting")
-    assert run(data, tmp_path / "whole", *arguments) == 0
-    assert run(data, tmp_path / "broken", *arguments) == 130
-    assert not (tmp_path / "broken" / "mined.ja.jsonl.gz").exists()
-    assert run(data, tmp_path / "broken", *arguments) == 0
-    assert [teacher.asked for teacher in teachers] == [7, 4, 4]
-    files = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("whole", "broken")]
+    score_training_set([str(data)], tmp_path / "complete", teachers[0])
+    with pytest.raises(KeyboardInterrupt):
+        score_training_set([str(data)], tmp_path / "parts", teachers[1])
+    assert not (tmp_path / "parts" / "mined.ja.jsonl.gz").exists()
+    score_training_set([str(data)], tmp_path / "parts", teachers[2])
+    assert [teacher.calls for teacher in teachers] == [7, 4, 4]
+    files = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("complete", "parts")]
     assert files[0] == files[1] == ["manifest.json", "mined.ja.jsonl.gz"]
-    assert examples(tmp_path / "whole") == examples(tmp_path / "broken")
-    written = [(tmp_path / name / "mined.ja.jsonl.gz").read_bytes() for name in ("whole", "broken")]
+    written = [(tmp_path / name / "mined.ja.jsonl.gz").read_bytes() for name in ("complete", "parts")]
     assert written[0] == written[1]
 
 
-def test_sources_that_changed_are_not_mixed_with_what_is_done(
+def test_changed_sources_and_teachers_need_another_output(
     data: Path, tmp_path: Path, reranker: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """Another number of examples, or another teacher, is another output."""
+    """A different number of examples, or another teacher, is refused."""
     arguments = ("--teacher", str(reranker), "--max-length", "64")
     assert run(data, tmp_path / "scored", *arguments) == 0
     assert run(data, tmp_path / "scored", "--teacher", "lexical", "--encoder", str(CHECKPOINT)) == 2
-    assert "was begun with teacher" in capsys.readouterr().err
+    assert "was started with teacher" in capsys.readouterr().err
     data.write_bytes(gzip.compress(orjson.dumps({"query": "q", "positive": "p"})))
     assert run(data, tmp_path / "scored", *arguments) == 2
-    assert "was begun with examples {'mined.ja.jsonl.gz': 25}, not" in capsys.readouterr().err
+    assert "was started with examples {'mined.ja.jsonl.gz': 25}, not" in capsys.readouterr().err
 
 
-def test_parts_are_whole_or_absent(tmp_path: Path) -> None:
-    """What a killed run left of a part is removed, not read."""
+def test_partial_parts_are_removed(tmp_path: Path) -> None:
+    """A killed run's partial file is not read."""
     file = tmp_path / "x.jsonl.gz"
     parts = tmp_path / ".parts" / "x.jsonl.gz"
     parts.mkdir(parents=True)
     (parts / ".000000.jsonl.gz.partial-abc").write_bytes(b"half")
     one = RetrievalExample("und", "q", ("p",), ())
-    rewriting.write_parts(file, [one] * 5, 2, lambda chunk: chunk)
+    rewriting.rewrite(file, [one] * 5, 2, lambda chunk: chunk)
     assert examples(file) == [one] * 5 and [path.name for path in tmp_path.iterdir()] == ["x.jsonl.gz"]
 
 
@@ -264,27 +260,27 @@ def test_parts_are_whole_or_absent(tmp_path: Path) -> None:
 def test_bad_options_are_refused_before_anything_is_written(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture, more: list[str], why: str
 ) -> None:
-    """One line, exit code 2, no output."""
+    """In one line, with exit code 2."""
     assert run(data, tmp_path / "scored", *more) == 2
     assert why in capsys.readouterr().err
     assert not (tmp_path / "scored").exists()
 
 
-def test_a_model_that_is_no_cross_encoder_is_refused(tmp_path: Path, reranker: Path) -> None:
-    """Several logits; a language model, whose ranking head would be random; more tokens than it has positions."""
+def test_other_models_are_refused_as_cross_encoders(tmp_path: Path, reranker: Path) -> None:
+    """Several logits; a language model, whose head would be random; more tokens than positions."""
     with pytest.raises(MilcoError, match="has 3 logits"):
         CrossEncoder(str(make_reranker(tmp_path / "three", labels=3)), 64, device="cpu")
     config = XLMRobertaConfig.from_pretrained(reranker)
     shutil.copytree(reranker, tmp_path / "lm")
     XLMRobertaForMaskedLM(config).save_pretrained(tmp_path / "lm")
-    with pytest.raises(MilcoError, match=r"is no cross-encoder: it lacks classifier"):
+    with pytest.raises(MilcoError, match=r"is not a cross-encoder: it lacks classifier"):
         CrossEncoder(str(tmp_path / "lm"), 64, device="cpu")
     with pytest.raises(MilcoError, match=r"--max-length 65: teacher .* takes at most 64 tokens"):
         CrossEncoder(str(reranker), 65, device="cpu")
 
 
-def test_code_from_a_checkpoint_is_never_run(tmp_path: Path, reranker: Path) -> None:
-    """The paper's teacher brings its own code: the error says so, and what to use instead."""
+def test_a_cross_encoders_own_code_is_never_run(tmp_path: Path, reranker: Path) -> None:
+    """The error names an alternative to the paper's teacher, which needs its own code."""
     path = shutil.copytree(reranker, tmp_path / "own-code")
     config = json.loads((path / "config.json").read_text()) | {
         "model_type": "cost_wise_gemma",

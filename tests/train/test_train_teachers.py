@@ -1,4 +1,4 @@
-"""Teachers of SAP: what an English text should weigh, from counts alone or from a masked language model."""
+"""Teachers of SAP: lexical, and masked language models."""
 
 import shutil
 from collections import Counter
@@ -26,11 +26,10 @@ from transformers import (
 )
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train import lexical_teacher, mlm_teacher
+from milco_pyserini.train import lexical_teacher, teachers
 from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.lexical_teacher import LexicalTeacher
-from milco_pyserini.train.mlm_teacher import MaskedLanguageModelTeacher
-from milco_pyserini.train.teachers import check_vocabulary, open_teacher
+from milco_pyserini.train.teachers import MaskedLanguageModelTeacher, open_teacher, validate_vocabulary
 
 CHECKPOINT = GOLDEN / "en_lsr"
 # The English side of the golden bitext.
@@ -45,7 +44,7 @@ COUNTED += ["the market"] * 30
 
 
 def tokenizer() -> Tokenizer:
-    """The golden set's lower-casing WordPiece tokenizer."""
+    """The golden set's lowercasing WordPiece tokenizer."""
     return Tokenizer.from_file(str(CHECKPOINT / "tokenizer.json"))
 
 
@@ -55,23 +54,23 @@ def lexical(**options: object) -> LexicalTeacher:
 
 
 def paired(texts: Sequence[str]) -> list[BitextPair]:
-    """The texts as the English sides of pairs."""
+    """Return pairs with these English sides."""
     return [BitextPair("und", "", text) for text in texts]
 
 
 def targets(teacher: LexicalTeacher | MaskedLanguageModelTeacher, *texts: str) -> Tensor:
-    """Float32 [B, V_e]: what the teacher says of texts."""
+    """Return the targets of texts, float32 [B, V_e]."""
     return teacher.targets(teacher.prepare(paired(texts)))
 
 
 def held(teacher: LexicalTeacher, text: str) -> dict[str, float]:
-    """The pieces with a logit above 0."""
+    """Return the tokens with a logit above 0."""
     row = targets(teacher, text)[0]
     return {teacher.vocabulary[column]: row[column].item() for column in row.nonzero().flatten().tolist()}
 
 
 def wanted_logits(texts: list[str], text: str) -> dict[str, float]:
-    """The readable reference: expm1 of 1.1 (idf / 9)^.7 (1 + .3 log tf) over words that are one piece each."""
+    """Compute the target by definition: expm1 of 1.1 (idf / 9)^.7 (1 + .3 log tf)."""
     documents = Counter(word for t in texts for word in set(t.replace(".", "").split()))
     counts = Counter(text.replace(".", "").split())
     idf = {word: log((len(texts) + 1) / (documents[word] + 3)) for word in counts}
@@ -79,7 +78,7 @@ def wanted_logits(texts: list[str], text: str) -> dict[str, float]:
 
 
 def shares(teacher: LexicalTeacher, links: dict[tuple[str, str], float]) -> sp.csr_matrix:
-    """Paraphrase shares between named pieces."""
+    """Return paraphrase shares between named tokens."""
     size = len(teacher.vocabulary)
     matrix = sp.lil_matrix((size, size), dtype=np.float32)
     for (piece, other), share in links.items():
@@ -88,13 +87,13 @@ def shares(teacher: LexicalTeacher, links: dict[tuple[str, str], float]) -> sp.c
 
 
 @pytest.mark.parametrize("text", ["the book.", "the book river book book", "train river"])
-def test_a_lexical_target_is_its_formula(text: str) -> None:
-    """Rare pieces weigh more, repeated ones somewhat more, function words and punctuation nothing."""
+def test_lexical_targets_follow_the_formula(text: str) -> None:
+    """Rare and repeated tokens weigh more, function words and punctuation nothing."""
     assert held(lexical(), text) == pytest.approx(wanted_logits(COUNTED, text), rel=1e-4)
 
 
-def test_a_lexical_target_does_not_depend_on_the_batch() -> None:
-    """Short, long and empty texts together have the targets that each has alone."""
+def test_lexical_targets_do_not_depend_on_the_batch() -> None:
+    """For short, long and empty texts."""
     teacher = lexical()
     texts = ["book", "", "the book of the river, the river and a train", "..."]
     together = targets(teacher, *texts)
@@ -105,8 +104,8 @@ def test_a_lexical_target_does_not_depend_on_the_batch() -> None:
     assert (together > 0).sum(dim=1).tolist() == [1, 0, 3, 0]
 
 
-def test_every_tensor_of_a_batch_can_be_cut_by_rows() -> None:
-    """Half a prepared batch gives half of the targets, for either teacher."""
+def test_prepared_batches_can_be_split_by_rows() -> None:
+    """Half a batch gives half of the targets, for both teachers."""
     for teacher in (lexical(), MaskedLanguageModelTeacher.from_pretrained(CHECKPOINT)):
         prepared = teacher.prepare(paired(ENGLISH))
         part = teacher.targets({name: tensor[1:] for name, tensor in prepared.items()})
@@ -114,7 +113,7 @@ def test_every_tensor_of_a_batch_can_be_cut_by_rows() -> None:
 
 
 def test_paraphrases_add_their_share_of_a_weight() -> None:
-    """A piece that is only implied has the share of its own weight, the largest of several; one that is said, all."""
+    """A paraphrase has the maximum share of its own weight; a token of the text its full weight."""
     plain = lexical()
     weight = {word: np.log1p(held(plain, word)[word]) for word in ("book", "river", "train")}
     links = {("book", "train"): 0.25, ("river", "train"): 0.5, ("book", "river"): 0.1}
@@ -127,8 +126,8 @@ def test_paraphrases_add_their_share_of_a_weight() -> None:
     assert held(teacher, "train train").keys() == {"train"}
 
 
-def test_a_saved_lexical_teacher_is_the_same(tmp_path: Path) -> None:
-    """One file holds weights, tokenizer and paraphrases; it is found by its path."""
+def test_a_lexical_teacher_survives_a_round_trip(tmp_path: Path) -> None:
+    """Weights, tokenizer and paraphrases, in one file."""
     plain = lexical()
     teacher = lexical(paraphrases=shares(plain, {("book", "train"): 0.25}))
     for name, saved in (("plain.npz", plain), ("expanding.npz", teacher)):
@@ -138,16 +137,16 @@ def test_a_saved_lexical_teacher_is_the_same(tmp_path: Path) -> None:
         assert torch.equal(targets(found, *COUNTED), targets(saved, *COUNTED))
 
 
-def test_only_the_length_that_is_asked_for_is_read() -> None:
-    """What stands behind max_length has no target, as the student does not see it either."""
+def test_targets_are_truncated_to_max_length() -> None:
+    """The student does not see the rest either."""
     assert held(lexical(max_length=2), "the book river").keys() == {"book"}
     long = MaskedLanguageModelTeacher.from_pretrained(CHECKPOINT, max_length=4)
     torch.testing.assert_close(targets(long, "book river train"), targets(long, "book river"))
 
 
-def test_an_endless_stream_is_read_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fitting takes MOST_TEXTS texts, whatever stands behind them."""
-    monkeypatch.setattr(lexical_teacher, "MOST_TEXTS", len(COUNTED))
+def test_fitting_reads_a_limited_number_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_TEXTS of an endless stream."""
+    monkeypatch.setattr(lexical_teacher, "MAX_TEXTS", len(COUNTED))
 
     def stream() -> object:
         yield from COUNTED
@@ -157,8 +156,8 @@ def test_an_endless_stream_is_read_only_so_far(monkeypatch: pytest.MonkeyPatch) 
     assert torch.equal(targets(teacher, *COUNTED), targets(lexical(), *COUNTED))
 
 
-def test_truncation_set_by_others_changes_nothing() -> None:
-    """A tokenizer that cuts and pads for its owner does neither here, and stays as it is."""
+def test_truncation_of_a_shared_tokenizer_is_ignored() -> None:
+    """The teacher neither truncates nor pads, and does not change the tokenizer."""
     bent = tokenizer()
     bent.enable_truncation(2)
     bent.enable_padding(length=20)
@@ -169,41 +168,41 @@ def test_truncation_set_by_others_changes_nothing() -> None:
 
 @pytest.mark.parametrize("texts", [[], ["book"]])
 def test_too_few_texts_are_refused(texts: list[str]) -> None:
-    """A teacher that has nothing to say is an error before training, not a loss of zero."""
+    """Before training, rather than with a loss of zero."""
     with pytest.raises(MilcoError, match=f"{len(texts)} English texts are too few"):
         LexicalTeacher.fit(texts, tokenizer())
 
 
 @pytest.mark.parametrize("content", [None, b"no archive", b""])
-def test_a_file_that_is_no_teacher_is_named(tmp_path: Path, content: bytes | None) -> None:
-    """Absent, foreign or empty: one sentence with the path."""
+def test_an_invalid_teacher_file_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    """Missing, of another kind, or empty: the error has the path."""
     path = tmp_path / "teacher.npz"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(MilcoError, match=r"teacher\.npz is (not there|no lexical teacher)"):
+    with pytest.raises(MilcoError, match=r"teacher\.npz (does not exist|is not a lexical teacher)"):
         open_teacher(path, tokenizer(), lambda: [])
 
 
-def test_paraphrases_that_do_not_fit_are_refused() -> None:
-    """Their shape is the vocabulary's, and their shares lie between 0 and 1."""
-    with pytest.raises(MilcoError, match=r"paraphrases are \(3, 3\): a teacher of 358 pieces"):
+def test_invalid_paraphrases_are_refused() -> None:
+    """Of another shape, or with shares outside 0 to 1."""
+    with pytest.raises(MilcoError, match=r"paraphrases of shape \(3, 3\): a teacher of 358 tokens"):
         lexical(paraphrases=sp.eye(3, format="csr"))
-    with pytest.raises(MilcoError, match=r"range from 2\.0 to 2\.0"):
+    with pytest.raises(MilcoError, match=r"shares from 2\.0 to 2\.0"):
         lexical(paraphrases=2 * sp.eye(358, format="csr"))
 
 
 @pytest.mark.parametrize(
     ("pieces", "message"),
     [
-        (["a", "b", "c"], r"the teacher has 3 English pieces and the model 2; the first 2 are equal"),
-        (["a", "x"], r"the teacher has 2 .* the model 2; piece 1 is 'x' there and 'b' here"),
+        (["a", "b", "c"], r"the teacher has 3 English tokens and the model 2; the first 2 are equal"),
+        (["a", "x"], r"the teacher has 2 .* the model 2; token 1 is 'x' in the teacher and 'b' in the model"),
     ],
 )
-def test_a_foreign_vocabulary_is_refused(pieces: list[str], message: str) -> None:
-    """Sizes and the first difference are said before training starts; equal pieces pass."""
-    check_vocabulary(["a", "b"], ["a", "b"])
+def test_a_different_vocabulary_is_refused(pieces: list[str], message: str) -> None:
+    """The error has both sizes and the first difference."""
+    validate_vocabulary(["a", "b"], ["a", "b"])
     with pytest.raises(MilcoError, match=message):
-        check_vocabulary(pieces, ["a", "b"])
+        validate_vocabulary(pieces, ["a", "b"])
 
 
 SIZES = {"vocab_size": 358, "initializer_range": 0.5}
@@ -214,27 +213,27 @@ ROBERTA = XLMRobertaConfig(
 
 
 class Squared(BertForMaskedLM):
-    """A model that does more with its logits: the decoder is not last."""
+    """A model that transforms its logits: the decoder is not the last step."""
 
     def forward(self, **inputs: Tensor) -> object:
-        """Squares and turns the logits."""
+        """Square and negate the logits."""
         output = super().forward(**inputs)
         output.logits = 1 - output.logits.square()
         return output
 
 
 class Shifted(BertForMaskedLM):
-    """A model that adds one number for each piece after the decoder."""
+    """A model that adds a number per token after the decoder."""
 
     def forward(self, **inputs: Tensor) -> object:
-        """Adds 0, 1, 2, ... to the logits."""
+        """Add 0, 1, 2, ... to the logits."""
         output = super().forward(**inputs)
         output.logits = output.logits + torch.arange(358) / 100
         return output
 
 
 def model(kind: str) -> PreTrainedModel:
-    """A small masked language model with weights large enough to tell pieces apart."""
+    """Return a small masked language model with large weights."""
     torch.manual_seed(0)
     if kind == "distilbert":
         return DistilBertForMaskedLM(DISTILBERT).eval()
@@ -249,9 +248,9 @@ def model(kind: str) -> PreTrainedModel:
 
 @pytest.mark.parametrize("padding", ["-inf", "zero"])
 @pytest.mark.parametrize("kind", ["bert", "no bias", "distilbert", "xlm-roberta", "squared", "shifted"])
-def test_targets_are_the_highest_logits(kind: str, padding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the class, chunked or in blocks of texts: the maximum over the tokens of the model's own logits."""
-    monkeypatch.setattr(mlm_teacher, "_BLOCK_LOGITS", 2 * 358 * 16)
+def test_targets_are_maximum_logits(kind: str, padding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the positions of the model's own logits, with and without a separable decoder."""
+    monkeypatch.setattr(teachers, "_BLOCK_LOGITS", 2 * 358 * 16)
     pieces = AutoTokenizer.from_pretrained(CHECKPOINT)
     inputs = {k: v for k, v in pieces(ENGLISH, padding=True, return_tensors="pt").items() if k != "token_type_ids"}
     mask = inputs["attention_mask"].unsqueeze(-1)
@@ -265,16 +264,16 @@ def test_targets_are_the_highest_logits(kind: str, padding: str, monkeypatch: py
 
 
 @pytest.mark.golden
-def test_a_golden_teacher_holds_as_many_terms_as_the_authors() -> None:
-    """The mean number of terms of the English golden sentences, with either padding."""
-    for padding in mlm_teacher.PADDINGS:
+def test_the_golden_teacher_has_as_many_terms_as_the_authors() -> None:
+    """The mean over the English golden sentences, with both paddings."""
+    for padding in teachers.PADDINGS:
         teacher = MaskedLanguageModelTeacher.from_pretrained(CHECKPOINT, padding)
         terms = (targets(teacher, *ENGLISH) > 0).sum(dim=1).float().mean().item()
         assert terms == pytest.approx(float(expected()["alignment.loss.teacher_length"]))
 
 
 def test_only_zero_padding_depends_on_the_batch() -> None:
-    """By default a target is the text's own; the authors' way lifts negative ones to 0 in padded rows."""
+    """The authors' way raises negative targets to 0 in padded rows."""
     default, zero = (MaskedLanguageModelTeacher.from_pretrained(CHECKPOINT, p) for p in ("-inf", "zero"))
     alone, padded = targets(default, ENGLISH[2])[0], targets(default, *ENGLISH)[2]
     torch.testing.assert_close(alone, padded)
@@ -283,8 +282,8 @@ def test_only_zero_padding_depends_on_the_batch() -> None:
     torch.testing.assert_close(targets(zero, *ENGLISH)[2], alone.clamp(min=0))
 
 
-def test_a_teacher_learns_nothing() -> None:
-    """No dropout and no gradient, even when what holds the teacher is set to train."""
+def test_a_teacher_is_frozen() -> None:
+    """No dropout and no gradient, even in training mode."""
     teacher = MaskedLanguageModelTeacher.from_pretrained(CHECKPOINT)
     torch.nn.ModuleList([teacher]).train()
     assert not any(module.training for module in teacher.modules())
@@ -294,12 +293,12 @@ def test_a_teacher_learns_nothing() -> None:
 
 
 def test_a_checkpoint_without_a_head_is_refused(tmp_path: Path) -> None:
-    """An encoder alone would teach with random numbers."""
+    """So are damaged checkpoints and other directories."""
     with pytest.raises(
         MilcoError, match=r"m_encoder lacks lm_head\.bias.*needs a trained masked language model's head"
     ):
         MaskedLanguageModelTeacher.from_pretrained(GOLDEN / "m_encoder")
-    with pytest.raises(MilcoError, match=r"holds no config\.json"):
+    with pytest.raises(MilcoError, match=r"it has no config\.json"):
         MaskedLanguageModelTeacher.from_pretrained(tmp_path)
     shutil.copy(CHECKPOINT / "config.json", tmp_path)
     with pytest.raises(MilcoError, match="cannot be read as a masked language model"):
@@ -310,15 +309,15 @@ def test_a_checkpoint_without_a_head_is_refused(tmp_path: Path) -> None:
         MaskedLanguageModelTeacher.from_pretrained(tmp_path)
 
 
-def test_an_unknown_padding_is_named() -> None:
-    """With the valid ones beside it."""
+def test_an_unknown_padding_is_refused() -> None:
+    """With the nearest and the valid ones."""
     with pytest.raises(MilcoError, match=r"unknown padding 'inf': did you mean '-inf'\? valid are -inf, zero"):
         MaskedLanguageModelTeacher.from_pretrained(CHECKPOINT, "inf")
 
 
 @pytest.mark.parametrize("name", ["splade", "./splade", "~/a/b"])
-def test_a_name_that_is_nothing_is_refused(name: str) -> None:
-    """Neither a directory nor a hub name: what is accepted is said."""
+def test_an_invalid_teacher_name_is_refused(name: str) -> None:
+    """Neither a directory nor a hub name."""
     with pytest.raises(MilcoError, match="a hub name such as naver/splade-v3, or 'lexical'"):
         open_teacher(name, tokenizer(), lambda: [])
 
@@ -331,10 +330,10 @@ def test_a_name_that_is_nothing_is_refused(name: str) -> None:
         (GatedRepoError, "only to users who accepted its terms"),
     ],
 )
-def test_a_download_that_fails_is_one_sentence(
+def test_a_failed_download_is_reported_with_an_alternative(
     error: type | Exception, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says why, and that the lexical teacher needs no download."""
+    """With the reason; the lexical teacher needs no download."""
     if isinstance(error, type):
         error = error.__new__(error)
 
@@ -347,7 +346,7 @@ def test_a_download_that_fails_is_one_sentence(
 
 
 def test_a_cached_teacher_needs_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the cache holds with its weights is used as it is."""
+    """It is loaded from the cache."""
 
     def download(name: str, **options: object) -> str:
         assert options["local_files_only"]

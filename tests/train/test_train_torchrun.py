@@ -24,9 +24,10 @@ from transformers import TrainingArguments
 from milco_pyserini.cli.train import main
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train import losses, objectives, processes
-from milco_pyserini.train.recipe import SapOptions
-from milco_pyserini.train.trainer import newest_checkpoint, training_arguments
+from milco_pyserini.train import losses, objectives, trainer
+from milco_pyserini.train.checkpoints import newest_checkpoint
+from milco_pyserini.train.config import SapConfig
+from milco_pyserini.train.trainer import training_arguments
 
 PROGRAM = Path(__file__).parents[1] / "torchrun_program.py"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
@@ -47,7 +48,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints with dropout and without, with and without a LexEcho head; bitext and retrieval data."""
+    """Checkpoints with and without dropout and LexEcho head; bitext and retrieval data."""
     place = tmp_path_factory.mktemp("torchrun")
     for name in ("alignment", "distillation"):
         (place / name).mkdir()
@@ -78,14 +79,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def arguments(place: Path, stage: str, name: str, model: str, *more: str) -> list[str]:
-    """A short run of a stage, its directory called name."""
+    """Return the arguments of a short run in the directory name."""
     start = place / model if model == "still" else place / model / "checkpoint"
     given = ["--config", str(place / f"{stage}.yaml"), "--model", str(start), "--output", str(place / name)]
     return [stage, *given, *more]
 
 
 def launch(place: Path, plan: Sequence[tuple[str, list[str], str | None]]) -> tuple[int, str]:
-    """The program's plan in two processes: exit code and stderr."""
+    """Run the program's plan in two processes; return exit code and stderr."""
     (place / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     command = [*TORCHRUN, str(PROGRAM), str(place / "plan.json"), str(place)]
     ended = subprocess.run(
@@ -95,37 +96,37 @@ def launch(place: Path, plan: Sequence[tuple[str, list[str], str | None]]) -> tu
 
 
 def environment() -> dict[str, str]:
-    """One thread a process: two of them share the machine."""
+    """Return an environment with one thread per process."""
     return os.environ | {"OMP_NUM_THREADS": "1"}
 
 
-def said(errors: str) -> list[str]:
-    """The lines that are ours, not torchrun's."""
+def own_lines(errors: str) -> list[str]:
+    """Return the lines of milco, not those of torchrun."""
     return [line for line in errors.splitlines() if line.startswith("milco train")]
 
 
 def weights(run: Path) -> dict[str, Tensor]:
-    """The tensors that a run ended with."""
+    """Return the final weights of a run."""
     return load_file(run / "model" / "model.safetensors")
 
 
 def logged(run: Path) -> list[float]:
-    """The loss of every step."""
+    """Return the loss of every step."""
     entries = [orjson.loads(line) for line in (run / "log.jsonl").read_bytes().splitlines()]
     return [entry["loss"] for entry in entries if "loss" in entry]
 
 
 def reports(place: Path, name: str) -> tuple[Report, Report]:
-    """What the two processes of a run saw and wrote."""
+    """Return what the two processes of a run read and wrote."""
     first, second = (json.loads((place / f"{name}.{process}.json").read_text()) for process in "01")
     return first, second
 
 
 @pytest.fixture(scope="module")
 def broken(place: Path) -> tuple[Path, int, str]:
-    """A run in two processes, the second of which has no finite loss in step 5; and a copy of what it left.
+    """A run whose second process has a non-finite loss in step 5; its directory is copied.
 
-    Before it, one of SCT that comes to its end, but loses it.
+    Before it, an SCT run, whose last checkpoint and model are removed.
     """
     lost = ("sct-parts", arguments(place, "sct", "sct-parts", "alignment", "--workers", "2"), None)
     code, errors = launch(place, [lost, ("sap-parts", arguments(place, "sap", "sap-parts", "alignment"), "1")])
@@ -137,7 +138,7 @@ def broken(place: Path) -> tuple[Path, int, str]:
 
 @pytest.fixture(scope="module")
 def trained(place: Path, broken: tuple[Path, int, str]) -> Path:
-    """Every run in two processes that comes to its end; first the two that go on."""
+    """All runs in two processes; the first two resume."""
     runs = {
         "sap-parts": arguments(place, "sap", "sap-parts", "alignment"),
         "sct-parts": arguments(place, "sct", "sct-parts", "alignment", "--workers", "2"),
@@ -156,15 +157,15 @@ def trained(place: Path, broken: tuple[Path, int, str]) -> Path:
 
 
 def test_an_error_in_one_process_ends_both(broken: tuple[Path, int, str]) -> None:
-    """With at most a line each, one of which is the reason, and an exit code; the last checkpoint is whole."""
+    """With at most a line each, one of which has the reason; the last checkpoint is complete."""
     run, code, errors = broken
     assert code != 0
     assert "[rank" not in errors, errors
     reason = (
         f"error: step {BROKEN_STEP}: the loss of a batch in de, en is nan (text nan, english nan); nothing was saved"
     )
-    assert sum(reason in line for line in said(errors)) == 1
-    assert all(reason in line or "another process of this run has ended" in line for line in said(errors))
+    assert sum(reason in line for line in own_lines(errors)) == 1
+    assert all(reason in line or "another process of this run has ended" in line for line in own_lines(errors))
     newest = newest_checkpoint(run)
     assert newest is not None and newest.name == "checkpoint-4"
     assert MilcoEncoder.from_pretrained(newest, device="cpu").encode_query(["river"]).weights.size
@@ -172,8 +173,8 @@ def test_an_error_in_one_process_ends_both(broken: tuple[Path, int, str]) -> Non
 
 
 @pytest.mark.parametrize("stage", ["sap", "sct"])
-def test_a_run_that_goes_on_ends_with_the_same_bits(trained: Path, stage: str) -> None:
-    """Dropout, the order of the data, the alarms: nothing tells the run in two parts from the one in one."""
+def test_a_resumed_run_ends_with_the_same_bits(trained: Path, stage: str) -> None:
+    """Dropout, data order and alarms equal those of an uninterrupted run."""
     runs = trained / f"{stage}-whole", trained / f"{stage}-parts"
     whole, parts = (weights(run) for run in runs)
     assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
@@ -187,36 +188,36 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(trained: Path, stage: str) -
 def test_another_number_of_processes_is_refused(
     place: Path, broken: tuple[Path, int, str], capfd: pytest.CaptureFixture
 ) -> None:
-    """The order of the data and the schedule are those of two devices: the line says so, and changes nothing."""
+    """Data order and schedule are those of two devices; nothing is changed."""
     run, _, _ = broken
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     assert main(arguments(place, "sap", run.name, "alignment")) == 2
-    assert f"{run} holds a run on 2 devices, and this is one on 1" in capfd.readouterr().err
+    assert f"{run} has a run on 2 devices, and this is one on 1" in capfd.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
 def test_without_torchrun_a_run_takes_one_gpu(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Trainer by itself would make larger batches for all that it sees."""
+    """The Trainer would use larger batches on all visible GPUs."""
     monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 4))
-    made = training_arguments(SapOptions(config="", device="cpu", batch_size=8), place / "run", 1)
+    made = training_arguments(SapConfig(config="", device="cpu", batch_size=8), place / "run", 1)
     assert (made.n_gpu, made.train_batch_size) == (1, 8)
 
 
-def test_two_machines_that_see_different_checkpoints_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A run directory that is not shared would have them train past each other."""
-    monkeypatch.setattr(processes, "gather_object", lambda steps: [*steps, 0])
-    processes.check_same_step(tmp_path, 0)
+def test_machines_with_different_checkpoints_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The run directory is not shared."""
+    monkeypatch.setattr(trainer, "gather_object", lambda steps: [*steps, 0])
+    trainer.validate_same_step(tmp_path, 0)
     with pytest.raises(MilcoError, match=r"step 400.*directory that all machines share"):
-        processes.check_same_step(tmp_path, 400)
+        trainer.validate_same_step(tmp_path, 400)
 
 
 @pytest.mark.parametrize("name", ["sap", "kd", "infonce"])
-def test_two_processes_are_one_with_twice_the_batch(
+def test_two_processes_equal_one_with_twice_the_batch(
     trained: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They see its examples, each once, and the losses are its own: of distillation as it is, of the others by halves.
+    """They read its examples, each once, with equal losses, computed by halves for SAP and InfoNCE.
 
-    The squared error is divided by the active terms of a process's batch, and the negatives are those of its batch.
+    The squared error is divided by the active terms, and the negatives are those, of a process's own batch.
     """
     if name != "kd":
         by_halves(monkeypatch)
@@ -230,7 +231,7 @@ def test_two_processes_are_one_with_twice_the_batch(
         end()
     assert logged(trained / name) == pytest.approx(logged(tmp_path / "one"), rel=1e-3)
     if name == "kd":
-        return  # Its batches were made in other processes, the data loader's workers.
+        return  # Its batches were made in the data loader's processes.
     first, second = (report["seen"] for report in reports(trained, name))
     calls = 2 * STEPS
     together = [texts + more for texts, more in zip(first[:calls], second[:calls], strict=True)]
@@ -240,8 +241,8 @@ def test_two_processes_are_one_with_twice_the_batch(
 
 
 def by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let one process compute the losses of two, each of half of its batch."""
-    error, forward = losses.sparse_mean_squared_error, objectives.Contrast._main_loss
+    """Make one process compute the losses of two, each over half of its batch."""
+    error, forward = losses.sparse_mean_squared_error, objectives.Contrast.main_loss
 
     def halved_error(student: Tensor, teacher: Tensor, *more: object) -> Tensor:
         halves = zip(student.chunk(2), teacher.chunk(2), strict=True)
@@ -255,11 +256,11 @@ def by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
         return sum(map(forward, [self] * 2, halves, ids, [scores] * 2)) / 2  # type: ignore[return-value]
 
     monkeypatch.setattr(losses, "sparse_mean_squared_error", halved_error)
-    monkeypatch.setattr(objectives.Contrast, "_main_loss", halved_loss)
+    monkeypatch.setattr(objectives.Contrast, "main_loss", halved_loss)
 
 
 def test_only_the_first_process_writes(trained: Path) -> None:
-    """The other one adds its random state to a checkpoint, in a directory that may not be there yet."""
+    """The other one only adds its random state to a checkpoint."""
     for name in ("sap-whole", "kd", "infonce"):
         first, second = reports(trained, name)
         assert ["open", str(trained / name / "log.jsonl")] in first["written"]
@@ -271,8 +272,8 @@ def test_only_the_first_process_writes(trained: Path) -> None:
         ]
 
 
-def test_a_head_that_no_loss_reaches_stays_as_it_is(trained: Path, place: Path) -> None:
-    """A LexEcho head in SAP, or in SCT of the pivot view alone: distributed training wants a gradient of all others."""
+def test_a_head_without_a_loss_is_frozen(trained: Path, place: Path) -> None:
+    """A LexEcho head in SAP, or in SCT of the pivot view; distributed training needs all other gradients."""
     before = MilcoEncoder.from_pretrained(place / "distillation" / "checkpoint", device="cpu").model.state_dict()
     for name in ("sap-with-echo", "sct-with-echo"):
         after = weights(trained / name)
@@ -281,7 +282,7 @@ def test_a_head_that_no_loss_reaches_stays_as_it_is(trained: Path, place: Path) 
 
 
 def test_ctrl_c_ends_both_processes(place: Path, tmp_path: Path) -> None:
-    """With a line each and no traceback of ours; the newest checkpoint is whole, and nothing runs on."""
+    """With a line each; the newest checkpoint is complete."""
     run = tmp_path / "run"
     options = ("--steps", "1000000", "--log-steps", "100000", "--save-steps", "20")
     command = [*TORCHRUN, "-m", "milco_pyserini.train", *arguments(place, "sap", str(run), "alignment", *options)]
@@ -298,8 +299,8 @@ def test_ctrl_c_ends_both_processes(place: Path, tmp_path: Path) -> None:
             running.wait()
     text = (tmp_path / "stderr").read_text()
     assert "[rank" not in text, text
-    assert 1 <= len(said(text)) <= 2
-    assert "interrupted; the same command goes on" in text
+    assert 1 <= len(own_lines(text)) <= 2
+    assert "interrupted; the same command resumes" in text
     newest = newest_checkpoint(run)
     assert newest is not None
     assert MilcoEncoder.from_pretrained(newest, device="cpu").encode_query(["river"]).weights.size

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from torch.utils.data import IterableDataset
 
-from milco_pyserini.cli.options import check_range
 from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.options import validate_number
 from milco_pyserini.train.data.bitext import BitextFile, BitextPair, BitextSource, find_bitext_files
 from milco_pyserini.train.data.bitext_hub import COLLECTIONS, hub_sources
 
@@ -36,11 +36,11 @@ def open_bitext(
         MilcoError: a name or language is unknown, a name is given twice, the language of a file is unknown, or the
             hub cannot be reached.
     """
-    names = [str(name) for name in names]
+    given = [str(name) for name in names]
     sources: list[BitextSource] = []
-    for name in names:
-        if names.count(name) > 1:
-            raise MilcoError(f"bitext {name} is given {names.count(name)} times: name it once; NAME=SHARE weights it")
+    for name in given:
+        if given.count(name) > 1:
+            raise MilcoError(f"bitext {name} is given {given.count(name)} times: name it once; NAME=SHARE weights it")
         path = Path(name)
         if name and path.exists():
             sources += [BitextFile(file, name, ids) for file in find_bitext_files(path)]
@@ -90,9 +90,9 @@ class BitextStream(IterableDataset):
     ) -> None:
         if not sources:
             raise MilcoError("no bitext to train on: name at least one source in the languages requested")
-        check_range("temperature", temperature, minimum=1)
-        check_range("buffer", buffer, minimum=1)
-        check_range("concatenate", concatenate, minimum=0, maximum=1)
+        validate_number("temperature", temperature, minimum=1)
+        validate_number("buffer", buffer, minimum=1)
+        validate_number("concatenate", concatenate, minimum=0, maximum=1)
         self.sources = list(sources)
         self.seed = seed
         self.concatenate = concatenate
@@ -129,7 +129,7 @@ def source_probabilities(
         if name not in collections:
             hint = "A collection without pairs in the languages requested needs no weight."
             raise unknown_name("bitext among the weights", name, collections, hint)
-        check_range(f"weight of {name}", weight, above=0)
+        validate_number(f"weight of {name}", weight, above=0)
     total = sum(weights.values())
     unweighted = sorted(collections - weights.keys())
     if unweighted and total >= 1:

@@ -179,6 +179,15 @@ def dump_example(example: RetrievalExample) -> bytes:
     return orjson.dumps(fields)
 
 
+def distinct_passages(source: RetrievalSource) -> dict[str, int]:
+    """Number the distinct passages of a source, positives and negatives, in order of first occurrence."""
+    passages: dict[str, int] = {}
+    for example in source.examples():
+        for passage in (*example.positives, *example.negatives):
+            passages.setdefault(passage, len(passages))
+    return passages
+
+
 def _text(value: object, name: str, blank: bool = False) -> str:
     if not isinstance(value, str):
         raise BadLineError(f"{name!r} is {_describe(value)}: expected a string")

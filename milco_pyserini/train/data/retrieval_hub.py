@@ -1,9 +1,9 @@
-"""The paper's sixteen collections for contrastive training (SCT), by the names of its table.
+"""The paper's sixteen training sets for contrastive training (SCT), from the Hugging Face hub.
 
-They are subsets of one data set on the hub, which was made to train bge-multilingual-gemma2 (arXiv:2409.15700): their
-numbers of rows are the paper's. What is fetched is the hub's own copy of it in Parquet, half the size of the JSONL:
-CONFIG/train/*.parquet, and CONFIG/LANG_train/*.parquet where there are several languages. A row has query, pos, neg,
-pos_scores and neg_scores (teacher: a BGE reranker); further columns, such as prompt, are not read.
+They are subsets of one dataset that was made to train bge-multilingual-gemma2 (arXiv:2409.15700) and have the paper's
+numbers of rows. The hub's own Parquet copy is downloaded, half the size of the JSONL: CONFIG/train/*.parquet, or
+CONFIG/LANG_train/*.parquet for several languages. Columns: query, pos, neg, pos_scores, neg_scores (teacher: a BGE
+reranker); others, such as prompt, are not read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,21 +20,23 @@ from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSourc
 
 REPOSITORY = "hanhainebula/bge-multilingual-gemma2-data"
 REVISION = "refs/convert/parquet"
-# The authors' script calls the sixteen together "bge" (train_datasets).
+# The authors' name for all sixteen (train_datasets in their script).
 ALL = "bge"
 
 _COLUMNS = ("query", "pos", "neg", "pos_scores", "neg_scores")
 _ROWS_AT_A_TIME = 256
+_HINT = "Run the same command once with a network, or pass local JSONL files."
 
 
 class RetrievalCollection(NamedTuple):
-    """A subset of REPOSITORY; queries: as the paper counts them."""
+    """A subset of REPOSITORY. queries: the paper's count."""
 
     config: str
     languages: tuple[str, ...]
     queries: int
 
 
+# By the names of the paper's table.
 COLLECTIONS = {
     "en_msmarco": RetrievalCollection("en_msmarco", ("en",), 485_823),
     "en_eli5": RetrievalCollection("en_eli5", ("en",), 150_000),
@@ -56,74 +58,63 @@ COLLECTIONS = {
 
 
 class HubRetrieval:
-    """One language of a collection. It is fetched when it is first read, and kept in the hub's cache."""
+    """One language of a collection, downloaded to the hub's cache when it is first read."""
 
     def __init__(self, name: str, language: str) -> None:
         collection = COLLECTIONS[name]
-        alone = len(collection.languages) == 1
-        self.name = name if alone else f"{name}.{language}"
+        monolingual = len(collection.languages) == 1
+        self.name = name if monolingual else f"{name}.{language}"
         self.language = language
-        self._directory = f"{collection.config}/{'train' if alone else f'{language}_train'}"
+        self._pattern = f"{collection.config}/{'train' if monolingual else f'{language}_train'}/*.parquet"
 
     def stats(self) -> RetrievalStats:
-        """The number of rows, from the files' own metadata; all of them have negatives and scores."""
+        """Return the number of rows from the files' metadata; all rows have negatives and scores."""
         from pyarrow.parquet import ParquetFile
 
         return RetrievalStats(sum(ParquetFile(path).metadata.num_rows for path in self._files))
 
     def size(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return self.stats().examples
 
     def examples(self) -> Iterator[RetrievalExample]:
-        """Every example, file after file. Rows without a query or a passage are left out, counted and said."""
-        left_out: list[str] = []
+        """Yield every example, file by file. Rows without a query or a passage are skipped and reported."""
+        from pyarrow.parquet import ParquetFile
+
+        skipped: list[str] = []
         for path in self._files:
-            for number, row in enumerate(_rows(path), start=1):
+            file = ParquetFile(path)
+            columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
+            rows = (row for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns) for row in batch.to_pylist())
+            for number, row in enumerate(rows, start=1):
                 try:
                     yield read_example(row, self.language)
                 except BadLineError as error:
-                    left_out.append(f"{path.name}, row {number}: {error}")
-        if left_out:
-            say(f"{self.name}: left out {counted(len(left_out), 'row')}, the first: {left_out[0]}")
+                    skipped.append(f"{path.name}, row {number}: {error}")
+        if skipped:
+            say(f"{self.name}: skipped {counted(len(skipped), 'row')}, the first: {skipped[0]}")
 
     @cached_property
     def _files(self) -> list[Path]:
-        return _fetch(self.name, self._directory)
+        what = f"retrieval data {self.name}"
+        root = fetch_snapshot(REPOSITORY, [self._pattern], what=what, revision=REVISION, repo_type=DATASET, hint=_HINT)
+        files = sorted(root.glob(self._pattern))
+        if not files:
+            raise Unreachable(f"{what} is not in the local cache and the hub cannot be reached", _HINT)
+        return files
 
 
 def open_collection(name: str, languages: Sequence[str] | None = None) -> list[RetrievalSource]:
-    """One source for each language of a collection, or of all sixteen ("bge"). Nothing is fetched yet.
+    """Return a source for each language of a collection, or of all sixteen ("bge"). Nothing is downloaded yet.
 
-    languages: leave the others out. Raises MilcoError, with the nearest match, for an unknown name.
+    Raises MilcoError for an unknown name. languages: keep only these.
     """
     if name != ALL and name not in COLLECTIONS:
-        hint = "A path of JSONL files, or of a directory of them, will do too."
+        hint = "JSONL files and directories of them are accepted too."
         raise unknown_name("retrieval data", name, [ALL, *COLLECTIONS], hint)
-    names = COLLECTIONS if name == ALL else (name,)
     return [
         HubRetrieval(one, language)
-        for one in names
+        for one in (COLLECTIONS if name == ALL else (name,))
         for language in COLLECTIONS[one].languages
         if languages is None or language in languages
     ]
-
-
-def _rows(path: Path) -> Iterator[dict[str, object]]:
-    from pyarrow.parquet import ParquetFile
-
-    file = ParquetFile(path)
-    columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
-    for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns):
-        yield from batch.to_pylist()
-
-
-def _fetch(name: str, directory: str) -> list[Path]:
-    wanted = f"{directory}/*.parquet"
-    hint = "Run the same command once with a network, or pass local JSONL files."
-    what = f"retrieval data {name}"
-    root = fetch_snapshot(REPOSITORY, [wanted], what=what, revision=REVISION, repo_type=DATASET, hint=hint)
-    files = sorted(root.glob(wanted))
-    if not files:
-        raise Unreachable(f"{what} is not in the local cache and the hub cannot be reached", hint)
-    return files

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from torch.utils.data import IterableDataset
 
-from milco_pyserini.cli.options import check_range
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.options import validate_number
 from milco_pyserini.train.data import UNDETERMINED
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, RetrievalSource, file_language
 from milco_pyserini.train.data.retrieval_hub import open_collection
@@ -91,8 +91,8 @@ class RetrievalStream(IterableDataset):
         scored: bool = False,
     ) -> None:
         for name, value in (("group_size", group_size), ("buffer", buffer), ("block", block)):
-            check_range(name, value, minimum=1)
-        check_range("temperature", temperature, above=0)
+            validate_number(name, value, minimum=1)
+        validate_number("temperature", temperature, above=0)
         if not sources:
             raise MilcoError("no retrieval data to train on: name files, directories or collections")
         self.sources = list(sources)

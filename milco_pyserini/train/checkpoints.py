@@ -1,0 +1,113 @@
+"""Checkpoints of a training run: complete or absent, verified by checksums, resumed from the newest intact one."""
+
+import re
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from milco_pyserini.console import say
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import checksum, read_json, sync_directory, sync_tree, write_json
+
+STATE = "trainer_state.json"
+ALARMS = "alarms.pt"
+CHECKSUMS = "checksums.json"
+
+_FILES = (STATE, ALARMS, "optimizer.pt", "scheduler.pt", "config.json")
+_DAMAGED = ".damaged"
+_NAME = re.compile(r"checkpoint-(\d+)")
+# How the system, safetensors and torch.save report a full disk.
+_DISK_FULL = ("No space left", "quota exceeded", "unexpected pos", "file write failed")
+
+
+def list_checkpoints(run: Path) -> list[Path]:
+    """Return the complete checkpoints of a run, oldest first."""
+    found = [path for path in run.glob("checkpoint-*") if _NAME.fullmatch(path.name)]
+    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
+
+
+def newest_checkpoint(run: Path) -> Path | None:
+    """Return the latest complete checkpoint of a run, or None."""
+    return next(reversed(list_checkpoints(run)), None)
+
+
+def checkpoint_step(checkpoint: Path | None) -> int:
+    """Return the global step of a checkpoint; 0 for None."""
+    return int(read_json(checkpoint / STATE)["global_step"]) if checkpoint else 0
+
+
+def publish_checkpoint(written: Path, run: Path) -> None:
+    """Add checksums to a written checkpoint, flush it to disk and move it into the run."""
+    files = sorted(path for path in written.rglob("*") if path.is_file())
+    write_json(written / CHECKSUMS, {path.relative_to(written).as_posix(): checksum(path) for path in files})
+    sync_tree(written)
+    written.replace(run / written.name)
+    sync_directory(run)
+
+
+def find_damage(directory: Path, files: Collection[str] = _FILES) -> str | None:
+    """Return which file of a checkpoint differs from what was written, and how; None if the checkpoint is intact.
+
+    Without checksums, as in release 0.1, files are only known not to be empty.
+
+    Args:
+        directory: of the checkpoint.
+        files: that it must contain.
+    """
+    try:
+        if (directory / CHECKSUMS).exists():
+            checksums = read_json(directory / CHECKSUMS)
+        else:
+            # Files that a run writes; others may be anyone's.
+            written = [path for path in directory.rglob("*") if path.suffix in (".json", ".safetensors", ".pt", ".pth")]
+            checksums = dict.fromkeys(sorted(path.relative_to(directory).as_posix() for path in written))
+        for name, expected in {**dict.fromkeys(files), **checksums}.items():
+            file = directory / name
+            if not file.is_file() or not file.stat().st_size:
+                return f"{name} is {'empty' if file.is_file() else 'missing'}"
+            if expected and checksum(file) != expected:
+                return f"{name} has changed"
+    except MilcoError as error:
+        return str(error)
+    return None if any(directory.glob("*.safetensors")) else "its weights are missing"
+
+
+def set_aside_damaged(run: Path, model: Path, files: Collection[str]) -> None:
+    """Rename a damaged model, and damaged checkpoints from the newest to the first intact one; report each.
+
+    Args:
+        run: the run directory.
+        model: the directory that a finished run ends with.
+        files: that the model must contain.
+    """
+    reasons = {}
+    for path in [model, *reversed(list_checkpoints(run))]:
+        reason = find_damage(path, files if path == model else _FILES) if path.exists() else None
+        if reason is not None:
+            aside = path.with_name(path.name + _DAMAGED)
+            shutil.rmtree(aside, ignore_errors=True)
+            path.replace(aside)
+            reasons[path] = f"{reason}; renamed to {aside.name}"
+        elif path != model:
+            break
+    newest = newest_checkpoint(run)
+    for path, reason in reasons.items():
+        say(f"{path} is damaged: {reason}. Training resumes from {newest.name if newest else 'the start'}.")
+
+
+@contextmanager
+def reporting_write_errors(what: str, run: Path) -> Iterator[None]:
+    """Turn errors of a block that writes to a run into MilcoError, with the reason and the newest checkpoint."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        # safetensors and torch.save have their own errors for a full disk.
+        full = any(words in str(error) for words in _DISK_FULL)
+        newest = newest_checkpoint(run)
+        kept = f"{newest} is complete: the same command resumes from it" if newest else "there is no checkpoint yet"
+        raise MilcoError(
+            f"{what} could not be written: {f'the disk of {run} is full' if full else error}; {kept}"
+        ) from error

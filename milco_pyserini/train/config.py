@@ -1,0 +1,242 @@
+"""Training configurations: the options of a run, and their defaults in YAML files."""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from milco_pyserini.defaults import MINI
+from milco_pyserini.encode.devices import DTYPES
+from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.options import option
+
+CONFIGS = Path(__file__).parent / "recipes"
+
+_START_PARTS = ("encoder", "english")
+
+ConfigT = TypeVar("ConfigT", bound="TrainingConfig")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Options of both training stages. Fields are the keys of a YAML file, with dashes."""
+
+    config: str = option(
+        metavar="NAME|FILE", help="training configuration by name, or a YAML file; all other options override it"
+    )
+    output: Path | None = option(
+        None, metavar="DIR", help="run directory (default: checkpoints/CONFIG); a run in it is resumed"
+    )
+    overwrite: bool = option(False, help="replace an existing run")
+    model: str | None = option(
+        None, metavar="CHECKPOINT", help=f"MILCO checkpoint to start from: directory, hub name, or {MINI!r}"
+    )
+    encoder: str | None = option(
+        None, metavar="CHECKPOINT", help="multilingual encoder to start from (XLM-R type), if there is no --model"
+    )
+    english: str | None = option(
+        None, metavar="CHECKPOINT", help="English masked LM for head and vocabulary, if there is no --model"
+    )
+    languages: tuple[str, ...] = option((), metavar="LANG", help="training languages (default: all in the data)")
+    temperature: float = option(1.0, metavar="T", minimum=1, help="languages are sampled by size ** (1 / T)")
+    epochs: float = option(1.0, metavar="N", above=0, help="passes over the data")
+    steps: int | None = option(None, metavar="N", minimum=1, help="optimizer steps, instead of --epochs")
+    batch_size: int = option(32, metavar="N", minimum=1, help="examples per device and forward pass")
+    accumulation: int = option(1, metavar="N", minimum=1, help="forward passes per optimizer step")
+    learning_rate: float = option(2e-5, metavar="RATE", above=0, help="peak learning rate")
+    part_rates: tuple[str, ...] = option(
+        (), metavar="PART=RATE", help="per-module learning rates by parameter-name prefix; 0 freezes"
+    )
+    weight_decay: float = option(0.0, metavar="RATE", minimum=0, help="AdamW weight decay of matrices")
+    schedule: str = option(
+        "linear", choices=("cosine", "linear", "constant"), help="learning rate schedule after the warm-up"
+    )
+    warmup: float = option(0.0, metavar="N", minimum=0, help="warm-up steps, or below 1 their share of all steps")
+    max_grad_norm: float = option(1.0, metavar="NORM", minimum=0, help="norm at which gradients are clipped")
+    dtype: str = option("auto", choices=DTYPES, help="matrix product precision; auto is bfloat16 where it is native")
+    gradient_checkpointing: bool = option(False, help="recompute encoder activations to save memory")
+    device: str = option("auto", choices=("auto", "cpu"), help="auto is a GPU if there is one")
+    workers: int = option(
+        0, metavar="N", minimum=0, maximum=256, help="data loader processes; 0 prepares batches in the main process"
+    )
+    lowercase: bool = option(False, help="lowercase all texts")
+    log_steps: int = option(500, metavar="N", minimum=1, help="steps between log entries")
+    save_steps: int = option(1000, metavar="N", minimum=1, help="steps between checkpoints")
+    keep: int = option(2, metavar="N", minimum=1, help="number of latest checkpoints to keep")
+    probe: tuple[str, ...] = option(
+        (), metavar="SOURCE", help="held-out sentence pairs for the alarms: are terms grounded in the translation?"
+    )
+    seed: int = option(42, metavar="N", minimum=0, help="random seed")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with combinations of options."""
+        for part in _START_PARTS:
+            if self.model is not None and getattr(self, part) is not None:
+                yield f"--model and --{part}: a run starts from one of them. Leave one out."
+        try:
+            parse_part_rates(self.part_rates)
+        except MilcoError as error:
+            yield str(error)
+
+
+@dataclass(frozen=True)
+class SapConfig(TrainingConfig):
+    """Sparse alignment pretraining: align texts in any language with the English terms of their translations."""
+
+    bitext: tuple[str, ...] = option(
+        (), metavar="SOURCE[=SHARE]", help="sentence pairs: files, directories, collections by name"
+    )
+    teacher: str = option(
+        "naver/splade-v3", metavar="NAME|FILE", help="English masked LM, a lexical teacher's file, or 'lexical'"
+    )
+    concatenate: float = option(
+        0.0, metavar="SHARE", minimum=0, maximum=1, help="share of examples that join 2, 4 or 8 pairs"
+    )
+    max_length: int = option(256, metavar="N", minimum=1, help="tokens per text, at most")
+    padding: str = option("-inf", choices=("-inf", "zero"), help="logits of padding; zero as in the authors' loss")
+    english_weight: float = option(1.0, metavar="W", minimum=0, help="loss weight of the English side")
+    margin: float = option(0.0, metavar="M", minimum=0, help="distance below 0 at which logits still count as active")
+    mean: str = option("active", choices=("active", "teacher"), help="terms over which the squared error is averaged")
+
+
+@dataclass(frozen=True)
+class SctConfig(TrainingConfig):
+    """Sparse contrastive training: score queries' positive passages above negative ones."""
+
+    data: tuple[str, ...] = option((), metavar="SOURCE", help="training sets: JSONL files, directories, names")
+    loss: str = option(
+        "kd", choices=("kd", "infonce"), help="kd distills a teacher's scores; infonce contrasts with the positive"
+    )
+    direction: str = option(
+        "teacher-student", choices=("teacher-student", "student-teacher"), help="direction of the KL divergence"
+    )
+    views: tuple[str, ...] = option(
+        ("pivot", "source"), choices=("pivot", "source"), help="views to train; source adds a LexEcho head"
+    )
+    group_size: int = option(8, metavar="N", minimum=1, help="passages per query: one positive and negatives")
+    query_max_length: int = option(64, metavar="N", minimum=1, help="tokens per query, at most")
+    passage_max_length: int = option(512, metavar="N", minimum=1, help="tokens per passage, at most")
+    score_temperature: float = option(1.0, metavar="T", above=0, help="divisor of the student's scores")
+    regularizer: str = option("l1", choices=("l1", "flops"), help="sparsity regularizer")
+    lambda_query: float = option(1e-3, metavar="W", minimum=0, help="regularization weight of queries")
+    lambda_passage: float = option(1e-5, metavar="W", minimum=0, help="regularization weight of passages")
+    regularize_source: bool = option(False, help="regularize the source view as well as the pivot view")
+
+
+def load_config(config_class: type[ConfigT], name: str, **values: Any) -> ConfigT:
+    """Return the configuration of that name or path; values override its own. Raises MilcoError as read_config()."""
+    return config_class(config=name, **{**read_config(config_class, name), **values})
+
+
+def read_config(config_class: type[TrainingConfig], name: str) -> dict[str, Any]:
+    """Read the values of a configuration by name or path, converted to the types of their fields.
+
+    Raises MilcoError with file and key if the file is unknown or not YAML, or a key is unknown or of the wrong type.
+    """
+    known = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+    path = CONFIGS / f"{name}.yaml" if name in known else Path(name)
+    if not path.is_file():
+        raise unknown_name("training configuration", name, known, "A YAML file is accepted too.")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise MilcoError(f"{path} is not YAML: {error}") from None
+    if not isinstance(values, Mapping):
+        raise MilcoError(f"{path} is not a YAML mapping: expected lines of KEY: VALUE")
+    hints = typing.get_type_hints(config_class)
+    fields = {field.name.replace("_", "-"): field.name for field in dataclasses.fields(config_class)}
+    read = {}
+    for key, value in values.items():
+        if key not in fields or key == "config":
+            raise unknown_name(f"key in {path}:", str(key), sorted(set(fields) - {"config"}))
+        read[fields[key]] = convert_yaml(value, hints[fields[key]], f"{path}: {key}")
+    return read
+
+
+def convert_yaml(value: Any, hint: Any, where: str) -> Any:
+    """Convert a YAML value to a field's type; a mapping becomes a tuple of KEY=VALUE. where: for the error."""
+    if typing.get_origin(hint) is tuple:
+        if isinstance(value, Mapping):
+            return tuple(f"{name}={inner}" for name, inner in value.items())
+        return tuple(str(inner) for inner in (value if isinstance(value, list) else [value]))
+    kind = next((kind for kind in typing.get_args(hint) if kind is not type(None)), hint)
+    if kind is float and isinstance(value, str | int) and not isinstance(value, bool):
+        try:
+            return float(value)  # YAML 1.1 reads 2e-5 as a string.
+        except ValueError:
+            pass
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        names = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
+        raise MilcoError(f"{where} expects {names.get(kind, kind.__name__)}, got {value!r}")
+    return value
+
+
+def dump_config(config: TrainingConfig) -> str:
+    """Return the options as YAML that read_config() reads."""
+    values = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name not in ("config", "output", "overwrite") and value is not None:
+            values[field.name.replace("_", "-")] = list(value) if isinstance(value, tuple) else value
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def with_config_defaults(config_class: type[ConfigT], argv: Sequence[str]) -> type[ConfigT]:
+    """Return config_class with the defaults of the configuration that argv names (--config).
+
+    A --model in argv replaces the configuration's encoder and English head, and vice versa.
+    """
+    names = [value for option, value in zip(argv, [*argv[1:], ""], strict=True) if option == "--config"]
+    names += [argument.partition("=")[2] for argument in argv if argument.startswith("--config=")]
+    # The parser refuses a second one.
+    if not names or not names[0]:
+        return config_class
+    values = read_config(config_class, names[0])
+    given = {argument.partition("=")[0] for argument in argv}
+    for replaced in _START_PARTS if "--model" in given else ("model",) if given & {"--encoder", "--english"} else ():
+        values.pop(replaced, None)
+    hints = typing.get_type_hints(config_class)
+    fields = [
+        (
+            field.name,
+            hints[field.name],
+            dataclasses.field(default=values.get(field.name, field.default), metadata=field.metadata),
+        )
+        for field in dataclasses.fields(config_class)
+    ]
+    made = dataclasses.make_dataclass(config_class.__name__, fields, frozen=True, bases=(config_class,))
+    made.__doc__ = config_class.__doc__
+    return made
+
+
+def parse_shares(sources: Sequence[str]) -> dict[str, float | None]:
+    """Return the share of each SOURCE[=SHARE]; None where it has none."""
+    return dict(_split_number(source, "source") for source in sources)
+
+
+def parse_part_rates(rates: Sequence[str]) -> dict[str, float]:
+    """Return learning rates by parameter-name prefix, from PART=RATE."""
+    parsed = {}
+    for text in rates:
+        part, rate = _split_number(text, "part")
+        if rate is None or not 0 <= rate < math.inf:
+            raise MilcoError(f"--part-rates {text}: expected PART=RATE, at least 0 and finite, as in decoder=1e-4")
+        parsed[part] = rate
+    return parsed
+
+
+def _split_number(text: str, what: str) -> tuple[str, float | None]:
+    name, equals, number = text.rpartition("=")
+    if not equals:
+        return text, None
+    try:
+        return name, float(number)
+    except ValueError:
+        raise MilcoError(f"{what} {text!r}: expected a number after =, got {number!r}") from None

@@ -35,7 +35,7 @@ LanguageMatrix = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class DemoCost:
-    """What a system took: seconds to encode and to index, milliseconds per query, bytes on disk."""
+    """Cost of a system: seconds to encode and to index, milliseconds per query, bytes on disk."""
 
     name: str
     encode: float

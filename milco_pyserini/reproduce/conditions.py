@@ -179,16 +179,14 @@ def _table(name: str, entry: dict[str, Any]) -> TableSpec:
     settings = dict(entry)
     columns = settings.pop("columns")
     overrides = columns if isinstance(columns, dict) else {key: {} for key in columns}
-    template = settings.pop("dataset")
-    datasets = {
-        column: Dataset(
-            **{
-                key: value.format(column) if isinstance(value, str) else value
-                for key, value in (template | changes).items()
-            }
-        )
-        for column, changes in overrides.items()
-    }
+    template: dict[str, Any] = settings.pop("dataset")
+    datasets = {}
+    for column, changes in overrides.items():
+        values: dict[str, Any] = {
+            key: value.format(column) if isinstance(value, str) else value
+            for key, value in (template | changes).items()
+        }
+        datasets[column] = Dataset(**values)
     published = settings.pop("published", {"files": []})
     rename = tuple(published.get("rename", {}).items())
     layout = {key: value for key, value in published.items() if key not in ("files", "rename")}

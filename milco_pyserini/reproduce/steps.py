@@ -11,6 +11,8 @@ from milco_pyserini.io.manifest import MANIFEST
 from milco_pyserini.reproduce.conditions import BM25, DENSE, FUSION, Condition, Dataset, find_condition
 
 CORPUS, TOPICS, QRELS, ANSWERS, ENCODER = "corpus", "topics", "qrels", "answers", "encoder"
+# Name -> value of a command's options.
+Options = dict[str, Any]
 # Documents of each topic in a run: no measure of the tables looks deeper.
 DEPTH = 100
 
@@ -108,7 +110,7 @@ class Pipeline:
 
     def encode(self, condition: Condition, dataset: Dataset) -> Step:
         """Encode the documents."""
-        options: dict[str, Any] = {}
+        options: Options = {}
         if dataset.split_passages and condition.max_length is None:
             options = {"split_passages": True}
         elif dataset.split_passages:
@@ -121,7 +123,7 @@ class Pipeline:
         if condition.kind == BM25:
             corpus = self._located(dataset.corpus)
             analysis = {"tokenizer": self._checkpoint(condition)} if condition.checkpoint else {}
-            options = {"engine": "bm25", "corpus": corpus, **(analysis or {"language": dataset.language})}
+            options: Options = {"engine": "bm25", "corpus": corpus, **(analysis or {"language": dataset.language})}
             requires = (Requirement(CORPUS, corpus), *self._encoders(condition))
             return _step("index", options | {"output": output} | self._threads, output / MANIFEST, (), requires)
         vectors = self.encode(condition, dataset)
@@ -139,6 +141,7 @@ class Pipeline:
             prune: Rule for the documents. Topics are then encoded once for all rules.
             alpha: Weight of the pivot view of the topics.
         """
+        options: Options
         corpus, topics = _short(dataset.corpus), _short(dataset.topics)
         # Corpus and topics of one language usually share its name.
         name = topics if topics.startswith(corpus) else f"{corpus}.{topics}"
@@ -169,7 +172,9 @@ class Pipeline:
     def evaluate(self, run: Step, dataset: Dataset, measures: Sequence[str]) -> Step:
         """Evaluate a run, as JSON."""
         output = self.directory / "evaluations" / f"{run.output.stem}.json"
-        qrels, inputs = self._located(dataset.topics), (run,)
+        qrels = self._located(dataset.topics)
+        inputs: tuple[Step, ...] = (run,)
+        options: Options
         requires: tuple[Requirement, ...] = (Requirement(QRELS, qrels),)
         if dataset.judged_by_answers:
             judged, corpus = self.directory / "qrels" / run.output.name, self._located(dataset.corpus)
@@ -187,7 +192,7 @@ class Pipeline:
         vectors = self.encode(condition, dataset)
         output = self.directory / "latency" / ".".join([_short(dataset.corpus), *map(directory_name, dense)])
         topics = self._located(dataset.topics)
-        options: dict[str, Any] = {"vectors": vectors.output, "topics": topics, "qrels": topics}
+        options: Options = {"vectors": vectors.output, "topics": topics, "qrels": topics}
         options |= {"engines": (engine,), "views": ("pivot",), "prune": tuple(prune)}
         options |= {"dense": tuple(dense)} if dense else {}
         requires = (Requirement(TOPICS, topics), Requirement(QRELS, topics), *self._encoders(condition))
@@ -204,7 +209,7 @@ class Pipeline:
         requires = (Requirement(CORPUS, corpus), *self._encoders(condition))
         return Step("analyze statistics", tuple(options.items()), output, output, (vectors,), requires, stdout=True)
 
-    def _encode(self, condition: Condition, dataset: Dataset, what: str, stem: str, options: Mapping[str, Any]) -> Step:
+    def _encode(self, condition: Condition, dataset: Dataset, what: str, stem: str, options: Options) -> Step:
         name = self._located(dataset.corpus if what == CORPUS else dataset.topics)
         output = self.directory / "vectors" / f"{stem}.{condition.name}"
         flags = {"dense": condition.kind == DENSE, "lowercase": condition.lowercase and dataset.lowercase}
@@ -233,7 +238,7 @@ class Pipeline:
 
 def _step(
     command: str,
-    options: Mapping[str, Any],
+    options: Options,
     done: Path,
     inputs: tuple[Step, ...],
     requires: tuple[Requirement, ...] = (),
@@ -242,7 +247,7 @@ def _step(
 
 
 def _suffix(prune: str | None = None, alpha: str | None = None) -> str:
-    """Return the end of a file's name that tells a pruned or weighted variant apart."""
+    """Return the part of a file name that identifies a pruned or weighted variant."""
     return "".join(f".{directory_name(part)}" for part in (prune, alpha and f"alpha-{alpha}") if part)
 
 

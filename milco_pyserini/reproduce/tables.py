@@ -312,9 +312,10 @@ def _quoted_rows(spec: TableSpec, measures: Mapping[str, str]) -> list[Cell]:
 def _other_model(pipeline: Pipeline, condition: Condition) -> str:
     """Return the caveat of a condition whose encoder is not the published one, or ""."""
     published = paper().checkpoints
-    keys = {one.checkpoint for one in [find_condition(part) for part in condition.parts] or [condition]}
-    others = (key for key in keys if key in published and pipeline.checkpoints[key] != published[key])
-    return ANOTHER_MODEL if any(others) else ""
+    keys = [str(one.checkpoint) for one in [find_condition(part) for part in condition.parts] or [condition]]
+    return (
+        ANOTHER_MODEL if any(key in published and pipeline.checkpoints[key] != published[key] for key in keys) else ""
+    )
 
 
 def effectiveness_figure(path: Path, measure: str) -> float:

@@ -452,13 +452,13 @@ def test_baselines_take_the_same_pipeline(system: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def sample_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The page of the sample in one language, with few rules: every kind of table, offline."""
+    """The page of the sample in one language, with one row for each analysis: every kind of table, offline."""
     directory = tmp_path_factory.mktemp("page")
     few = {
-        "sample-top-k": {"10": "top-k:10", "100": "top-k:100"},
+        "sample-top-k": {"10": "top-k:10"},
         "sample-percentile": {"50": "percentile:50"},
-        "sample-alpha": {"0.00": "0.00", "0.50": "0.50"},
-        "sample-latency": {"MILCO (p=0)": "none", "MILCO (p=50)": "mass:50"},
+        "sample-alpha": {"0.50": "0.50"},
+        "sample-latency": {"MILCO (p=50)": "mass:50"},
     }
     spec = paper().tables["sample"]
     german = {"corpus": "sample-de", "topics": "sample-de", "language": "de"}

@@ -25,7 +25,7 @@ def model() -> MilcoModel:
 
 @pytest.fixture(scope="module")
 def rows() -> list[list[int]]:
-    """The golden texts as token ids, cut at 60, in file order."""
+    """Token ids of the golden texts, the first 60 of each, in file order."""
     return [row[:60] for row in encoder("distillation").tokenizer.ids(TEXTS) if row]
 
 
@@ -133,8 +133,8 @@ def test_falls_back_to_eager_if_compile_fails(
     compiled = PaddedForward(model, CPU, torch.float32, compiled=True)
     for _ in range(2):
         torch.testing.assert_close(compiled(rows)[0], reference(model, rows, torch.float32)[0], atol=1e-5, rtol=1e-5)
-    said = capsys.readouterr().err
-    assert said.count("torch.compile failed, encoding continues without it: ") == 1 == said.count("\n")
+    err = capsys.readouterr().err
+    assert err.count("torch.compile failed, encoding continues without it: ") == 1 == err.count("\n")
 
 
 def test_the_cpu_uses_the_packed_forward_if_supported(model: MilcoModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def layer(seed: int = 5) -> nn.Linear:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """The golden set's encoder with a head beside it, as BGE-M3 lies on the hub."""
+    """The golden set's encoder with a head next to it, in BGE-M3's layout."""
     directory = shutil.copytree(GOLDEN / "m_encoder", tmp_path / "m3")
     torch.save(layer().state_dict(), directory / HEAD)
     return directory

@@ -161,8 +161,8 @@ def test_default_length_is_at_most_512(tmp_path: Path) -> None:
     """sentence-transformers' file may state less, never more."""
     model = BertForMaskedLM(BertConfig(**SMALL, **SIZES | {"max_position_embeddings": 600}))
     directory = save(model, tmp_path)
-    for said, length in ((None, 512), (128, 128), (8192, 512)):
-        (directory / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": said}))
+    for stated, length in ((None, 512), (128, 128), (8192, 512)):
+        (directory / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": stated}))
         assert load(directory).model.config.query_max_length == length
 
 
@@ -273,7 +273,7 @@ def test_a_tokenizer_larger_than_the_head_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "refused"),
+    ("stated", "refused"),
     [
         ({"pooling_strategy": "max", "activation_function": "relu", "word_embedding_dimension": 360}, None),
         ({"pooling_strategy": "sum"}, "pooling_strategy 'sum' is not supported, only 'max'"),
@@ -281,12 +281,12 @@ def test_a_tokenizer_larger_than_the_head_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_other_poolings_are_refused(
-    checkpoints: dict[str, Path], tmp_path: Path, said: dict, refused: str | None
+    checkpoints: dict[str, Path], tmp_path: Path, stated: dict, refused: str | None
 ) -> None:
     """Their weights would differ from sentence-transformers'."""
     directory = shutil.copytree(checkpoints["bert"], tmp_path / "checkpoint")
     (directory / "1_SpladePooling").mkdir()
-    (directory / "1_SpladePooling" / "config.json").write_text(json.dumps(said))
+    (directory / "1_SpladePooling" / "config.json").write_text(json.dumps(stated))
     if refused is None:
         assert load(directory).views == (PIVOT,)
         return

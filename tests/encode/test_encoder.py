@@ -35,7 +35,7 @@ def milco() -> MilcoEncoder:
 
 
 @pytest.fixture(scope="module")
-def alone(milco: MilcoEncoder) -> np.ndarray:
+def one_by_one(milco: MilcoEncoder) -> np.ndarray:
     """Every golden text encoded in a call of its own."""
     return np.concatenate([dense(milco.encode([text], 512).batch) for text in TEXTS])
 
@@ -50,14 +50,14 @@ def variant(**fields: object) -> MilcoEncoder:
     chosen=st.lists(st.integers(0, len(TEXTS) - 1), max_size=12), size=st.integers(1, 5), budget=st.integers(1, 2000)
 )
 def test_vectors_do_not_depend_on_batch_composition(
-    milco: MilcoEncoder, alone: np.ndarray, chosen: list[int], size: int, budget: int
+    milco: MilcoEncoder, one_by_one: np.ndarray, chosen: list[int], size: int, budget: int
 ) -> None:
     """Any texts, order and batch size: each vector is that of its text in a call of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(milco._runner, "token_budget", budget)
         batch = milco.encode([TEXTS[number] for number in chosen], 512, batch_size=size).batch
     assert len(batch) == len(chosen)
-    np.testing.assert_allclose(dense(batch), alone[chosen], atol=2e-5, rtol=1e-5)
+    np.testing.assert_allclose(dense(batch), one_by_one[chosen], atol=2e-5, rtol=1e-5)
 
 
 @settings(max_examples=40)
@@ -89,10 +89,10 @@ def test_batches_keep_to_their_limits(milco: MilcoEncoder, monkeypatch: pytest.M
 def test_long_texts_are_truncated_like_the_authors(milco: MilcoEncoder) -> None:
     """The first tokens are kept and </s> ends the row; truncated texts and kept tokens are counted."""
     long = TEXTS[-1]
-    whole = milco.tokenizer.ids([long])[0]
+    complete = milco.tokenizer.ids([long])[0]
     encoded = milco.encode([FILLED[0], long], 64)
     assert (encoded.truncated, encoded.tokens) == (1, len(milco.tokenizer.ids([FILLED[0]])[0]) + 64)
-    cut = milco.encode_rows([[*whole[:63], 2]], milco.views)
+    cut = milco.encode_rows([[*complete[:63], 2]], milco.views)
     np.testing.assert_allclose(dense(encoded.batch)[1], dense(cut)[0], atol=1e-5)
     exact = milco.encode([FILLED[0]], len(milco.tokenizer.ids([FILLED[0]])[0]))
     assert exact.truncated == 0
@@ -162,12 +162,12 @@ def test_lowercase_applies_to_the_text(milco: MilcoEncoder) -> None:
     assert not np.array_equal(dense(lowered), dense(milco.encode([TEXTS[1]], 512).batch))
 
 
-def test_one_view_is_its_part_of_both(milco: MilcoEncoder, alone: np.ndarray) -> None:
+def test_one_view_is_its_part_of_both(milco: MilcoEncoder, one_by_one: np.ndarray) -> None:
     """Asking for one view gives exactly its part of both."""
     english = milco.vocabulary.english_size
     for view, columns in ((PIVOT, slice(0, english)), (SOURCE, slice(english, None))):
-        part = np.zeros_like(alone)
-        part[:, columns] = alone[:, columns]
+        part = np.zeros_like(one_by_one)
+        part[:, columns] = one_by_one[:, columns]
         np.testing.assert_allclose(dense(milco.encode(TEXTS, 512, (view,)).batch), part, atol=2e-5, rtol=1e-5)
         both = milco.encode(TEXTS, 512).batch
         np.testing.assert_allclose(dense(both.view(view)), part, atol=2e-5, rtol=1e-5)
@@ -175,12 +175,12 @@ def test_one_view_is_its_part_of_both(milco: MilcoEncoder, alone: np.ndarray) ->
 
 def test_top_k_limits_each_view() -> None:
     """pivot_top_k and source_top_k limit the terms of a text, view by view, and change no kept weight."""
-    whole = variant().encode(TEXTS, 512).batch
+    complete = variant().encode(TEXTS, 512).batch
     limited = variant(pivot_top_k=5, source_top_k=2).encode(TEXTS, 512).batch
     for view, limit in ((PIVOT, 5), (SOURCE, 2)):
-        for (_, before), (_, after) in zip(whole.view(view).rows(), limited.view(view).rows(), strict=True):
+        for (_, before), (_, after) in zip(complete.view(view).rows(), limited.view(view).rows(), strict=True):
             assert sorted(after) == sorted(before)[-limit:]
-    assert max(whole.view(PIVOT).lengths()) > 5 and max(whole.view(SOURCE).lengths()) > 2
+    assert max(complete.view(PIVOT).lengths()) > 5 and max(complete.view(SOURCE).lengths()) > 2
     with pytest.raises(MilcoError, match="pivot_top_k expects an integer of at least 1 or null, got 0"):
         variant(pivot_top_k=0)
 
@@ -236,13 +236,13 @@ def test_echo_can_be_dropped_at_loading(capsys: pytest.CaptureFixture) -> None:
 def test_default_lengths_come_from_the_checkpoint(milco: MilcoEncoder) -> None:
     """64 tokens for queries, 512 for documents, unless the caller or the configuration states another length."""
     long = TEXTS[-1]
-    for ours, length in (
+    for actual, length in (
         (milco.encode_query(long), 64),
         (milco.encode_document(long), 512),
         (milco.encode_document(long, max_length=9), 9),
         (variant(query_max_length=7).encode_query(long), 7),
     ):
-        np.testing.assert_allclose(dense(ours), dense(milco.encode(long, length).batch), atol=1e-5)
+        np.testing.assert_allclose(dense(actual), dense(milco.encode(long, length).batch), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -301,9 +301,9 @@ def test_unknown_views_are_refused(milco: MilcoEncoder) -> None:
 def test_alpha_on_the_query_interpolates_the_scores(milco: MilcoEncoder, alpha: float) -> None:
     """A query weighted by alpha scores alpha x pivot score + (1 - alpha) x source score."""
     documents = milco.encode_document(FILLED)
-    whole = milco.encode_query(FILLED[:3])
+    complete = milco.encode_query(FILLED[:3])
     weighted = milco.encode_query(FILLED[:3], alpha=alpha)
-    wanted = alpha * whole.view(PIVOT).dot(documents) + (1 - alpha) * whole.view(SOURCE).dot(documents)
+    wanted = alpha * complete.view(PIVOT).dot(documents) + (1 - alpha) * complete.view(SOURCE).dot(documents)
     np.testing.assert_allclose(milco.similarity(weighted, documents), wanted, rtol=1e-4, atol=1e-4)
     assert (weighted.weights > 0).all()
 
@@ -352,9 +352,9 @@ def test_examples_of_the_docstrings_run() -> None:
 def test_similarity_is_the_dot_product(milco: MilcoEncoder) -> None:
     """Every query with every document, as of dense vectors."""
     queries, documents = milco.encode_query(FILLED[:4]), milco.encode_document(TEXTS)
-    ours = milco.similarity(queries, documents)
-    assert (ours.shape, ours.dtype) == ((4, len(TEXTS)), np.float32)
-    np.testing.assert_allclose(ours, dense(queries) @ dense(documents).T, rtol=1e-4)
+    actual = milco.similarity(queries, documents)
+    assert (actual.shape, actual.dtype) == ((4, len(TEXTS)), np.float32)
+    np.testing.assert_allclose(actual, dense(queries) @ dense(documents).T, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
@@ -396,9 +396,9 @@ def test_unknown_dtypes_are_refused() -> None:
 
 def test_passages_are_the_complete_text(milco: MilcoEncoder) -> None:
     """Consecutive passages hold every token once, each between <s> and </s>, none longer than asked."""
-    whole, short, blank = milco.tokenizer.ids([TEXTS[-1], FILLED[0], ""])
+    complete, short, blank = milco.tokenizer.ids([TEXTS[-1], FILLED[0], ""])
     long_passages, short_passages, blank_passages = milco.tokenizer.passages([TEXTS[-1], FILLED[0], ""], 50)
-    assert [token for row in long_passages for token in row[1:-1]] == whole[1:-1]
+    assert [token for row in long_passages for token in row[1:-1]] == complete[1:-1]
     assert all(len(row) <= 50 and row[0] == 0 and row[-1] == 2 for row in long_passages)
     assert (short_passages, blank_passages) == ([short], [blank])
 

@@ -43,10 +43,10 @@ def vectors_with_empty(checkpoint: str, length: int, dtype: str = "float32") -> 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
 def test_vectors_equal_the_authors(checkpoint: str, length: int) -> None:
     """Same support, values within 2e-5 of the authors' encode_text in float32."""
-    ours = dense(vectors_with_empty(checkpoint, length))
-    theirs = expected_rows(f"{checkpoint}.len{length}")
-    np.testing.assert_array_equal(ours > 1e-5, theirs > 1e-5)
-    np.testing.assert_allclose(ours, theirs, **EXACT)
+    actual = dense(vectors_with_empty(checkpoint, length))
+    authors = expected_rows(f"{checkpoint}.len{length}")
+    np.testing.assert_array_equal(actual > 1e-5, authors > 1e-5)
+    np.testing.assert_allclose(actual, authors, **EXACT)
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
@@ -63,21 +63,21 @@ def test_an_empty_text_has_no_terms_unlike_its_special_tokens(checkpoint: str) -
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
 def test_dictionaries_equal_the_authors(checkpoint: str) -> None:
     """With the prefix e_ the terms are spelled as the authors spell them, with the same weights."""
-    theirs = json.loads((GOLDEN / f"expected_{checkpoint}_dicts.json").read_text(encoding="utf-8"))
+    authors = json.loads((GOLDEN / f"expected_{checkpoint}_dicts.json").read_text(encoding="utf-8"))
     spelled = MilcoEncoder.from_pretrained(GOLDEN / f"ckpt_{checkpoint}", "cpu", "float32", english_prefix="e_")
-    ours = spelled.encode(TEXTS[: len(theirs)], 512).batch.to_dicts(spelled.vocabulary)
-    for mine, golden in zip(ours, theirs, strict=True):
-        assert mine.keys() == golden.keys()
-        assert mine == pytest.approx(golden, abs=2e-5, rel=1e-5)
+    actual = spelled.encode(TEXTS[: len(authors)], 512).batch.to_dicts(spelled.vocabulary)
+    for vector, golden in zip(actual, authors, strict=True):
+        assert vector.keys() == golden.keys()
+        assert vector == pytest.approx(golden, abs=2e-5, rel=1e-5)
 
 
 def test_token_ids_equal_the_authors() -> None:
     """The tokenizer gives the authors' ids and mask."""
     ids, mask = golden_rows()
-    for text, row, marks in zip(TEXTS, ids.tolist(), mask.tolist(), strict=False):
-        ours = encoder("alignment").tokenizer.tokenize([text], 512)[0].ids
-        assert marks == [1] * len(ours) + [0] * (len(marks) - len(ours))
-        assert row == ours + [1] * (len(row) - len(ours))
+    for text, row, row_mask in zip(TEXTS, ids.tolist(), mask.tolist(), strict=False):
+        actual = encoder("alignment").tokenizer.tokenize([text], 512)[0].ids
+        assert row_mask == [1] * len(actual) + [0] * (len(row_mask) - len(actual))
+        assert row == actual + [1] * (len(row) - len(actual))
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
@@ -91,8 +91,8 @@ def test_hidden_states_equal_the_authors(checkpoint: str) -> None:
             "connector": functional.gelu(model.connector.projector(output.hidden[0])),
             "logits": model.decoder(model.connector(output.hidden[0])),
         }
-    for name, ours in states.items():
-        np.testing.assert_allclose(ours[real], arrays[f"{checkpoint}.{name}_row0"][real], **EXACT)
+    for name, actual in states.items():
+        np.testing.assert_allclose(actual[real], arrays[f"{checkpoint}.{name}_row0"][real], **EXACT)
 
 
 def test_echo_weights_equal_the_authors() -> None:
@@ -107,13 +107,13 @@ def test_echo_weights_equal_the_authors() -> None:
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
 def test_bfloat16_is_as_exact_as_the_authors(checkpoint: str) -> None:
     """Under bfloat16 no weight is farther from float32 than the authors' own error, 0.06 (pivot) and 0.5 (sums)."""
-    exact, theirs = expected_rows(f"{checkpoint}.len512"), expected_rows(f"{checkpoint}.bf16autocast")
-    ours = dense(vectors_with_empty(checkpoint, 512, "bfloat16"))
-    assert not np.array_equal(ours, exact)
+    exact, authors = expected_rows(f"{checkpoint}.len512"), expected_rows(f"{checkpoint}.bf16autocast")
+    actual = dense(vectors_with_empty(checkpoint, 512, "bfloat16"))
+    assert not np.array_equal(actual, exact)
     english = encoder(checkpoint).vocabulary.english_size
     for view in (slice(0, english), slice(english, None)):
-        assert np.abs(ours - exact)[:, view].max() <= np.abs(theirs - exact)[:, view].max() + 1e-3
-        assert np.abs(ours - exact)[:, view].mean() <= np.abs(theirs - exact)[:, view].mean()
+        assert np.abs(actual - exact)[:, view].max() <= np.abs(authors - exact)[:, view].max() + 1e-3
+        assert np.abs(actual - exact)[:, view].mean() <= np.abs(authors - exact)[:, view].mean()
 
 
 @pytest.mark.parametrize(("checkpoint", "views"), [("alignment", ("pivot",)), ("distillation", VIEWS)])

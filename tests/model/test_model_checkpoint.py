@@ -34,8 +34,8 @@ def read(directory: Path, **variants: object) -> MilcoEncoder:
 
 def assert_same_vectors(directory: Path, checkpoint: str) -> None:
     """Assert that a changed copy encodes like the checkpoint that it was made from."""
-    ours = read(directory).encode(SAMPLE, 512).batch
-    np.testing.assert_array_equal(dense(ours), dense(encoder(checkpoint).encode(SAMPLE, 512).batch))
+    actual = read(directory).encode(SAMPLE, 512).batch
+    np.testing.assert_array_equal(dense(actual), dense(encoder(checkpoint).encode(SAMPLE, 512).batch))
 
 
 def shard(directory: Path, suffix: str) -> None:
@@ -112,7 +112,7 @@ def test_shards_are_one_model(tmp_path: Path, suffix: str) -> None:
         "as it is",
         "no teacher",
         "bias in the decoder",
-        "bias beside the decoder",
+        "bias next to the decoder",
         "decoder tied to the teacher",
         "no position ids",
         "module.",
@@ -194,8 +194,8 @@ def test_own_layout_round_trips(tmp_path: Path, checkpoint: str) -> None:
     np.testing.assert_array_equal(dense(before.encode(TEXTS, 512).batch), dense(after.encode(TEXTS, 512).batch))
     for field in MilcoConfig.__init__.__annotations__.keys() - {"encoder", "kwargs", "return"}:
         assert getattr(after.model.config, field) == getattr(before.model.config, field), field
-    ours = MilcoConfig(**json.loads((tmp_path / "own" / "config.json").read_text()))
-    assert ours.encoder.to_dict() == after.model.config.encoder.to_dict()
+    actual = MilcoConfig(**json.loads((tmp_path / "own" / "config.json").read_text()))
+    assert actual.encoder.to_dict() == after.model.config.encoder.to_dict()
 
 
 def test_saved_checkpoints_keep_their_variants(tmp_path: Path) -> None:
@@ -220,14 +220,14 @@ def test_quantized_matrices_are_dequantized(tmp_path: Path, bits: int) -> None:
     values = read_tensors(tmp_path / "own")
     wanted = dict(values)
     for name in ("encoder.embeddings.word_embeddings.weight", "decoder.weight"):
-        whole, scale = quantized(values[name], 127 if bits == 8 else 7)
-        wanted[name] = torch.stack([row * factor for row, factor in zip(whole.float(), scale, strict=True)])
+        integers, scale = quantized(values[name], 127 if bits == 8 else 7)
+        wanted[name] = torch.stack([row * factor for row, factor in zip(integers.float(), scale, strict=True)])
         if bits == 4:
-            shifted = (whole + 8).to(torch.uint8)
-            whole = shifted[:, 0::2] | (shifted[:, 1::2] << 4)
-        values |= {name: whole, f"{name}_scale": scale.half() if bits == 8 else scale}
+            shifted = (integers + 8).to(torch.uint8)
+            integers = shifted[:, 0::2] | (shifted[:, 1::2] << 4)
+        values |= {name: integers, f"{name}_scale": scale.half() if bits == 8 else scale}
         if bits == 8:
-            wanted[name] = whole.float() * scale.half().float()[:, None]
+            wanted[name] = integers.float() * scale.half().float()[:, None]
     save_safetensors(path, values)
     assert path.stat().st_size < (GOLDEN / "ckpt_distillation" / "pytorch_model.bin").stat().st_size
     after = MilcoModel.from_pretrained(tmp_path / "own").state_dict()
@@ -379,7 +379,7 @@ def test_an_interrupted_download_is_resumed(hub_cache: Path, monkeypatch: pytest
     def fetch(name: str, local_files_only: bool = False, **_: object) -> str:
         asked.append(local_files_only)
         if not local_files_only:
-            (hub_cache / "model.safetensors").write_bytes(b"whole")
+            (hub_cache / "model.safetensors").write_bytes(b"integers")
         return str(hub_cache)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)

@@ -101,10 +101,10 @@ def test_bfloat16_is_no_further_from_float32_than_autocast(lengths: list[int]) -
     model, rows = network(encoder={"max_position_embeddings": 210}), random_rows(lengths)
     exact = padded(model, rows, torch.float32)
     found = PackedForward(model, torch.bfloat16)(rows)
-    for ours, plain, truth in zip(found, padded(model, rows, torch.bfloat16), exact, strict=True):
-        assert ours is not None
-        assert ours.dtype == torch.float32
-        assert float((ours - truth).abs().mean()) <= 1.02 * float((plain - truth).abs().mean())
+    for rounded, plain, truth in zip(found, padded(model, rows, torch.bfloat16), exact, strict=True):
+        assert rounded is not None
+        assert rounded.dtype == torch.float32
+        assert float((rounded - truth).abs().mean()) <= 1.02 * float((plain - truth).abs().mean())
 
 
 @pytest.mark.parametrize("length", [64, 100, 1024])
@@ -112,11 +112,11 @@ def test_batched_attention_equals_torchs(length: int, monkeypatch: pytest.Monkey
     """Compared with torch's own in float32, for two texts of three heads, all at once and one head at a time."""
     draw = torch.Generator().manual_seed(0)
     parts = torch.randn(3, 2, 3, length, 16, generator=draw).bfloat16()
-    whole = packed._attention(*parts)
+    complete = packed._attention(*parts)
     exact = functional.scaled_dot_product_attention(*parts.float())
-    torch.testing.assert_close(whole.float(), exact, atol=2e-2, rtol=0)
+    torch.testing.assert_close(complete.float(), exact, atol=2e-2, rtol=0)
     monkeypatch.setattr(packed, "_SCORES", length**2)
-    assert torch.equal(packed._attention(*parts), whole)
+    assert torch.equal(packed._attention(*parts), complete)
 
 
 def test_vectors_do_not_depend_on_batch_composition() -> None:
@@ -131,11 +131,11 @@ def test_vectors_do_not_depend_on_batch_composition() -> None:
 def test_blocks_never_change_a_vector(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks shorter than a text, in the layers and in the head."""
     model = network()
-    whole = PackedForward(model, dtype)(random_rows())
+    complete = PackedForward(model, dtype)(random_rows())
     monkeypatch.setattr(packed, "_LAYER_TOKENS", 8)
     monkeypatch.setattr(packed, "_HEAD_TOKENS", 8)
     tolerance = 1e-5 if dtype == torch.float32 else 2e-2
-    for one, other in zip(PackedForward(model, dtype)(random_rows()), whole, strict=True):
+    for one, other in zip(PackedForward(model, dtype)(random_rows()), complete, strict=True):
         assert one is not None and other is not None
         torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
 

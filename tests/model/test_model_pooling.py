@@ -43,8 +43,8 @@ def test_chunks_and_blocks_change_nothing(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pooling, "VOCABULARY_CHUNK", chunk)
         patch.setattr(pooling, "_BLOCK_LOGITS", block)
-        ours = max_logits(*values)
-    torch.testing.assert_close(ours, max_logits_reference(*values), atol=1e-5, rtol=1e-5)
+        actual = max_logits(*values)
+    torch.testing.assert_close(actual, max_logits_reference(*values), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("vocabulary", [1, VOCABULARY_CHUNK - 1, VOCABULARY_CHUNK, VOCABULARY_CHUNK + 1])
@@ -88,8 +88,8 @@ def test_gradients_equal_the_references() -> None:
         leaves = [tensor.clone().requires_grad_() for tensor in (projected, weight, bias)]
         pool(leaves[0], mask, leaves[1], leaves[2]).square().sum().backward()
         gradients.append([leaf.grad for leaf in leaves])
-    for ours, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, theirs)
+    for actual, wanted_gradient in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, wanted_gradient)
 
 
 def small_config(**variants: object) -> MilcoConfig:
@@ -121,10 +121,10 @@ def test_echo_variants_equal_their_formulas() -> None:
         with torch.no_grad():
             for parameter, value in ((head.weight, 0.5), (head.bias, 0.25), (head.scale, 3.0)):
                 parameter.fill_(value)
-            ours = head(states, mask).numpy()
+            actual = head(states, mask).numpy()
         gate = np.maximum(states.numpy().sum(-1) * 0.5 + 0.25, 0)
         wanted = gate * 3 if variant == "linear" else np.log1p(gate)
-        np.testing.assert_allclose(ours, wanted * mask.numpy(), rtol=1e-5)
+        np.testing.assert_allclose(actual, wanted * mask.numpy(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("variant", ["linear", "paper"])

@@ -240,9 +240,9 @@ def pruned(vector: Vector, method: str, value: float) -> Vector:
 )
 def test_pruning_equals_its_reference(vectors: list[Vector], rule: tuple[str, float]) -> None:
     """Each method equals the readable one on every vector, ties included."""
-    ours = PruningRule(*rule)(batch_of(vectors))
-    assert_well_formed(ours)
-    assert ours.to_dicts(VOCABULARY) == [pruned(vector, *rule) for vector in vectors]
+    actual = PruningRule(*rule)(batch_of(vectors))
+    assert_well_formed(actual)
+    assert actual.to_dicts(VOCABULARY) == [pruned(vector, *rule) for vector in vectors]
 
 
 @given(
@@ -251,11 +251,11 @@ def test_pruning_equals_its_reference(vectors: list[Vector], rule: tuple[str, fl
 def test_pruning_one_view_does_not_change_the_other(vectors: list[Vector], view: str, rule: tuple[str, float]) -> None:
     """The named view's terms are pruned by themselves, and the other view's are unchanged."""
     batch = batch_of(vectors)
-    ours = PruningRule.parse(f"{view}:{rule[0]}:{rule[1]}")(batch)
-    assert_well_formed(ours)
+    actual = PruningRule.parse(f"{view}:{rule[0]}:{rule[1]}")(batch)
+    assert_well_formed(actual)
     other = next(name for name in VIEWS if name != view)
-    assert ours.view(other).to_dicts(VOCABULARY) == batch.view(other).to_dicts(VOCABULARY)
-    assert ours.view(view).to_dicts(VOCABULARY) == PruningRule(*rule)(batch.view(view)).to_dicts(VOCABULARY)
+    assert actual.view(other).to_dicts(VOCABULARY) == batch.view(other).to_dicts(VOCABULARY)
+    assert actual.view(view).to_dicts(VOCABULARY) == PruningRule(*rule)(batch.view(view)).to_dicts(VOCABULARY)
 
 
 @given(VECTORS, st.sampled_from(["percentile", "mass"]), st.floats(0, 99.999))
@@ -344,15 +344,15 @@ def test_queries_and_documents_are_quantized_alike(vectors: list[Vector], scale:
     kept, impacts = quantize(batch_of(vectors), scale)
     assert_well_formed(kept)
     terms = VOCABULARY.terms
-    ours = [
+    actual = [
         dict(zip(terms[kept.columns[a:b]].tolist(), impacts[a:b].tolist(), strict=True))
         for a, b in zip(kept.indptr[:-1], kept.indptr[1:], strict=True)
     ]
-    assert ours == [quantize_vector(vector, scale) for vector in vectors]
-    for vector, whole in zip(vectors, ours, strict=True):
+    assert actual == [quantize_vector(vector, scale) for vector in vectors]
+    for vector, integers in zip(vectors, actual, strict=True):
         for term, weight in vector.items():
-            assert whole.get(term, 0) == pytest.approx(weight * scale, abs=0.5 + 1e-5 * weight * scale)
-        assert all(type(impact) is int and impact >= 1 for impact in whole.values())
+            assert integers.get(term, 0) == pytest.approx(weight * scale, abs=0.5 + 1e-5 * weight * scale)
+        assert all(type(impact) is int and impact >= 1 for impact in integers.values())
 
 
 @pytest.mark.parametrize("scale", [1e9, 2**31 - 1])
@@ -360,9 +360,9 @@ def test_queries_and_documents_are_quantized_alike(vectors: list[Vector], scale:
 def test_an_impact_above_the_limit_is_refused(scale: float, weight: float) -> None:
     """Above 2^31 - 1 there is one clear error on both sides, and no integer overflow."""
     batch = batch_of([{"w0": 0.25}, {"w1": weight}])
-    for quantise in (lambda: quantize(batch, scale), lambda: quantize_vector({"w0": 0.25, "w1": weight}, scale)):
+    for quantize_side in (lambda: quantize(batch, scale), lambda: quantize_vector({"w0": 0.25, "w1": weight}, scale)):
         with pytest.raises(MilcoError, match=r"above 2,147,483,647, .* choose a smaller --scale"):
-            quantise()
+            quantize_side()
 
 
 @pytest.mark.parametrize("scale", [float("nan"), float("inf"), float("-inf"), 0, -1, 1e30])
@@ -386,6 +386,6 @@ def test_decimal_halves_are_rounded_alike() -> None:
     wide = Vocabulary([f"w{number}" for number in range(len(weights))], [])
     vector = dict(zip(wide.terms.tolist(), weights, strict=True))
     kept, impacts = quantize(SparseBatch.from_dicts([vector], wide), SCALE)
-    ours = dict(zip(wide.terms[kept.columns].tolist(), impacts.tolist(), strict=True))
-    assert ours == quantize_vector(vector, SCALE)
-    assert ours["w1"] == 2
+    actual = dict(zip(wide.terms[kept.columns].tolist(), impacts.tolist(), strict=True))
+    assert actual == quantize_vector(vector, SCALE)
+    assert actual["w1"] == 2

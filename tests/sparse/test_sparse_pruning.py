@@ -42,11 +42,11 @@ def test_kept_impacts_equal_the_stores(store: VectorStore) -> None:
     """Both ways of reading agree, and no impact changes by its way through floats."""
     pruned = PrunedStore(store, rules("top-k:6"))
     kept = [vector for _, batch in pruned.batches() for vector in batch.to_dicts(store.vocabulary)]
-    for (name, vector), (same, whole), floats in zip(pruned.vectors(), store.vectors(), kept, strict=True):
+    for (name, vector), (same, complete), floats in zip(pruned.vectors(), store.vectors(), kept, strict=True):
         assert name == same
         assert vector.keys() == floats.keys()
-        assert vector.items() <= whole.items()
-        assert len(vector) == min(6, len(whole))
+        assert vector.items() <= complete.items()
+        assert len(vector) == min(6, len(complete))
 
 
 def test_no_rule_changes_nothing(store: VectorStore) -> None:

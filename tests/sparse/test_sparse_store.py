@@ -301,9 +301,9 @@ def test_an_invalid_line_is_named(tmp_path: Path, line: object, reason: str) -> 
     path = plain(tmp_path, vector("0", a=1), line)
     with pytest.raises(MilcoError) as caught:
         list(PlainStore(path).vectors())
-    said = str(caught.value).removeprefix(str(path))
-    assert said.startswith("/vectors.jsonl:2: ") and reason in said
-    assert len(said) < 200
+    message = str(caught.value).removeprefix(str(path))
+    assert message.startswith("/vectors.jsonl:2: ") and reason in message
+    assert len(message) < 200
 
 
 @pytest.mark.parametrize("lines", [[{"a b": 1, "a\ue001000020b": 2}], [{"a\ue001000020b": 1}, {"a b": 2}]])

@@ -303,7 +303,7 @@ def test_a_vocabulary_that_lists_a_piece_twice_is_refused(tmp_path: Path) -> Non
     )
     definition["model"]["vocab"]["surplus"] = PIECES
     (directory / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
-    with pytest.raises(MilcoError, match=r"the tokenizer of .* has 358 pieces and none of the number 200: .* twice"):
+    with pytest.raises(MilcoError, match=r"the tokenizer of .* has 358 pieces and none with the id 200: .* twice"):
         load(directory)
 
 

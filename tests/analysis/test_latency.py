@@ -37,7 +37,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None) -> Path:
-    """Vectors of 120 documents, 20 topics, judgements and dense vectors, in the working directory."""
+    """Write vectors of 120 documents, 20 topics, qrels and dense vectors into the working directory."""
     monkeypatch.chdir(tmp_path)
     ids = [f"d{number}" for number in range(120)]
     write_store(tmp_path / "vectors", ids, synthetic_batch(120)[1])
@@ -65,8 +65,8 @@ def latency(files: Path, capsys: pytest.CaptureFixture) -> Callable[..., tuple[i
     return run
 
 
-def test_systems_are_asked_in_turn_and_another_begins_each_round(quick: None) -> None:
-    """A warm-up of each, then rounds; each answers all queries before the next one does."""
+def test_searches_take_turns_and_another_begins_each_round(quick: None) -> None:
+    """After a warm-up; each takes all queries before the next one does."""
     asked: list[str] = []
 
     def system(name: str) -> timing.SearchQuery:
@@ -78,8 +78,8 @@ def test_systems_are_asked_in_turn_and_another_begins_each_round(quick: None) ->
     assert [hits.docids for hits in timed["b"].hits] == [["d0"], ["d1"]]
 
 
-def test_a_slow_round_does_not_count() -> None:
-    """The median of each query over the rounds, then mean, 95th percentile and queries a second over the queries."""
+def test_a_slow_round_does_not_change_the_median() -> None:
+    """Medians over the rounds, then mean, 95th percentile and queries per second over the queries."""
     seconds = np.tile(np.arange(1, 102) / 1000, (5, 1))
     seconds[2] += 9
     timed = Timed([], seconds)
@@ -90,8 +90,8 @@ def test_a_slow_round_does_not_count() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no way to choose cores here")
-def test_all_threads_share_one_core_and_are_let_go() -> None:
-    """Those that were there before too: Java's and OpenMP's."""
+def test_all_threads_run_on_one_core_and_are_released() -> None:
+    """With those that existed before: Java's and OpenMP's."""
     torch.zeros(2000, 50).sum(dim=1)
     threads = [int(thread.name) for thread in Path("/proc/self/task").iterdir()]
     before = {thread: os.sched_getaffinity(thread) for thread in threads}
@@ -102,7 +102,7 @@ def test_all_threads_share_one_core_and_are_let_go() -> None:
 
 
 def test_the_table_has_the_papers_columns(latency: Callable[..., tuple[int, str, str]]) -> None:
-    """Times, effectiveness and size, a row for each rule and engine; CSV and JSON beside the runs."""
+    """Times, effectiveness and size, a row for each rule and engine; CSV, JSON and runs are written."""
     code, out, _ = latency("--prune", "none", "top-k:3", "-m", "nDCG@10", "R@20")
     assert code == 0
     head, *rows = out.splitlines()
@@ -117,7 +117,7 @@ def test_the_table_has_the_papers_columns(latency: Callable[..., tuple[int, str,
 
 
 @needs_faiss
-def test_dense_vectors_stand_beside_the_engines(latency: Callable[..., tuple[int, str, str]]) -> None:
+def test_dense_vectors_are_measured_with_the_engines(latency: Callable[..., tuple[int, str, str]]) -> None:
     """A query that is its document's vector, three times as long, finds it first; the index is not built again."""
     code, out, _ = latency("--dense", "brought", "-m", "RR@10")
     assert code == 0
@@ -130,8 +130,8 @@ def test_dense_vectors_stand_beside_the_engines(latency: Callable[..., tuple[int
 
 
 @needs_faiss
-def test_dense_vectors_that_do_not_fit_are_refused(latency: Callable[..., tuple[int, str, str]]) -> None:
-    """A row without an id, and a topic without a vector."""
+def test_dense_vectors_without_an_id_or_a_topic_are_an_error(latency: Callable[..., tuple[int, str, str]]) -> None:
+    """In one line."""
     Path("brought/queries.txt").write_text("q0\n")
     code, _, err = latency("--dense", "brought")
     assert code == 2
@@ -142,7 +142,7 @@ def test_dense_vectors_that_do_not_fit_are_refused(latency: Callable[..., tuple[
     assert "--dense brought has no vector of topic 'q0'" in err
 
 
-def test_faiss_is_asked_for_by_its_extra(
+def test_a_missing_faiss_is_an_error_that_names_the_extra(
     latency: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line, before anything is read or written."""
@@ -154,8 +154,8 @@ def test_faiss_is_asked_for_by_its_extra(
     assert not Path("results").exists()
 
 
-def test_dense_vectors_are_read_as_they_were_written(tmp_path: Path) -> None:
-    """Ids with odd line ends inside, rows of length 1."""
+def test_dense_vectors_survive_saving_and_loading(tmp_path: Path) -> None:
+    """Ids with unusual line ends, rows of length 1."""
     vectors = DenseVectors(["a", "b\u2028c"], np.float32([[1, 0], [0.6, 0.8]]))
     save_vectors(tmp_path, DOCUMENTS, vectors)
     read = load_vectors(tmp_path, DOCUMENTS)
@@ -164,8 +164,8 @@ def test_dense_vectors_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 @needs_faiss
-def test_texts_of_documents_and_topics_are_found_and_encoded_once(files: Path, capsys: pytest.CaptureFixture) -> None:
-    """The store says which corpus it is of, the topics' store which topics."""
+def test_texts_of_documents_and_topics_are_encoded_once(files: Path, capsys: pytest.CaptureFixture) -> None:
+    """The manifests of the stores name the texts; other texts are an error."""
     (files / "docs.jsonl").write_text("".join(f'{{"id": "d{n}", "contents": "music {n}"}}\n' for n in range(120)))
     (files / "topics.tsv").write_text("".join(f"q{number}\tmusic {number}\n" for number in range(20)))
     for name, corpus, letter, count in (("documents", "docs.jsonl", "d", 120), ("topics", "topics.tsv", "q", 20)):
@@ -186,8 +186,8 @@ def test_texts_of_documents_and_topics_are_found_and_encoded_once(files: Path, c
 
 
 @needs_faiss
-def test_a_store_of_dense_vectors_is_taken_as_it_is(files: Path, capsys: pytest.CaptureFixture) -> None:
-    """Its documents are not encoded again; its encoder encodes the topics."""
+def test_a_dense_store_is_not_encoded_again(files: Path, capsys: pytest.CaptureFixture) -> None:
+    """Its encoder encodes the topics."""
     (files / "docs.jsonl").write_text("".join(f'{{"id": "d{n}", "contents": "music {n}"}}\n' for n in range(120)))
     (files / "topics.tsv").write_text("".join(f"q{number}\tmusic {number}\n" for number in range(20)))
     write_store(files / "topics", [f"q{n}" for n in range(20)], synthetic_batch(20)[1], corpus="topics.tsv")
@@ -204,8 +204,8 @@ def test_a_store_of_dense_vectors_is_taken_as_it_is(files: Path, capsys: pytest.
 
 
 @needs_faiss
-def test_topics_that_are_vectors_alone_cannot_be_encoded(files: Path, capsys: pytest.CaptureFixture) -> None:
-    """Dense encoders take texts: one line says that there are none."""
+def test_topics_without_texts_cannot_be_encoded(files: Path, capsys: pytest.CaptureFixture) -> None:
+    """Dense encoders need texts."""
     task = ["--vectors", "vectors", "--topics", "topics.jsonl", "--qrels", "qrels", "--engines", "exact"]
     assert main(["latency", *task, "--dense", str(GOLDEN / "m_encoder")]) == 2
     assert "encodes texts, and those of --topics topics.jsonl are not known" in capsys.readouterr().err

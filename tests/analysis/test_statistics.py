@@ -1,4 +1,4 @@
-"""milco analyze statistics: what is counted, of which vectors, and what is said where something lacks."""
+"""Statistics of vector stores, and their reports."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ def stats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 @pytest.fixture
 def report(stats: Stats) -> Callable[..., dict]:
-    """The figures as JSON."""
+    """Return the statistics as JSON."""
 
     def run(vectors: Path | str, *more: str) -> dict:
         code, out, err = stats(vectors, "--format", "json", *more)
@@ -67,8 +67,8 @@ def report(stats: Stats) -> Callable[..., dict]:
 
 
 @pytest.mark.parametrize("parquet", [False, True])
-def test_figures_are_those_of_a_dense_matrix(report: Callable[..., dict], tmp_path: Path, parquet: bool) -> None:
-    """Terms per document, lengths of lists and what is never active, counted again in the plainest way."""
+def test_statistics_agree_with_a_dense_matrix(report: Callable[..., dict], tmp_path: Path, parquet: bool) -> None:
+    """Terms per document, lengths of posting lists and inactive columns."""
     ids, batch = synthetic_batch(250)
     value = report(write_store(tmp_path / "v", ids, batch, parquet=parquet))
     matrix = np.zeros((250, len(vocabulary())), bool)
@@ -88,7 +88,7 @@ def test_figures_are_those_of_a_dense_matrix(report: Callable[..., dict], tmp_pa
 
 
 def test_the_most_frequent_terms_come_first(report: Callable[..., dict], tmp_path: Path) -> None:
-    """With the documents that have them, and their mean weight there; of equals the lower column."""
+    """With document counts and mean weights; the lower column of equal ones is first."""
     columns, weights = [3, 7, 7, 201, 3, 5, 7], [1, 2, 4, 1, 2, 1, 3]
     batch = SparseBatch(np.asarray([0, 2, 4, 7]), np.asarray(columns, np.int32), np.float32(weights), 200)
     value = report(write_store(tmp_path / "v", ["a", "b", "c"], batch))
@@ -99,8 +99,8 @@ def test_the_most_frequent_terms_come_first(report: Callable[..., dict], tmp_pat
     assert value["never_active"]["pivot"]["words"]["examples"][:4] == ["w0", "w1", "w2", "w4"]
 
 
-def test_terms_are_shown_as_pieces_of_text(stats: Stats, report: Callable[..., dict], tmp_path: Path) -> None:
-    """Without an index's prefix for source terms, and with the mark that tells how words begin from what is inside."""
+def test_terms_are_shown_as_tokens(stats: Stats, report: Callable[..., dict], tmp_path: Path) -> None:
+    """Without the index's prefix of source terms, with the tokenizer's prefix of words."""
     columns = [1, 200 + NASTY.index("a b"), 200 + NASTY.index("▁陌")]
     batch = SparseBatch(np.asarray([0, 3]), np.asarray(columns, np.int32), np.ones(3, np.float32), 200)
     value = report(write_store(tmp_path / "v", ["ja-1"], batch))
@@ -110,8 +110,8 @@ def test_terms_are_shown_as_pieces_of_text(stats: Stats, report: Callable[..., d
     assert "m_" not in stats("v")[1]
 
 
-def test_ids_of_the_sample_tell_the_language(report: Callable[..., dict], encoded: Path) -> None:
-    """Means by language, and together those of all."""
+def test_languages_are_read_from_ids(report: Callable[..., dict], encoded: Path) -> None:
+    """Means by language agree with the mean of all documents."""
     value = report(encoded / "vectors")
     assert [each["language"] for each in value["languages"]] == list(LANGUAGES)
     assert [each["documents"] for each in value["languages"]] == [8, 8, 8]
@@ -120,8 +120,8 @@ def test_ids_of_the_sample_tell_the_language(report: Callable[..., dict], encode
     assert all(each["tokens"] > 5 and len(each["frequent"]["source"]) == 5 for each in value["languages"])
 
 
-def test_one_id_that_begins_otherwise_and_no_language_is_told(report: Callable[..., dict], tmp_path: Path) -> None:
-    """Ids that begin with ar- by chance are not taken for Arabic; the counts are of all documents."""
+def test_one_id_without_a_language_makes_all_languages_unknown(report: Callable[..., dict], tmp_path: Path) -> None:
+    """Ids that begin with ar- by chance are not Arabic; counts are of all documents."""
     _, batch = synthetic_batch(20)
     ids = [f"ar-{number}" for number in range(20)]
     assert [each["language"] for each in report(write_store(tmp_path / "all", ids, batch))["languages"]] == ["ar"]
@@ -130,8 +130,8 @@ def test_one_id_that_begins_otherwise_and_no_language_is_told(report: Callable[.
     assert value["postings"] == len(batch.columns)
 
 
-def test_lengths_are_the_encoders_tokens(report: Callable[..., dict], encoded: Path) -> None:
-    """Of every text, found at the path that the vectors name; ten bins or fewer hold all documents."""
+def test_lengths_are_counted_in_the_encoders_tokens(report: Callable[..., dict], encoded: Path) -> None:
+    """The texts are at the path in the manifest; at most ten bins have all documents."""
     length = report(encoded / "vectors")["length"]
     assert (length["documents"], length["without_text"], length["same_texts"]) == (24, 0, True)
     assert sum(each["documents"] for each in length["bins"]) == 24
@@ -140,7 +140,7 @@ def test_lengths_are_the_encoders_tokens(report: Callable[..., dict], encoded: P
 
 
 def test_texts_in_another_order_are_found_by_id(report: Callable[..., dict], encoded: Path, tmp_path: Path) -> None:
-    """The same lengths; a text that is not there is counted, and that the corpus is another one is said."""
+    """Missing texts are counted, and a different corpus is reported."""
     lines = [line for code in LANGUAGES for line in (encoded / "corpus" / f"{code}.jsonl").open(encoding="utf-8")]
     (tmp_path / "turned.jsonl").write_text("".join(lines[::-1]), encoding="utf-8")
     whole, turned = report(encoded / "vectors"), report(encoded / "vectors", "--corpus", "turned.jsonl")
@@ -150,8 +150,8 @@ def test_texts_in_another_order_are_found_by_id(report: Callable[..., dict], enc
     assert (fewer["documents"], fewer["without_text"], fewer["same_texts"]) == (21, 3, False)
 
 
-def test_lengths_end_where_the_encoder_stopped_reading(report: Callable[..., dict], encoded: Path) -> None:
-    """Cut texts are as long as the maximum; passages have the lengths of passages."""
+def test_lengths_end_at_the_maximum_length(report: Callable[..., dict], encoded: Path) -> None:
+    """Truncated texts have the maximum length; passages have lengths of their own."""
     corpus = str(encoded / "corpus")
     made = ["--corpus", corpus, "--encoder", TINY, "--device", "cpu", "--max-length", "12"]
     assert encode([*made, "--output", "cut"]) == encode([*made, "--output", "split", "--split-passages"]) == 0
@@ -163,10 +163,10 @@ def test_lengths_end_where_the_encoder_stopped_reading(report: Callable[..., dic
 
 
 @pytest.mark.parametrize("kind", ["splade", "m3"])
-def test_vectors_of_encoders_of_every_kind_have_lengths(
+def test_texts_of_splade_and_m3_have_lengths(
     report: Callable[..., dict], encoded: Path, tmp_path: Path, kind: str
 ) -> None:
-    """In their own tokenizer's tokens, with --corpus too; the tokenizer of another one is refused."""
+    """In tokens of their own tokenizer; another tokenizer is an error."""
     directory, view = GOLDEN / "en_lsr", "pivot"
     if kind == "m3":
         directory, view = shutil.copytree(GOLDEN / "m_encoder", tmp_path / "m3"), "source"
@@ -185,17 +185,15 @@ def test_vectors_of_encoders_of_every_kind_have_lengths(
 
 
 def test_topics_have_lengths_too(report: Callable[..., dict], tmp_path: Path) -> None:
-    """A store of topics finds its topics, not documents."""
+    """The texts of a store of topics are topics, not documents."""
     (tmp_path / "topics.tsv").write_text("ar-q1\tالنيل\nen-q1\tlongest river in Africa\n", encoding="utf-8")
     assert encode(["--topics", "topics.tsv", "--encoder", TINY, "--output", "t", "--device", "cpu"]) == 0
     value = report("t")
     assert (value["unit"], value["documents"], value["length"]["documents"]) == ("topics", 2, 2)
 
 
-def test_pruned_vectors_and_one_view_alone_are_told_as_such(
-    stats: Stats, report: Callable[..., dict], encoded: Path
-) -> None:
-    """No column of a view that was not encoded is called never active."""
+def test_pruning_and_a_single_view_are_reported(stats: Stats, report: Callable[..., dict], encoded: Path) -> None:
+    """Columns of a view that was not encoded are not inactive."""
     made = ["--corpus", str(encoded / "corpus"), "--encoder", TINY, "--device", "cpu"]
     assert encode([*made, "--output", "p", "--prune", "top-k:5", "--views", "pivot"]) == 0
     value = report("p")
@@ -204,8 +202,8 @@ def test_pruned_vectors_and_one_view_alone_are_told_as_such(
     assert ", pruned: top-k:5; " in stats("p")[1]
 
 
-def test_vectors_of_others_have_terms_alone(stats: Stats, report: Callable[..., dict], tmp_path: Path) -> None:
-    """Views and columns that nothing is known of are null, and a dash in the text."""
+def test_external_vectors_have_terms_without_views(stats: Stats, report: Callable[..., dict], tmp_path: Path) -> None:
+    """What is not known is null in JSON and a dash in text."""
     write_plain(tmp_path / "plain.jsonl", {"a": {"x": 3, "y": 1}, "b": {"x": 2}, "c": {}})
     value = report("plain.jsonl", "--plain")
     assert value["terms_per_document"]["terms"]["without"] == 1
@@ -215,8 +213,8 @@ def test_vectors_of_others_have_terms_alone(stats: Stats, report: Callable[..., 
     assert "longest 1 % (%) terms - 2 - - 1.5 1 1 2 2 2 66.7" in text
 
 
-def test_lengths_of_others_vectors_need_an_encoder(stats: Stats, report: Callable[..., dict], tmp_path: Path) -> None:
-    """Whose tokens are to be counted is not known."""
+def test_lengths_of_external_vectors_need_an_encoder(stats: Stats, report: Callable[..., dict], tmp_path: Path) -> None:
+    """Their tokens are not known otherwise."""
     write_plain(tmp_path / "plain.jsonl", {"a": {"x": 3, "y": 1}, "b": {"x": 2}})
     (tmp_path / "corpus.tsv").write_text("a\tone two three\nb\tone\n")
     code, _, err = stats("plain.jsonl", "--plain", "--corpus", "corpus.tsv")
@@ -226,8 +224,8 @@ def test_lengths_of_others_vectors_need_an_encoder(stats: Stats, report: Callabl
     assert (length["documents"], length["same_texts"]) == (2, None)
 
 
-def test_without_texts_the_rest_is_told(stats: Stats, encoded: Path, tmp_path: Path) -> None:
-    """On stderr what is left out and why; the picture too says so."""
+def test_missing_texts_skip_only_the_lengths(stats: Stats, encoded: Path, tmp_path: Path) -> None:
+    """The reason is on stderr, and the picture is drawn."""
     shutil.copytree(encoded / "vectors", tmp_path / "v")
     manifest = read_checked(tmp_path / "v" / "manifest.json")
     write_checked(tmp_path / "v" / "manifest.json", manifest | {"corpus": "miracl-ar"})
@@ -238,8 +236,8 @@ def test_without_texts_the_rest_is_told(stats: Stats, encoded: Path, tmp_path: P
     assert (tmp_path / "v.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_text_has_every_part(stats: Stats, encoded: Path) -> None:
-    """A table for each question, and nothing on stdout that is not one."""
+def test_the_report_has_all_tables(stats: Stats, encoded: Path) -> None:
+    """And a picture, if requested."""
     code, out, _ = stats(encoded / "vectors", "--figure", "sample.png")
     assert code == 0
     for head in (
@@ -251,8 +249,8 @@ def test_text_has_every_part(stats: Stats, encoded: Path) -> None:
     assert Path("sample.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_vectors_without_any_term_are_told_too(stats: Stats, tmp_path: Path) -> None:
-    """No division by nothing, in text or picture."""
+def test_empty_vectors_have_statistics(stats: Stats, tmp_path: Path) -> None:
+    """No division by zero, in text or picture."""
     empty = SparseBatch(np.zeros(4, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), 200)
     write_store(tmp_path / "v", ["en-1", "en-2", "fr-1"], empty)
     code, out, err = stats("v", "--figure", "v.png")
@@ -274,8 +272,8 @@ def test_vectors_without_any_term_are_told_too(stats: Stats, tmp_path: Path) -> 
         ("[", False, "punctuation"),
     ],
 )
-def test_a_piece_is_of_one_kind(piece: str, word_begins: bool, kind: str) -> None:
-    """Of either vocabulary."""
+def test_tokens_are_classified(piece: str, word_begins: bool, kind: str) -> None:
+    """In both kinds of vocabulary."""
     assert token_kind(piece, word_begins) == kind
 
 
@@ -306,8 +304,8 @@ def test_bad_input_is_one_line_before_anything_is_read(
     assert (tmp_path / "there.png").read_bytes() == b"mine"
 
 
-def test_a_corpus_of_other_documents_is_refused(stats: Stats, encoded: Path, tmp_path: Path) -> None:
-    """Where somebody named it: a length of nothing would be no answer."""
+def test_a_corpus_of_other_documents_is_an_error(stats: Stats, encoded: Path, tmp_path: Path) -> None:
+    """If --corpus names it."""
     (tmp_path / "other.tsv").write_text("x\ttext\n")
     code, out, err = stats(encoded / "vectors", "--corpus", "other.tsv")
     assert (code, out) == (2, "")

@@ -1,4 +1,4 @@
-"""milco analyze sweep: rules and engines, measured once each."""
+"""Pruning sweeps: every rule with every engine, measured once."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ OUTPUT = Path("results/vectors")
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Vectors of 150 documents, 20 topics and judgements in the working directory; a warm-up of one pass."""
+    """Write vectors of 150 documents, 20 topics and qrels into the working directory; warm up with one pass."""
     monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0.0)
     monkeypatch.chdir(tmp_path)
     write_store(tmp_path / "vectors", [f"d{number}" for number in range(150)], synthetic_batch(150)[1])
@@ -57,7 +57,7 @@ def points() -> list[dict]:
     return json.loads((OUTPUT / "sweep.json").read_text())["points"]
 
 
-def test_a_sweep_writes_numbers_and_a_picture(command: Sweep) -> None:
+def test_a_sweep_writes_a_table_and_a_picture(command: Sweep) -> None:
     """A row for each rule on stdout, the same in CSV and JSON, and a PNG."""
     code, out, _ = command("--prune", "none", "top-k:10", "top-k:3", "-m", "nDCG@10", "R@50")
     assert code == 0
@@ -71,8 +71,8 @@ def test_a_sweep_writes_numbers_and_a_picture(command: Sweep) -> None:
     assert (OUTPUT / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_point_is_what_index_search_and_eval_find(command: Sweep) -> None:
-    """Effectiveness and terms per document under a rule, by hand."""
+def test_a_measurement_agrees_with_index_search_and_eval(command: Sweep) -> None:
+    """Effectiveness and terms per document of pruned vectors."""
     command("--prune", "pivot:top-k:8,source:top-k:2", "-m", "nDCG@10")
     rules = [PruningRule.parse("pivot:top-k:8"), PruningRule.parse("source:top-k:2")]
     index = build_index(PrunedStore(open_store(Path("vectors")), rules), find_engine("exact"), Path("by-hand"))
@@ -86,7 +86,7 @@ def test_a_point_is_what_index_search_and_eval_find(command: Sweep) -> None:
     assert points()[0]["terms"] == pytest.approx(index.manifest["postings"] / 150)
 
 
-def test_what_is_measured_is_not_measured_again(command: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measurements_are_not_repeated(command: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor built, even if the indexes are gone; other measures of the same runs cost nothing."""
     command("--prune", "none", "top-k:3", "-m", "P@10")
     before = points()
@@ -97,8 +97,8 @@ def test_what_is_measured_is_not_measured_again(command: Sweep, monkeypatch: pyt
     assert [point["mean_ms"] for point in points()] == [point["mean_ms"] for point in before]
 
 
-def test_a_further_rule_is_measured_alone(command: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a sweep that was interrupted goes on."""
+def test_only_a_new_rule_is_measured(command: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This is how an interrupted sweep resumes."""
     command("--prune", "none")
     asked: list[list[str]] = []
     monkeypatch.setattr(
@@ -109,8 +109,8 @@ def test_a_further_rule_is_measured_alone(command: Sweep, monkeypatch: pytest.Mo
     assert [point["vectors"] for point in points()] == ["none", "mass:40"]
 
 
-def test_other_vectors_and_topics_are_measured_anew(command: Sweep, files: Path) -> None:
-    """Whatever stands in the directory: an index of old vectors, a run of old topics."""
+def test_changed_vectors_and_topics_are_measured_again(command: Sweep, files: Path) -> None:
+    """Existing indexes and runs of the old ones are replaced."""
     command("--prune", "none")
     old = points()[0]
     queries = synthetic_queries(20, seed=2)
@@ -123,8 +123,8 @@ def test_other_vectors_and_topics_are_measured_anew(command: Sweep, files: Path)
     assert points()[0]["terms"] != old["terms"]
 
 
-def test_a_view_alone_has_an_index_of_its_own(command: Sweep) -> None:
-    """Beside the one of both views."""
+def test_a_single_view_has_its_own_index(command: Sweep) -> None:
+    """The index of both views is kept."""
     command("--prune", "none")
     both = points()[0]["terms"]
     assert "building" in command("--prune", "none", "--views", "pivot")[2]
@@ -132,24 +132,24 @@ def test_a_view_alone_has_an_index_of_its_own(command: Sweep) -> None:
     assert "building" not in command("--prune", "none")[2]
 
 
-def test_the_papers_rules_are_the_default_as_far_as_they_change_anything(
+def test_the_default_rules_are_those_of_the_paper_that_prune_something(
     command: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Documents of at most 40 terms need no index of their thousand strongest."""
+    """Documents of at most 40 terms need no index of their strongest 1,000."""
     monkeypatch.setattr(sweep, "PAPER_RULES", ("none", "top-k:20", "top-k:1000", "percentile:97"))
     _, _, err = command()
     assert "Skipped rules that prune nothing: top-k:1000\n" in err
     assert [point["vectors"] for point in points()] == ["none", "top-k:20", "percentile:97"]
 
 
-def test_systems_are_timed_together_as_far_as_they_fit_into_memory(
+def test_indexes_are_timed_together_as_far_as_they_fit_into_memory(
     command: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All in turn, or one by one where each fills the room."""
+    """All in turn, or one by one."""
     assert "3 indexes in turn" in command("--prune", "none", "top-k:10", "top-k:3")[2]
     monkeypatch.setattr(sweep, "MAX_OPEN_BYTES", 1)
-    alone = command("--prune", "none", "top-k:10", "top-k:3", "--hits", "20")[2]
-    assert alone.count("1 index in turn") == 3
+    separately = command("--prune", "none", "top-k:10", "top-k:3", "--hits", "20")[2]
+    assert separately.count("1 index in turn") == 3
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_systems_are_timed_together_as_far_as_they_fit_into_memory(
 def test_bad_input_is_one_line_before_anything_is_written(
     command: Sweep, files: Path, arguments: list[str], message: str
 ) -> None:
-    """Exit code 2, and no directory of figures."""
+    """Exit code 2, and no output directory."""
     (files / "others").write_text("x 0 d1 1\n")
     code, out, err = command(*arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
@@ -181,7 +181,7 @@ def test_bad_input_is_one_line_before_anything_is_written(
     assert not Path("results").exists()
 
 
-def test_a_view_that_the_vectors_lack_is_refused(command: Sweep, files: Path) -> None:
+def test_a_view_that_the_vectors_lack_is_an_error(command: Sweep, files: Path) -> None:
     """Before the directory is made, whichever option names it."""
     manifest = json.loads((files / "vectors" / "manifest.json").read_text())
     (files / "vectors" / "manifest.json").write_text(json.dumps(manifest | {"views": ["pivot"]}))
@@ -193,15 +193,15 @@ def test_a_view_that_the_vectors_lack_is_refused(command: Sweep, files: Path) ->
 
 
 def test_documents_that_a_rule_empties_are_counted(command: Sweep) -> None:
-    """On stderr and in the numbers; terms per document are over all documents."""
+    """On stderr and in JSON; terms per document are over all documents."""
     _, _, err = command("--prune", "threshold:2")
     assert "exact, threshold:2: " in err
     assert "without terms, which no query can find" in err
     assert points()[0]["empty"] > 2
 
 
-def test_passages_cannot_be_judged(command: Sweep, files: Path) -> None:
-    """A sweep ranks what the vectors are of."""
+def test_passages_cannot_be_evaluated(command: Sweep, files: Path) -> None:
+    """Qrels are of documents."""
     manifest = json.loads((files / "vectors" / "manifest.json").read_text())
     (files / "vectors" / "manifest.json").write_text(json.dumps(manifest | {"split_passages": True}))
     code, _, err = command("--prune", "none")
@@ -241,7 +241,7 @@ def _qrels() -> dict[str, dict[str, int]]:
 
 
 def test_runs_are_those_that_were_evaluated(command: Sweep) -> None:
-    """Every judged topic has a ranking in runs/, for milco_pyserini.eval --run."""
+    """Every judged topic has a ranking in runs/, for milco eval."""
     command("--prune", "none", "-m", "AP")
     run = read_run(OUTPUT / points()[0]["run"])
     assert evaluate(run, _qrels(), ["AP"]).mean == points()[0]["figures"]

@@ -1,4 +1,4 @@
-"""milco eval, from the outside."""
+"""The command milco eval."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ BAD = "1 Q0 b 1 3 bad\n1 Q0 a 2 2 bad\n"
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Judgements and runs in the working directory."""
+    """Write qrels and runs into the working directory."""
     monkeypatch.chdir(tmp_path)
     for name, content in {"ar.qrels": QRELS, "bn.qrels": QRELS, "good.txt": GOOD, "bad.txt": BAD}.items():
         (tmp_path / name).write_text(content)
@@ -43,30 +43,30 @@ def command(files: Path, capsys: pytest.CaptureFixture) -> Callable[..., Outcome
     return run
 
 
-def test_two_options_are_a_whole_command(command: Callable[..., Outcome]) -> None:
-    """The table on stdout, what was counted on stderr."""
+def test_run_and_qrels_are_a_complete_command(command: Callable[..., Outcome]) -> None:
+    """The table is on stdout, the number of evaluated queries on stderr."""
     code, out, err = command("--run", "bad.txt", "--qrels", "ar.qrels")
     assert code == 0
     assert out == "run  nDCG@10   R@100\nbad   0.3155  0.5000\n"
     assert err == "bad.txt against ar.qrels: 2 judged queries, 1 without results (counted as 0)\n"
 
 
-def test_one_set_of_judgements_serves_all_runs(command: Callable[..., Outcome]) -> None:
-    """A row each, named by its file."""
+def test_all_runs_may_share_one_qrels(command: Callable[..., Outcome]) -> None:
+    """One row per run, with the name of its file."""
     runs = ["--run", "bad.txt", "good.txt", "--test", "none"]
     _, out, _ = command(*runs, "--qrels", "ar.qrels", "-m", "recip_rank", "P.1")
     assert out.splitlines() == ["run       RR     P@1", "bad   0.2500  0.0000", "good  1.0000  1.0000"]
 
 
-def test_as_many_judgements_as_runs_are_paired_and_averaged(command: Callable[..., Outcome]) -> None:
-    """The table over languages."""
+def test_several_qrels_are_paired_with_runs_and_averaged(command: Callable[..., Outcome]) -> None:
+    """A table of languages with their mean."""
     _, out, err = command("--run", "bad.txt", "good.txt", "--qrels", "ar.qrels", "bn.qrels", "-m", "P@1")
     assert out == "dataset     P@1\nar       0.0000\nbn       1.0000\nmean     0.5000\n"
     assert "bad.txt against ar.qrels" in err
     assert "good.txt against bn.qrels" in err
 
 
-def test_systems_over_collections_take_their_directories_names(command: Callable[..., Outcome]) -> None:
+def test_systems_on_several_datasets_are_named_by_their_directories(command: Callable[..., Outcome]) -> None:
     """All runs of one system, then all runs of the next."""
     runs = ["bm25/ar.txt", "bm25/bn.txt", "milco/ar.txt", "milco/bn.txt"]
     _, out, _ = command("--run", *runs, "--qrels", "ar.qrels", "bn.qrels", "-m", "P@1", "--test", "none")
@@ -81,15 +81,15 @@ def test_systems_over_collections_take_their_directories_names(command: Callable
     ]
 
 
-def test_files_of_one_name_are_told_apart_by_their_paths(command: Callable[..., Outcome]) -> None:
-    """Names are given by --names where the paths are too long."""
+def test_files_of_the_same_name_are_shown_with_their_paths(command: Callable[..., Outcome]) -> None:
+    """--names replaces them."""
     runs = ["--run", "bm25/ar.txt", "milco/ar.txt", "--qrels", "ar.qrels", "-m", "P@1"]
     assert command(*runs)[1].splitlines()[1].split() == ["bm25/ar.txt", "0.0000"]
     assert command(*runs, "--names", "A", "B")[1].splitlines()[1].split() == ["A", "0.0000"]
 
 
-def test_output_holds_what_stdout_would(command: Callable[..., Outcome], files: Path) -> None:
-    """Written whole, into a directory made for it; replaced only when asked to."""
+def test_output_file_has_the_table_that_stdout_would_have(command: Callable[..., Outcome], files: Path) -> None:
+    """Its directory is made; it is replaced only with --overwrite."""
     arguments = ["--run", "good.txt", "--qrels", "ar.qrels", "--format", "json"]
     expected = command(*arguments)[1]
     into = [*arguments, "--output", "tables/ar.json"]
@@ -101,8 +101,8 @@ def test_output_holds_what_stdout_would(command: Callable[..., Outcome], files: 
     assert command(*into, "--overwrite")[0] == 0
 
 
-def test_a_run_whose_ranks_its_scores_contradict_is_reported(command: Callable[..., Outcome], files: Path) -> None:
-    """Equal scores are ordered by docid from high to low, whatever the rank says: the user is told."""
+def test_ranks_that_contradict_scores_are_reported(command: Callable[..., Outcome], files: Path) -> None:
+    """Equal scores are ordered by descending docid, whatever their ranks are."""
     (files / "tied.txt").write_text("1 Q0 a 1 3 t\n1 Q0 b 2 3 t\n")
     _, out, err = command("--run", "tied.txt", "--qrels", "ar.qrels", "-m", "RR")
     assert out == "run       RR\ntied  0.2500\n"
@@ -161,7 +161,7 @@ def test_bad_input_ends_with_code_2_and_one_line(
 
 
 def test_a_broken_line_in_a_later_run_leaves_no_table(command: Callable[..., Outcome], files: Path) -> None:
-    """The first run was fine; the table would have been half a table."""
+    """Even if the first run is valid."""
     (files / "broken.txt").write_text(GOOD + "2 Q0 x\n")
     code, out, err = command("--run", "good.txt", "broken.txt", "--qrels", "ar.qrels", "--output", "t")
     assert (code, out) == (2, "")

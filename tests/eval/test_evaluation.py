@@ -1,4 +1,4 @@
-"""Figures against trec_eval's own."""
+"""Equality with trec_eval."""
 
 import json
 import platform
@@ -74,7 +74,7 @@ def test_every_measure_agrees_with_trec_eval_to_the_last_bit(run: dict, qrels: d
 @settings(deadline=None)
 @given(run=RUNS, qrels=QRELS)
 def test_graded_relevance_and_judged_only_agree_with_trec_eval(run: dict, qrels: dict) -> None:
-    """rel=2 is trec_eval's -l 2, judged_only=True its -J; asked for together they stay apart."""
+    """rel=2 is trec_eval's -l 2, judged_only=True its -J; both in one call."""
     if not run.keys() & qrels.keys():
         return
     ours = evaluate(run, qrels, ["AP(rel=2)", "nDCG@3", "P(rel=2,judged_only=True)@3", "R(rel=2)@4", "AP"])
@@ -107,8 +107,8 @@ def test_measures_beyond_trec_eval_use_its_order_too(run: dict, qrels: dict) -> 
         assert ours.per_query["Judged@2"][query] == (judged / len(first) if first else 0)
 
 
-def test_a_query_with_negative_grades_alone_counts_zero() -> None:
-    """Its judged documents are still judged ones."""
+def test_a_query_with_only_negative_grades_counts_zero() -> None:
+    """For Judged@k its documents are judged."""
     evaluation = evaluate({"1": {"a": 1.0, "b": 0.5}}, {"1": {"a": -1}, "2": {"a": -2}}, [*PAIRS, "Judged@2"])
     assert evaluation.per_query.pop("Judged@2") == {"1": 0.5, "2": 0}
     assert {value for values in evaluation.per_query.values() for value in values.values()} == {0}
@@ -122,7 +122,7 @@ def test_the_order_is_score_in_32_bits_then_docid_bytes_both_descending(scores: 
     assert ranking(scores) == reference
 
 
-def test_queries_without_results_count_zero_and_unjudged_queries_do_not_count() -> None:
+def test_queries_without_results_count_zero_and_queries_without_qrels_are_ignored() -> None:
     """Three judged queries, one answered, one more answered but not judged."""
     evaluation = evaluate({"1": {"a": 1.0}, "x": {"a": 1.0}, "3": {}}, {q: {"a": 1} for q in "123"}, ["P@1"])
     assert evaluation.mean == {"P@1": 1 / 3}
@@ -132,7 +132,7 @@ def test_queries_without_results_count_zero_and_unjudged_queries_do_not_count() 
 
 
 def test_a_query_listed_in_another_order_is_counted() -> None:
-    """A tie listed by docid from low to high is not trec_eval's order; strictly falling scores are."""
+    """A tie in ascending order of docid is not trec_eval's order; strictly decreasing scores are."""
     qrels = {"1": {"a": 1}, "2": {"a": 1}}
     assert evaluate({"1": {"a": 5.0, "b": 5.0}, "2": {"a": 5.0, "b": 4.0}}, qrels).reordered == 1
 
@@ -140,14 +140,14 @@ def test_a_query_listed_in_another_order_is_counted() -> None:
 @settings(deadline=None)
 @given(scores=st.lists(st.sampled_from([*SCORES, 1e-45, 3.5e5]) | st.floats(-1e6, 1e6), min_size=1, max_size=12))
 def test_a_run_that_search_wrote_is_evaluated_in_the_order_of_its_ranks(scores: list[float]) -> None:
-    """Ties are broken by docid from low to high there; the printed scores say so to trec_eval."""
+    """Search breaks ties by ascending docid, and prints scores that keep this order in trec_eval."""
     printed = decreasing_scores(np.array(sorted(scores, reverse=True)))
     documents = sorted(DOCUMENTS)[: len(scores)]
     assert ranking(dict(zip(documents, map(float, printed), strict=True))) == documents
 
 
-def test_evaluating_changes_neither_run_nor_judgements() -> None:
-    """The caller's dictionaries are left as they were."""
+def test_evaluation_changes_neither_run_nor_qrels() -> None:
+    """The dicts are the caller's."""
     run, qrels = {"1": {"a": 1.0, "b": 2.0}}, {"1": {"a": 1}}
     evaluate(run, qrels)
     assert (run, qrels) == ({"1": {"a": 1.0, "b": 2.0}}, {"1": {"a": 1}})
@@ -162,8 +162,8 @@ def test_evaluating_changes_neither_run_nor_judgements() -> None:
         ({"1": {"a": 1.0}}, {"1": {"a": 10**9}}, "query '1' has a grade of 1000000000: grades are from"),
     ],
 )
-def test_what_cannot_be_evaluated_is_refused(run: dict, qrels: dict, message: str) -> None:
-    """Nothing in common is a mistake, not a figure of 0; a docid for a grade takes all memory."""
+def test_a_run_and_qrels_that_cannot_be_evaluated_are_an_error(run: dict, qrels: dict, message: str) -> None:
+    """No common query is an error, not a value of 0; so is a huge grade, which would take all memory."""
     with pytest.raises(MilcoError, match=message):
         evaluate(run, qrels)
 

@@ -9,6 +9,7 @@ Commands that need a network, GPUs, a cluster or hours are in sh blocks, which a
 import ast
 import contextlib
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -205,6 +206,18 @@ def test_commands_print_the_shown_output(page: str, failures: dict[str, "Future[
     if page not in failures:
         pytest.skip(f"not installed: one of {', '.join(NEEDS[page])}")
     assert not failures[page].result()
+
+
+@pytest.mark.integration
+def test_the_notebook_runs(tmp_path: Path) -> None:
+    """The code cells of docs/quickstart.ipynb, in order; the last one has a value."""
+    cells = json.loads((DOCS / "quickstart.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    *_, last = code[-1].splitlines()
+    program = "\n".join([*code, f"print({last})"])
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, encoding="utf-8")
+    assert ended.returncode == 0, ended.stderr
+    assert "top-k:30" in ended.stdout
 
 
 def test_a_missing_line_is_reported() -> None:

@@ -22,7 +22,7 @@ _BUFFER_BYTES = 1 << 18
 _ZIP, _TAR = (".zip",), (".tar", ".tar.gz", ".tgz")
 
 
-def numbered_lines(path: Path, bad: Callable[[int, str], None] | None = None) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(path: str | Path, bad: Callable[[int, str], None] | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield (number, line) for every line that is not blank, without its end; numbers count from 1, with blank lines.
 
     One line at a time is in memory. bad(number, reason) receives a line of more than 64 MB, which is skipped; without
@@ -32,6 +32,7 @@ def numbered_lines(path: Path, bad: Callable[[int, str], None] | None = None) ->
         MilcoError: path is not a regular file (a pipe may never end), or is a truncated or damaged gzip file.
         OSError: path cannot be opened.
     """
+    path = Path(path)
     if path.exists() and not path.is_file():
         raise MilcoError(f"{path} is not a regular file: input is read from files. Save it to a file first.")
     handle: BinaryIO = path.open("rb")

@@ -15,7 +15,7 @@ MAX_GRADE = 1000
 _GRADE = re.compile(r"[+-]?[0-9]+")
 
 
-def read_qrels(path: Path) -> Qrels:
+def read_qrels(path: str | Path) -> Qrels:
     """Read a qrels file, plain or gzip, as qrels_of_lines() does."""
     return qrels_of_lines(numbered_lines(path), str(path))
 

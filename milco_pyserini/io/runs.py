@@ -35,7 +35,7 @@ class Ranking(Protocol):
         """Never increasing."""
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: str | Path) -> Run:
     """Read a run: query id -> document id -> score, in the order of the file.
 
     As in trec_eval, the rank column of a TREC run is ignored: scores order the documents. An MS MARCO run has no

@@ -40,8 +40,7 @@ class Options:
 
 def command(options: Options) -> None:
     """Encode, index, explain, compare, print."""
-    from milco_pyserini.cli.encode import Options as EncodeOptions
-    from milco_pyserini.cli.encode import command as encode
+    from milco_pyserini.encode import EncodePlan, encode_corpus
     from milco_pyserini.index import build_index, find_engine
     from milco_pyserini.sparse import open_store
 
@@ -51,7 +50,7 @@ def command(options: Options) -> None:
     queries = texts[:: len(texts) // options.queries][: options.queries]
     with tempfile.TemporaryDirectory() as directory:
         vectors = Path(directory) / "vectors"
-        encode(EncodeOptions(corpus=CORPUS, encoder=options.encoder, output=vectors, device=options.device))
+        encode_corpus(CORPUS, vectors, EncodePlan(options.encoder), device=options.device)
         for name in ENGINES:
             index = build_index(open_store(vectors), find_engine(name), Path(directory) / name)
             hits, largest = differences(index, queries, options.hits)

@@ -44,25 +44,15 @@ class Options:
 
 def command(options: Options) -> None:
     """Encode, index, search, print. Raises MilcoError if the data or the encoder cannot be read."""
-    from milco_pyserini.cli.encode import Options as EncodeOptions
-    from milco_pyserini.cli.encode import command as encode
-    from milco_pyserini.encode import open_query_encoder
+    from milco_pyserini.encode import EncodePlan, encode_corpus, open_query_encoder
 
     if options.hits < 1 or min(options.scales) <= 0:
         raise MilcoError("--hits must be at least 1, and --scales above 0")
     texts = [topic.text for topic in open_topics(options.topics)]
     with tempfile.TemporaryDirectory() as directory:
         vectors = Path(directory) / "vectors"
-        encode(
-            EncodeOptions(
-                corpus=options.corpus,
-                encoder=options.encoder,
-                output=vectors,
-                format="parquet",
-                device=options.device,
-                dtype=options.dtype,
-            )
-        )
+        plan = EncodePlan(options.encoder, dtype=options.dtype, format="parquet")
+        encode_corpus(options.corpus, vectors, plan, device=options.device)
         store = open_store(vectors)
         if not isinstance(store, VectorStore):
             raise MilcoError(f"{vectors} is no vector store of ours")

@@ -99,25 +99,14 @@ def find_collection(directory: Path) -> Collection:
 
 def view_runs(collection: Collection, options: Options) -> dict[str, Run]:
     """A run for each view that is asked for, over one exact index of the vectors."""
-    from milco_pyserini.cli.encode import Options as EncodeOptions
-    from milco_pyserini.cli.encode import command as encode
-    from milco_pyserini.encode import open_query_encoder
+    from milco_pyserini.encode import EncodePlan, encode_corpus, open_query_encoder
     from milco_pyserini.index import build_index, find_engine
 
     topics = list(open_topics(collection.topics))
     with tempfile.TemporaryDirectory() as directory:
         vectors = Path(directory) / "vectors"
-        encode(
-            EncodeOptions(
-                corpus=collection.corpus,
-                encoder=options.encoder,
-                output=vectors,
-                format="parquet",
-                prune=options.prune,
-                device=options.device,
-                dtype=options.dtype,
-            )
-        )
+        plan = EncodePlan(options.encoder, dtype=options.dtype, format="parquet", prune=options.prune)
+        encode_corpus(collection.corpus, vectors, plan, device=options.device)
         store = open_store(vectors)
         searcher = build_index(store, find_engine("exact"), Path(directory) / "index").searcher()
         encoder = open_query_encoder(store.manifest, device=options.device, dtype=options.dtype).encoder

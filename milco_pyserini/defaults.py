@@ -7,6 +7,9 @@ from milco_pyserini.errors import MilcoError
 
 DEFAULT_ENCODER = "omai-research/milco-650m"
 MINI = "mini"
+VIEWS = ("pivot", "source")
+POOLINGS = ("cls", "mean", "last")
+DTYPES = ("auto", "float32", "bfloat16")
 VECTORS = Path("vectors")
 INDEXES = Path("indexes")
 RUNS = Path("runs")

@@ -90,9 +90,9 @@ def encode(path: Path, kind: str) -> None:
                 write_jsonl(content, names, part, vocabulary(), 100.0)
             counts = {"documents": half, "texts": half, "terms": {"pivot": 1, "source": 1}, "empty": 0, "truncated": 0}
             ending = "jsonl" if kind == "jsonl" else "parquet"
-            writer.write(number, ending, lambda handle, content=content: handle.write(content.getvalue()), **counts)
+            writer.write(number, ending, content.getvalue(), **counts)
         views = () if kind == "dense" else ("pivot", "source")
-        assert writer.finish(2, views, None if kind == "dense" else vocabulary())
+        assert writer.complete(2, views, None if kind == "dense" else vocabulary())
 
 
 def answers(kind: str, path: Path) -> list[Any]:

@@ -1,225 +1,111 @@
-"""milco encode --corpus miracl-ar: a corpus, topics or a text to term vectors, or to dense ones."""
+"""milco encode: a corpus, topics or one text as sparse or dense vectors."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import counted, say
-from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, check_local_name, vectors_directory
-from milco_pyserini.encode.engines import ENGINES, LOCAL, RAY, check_engine, engine_devices, open_engine
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.console import say
+from milco_pyserini.defaults import vectors_directory
+from milco_pyserini.encode.devices import LAUNCHERS, LOCAL, RAY, validate_devices
+from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.options import option
 
-if TYPE_CHECKING:
-    from milco_pyserini.corpora import Corpus, Topics
-
-FORMATS = ("jsonl", "parquet")
-# As in sparse and encode, which --help does not wait for; a test holds them equal.
-VIEWS = ("pivot", "source")
-DTYPES = ("auto", "float32", "bfloat16")
-POOLINGS = ("cls", "mean", "last")
-# <s>, one token, </s>.
-SHORTEST = 3
-# What says something of term vectors alone, and of dense ones alone.
-_OF_TERMS = ("text", "views", "prune", "scale", "english_prefix", "format", "top_k")
-_OF_DENSE = ("pooling", "query_prompt", "document_prompt")
+_SCALE_OUT = "scale-out"
 
 
 @dataclass(frozen=True)
-class Options:
-    """Encode a corpus, topics or one text into sparse term vectors: English terms and the text's own.
+class EncodeOptions(EncodePlan):
+    """Encode a corpus, topics or one text as sparse vectors: English terms and terms of the text's own language.
 
-    The vector store that it writes is what milco index reads; its JSONL parts are what Anserini reads.
-    Killed or interrupted, the same command goes on where it stopped. With --dense it is dense vectors instead, one of
-    length 1 for each text, in Parquet parts, by any encoder.
+    The output is a vector store, which milco index reads; its JSONL parts are in Anserini's format. An interrupted run
+    is resumed by the same command. With --dense, any encoder gives one L2-normalized dense vector per text.
+
+      milco encode --corpus sample --encoder mini
+      milco encode --text "Wer erfand das Telefon?" --encoder mini
     """
 
     corpus: str | None = option(
-        None, help="documents: a name (miracl-ar, beir-scifact, sample, an ir_datasets id) or a path"
+        None, metavar="NAME|PATH", help="documents: a name (miracl-ar, beir-scifact, an ir_datasets id) or a path"
     )
-    topics: str | None = option(None, help="topics instead of documents: a name (miracl-ar-dev) or a path")
+    topics: str | None = option(None, metavar="NAME|PATH", help="topics instead of documents, by name or path")
     text: str | None = option(
-        None, help="print the terms and weights of this text, strongest first; - reads it from stdin"
+        None, metavar="TEXT", help="text whose terms and weights are printed, strongest first; - reads it from stdin"
     )
-    encoder: str = option(DEFAULT_ENCODER, help="checkpoint: hub name, directory, or mini (embedded)")
+    top_k: int = option(25, minimum=1, metavar="K", help="with --text: terms to print per view")
     output: Path | None = option(
-        None, help="directory of the vector store (default: vectors/NAME, of topics vectors/NAME.topics)"
+        None, metavar="DIR", help="vector store (default: vectors/NAME, for topics vectors/NAME.topics)"
     )
-    dense: bool = option(False, help="dense vectors (default --output: vectors/NAME.dense)")
-    pooling: str | None = option(
-        None, choices=POOLINGS, help="with --dense: a text's vector (default: as the checkpoint's files say, else mean)"
+    overwrite: bool = option(False, help="replacement of a complete store, or of one with other options, at --output")
+    skip_bad_lines: bool = option(False, help="invalid lines of the corpus skipped and reported")
+    device: str = option(
+        "auto", metavar="DEVICE", group=_SCALE_OUT, help="auto, cpu, cuda (all GPUs), or one per process: cuda:0,cuda:2"
     )
-    query_prompt: str | None = option(
-        None, metavar="TEXT", help="with --dense: what stands before queries (default: as the checkpoint's files say)"
-    )
-    document_prompt: str | None = option(
-        None, metavar="TEXT", help="with --dense: what stands before documents (default: as the checkpoint's files say)"
-    )
-    format: str = option("jsonl", choices=FORMATS, help="jsonl (whole numbers, Anserini's) or parquet (float weights)")
-    batch_size: int = option(
-        512, minimum=1, help="texts in one forward pass, at most; how many tokens, the device decides"
-    )
-    max_length: int | None = option(
-        None, minimum=SHORTEST, help="tokens of a text (default: the checkpoint's, passages 512, queries 64)"
-    )
-    device: str = option("auto", help="auto, cpu, cuda (all GPUs) or cuda:N; cuda:0,cuda:2 is a process for each")
-    engine: str = option(LOCAL, choices=ENGINES, help="where: on this machine, or over a Ray cluster")
-    dtype: str = option("auto", choices=DTYPES, help="the matrix products' precision")
-    views: tuple[str, ...] = option((), choices=VIEWS, help="what to encode (default: all that the checkpoint has)")
-    lowercase: bool = option(False, help="lower-case the texts first, as the paper's evaluation does")
-    prune: tuple[str, ...] = option(
-        (),
-        metavar="RULE",
-        help="top-k:K, percentile:P, mass:P or threshold:T over both views of a text together; over one alone as "
-        "pivot:top-k:K or source:top-k:K; several rules apply in their order",
-    )
-    scale: float = option(100.0, above=0, maximum=2**31 - 1, help="impact = round(weight x scale)")
-    english_prefix: str = option("", help="spelling of pivot terms; e_ is the authors'")
-    split_passages: bool = option(False, help="documents longer than --max-length become passages ID#0, ID#1, ...")
-    part_size: int = option(8192, minimum=1, help="documents in one part file")
-    shard_id: int = option(0, minimum=0, help="which shard this process encodes, from 0")
-    shard_num: int = option(1, minimum=1, help="number of processes that share the work in one directory")
-    skip_bad_lines: bool = option(False, help="leave broken lines out, count and list them")
-    overwrite: bool = option(False, help="start over if --output holds a finished or another store of the same kind")
-    top_k: int = option(25, minimum=1, help="with --text: terms to print of each view")
+    launcher: str = option(LOCAL, choices=LAUNCHERS, group=_SCALE_OUT, help="processes here or on a Ray cluster")
+    shard_id: int = option(0, minimum=0, group=_SCALE_OUT, help="shard that this process encodes, from 0")
+    shard_num: int = option(1, minimum=1, group=_SCALE_OUT, help="number of shards, all with the same --output")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong about combinations of options."""
+        given = [f"--{name}" for name in ("corpus", "topics", "text") if getattr(self, name) is not None]
+        if len(given) != 1:
+            what = f"not {' and '.join(given)}" if given else "none was given"
+            yield f"give one of --corpus, --topics and --text: {what}"
+        if self.shard_id >= self.shard_num:
+            yield f"--shard-id {self.shard_id}: must be from 0 to {self.shard_num - 1} (--shard-num - 1)"
+        if self.text is not None and self.launcher == RAY:
+            yield "--launcher ray is for --corpus and --topics, not for --text"
+        if self.text is not None and self.dense:
+            yield "--text is for sparse vectors, not for --dense"
+        if self.split_passages and self.topics:
+            yield "--split-passages is for documents, not for --topics"
+        yield from super().conflicts()
 
 
-def command(options: Options) -> None:
-    """Do what the options say. Raises MilcoError before anything is written if they cannot be met."""
-    _check(options)
+def encode_command(options: EncodeOptions) -> None:
+    """Encode what the options name. Raises MilcoError before anything is written if they are invalid."""
+    plan = EncodePlan(**{field.name: getattr(options, field.name) for field in fields(EncodePlan)})
     if options.text is not None:
-        _print_text(options)
-    else:
-        _encode_collection(options)
-
-
-def _check(options: Options) -> None:
-    given = [name for name in ("corpus", "topics", "text") if getattr(options, name) is not None]
-    if len(given) != 1:
-        what = f"not {' and '.join('--' + name for name in given)}" if given else "none was given"
-        raise MilcoError(f"give one of --corpus, --topics and --text: {what}")
-    if options.shard_id >= options.shard_num:
-        raise MilcoError(f"--shard-id {options.shard_id}: must be from 0 to {options.shard_num - 1} (--shard-num - 1)")
-    if options.engine == RAY and options.text is not None:
-        raise MilcoError("--engine ray is for --corpus and --topics, not for --text")
-    if options.split_passages and options.topics:
-        raise MilcoError("--split-passages is for documents, not for --topics")
-    _check_kind(options)
-    _check_names(options)
-
-
-def _check_kind(options: Options) -> None:
-    """Raise MilcoError for an option that says nothing of the vectors that are asked for."""
-    defaults = {field.name: field.default for field in fields(Options)}
-    for name in _OF_TERMS if options.dense else _OF_DENSE:
-        if getattr(options, name) != defaults[name]:
-            why = "is for term vectors, not for --dense" if options.dense else "is for --dense"
-            raise MilcoError(f"--{name.replace('_', '-')} {why}")
-
-
-def _check_names(options: Options) -> None:
-    from milco_pyserini.encode.devices import check_device_name, device_names
-    from milco_pyserini.sparse.pruning import PruningRule
-
-    for name in device_names(options.device):
-        check_device_name(name)
-    check_engine(options.engine)
-    if options.encoder != MINI:
-        check_local_name(options.encoder)
-    for rule in map(PruningRule.parse, options.prune):
-        if rule.view and options.views and rule.view not in options.views:
-            raise MilcoError(f"--prune {rule}: no {rule.view} view is encoded, --views is {' '.join(options.views)}")
-
-
-def _encode_collection(options: Options) -> None:
-    from milco_pyserini.corpora import open_corpus, open_topics
-    from milco_pyserini.encode.plan import asked, made_by, open_work
-    from milco_pyserini.encode.shards import encode_corpus
-    from milco_pyserini.encode.writer import StoreWriter, check_output
-
-    name = options.corpus if options.topics is None else options.topics
-    output = options.output or vectors_directory(name or "", options.topics is not None, options.dense)
-    opened: Corpus | Topics = (open_corpus if options.topics is None else open_topics)(
-        name or "", options.skip_bad_lines
-    )
-    # What costs nothing to find out comes first; then a pass over the texts; only then is the model loaded.
-    plan = asked(options, opened)
-    check_output(output, plan, options.overwrite)
-    plan |= _read_through(opened)
-    check_output(output, plan, options.overwrite)
-    say(f"loading encoder {options.encoder}")
-    devices = engine_devices(options.engine, options.device)
-    work = open_work(options, devices)
-    parts = range(options.shard_id, -(-plan["texts"] // options.part_size), options.shard_num)
-    with StoreWriter(output, plan | made_by(work, devices), options.overwrite) as writer:
-        writer.mend(parts, work.vocabulary)
-        if writer.finished:
-            say(f"{output} is finished: nothing to do")
-            return
-        # No more processes than parts: each takes its time to begin.
-        engine = open_engine(options.engine, work, devices[: max(len(parts), 1)])
-        shards = options.part_size, options.shard_id, options.shard_num
-        _close(encode_corpus(opened, plan["texts"], writer, work, *shards, engine), output)
-
-
-def _read_through(opened: "Corpus | Topics") -> dict:
-    """What a full pass over the texts tells of them; says how they begin, which shows a wrong file at once."""
-    from milco_pyserini.corpora import CorpusReport
-    from milco_pyserini.corpora.records import encoded_text
-
-    report = opened.check()
-    if report.skipped:
-        say(f"left out {counted(len(report.skipped), 'broken line')}:")
-        for line in report.skipped:
-            say(f"  {line}")
-    if isinstance(report, CorpusReport):
-        texts, what = report.documents, counted(report.documents, "document")
-    else:
-        texts, what = report.topics, counted(report.topics, "topic")
-    begins = " ".join(encoded_text(report.first).split())
-    say(f"{opened.name}: {what}, the first is {shown(report.first.id)}: {shown(begins) if begins else 'empty'}")
-    return {"texts": texts, "corpus_hash": report.digest}
-
-
-def _close(finished: bool, output: Path) -> None:
-    from milco_pyserini.sparse.store import open_manifest
-
-    if not finished:
-        say(f"{output}: this shard's parts are whole; the store is finished when the other shards' are")
+        print_terms(sys.stdin.read() if options.text == "-" else options.text, plan, options.device, options.top_k)
         return
-    manifest = open_manifest(output)
-    if manifest["empty_documents"]:
-        empty = f"{manifest['empty_documents']:,} of {counted(manifest['documents'], 'text')}"
-        what = "zero vectors (blank texts)" if manifest.get("dense") else "without terms (empty)"
-        say(f"{what}: {empty}, kept all the same")
-    if manifest["truncated_documents"]:
-        say(f"cut at {manifest['max_length']} tokens: {counted(manifest['truncated_documents'], 'longer text')}")
+    from milco_pyserini.corpora import open_corpus, open_topics
+    from milco_pyserini.encode.corpus import encode_corpus
+
+    name = options.corpus or options.topics or ""
+    open_records = open_corpus if options.topics is None else open_topics
+    encode_corpus(
+        open_records(name, options.skip_bad_lines),
+        options.output or vectors_directory(name, options.topics is not None, options.dense),
+        plan,
+        device=options.device,
+        launcher=options.launcher,
+        shard_id=options.shard_id,
+        shard_num=options.shard_num,
+        overwrite=options.overwrite,
+    )
 
 
-def _print_text(options: Options) -> None:
-    from milco_pyserini.encode.plan import open_term_encoder, pruning
+def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:
+    """Print the top_k terms of a text in each view with their weights."""
+    from milco_pyserini.encode.encoder import open_encoder
     from milco_pyserini.sparse.listing import listing
 
-    text = sys.stdin.read() if options.text == "-" else options.text or ""
-    encoder = open_term_encoder(options, engine_devices(options.engine, options.device))
-    length = encoder.model.config.passage_max_length if options.max_length is None else options.max_length
-    encoder.validate_length(length)
-    views = encoder.resolve_views(options.views)
-    encoded = encoder.encode(text, length, views, options.lowercase)
+    validate_devices(device)
+    encoder = open_encoder(plan.encoder, device, plan.dtype, plan.english_prefix)
+    plan = plan.resolve(encoder, topics=False)
+    encoded = encoder.encode(text, plan.max_length, plan.views, plan.lowercase)
     if encoded.truncated:
-        say(f"the text is longer than {length} tokens and was cut there")
+        say(f"Truncated the text to {plan.max_length} tokens")
     batch = encoded.batch
-    for rule in pruning(options):
+    for rule in plan.pruning_rules:
         batch = rule(batch)
-    for view in views:
+    for view in plan.views:
         terms = encoder.decode(batch.view(view))[0]
-        sys.stdout.write(listing(view, terms[: options.top_k], len(terms)))
+        sys.stdout.write(listing(view, terms[:top_k], len(terms)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    whole = "what is whole stays, the same command goes on from there"
-    return run_command("milco encode", Options, command, argv, interrupted=whole)
+    """Run the command line; return the exit code."""
+    interrupted = "complete parts are kept; rerun the same command to resume"
+    return run_command("milco encode", EncodeOptions, encode_command, argv, interrupted=interrupted)

@@ -1,6 +1,5 @@
 """Run a command as this process: its streams, its signals and its exit code."""
 
-import contextlib
 import io
 import os
 import select
@@ -85,16 +84,6 @@ def fail(prog: str, message: str) -> int:
     line = " ".join(message.split())
     say(f"{prog}: error: {line}")
     return BAD_INPUT
-
-
-@contextlib.contextmanager
-def interrupts_held() -> Any:
-    """Context in which to start processes: they inherit a blocked Ctrl-C, and this process receives it at the end."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Interrupts:

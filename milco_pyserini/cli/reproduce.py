@@ -127,7 +127,7 @@ def _open_pipeline(options: ReproduceOptions) -> "Pipeline":
     """Raises MilcoError for options that do not fit together, unknown names and missing paths."""
     from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS, has_copies
     from milco_pyserini.defaults import MINI, check_local_name
-    from milco_pyserini.encode.devices import check_device_name, device_names
+    from milco_pyserini.encode.devices import validate_devices
     from milco_pyserini.errors import unknown_name
     from milco_pyserini.reproduce.conditions import resolve_checkpoints
     from milco_pyserini.reproduce.steps import Pipeline
@@ -136,8 +136,7 @@ def _open_pipeline(options: ReproduceOptions) -> "Pipeline":
         raise MilcoError("--all is every table: give no table with it")
     if not (options.all or options.tables):
         raise MilcoError("no table is given: name one, such as milco reproduce miracl, or pass --all")
-    for name in device_names(options.device):
-        check_device_name(name)
+    validate_devices(options.device)
     checkpoints = resolve_checkpoints(options.encoder, _pairs("--checkpoints", options.checkpoints, "2=models/pivot"))
     for name in checkpoints.values():
         if name != MINI:

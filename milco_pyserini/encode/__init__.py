@@ -8,13 +8,17 @@ if TYPE_CHECKING:
     from milco_pyserini.encode.contract import MilcoDocumentEncoder as MilcoDocumentEncoder
     from milco_pyserini.encode.contract import MilcoQueryEncoder as MilcoQueryEncoder
     from milco_pyserini.encode.contract import open_query_encoder as open_query_encoder
+    from milco_pyserini.encode.corpus import encode_corpus as encode_corpus
     from milco_pyserini.encode.dense import DenseEncoder as DenseEncoder
     from milco_pyserini.encode.dense import open_dense_query_encoder as open_dense_query_encoder
     from milco_pyserini.encode.dense_store import open_dense_store as open_dense_store
     from milco_pyserini.encode.encoder import MilcoEncoder as MilcoEncoder
     from milco_pyserini.encode.encoder import open_encoder as open_encoder
+    from milco_pyserini.encode.plan import EncodePlan as EncodePlan
 
 _LAZY = {
+    "EncodePlan": "milco_pyserini.encode.plan",
+    "encode_corpus": "milco_pyserini.encode.corpus",
     "DenseEncoder": "milco_pyserini.encode.dense",
     "open_dense_query_encoder": "milco_pyserini.encode.dense",
     "open_dense_store": "milco_pyserini.encode.dense_store",

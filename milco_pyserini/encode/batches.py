@@ -1,4 +1,4 @@
-"""Tokenised texts to vectors on one device: batches under a token budget, compressed one behind the network."""
+"""Run a forward pass over tokenized texts in batches under a token budget, and return sparse vectors."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,34 +9,43 @@ import torch
 from torch import Tensor
 
 from milco_pyserini.console import say
-from milco_pyserini.encode.compression import Rows, Side, SourceTerms, beside, no_rows, pivot_entries
+from milco_pyserini.encode.csr import CopyStream, SourceTerms, ViewRows, concat_views, pivot_entries
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.forward import Forward, PaddedForward
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
 
-# Tokens that one forward pass takes, padding included where there is padding: so many that launching a GPU's work
-# takes less time than the work, so few that they stay in the caches of a CPU.
-TOKEN_BUDGET = {"cpu": 4096, "cuda": 65536}
 # Batches that are on the device at once.
 _IN_FLIGHT = 2
 
 
+def token_budget(device: torch.device) -> int:
+    """Return the maximum number of tokens in a forward pass, padding included.
+
+    On a GPU so many that launching the work takes less time than the work; on the CPU so few that they fit the caches.
+    """
+    return 4096 if device.type == "cpu" else 65536
+
+
 @dataclass(frozen=True)
 class _Queued:
-    """A batch that the network is at work on or has been: what it says, and what tells that it is done."""
+    """A batch in computation: its outputs, which may not be ready yet, and the event that tells so."""
 
     texts: int
     logits: Tensor | None
     echo: Tensor | None
     source: SourceTerms | None
-    mark: Any
+    event: Any
 
 
 class BatchRunner:
-    """A Forward with all that makes vectors of its output.
+    """Runs a forward pass in token-budgeted batches and returns sparse vectors.
 
-    english_size, source_size: how many columns either view has. source_pool: "sum" or "max" of a repeated token's
-    weights. dropped: ids of tokens that have no part in the source view.
+    Args:
+        forward: computes logits and echo weights of a batch.
+        device: of forward.
+        english_size, source_size: number of columns of each view.
+        source_pool: "sum" or "max" of the weights of a repeated token.
+        dropped: ids of tokens that are not terms of the source view.
     """
 
     def __init__(
@@ -48,24 +57,24 @@ class BatchRunner:
         source_pool: str,
         dropped: Sequence[int],
     ) -> None:
-        self.token_budget = TOKEN_BUDGET[device.type]
+        self.token_budget = token_budget(device)
         self._forward = forward
         self._device = device
         self._english_size = english_size
         self._source_size = source_size
         self._source_pool = source_pool
         self._dropped = np.array(dropped, np.int64)
-        self._side = Side(device)
+        self._copy_stream = CopyStream(device)
 
     def run_one(self, rows: Sequence[Sequence[int]], views: Sequence[str]) -> SparseBatch:
-        """Vectors of tokenised texts, none of them blank, in one forward pass."""
-        return self._finish(self._queue(rows, views))
+        """Return the vectors of tokenized texts, none of them empty, from one forward pass."""
+        return self._collect(self._queue(rows, views))
 
     def run(self, rows: Sequence[Sequence[int]], views: Sequence[str], batch_size: int) -> Iterator[SparseBatch]:
-        """Vectors of tokenised texts sorted by length, batch after batch.
+        """Yield the vectors of tokenized texts, sorted by length and none of them empty, batch by batch.
 
-        Where the device has no memory for a batch, half the tokens go into one from then on. Raises MilcoError if it
-        has none for a single text.
+        If the device runs out of memory, the batches have half as many tokens from then on. Raises MilcoError if a
+        single text does not fit.
         """
         lengths = [len(row) for row in rows]
         queued: list[_Queued] = []
@@ -76,19 +85,24 @@ class BatchRunner:
                     stop = self.batch_end(lengths, begun, batch_size)
                     queued.append(self._queue(rows[begun:stop], views))
                     begun = stop
-                batch = self._finish(queued.pop(0))
+                batch = self._collect(queued.pop(0))
             except torch.OutOfMemoryError:
-                # What is queued is forgotten, so that its memory is free, and done again.
+                # Batches in flight are dropped, which frees their memory, and computed again.
                 queued.clear()
                 begun = done
-                self._halve(lengths[done : self.batch_end(lengths, done, batch_size)], alone=in_flight == 1)
+                if self._device.type == "cuda":
+                    torch.cuda.empty_cache()
+                failed = lengths[done : self.batch_end(lengths, done, batch_size)]
+                # A single text may fit if no other batch is in flight.
+                if len(failed) > 1 or in_flight == 1:
+                    self.token_budget = halved_budget(self.token_budget, failed, self._device)
                 in_flight = 1
                 continue
             done += len(batch)
             yield batch
 
     def batch_end(self, lengths: Sequence[int], start: int, batch_size: int) -> int:
-        """Where the batch ends that begins at start: batch_size texts and the token budget at most, or one text."""
+        """Return the end of the batch that begins at start: within batch_size and token budget, or one text."""
         padded, tokens = isinstance(self._forward, PaddedForward), 0
         last = min(start + batch_size, len(lengths))
         for place in range(start, last):
@@ -97,53 +111,45 @@ class BatchRunner:
                 return place
         return last
 
-    def _halve(self, lengths: Sequence[int], alone: bool) -> None:
-        """Make batches smaller than one of these lengths, which had no room; alone: on a device without another."""
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
-        if len(lengths) > 1 or alone:
-            self.token_budget = halved_budget(self.token_budget, lengths, self._device)
-
     def _queue(self, rows: Sequence[Sequence[int]], views: Sequence[str]) -> _Queued:
-        """Set the network to work on a batch; on a GPU, without waiting for it."""
+        """Start the computation of a batch; on a GPU, without waiting for it."""
         logits, echo = self._forward(rows)
-        mark = self._side.mark()
-        # On a GPU this is done while the network is at work.
+        event = self._copy_stream.event()
         source = None
         if SOURCE in views and echo is not None:
+            # A GPU computes meanwhile.
             source = SourceTerms.of(rows, self._source_size, self._dropped)
-        return _Queued(len(rows), logits if PIVOT in views else None, echo if source else None, source, mark)
+        return _Queued(len(rows), logits if PIVOT in views else None, echo if source else None, source, event)
 
     @torch.inference_mode()
-    def _finish(self, queued: _Queued) -> SparseBatch:
-        """The vectors of a batch, as soon as the network is done with it."""
-        pivot = source = no_rows(queued.texts)
-        given = [tensor for tensor in (queued.logits, queued.echo) if tensor is not None]
-        with self._side.after(queued.mark, *given):
+    def _collect(self, queued: _Queued) -> SparseBatch:
+        """Return the vectors of a batch as soon as it is computed."""
+        pivot = source = ViewRows.empty(queued.texts)
+        outputs = [tensor for tensor in (queued.logits, queued.echo) if tensor is not None]
+        with self._copy_stream.after(queued.event, *outputs):
             entries = () if queued.logits is None else pivot_entries(queued.logits)
-            arrays = self._side.to_host(*entries, *(() if queued.echo is None else (queued.echo,)))
+            arrays = self._copy_stream.to_host(*entries, *(() if queued.echo is None else (queued.echo,)))
         if queued.logits is not None:
-            pivot = Rows(*arrays[:3])
+            pivot = ViewRows(*arrays[:3])
         if queued.source is not None:
             source = queued.source.pool(arrays[-1], self._source_pool, self._english_size)
-        return beside(pivot, source, self._english_size)
+        return concat_views(pivot, source, self._english_size)
 
 
 def halved_budget(budget: int, lengths: Sequence[int], device: torch.device) -> int:
-    """Half the tokens of a batch of these lengths, for which a device had no memory; says so.
+    """Return half the tokens of a batch for which a device had no memory, and report it.
 
-    Raises MilcoError if the batch was of a single text.
+    Args:
+        budget: the token budget of the batch.
+        lengths: of its texts, in tokens.
+
+    Raises:
+        MilcoError: the batch is a single text.
     """
     if len(lengths) == 1:
         raise MilcoError(
-            f"{device} has no memory for one text of {lengths[0]:,} tokens: "
-            "choose a smaller --max-length, or --device cpu"
+            f"{device} has no memory for a text of {lengths[0]:,} tokens: use a smaller --max-length, or --device cpu"
         )
     before = min(budget, len(lengths) * max(lengths))
-    say(f"{device} is out of memory: going on with {before // 2:,} tokens in a batch instead of {before:,}")
+    say(f"{device} is out of memory: continuing with {before // 2:,} instead of {before:,} tokens per batch")
     return before // 2
-
-
-def empty_batch(count: int, english_size: int) -> SparseBatch:
-    """That many vectors without a term."""
-    return beside(no_rows(count), no_rows(count), english_size)

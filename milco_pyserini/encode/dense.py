@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from milco_pyserini.console import Report
-from milco_pyserini.encode.batches import TOKEN_BUDGET, halved_budget
+from milco_pyserini.encode.batches import halved_budget, token_budget
 from milco_pyserini.encode.contract import validate_encoder
 from milco_pyserini.encode.dense_checkpoint import CLS, LAST, POOLINGS, load_checkpoint, network_weights
 from milco_pyserini.encode.devices import choose_device, choose_dtype
@@ -66,7 +66,7 @@ class DenseEncoder:
         self.prompts = checkpoint.prompts | given
         self.query_max_length = checkpoint.query_max_length
         self.passage_max_length = checkpoint.passage_max_length
-        self.token_budget = TOKEN_BUDGET[self.device.type]
+        self.token_budget = token_budget(self.device)
         self._limit = checkpoint.limit
         self._padding_id = checkpoint.padding_id
 

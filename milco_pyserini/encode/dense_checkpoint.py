@@ -11,14 +11,14 @@ from typing import Any
 import orjson
 from torch import nn
 
+from milco_pyserini.defaults import POOLINGS
 from milco_pyserini.encode.prompts import read_prompts
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.model.loading import loading, text_length, token_limit, validate_weights
 from milco_pyserini.model.tokenization import TextTokenizer, load_tokenizer
 
-CLS, MEAN, LAST = "cls", "mean", "last"
-POOLINGS = (CLS, MEAN, LAST)
+CLS, MEAN, LAST = POOLINGS
 
 _MODULES = "modules.json"
 _POOLING = Path("1_Pooling", "config.json")

@@ -1,61 +1,65 @@
-"""Where the network runs and in which precision: names that a user gives, checked without torch, and what they mean."""
+"""Where encoders run: launchers, devices and precisions by name, validated without torch, then resolved."""
 
 import re
 from typing import TYPE_CHECKING
 
+from milco_pyserini.defaults import DTYPES
 from milco_pyserini.errors import MilcoError, unknown_name
 
 if TYPE_CHECKING:
     import torch
+LOCAL = "local"
+RAY = "ray"
+LAUNCHERS = (LOCAL, RAY)
 
-DTYPES = ("auto", "float32", "bfloat16")
 
-
-def check_device_name(name: str) -> None:
-    """Raise MilcoError for a name that stands for no device on any machine."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
-        raise unknown_name("device", name, ("auto", "cpu", "cuda"), "A GPU may be numbered, as in cuda:1.")
+def validate_devices(names: str) -> None:
+    """Raise MilcoError if a list such as "cuda:0,cuda:2" has a name that is no device on any machine."""
+    for name in names.split(","):
+        if not re.fullmatch(r"auto|cpu|(cuda|mps|xpu)(:\d+)?", name):
+            hint = "A GPU may be numbered, as in cuda:1."
+            raise unknown_name("device", name, ("auto", "cpu", "cuda", "mps", "xpu"), hint)
 
 
 def choose_device(name: "str | torch.device") -> "torch.device":
-    """The device of that name; "auto" is the GPU where there is one. Raises MilcoError if it is not here."""
+    """Return the device of a name; "auto" is the first CUDA GPU if there is one, else the CPU.
+
+    Raises MilcoError if this machine does not have the device.
+    """
     import torch
 
     name = str(name)
-    check_device_name(name)
+    validate_devices(name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, number = name.partition(":")
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise MilcoError(f"device {name} is not here: torch sees {torch.cuda.device_count()} GPUs; use --device cpu")
+    if kind != "cpu":
+        available = getattr(torch, kind).device_count()
+        if int(number or 0) >= available:
+            raise MilcoError(f"device {name} is not available: torch finds {available} of this type. Use --device cpu")
     return torch.device(name)
 
 
-def device_names(names: str) -> list[str]:
-    """The names in a list with commas, such as "cuda:0,cuda:2"; of one name, itself."""
-    return names.split(",")
-
-
 def choose_devices(names: str) -> list[str]:
-    """The devices of these names, one for each process that encodes; "auto" and "cuda" are all the GPUs that are here.
+    """Return one device per process from a list of names; "auto" and "cuda" are all GPUs of this machine.
 
-    Raises MilcoError if one is not here, or if they are of two kinds, which do not compute the same bits.
+    Raises MilcoError if a device is not available, or if they are of different types, which round differently.
     """
     import torch
 
     devices: list[str] = []
-    for device in map(choose_device, device_names(names)):
+    for device in map(choose_device, names.split(",")):
         if device.type == "cuda" and device.index is None:
             devices.extend(f"cuda:{number}" for number in range(torch.cuda.device_count()))
         else:
             devices.append(str(device))
     if len({torch.device(device).type for device in devices}) > 1:
-        raise MilcoError(f"--device {names}: the devices of one store are of one kind; leave the CPU out")
+        raise MilcoError(f"--device {names}: the devices that fill one store must be of one type. Omit the CPU")
     return devices
 
 
 def choose_dtype(name: "str | torch.dtype", device: "torch.device") -> "torch.dtype":
-    """The dtype of matrix products; "auto" is bfloat16 where the machine multiplies it natively."""
+    """Return the dtype of matrix products; "auto" is bfloat16 where the device multiplies it natively, else float32."""
     import torch
 
     name = str(name).removeprefix("torch.")
@@ -63,5 +67,8 @@ def choose_dtype(name: "str | torch.dtype", device: "torch.device") -> "torch.dt
         raise unknown_name("dtype", name, DTYPES)
     if name != "auto":
         return getattr(torch, name)
-    native = torch.cuda.is_bf16_supported() if device.type == "cuda" else torch.cpu._is_avx512_bf16_supported()
+    if device.type == "cpu":
+        native = torch.cpu._is_avx512_bf16_supported()
+    else:
+        native = device.type == "cuda" and torch.cuda.is_bf16_supported()
     return torch.bfloat16 if native else torch.float32

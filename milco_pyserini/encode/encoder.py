@@ -16,7 +16,8 @@ from tokenizers import Tokenizer
 
 from milco_pyserini.console import Progress, Report
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.encode.batches import BatchRunner, empty_batch
+from milco_pyserini.encode.batches import BatchRunner
+from milco_pyserini.encode.csr import empty_batch
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.m3 import HEAD, empty_vocabulary, find_head, load_m3
 from milco_pyserini.encode.splade import is_masked_language_model, load_splade

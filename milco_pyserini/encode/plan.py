@@ -1,133 +1,187 @@
-"""What decides the bytes of a store, as its manifest says: what was asked, and what the encoder and the machine are."""
+"""The plan of an encoding: every setting that determines how texts become vectors, and the encoder that it names."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from milco_pyserini.encode.engines import RAY
-from milco_pyserini.encode.kinds import DenseWork, TermWork
-from milco_pyserini.encode.parts import Work
+from milco_pyserini.defaults import DEFAULT_ENCODER, DTYPES, POOLINGS, VIEWS
 from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.sparse.pruning import PruningRule
-from milco_pyserini.sparse.store import FORMAT_VERSION
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
-    from milco_pyserini.cli.encode import Options
-    from milco_pyserini.corpora import Corpus, Topics
-    from milco_pyserini.encode.encoder import MilcoEncoder
-
-
-def pruning(options: "Options") -> tuple[PruningRule, ...]:
-    """The rules of --prune."""
-    return tuple(map(PruningRule.parse, options.prune))
-
-
-def asked(options: "Options", opened: "Corpus | Topics") -> dict[str, Any]:
-    """What the options alone decide: the part of the manifest that is known before any work."""
-    common = {
-        "format_version": FORMAT_VERSION,
-        "kind": "documents" if options.topics is None else "topics",
-        "corpus": opened.name,
-        "field_rule": getattr(opened, "field_rule", "text"),
-        "encoder": options.encoder,
-        "lowercase": options.lowercase,
-        "split_passages": options.split_passages,
-        "batch_size": options.batch_size,
-        **(_asked_of_dense(options) if options.dense else _asked_of_terms(options)),
-        "part_size": options.part_size,
-    }
-    return common if options.max_length is None else common | {"max_length": options.max_length}
-
-
-def _asked_of_terms(options: "Options") -> dict[str, Any]:
-    return {
-        "pruning": " ".join(map(str, pruning(options))) or None,
-        "scale": options.scale,
-        "english_prefix": options.english_prefix,
-        "format": options.format,
-    }
-
-
-def _asked_of_dense(options: "Options") -> dict[str, Any]:
-    given = {name: getattr(options, name) for name in ("pooling", "query_prompt", "document_prompt")}
-    return {"dense": True} | {name: value for name, value in given.items() if value is not None}
-
-
-def open_work(options: "Options", devices: Sequence[str]) -> Work:
-    """How the texts become vectors: the encoder is loaded. Raises MilcoError if it cannot give what is asked."""
-    return _dense_work(options, devices) if options.dense else _term_work(options, devices)
-
-
-def _term_work(options: "Options", devices: Sequence[str]) -> TermWork:
-    encoder = open_term_encoder(options, devices)
-    config = encoder.model.config
-    common = _common(options, config.query_max_length, config.passage_max_length)
-    encoder.validate_length(common["max_length"])
-    views = encoder.resolve_views(options.views)
-    return TermWork(
-        encoder=encoder, views=views, pruning=pruning(options), scale=options.scale, format=options.format, **common
-    )
-
-
-def _dense_work(options: "Options", devices: Sequence[str]) -> DenseWork:
     from milco_pyserini.encode.dense import DenseEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
+    from milco_pyserini.sparse.pruning import PruningRule
 
-    device, dtype = _where(options, devices)
-    prompts = {QUERIES: options.query_prompt, DOCUMENTS: options.document_prompt}
-    encoder = DenseEncoder(options.encoder, options.pooling, device, dtype, prompts)
-    common = _common(options, encoder.query_max_length, encoder.passage_max_length)
-    encoder.validate_length(common["max_length"])
-    if options.split_passages and encoder.prompts[DOCUMENTS]:
-        raise MilcoError(
-            f"--split-passages: only the first passage would stand behind the documents' prompt "
-            f"{shown(encoder.prompts[DOCUMENTS])}: leave it out, or the prompt with --document-prompt ''"
-        )
-    return DenseWork(encoder=encoder, **common)
-
-
-def _common(options: "Options", query_length: int, passage_length: int) -> dict[str, Any]:
-    default = query_length if options.topics else passage_length
-    return {
-        "max_length": default if options.max_length is None else options.max_length,
-        "lowercase": options.lowercase,
-        "split_passages": options.split_passages,
-        "batch_size": options.batch_size,
-        "topics": options.topics is not None,
-    }
+FORMATS = ("jsonl", "parquet")
+# <s>, one token, </s>.
+MIN_LENGTH = 3
+_ONLY_SPARSE = ("views", "prune", "scale", "english_prefix", "format")
+_ONLY_DENSE = ("pooling", "query_prompt", "document_prompt")
+_ENCODER = "encoder"
+_SPARSE = "sparse vectors"
+_DENSE = "dense vectors"
 
 
-def open_term_encoder(options: "Options", devices: Sequence[str]) -> "MilcoEncoder":
-    """The encoder of term vectors that the options name."""
-    from milco_pyserini.encode.encoder import open_encoder
+@dataclass(frozen=True)
+class EncodePlan:
+    """How texts become the vectors of a store: with the texts, it determines every byte of the parts.
 
-    return open_encoder(options.encoder, *_where(options, devices), options.english_prefix)
+    resolve() replaces what is left to the checkpoint by the values that apply; the resolved plan is written to the
+    manifest and sent to the processes that encode.
+
+        plan = EncodePlan(encoder="mini", prune=("top-k:100",))
+        encode_corpus("sample", "vectors/sample", plan)
+    """
+
+    encoder: str = option(
+        DEFAULT_ENCODER, metavar="NAME|DIR", group=_ENCODER, help="checkpoint: hub name, directory, or mini (embedded)"
+    )
+    max_length: int | None = option(
+        None, minimum=MIN_LENGTH, group=_ENCODER, help="tokens of a text (default: the checkpoint's)"
+    )
+    split_passages: bool = option(
+        False, group=_ENCODER, help="passages ID#0, ID#1, ... of documents longer than --max-length"
+    )
+    lowercase: bool = option(False, group=_ENCODER, help="lowercase texts, as the paper's evaluation does")
+    dtype: str = option("auto", choices=DTYPES, group=_ENCODER, help="precision of matrix products")
+    batch_size: int = option(
+        512, minimum=1, group=_ENCODER, help="maximum texts per batch (the token budget adapts to the device)"
+    )
+    views: tuple[str, ...] = option(
+        (), choices=VIEWS, group=_SPARSE, help="views to encode (default: all that the checkpoint has)"
+    )
+    prune: tuple[str, ...] = option(
+        (),
+        metavar="RULE",
+        group=_SPARSE,
+        help="pruning rules, applied in order: top-k:K, percentile:P, mass:P or threshold:T over both views of a "
+        "vector, or over one, as in pivot:top-k:K",
+    )
+    scale: float = option(
+        100.0, above=0, maximum=2**31 - 1, group=_SPARSE, help="scale of impacts: round(weight x scale)"
+    )
+    english_prefix: str = option(
+        "", metavar="PREFIX", group=_SPARSE, help="prefix of English terms (the authors use e_)"
+    )
+    format: str = option(
+        "jsonl",
+        choices=FORMATS,
+        group=_SPARSE,
+        help="jsonl (integer impacts, Anserini's) or parquet (float weights)",
+    )
+    dense: bool = option(False, group=_DENSE, help="dense vectors instead of sparse ones")
+    pooling: str | None = option(
+        None, choices=POOLINGS, group=_DENSE, help="pooling of token states (default: the checkpoint's, else mean)"
+    )
+    query_prompt: str | None = option(
+        None, metavar="TEXT", group=_DENSE, help="text prepended to queries (default: the checkpoint's)"
+    )
+    document_prompt: str | None = option(
+        None, metavar="TEXT", group=_DENSE, help="text prepended to documents (default: the checkpoint's)"
+    )
+    part_size: int = option(8192, minimum=1, group="scale-out", help="documents per part file")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong about combinations of settings."""
+        defaults = {field.name: field.default for field in fields(EncodePlan)}
+        for name in _ONLY_SPARSE if self.dense else _ONLY_DENSE:
+            if getattr(self, name) != defaults[name]:
+                kind = "for sparse vectors, not for --dense" if self.dense else "for --dense"
+                yield f"--{name.replace('_', '-')} is {kind}"
+        for rule in self.pruning_rules:
+            if rule.view and self.views and rule.view not in self.views:
+                yield f"--prune {rule}: the {rule.view} view is not encoded (--views {' '.join(self.views)})"
+
+    @property
+    def pruning_rules(self) -> "list[PruningRule]":
+        """The rules of `prune`. Raises MilcoError for one that is invalid."""
+        if not self.prune:
+            return []
+        from milco_pyserini.sparse.pruning import PruningRule
+
+        return [PruningRule.parse(rule) for rule in self.prune]
+
+    def load_encoder(self, device: str) -> "MilcoEncoder | DenseEncoder":
+        """Load the encoder on a device. Raises MilcoError if the checkpoint is not available or not of this kind."""
+        if self.dense:
+            from milco_pyserini.encode.dense import DenseEncoder
+
+            prompts = {QUERIES: self.query_prompt, DOCUMENTS: self.document_prompt}
+            return DenseEncoder(self.encoder, self.pooling, device, self.dtype, prompts)
+        from milco_pyserini.encode.encoder import open_encoder
+
+        return open_encoder(self.encoder, device, self.dtype, self.english_prefix)
+
+    def resolve(self, encoder: Any, topics: bool) -> "EncodePlan":
+        """Return the plan with the values of its encoder in place of None, () and "auto".
+
+        Args:
+            encoder: as load_encoder() returned it.
+            topics: whether the texts are queries, which have a maximum length of their own.
+
+        Raises:
+            MilcoError: the encoder lacks a view, or has no positions for the maximum length.
+        """
+        lengths = encoder if self.dense else encoder.model.config
+        default_length = lengths.query_max_length if topics else lengths.passage_max_length
+        max_length = default_length if self.max_length is None else self.max_length
+        encoder.validate_length(max_length)
+        plan = replace(self, max_length=max_length, dtype=str(encoder.dtype).removeprefix("torch."))
+        if not self.dense:
+            return replace(plan, views=encoder.resolve_views(self.views))
+        prompts = encoder.prompts
+        if self.split_passages and prompts[DOCUMENTS]:
+            raise MilcoError(
+                f"--split-passages would put the prompt {shown(prompts[DOCUMENTS])} before the first passage of each "
+                "document only: omit it, or the prompt with --document-prompt ''"
+            )
+        return replace(plan, pooling=encoder.pooling, query_prompt=prompts[QUERIES], document_prompt=prompts[DOCUMENTS])
+
+    def manifest_fields(self) -> dict[str, Any]:
+        """Return the settings as fields of a manifest, without those that resolve() has yet to fill in."""
+        common = {
+            "encoder": self.encoder,
+            "max_length": self.max_length,
+            "lowercase": self.lowercase,
+            "split_passages": self.split_passages,
+            "batch_size": self.batch_size,
+            "part_size": self.part_size,
+            "dtype": None if self.dtype == "auto" else self.dtype,
+        }
+        if self.dense:
+            kind = {"dense": True, "format": "parquet", **{name: getattr(self, name) for name in _ONLY_DENSE}}
+        else:
+            kind = {
+                "views": list(self.views) or None,
+                "scale": self.scale,
+                "english_prefix": self.english_prefix,
+                "format": self.format,
+            }
+        known = {name: value for name, value in (common | kind).items() if value is not None}
+        return known if self.dense else known | {"pruning": " ".join(map(str, self.pruning_rules)) or None}
 
 
-def _where(options: "Options", devices: Sequence[str]) -> tuple[str, str]:
-    """Device and dtype of this process's encoder."""
-    device, dtype = devices[0], options.dtype
-    if options.engine == RAY:
-        # Only looked at here: the workers have devices of their own, which multiply bfloat16 if they are GPUs.
-        dtype = "bfloat16" if device == "cuda" and dtype == "auto" else dtype
-        device = "cpu"
-    return device, dtype
+def encoder_fields(encoder: Any, device: str) -> dict[str, Any]:
+    """Return the manifest fields that the encoder and this machine determine.
 
-
-def made_by(work: Work, devices: Sequence[str]) -> dict[str, Any]:
-    """What the encoder and the machine decide: the rest of the first half of the manifest."""
+    Args:
+        encoder: a MilcoEncoder or a DenseEncoder.
+        device: of the processes that encode; only its type is recorded.
+    """
     import numpy
     import torch
     import transformers
 
     from milco_pyserini import __version__
 
+    sparse = hasattr(encoder, "vocabulary")
     return {
-        "weight_hash": work.encoder.weight_hash,
-        "tokenizer_hash": work.encoder.tokenizer_hash,
-        **work.described,
-        "max_length": work.max_length,
-        "dtype": str(work.encoder.dtype).removeprefix("torch."),
-        "device": devices[0].partition(":")[0],
+        "weight_hash": encoder.weight_hash,
+        "tokenizer_hash": encoder.tokenizer_hash,
+        **({"source_prefix": encoder.vocabulary.source_prefix} if sparse else {"dimensions": encoder.dimensions}),
+        "device": device.partition(":")[0],
         "versions": {
             "milco_pyserini": __version__,
             "torch": torch.__version__,

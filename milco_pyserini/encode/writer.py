@@ -1,14 +1,18 @@
-"""The directory of a vector store while it is being made: its plan, the parts that are whole, and who is at work."""
+"""Write a vector store part by part: resumable, and by several processes at once.
+
+While a store is incomplete, plan.json holds everything that determines its parts, and .records/ an entry for each
+complete part. When no part is missing, both become manifest.json.
+"""
 
 import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import orjson
 
@@ -28,18 +32,29 @@ from milco_pyserini.io.files import (
     write_json,
 )
 from milco_pyserini.io.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
+from milco_pyserini.io.resume import plan_difference, validate_resume
 from milco_pyserini.sparse import Vocabulary
 from milco_pyserini.sparse.store import PART_FORMATS, PARTS, VOCABULARY
 
 _PLAN = "plan.json"
 _RECORDS = ".records"
-# Two runs with different values of these write the same bytes, or would if they ran on the same machine.
-_FREE = ("versions",)
+# Plan fields that may differ between the runs that fill one store.
+_IGNORED = ("versions",)
 
 
 @dataclass(frozen=True)
 class PartRecord:
-    """What the manifest says of one part. terms: total number per view, if any. checksum: BLAKE2b of the file."""
+    """Manifest entry of one part.
+
+    Args:
+        file: path in the store.
+        documents: vectors in the part; more than texts where long documents are split into passages.
+        texts: records of the corpus.
+        bytes, checksum: size and BLAKE2b of the file.
+        terms: number of terms per view; empty for dense vectors.
+        empty: vectors without a term, or of zeros.
+        truncated: texts that were longer than the maximum length.
+    """
 
     file: str
     documents: int
@@ -51,36 +66,64 @@ class PartRecord:
     truncated: int
 
 
-def check_output(path: Path, plan: dict, overwrite: bool) -> None:
-    """Raise MilcoError if a store of this plan cannot be at path: the plan may be a part of the later one.
+def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
+    """Raise MilcoError if a store with this plan cannot be written to path. Writes nothing.
 
-    What is there must be a store, finished or begun, of the same kind, and of the same plan unless overwrite says
-    that it may go. Nothing is written.
+    What exists at path must be a store, complete or not, of the same kind, and of the same plan unless overwrite is
+    set. plan may hold only the fields that are known so far.
     """
-    _check(path, _before(path), plan, overwrite)
+    recorded = _recorded_plan(path)
+    if recorded is None:
+        return
+    if not recorded:
+        if not overwrite:
+            raise MilcoError(
+                f"the {MANIFEST} of {path} is missing or damaged, so its parts cannot be verified: choose another "
+                "--output, or start over with --overwrite"
+            )
+        return
+    existing, wanted = _content({"kind": plan["kind"]} | recorded), _content(plan)
+    if existing != wanted:
+        # --overwrite is no remedy: who encodes topics does not mean to lose the documents, nor the reverse.
+        raise MilcoError(f"{path} holds {existing}, not {wanted}: choose another --output")
+    if overwrite:
+        return
+    if plan.get("corpus_hash", recorded.get("corpus_hash")) != recorded.get("corpus_hash"):
+        raise MilcoError(
+            f"{path} was begun with other {plan['kind']}: ids or texts of {plan['corpus']} have changed since "
+            f"({recorded.get('texts', 0):,} then, {plan['texts']:,} now). Choose another --output, or start over with "
+            "--overwrite"
+        )
+    validate_resume(path, recorded, plan, _IGNORED)
 
 
 class StoreWriter:
-    """A vector store that is being filled, by this process and by others. Use it in a with statement.
+    """A vector store that this process, and possibly others, are filling. Use it in a with statement.
 
-    plan: everything that decides the bytes of the parts. overwrite: start over if a store of another plan, or a
-    finished one, is there. Raises MilcoError, naming the first difference, if it may not; and as check_output does.
+    Args:
+        path: directory of the store.
+        plan: everything that determines the bytes of the parts; the first fields of the manifest.
+        overwrite: start over if path holds a complete store or one of another plan.
+
+    Raises:
+        MilcoError: as validate_output(), and if another process is writing the store that is to be overwritten.
     """
 
     def __init__(self, path: Path, plan: dict, overwrite: bool = False) -> None:
         self.path = path
         self.plan = plan
-        place = path.resolve()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with locks.locked_directory(place.parent):
-            remove_partial(place)
-            before = _before(path)
-            if _check(path, before, plan, overwrite):
+        target = path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with locks.locked_directory(target.parent):
+            remove_partial(target)
+            validate_output(path, plan, overwrite)
+            recorded = _recorded_plan(path)
+            if recorded is not None and overwrite and (not recorded or "parts" in recorded or self._differs(recorded)):
                 _remove_store(path)
-                before = None
-            if before is None:
+                recorded = None
+            if recorded is None:
                 write_json(path / _PLAN, plan)
-            # Held while this process works here, so that none that starts over takes the directory away.
+            # A shared lock until the end: no other process can remove the directory meanwhile.
             self._descriptor = os.open(path, os.O_RDONLY)
             with contextlib.suppress(OSError):
                 locks.try_lock(self._descriptor, shared=True)
@@ -94,99 +137,108 @@ class StoreWriter:
         os.close(self._descriptor)
 
     @property
-    def finished(self) -> bool:
-        """Whether every part is whole and the manifest says so."""
+    def is_complete(self) -> bool:
+        """Whether the store has its manifest, which is written last."""
         return (self.path / MANIFEST).is_file()
 
-    def done(self, number: int) -> PartRecord | None:
-        """Return the record of a part that is complete: its file is there and of the recorded size."""
-        record = self._recorded(number)
+    def record(self, number: int) -> PartRecord | None:
+        """Return the record of a part if the part is complete: its file exists and has the recorded size."""
+        record = None
+        with contextlib.suppress(orjson.JSONDecodeError, TypeError):
+            if self._record_path(number).exists():
+                record = PartRecord(**orjson.loads(self._record_path(number).read_bytes()))
+            elif self.is_complete:
+                # Another process may have completed the store and removed the records.
+                parts = read_json(self.path / MANIFEST)["parts"]
+                record = PartRecord(**parts[number]) if number < len(parts) else None
         if record is None:
             return None
         path = self.path / record.file
         return record if path.is_file() and path.stat().st_size == record.bytes else None
 
-    def mend(self, numbers: Sequence[int], vocabulary: Vocabulary | None) -> None:
-        """Forget the parts that are missing or whose checksum is not the recorded one: they are encoded again.
+    def remove_damaged(self, numbers: Iterable[int], vocabulary: Vocabulary | None) -> None:
+        """Remove parts that do not match their recorded checksums, so that they are encoded again.
 
-        numbers: the parts to compare; of a finished store all are. A finished store in which a part, or the
-        vocabulary, is missing or changed becomes an unfinished one.
+        A complete store with a damaged or missing part or vocabulary becomes an incomplete one.
+
+        Args:
+            numbers: the parts to verify; of a complete store all are.
+            vocabulary: None for dense vectors.
         """
-        finished = self.finished
-        numbers = range(len(read_json(self.path / MANIFEST)["parts"])) if finished else numbers
-        records = {number: record for number in numbers if (record := self.done(number))}
+        was_complete = self.is_complete
+        numbers = range(len(read_json(self.path / MANIFEST)["parts"])) if was_complete else list(numbers)
+        records = {number: record for number in numbers if (record := self.record(number))}
         if records:
-            say(f"{self.path}: comparing {counted(len(records), 'part')} with the recorded checksums")
+            say(f"{self.path}: verifying the checksums of {counted(len(records), 'part')}")
         intact = {
             number: record for number, record in records.items() if checksum(self.path / record.file) == record.checksum
         }
-        damaged = [number for number in numbers if number not in intact and (finished or self._record(number).exists())]
+        recorded = numbers if was_complete else [number for number in numbers if self._record_path(number).exists()]
+        damaged = [number for number in recorded if number not in intact]
         if damaged:
-            say(f"{self.path}: {counted(len(damaged), 'part')} missing or changed, the first is number {damaged[0]}")
-        if finished and (damaged or not self._holds(vocabulary)):
-            self._reopen(intact)
-        self.forget(damaged)
-        if self.finished:
+            say(f"{self.path}: {counted(len(damaged), 'part')} missing or damaged, the first is number {damaged[0]}")
+        if was_complete and (damaged or not self._has_vocabulary(vocabulary)):
+            with locks.locked_directory(self.path.resolve().parent):
+                write_json(self.path / _PLAN, self.plan)
+                for number, record in intact.items():
+                    write_json(self._record_path(number), asdict(record))
+                (self.path / MANIFEST).unlink(missing_ok=True)
+        self.remove(damaged)
+        if self.is_complete:
+            # On a read-only file system a complete store may stay untidy.
             with contextlib.suppress(OSError):
-                self._tidy()
+                self._remove_leftovers()
 
-    def _holds(self, vocabulary: Vocabulary | None) -> bool:
-        try:
-            return vocabulary is None or (self.path / VOCABULARY).read_bytes() == json_bytes(vocabulary.to_json())
-        except FileNotFoundError:
-            return False
+    def write(self, number: int, suffix: str, content: bytes, **counts: Any) -> PartRecord:
+        """Write one part and its record, unless another process has done so already.
 
-    def _reopen(self, records: dict[int, PartRecord]) -> None:
-        """Make a finished store an unfinished one that has these parts."""
-        with locks.locked_directory(self.path.resolve().parent):
-            write_json(self.path / _PLAN, self.plan)
-            for number, record in records.items():
-                write_json(self._record(number), asdict(record))
-            (self.path / MANIFEST).unlink(missing_ok=True)
-
-    def write(self, number: int, ending: str, write: Callable[[IO[bytes]], None], **counts: Any) -> PartRecord:
-        """Write one part and its record. write: what writes the part's bytes. counts: the rest of PartRecord."""
-        path = self.path / PARTS / f"part-{number:05d}.{ending}"
+        Args:
+            suffix: of the file: "jsonl" or "parquet".
+            counts: the fields of PartRecord that are not about the file.
+        """
+        if (record := self.record(number)) is not None:
+            return record
+        path = self.path / PARTS / f"part-{number:05d}.{suffix}"
         with atomic_file(path) as handle:
-            write(handle)
-        record = PartRecord(
-            file=str(path.relative_to(self.path)),
-            bytes=path.stat().st_size,
-            checksum=checksum(path),
-            **counts,
-        )
+            handle.write(content)
+        file = str(path.relative_to(self.path))
+        record = PartRecord(file=file, bytes=path.stat().st_size, checksum=checksum(path), **counts)
         try:
-            write_json(self._record(number), asdict(record))
+            write_json(self._record_path(number), asdict(record))
         except FileNotFoundError:
-            # Another process finished the same store at the same moment and tidied up under our hands.
-            if not self.finished:
+            # Another process completed the same store at this moment and removed the records.
+            if not self.is_complete:
                 raise
-        if self.finished:
-            # So did one that was done before the record was there: nobody else would remove it.
-            self._tidy()
+        if self.is_complete:
+            # So it did before the record was written, which nobody else would remove.
+            self._remove_leftovers()
         return record
 
-    def forget(self, numbers: list[int]) -> None:
-        """Remove parts: their records first, so that none is taken for whole."""
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Remove parts, their records first: a part without a record is incomplete."""
+        numbers = list(numbers)
         for number in numbers:
-            self._record(number).unlink(missing_ok=True)
+            self._record_path(number).unlink(missing_ok=True)
         for number in numbers:
             for part in (self.path / PARTS).glob(f"part-{number:05d}.*"):
                 part.unlink(missing_ok=True)
 
-    def finish(self, parts: int, views: tuple[str, ...], vocabulary: Vocabulary | None) -> bool:
-        """Write the manifest if every part is whole; otherwise leave that to the shard that comes last.
+    def complete(self, num_parts: int, views: Iterable[str], vocabulary: Vocabulary | None) -> bool:
+        """Write the manifest if no part is missing; return whether the store is complete.
 
-        views, vocabulary: of term vectors; dense ones have neither.
+        Args:
+            num_parts: of the whole store. Missing ones belong to other shards, the last of which completes the store.
+            views: those of sparse vectors; empty for dense ones.
+            vocabulary: None for dense vectors.
         """
-        records = [record for number in range(parts) if (record := self.done(number))]
-        if len(records) < parts:
+        records = [record for number in range(num_parts) if (record := self.record(number))]
+        if len(records) < num_parts:
             return False
         documents = sum(record.documents for record in records)
         terms = {view: round(sum(record.terms[view] for record in records) / max(documents, 1), 3) for view in views}
         totals = {
             "documents": documents,
-            **({"terms_per_document": terms} if views else {}),
+            **({"terms_per_document": terms} if terms else {}),
             "empty_documents": sum(record.empty for record in records),
             "truncated_documents": sum(record.truncated for record in records),
             "parts": [asdict(record) for record in records],
@@ -196,109 +248,63 @@ class StoreWriter:
             write_json(self.path / VOCABULARY, vocabulary.to_json())
             files = describe_files(self.path, [Path(VOCABULARY)])
         write_checked(self.path / MANIFEST, self.plan | totals | {"files": files})
-        self._tidy()
+        self._remove_leftovers()
         return True
 
-    def _recorded(self, number: int) -> PartRecord | None:
-        with contextlib.suppress(orjson.JSONDecodeError, TypeError):
-            if self._record(number).exists():
-                return PartRecord(**orjson.loads(self._record(number).read_bytes()))
-            # Another process may have finished the store, and tidied up.
-            parts = read_json(self.path / MANIFEST)["parts"] if self.finished else []
-            return PartRecord(**parts[number]) if number < len(parts) else None
-        return None
+    def _differs(self, recorded: dict) -> bool:
+        return bool(plan_difference(recorded, self.plan, _IGNORED))
 
-    def _record(self, number: int) -> Path:
+    def _record_path(self, number: int) -> Path:
         return self.path / _RECORDS / f"{number:05d}.json"
 
-    def _tidy(self) -> None:
-        """Remove what the finished store has no use for, and what killed runs left of its last files."""
+    def _has_vocabulary(self, vocabulary: Vocabulary | None) -> bool:
+        try:
+            return vocabulary is None or (self.path / VOCABULARY).read_bytes() == json_bytes(vocabulary.to_json())
+        except FileNotFoundError:
+            return False
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a complete store does not need, and partial files of killed processes."""
         (self.path / _PLAN).unlink(missing_ok=True)
         for directory in (self.path, self.path / PARTS):
             remove_partial_in(directory)
         shutil.rmtree(self.path / _RECORDS, ignore_errors=True)
 
 
-def _before(path: Path) -> dict | None:
-    """The plan of the store that stands here, finished or not; None where there is nothing.
+def _recorded_plan(path: Path) -> dict | None:
+    """Return the plan or manifest of the store at path, {} if the store has lost it, None if path is free.
 
-    Empty where a store has lost its plan: its manifest is missing or damaged.
+    Raises MilcoError if path is something else than a vector store.
     """
     for name, key in ((MANIFEST, "parts"), (_PLAN, "texts")):
         if is_json_with(path / name, "format_version", key):
             with contextlib.suppress(DamagedError):
                 return read_checked(path / name)
-    # A run that was killed while it wrote its plan leaves nothing but a fragment of it.
-    left = [each for each in path.iterdir() if not each.name.startswith(f".{_PLAN}")] if path.is_dir() else []
-    if left and _is_store(path):
-        return {}
-    if left or (path.exists() and not path.is_dir()):
-        raise MilcoError(f"{path} is there and is no vector store, so it is never replaced: choose another --output")
-    return None
+    # A process that was killed while it wrote the plan leaves only a partial file of it.
+    entries = [entry for entry in path.iterdir() if not entry.name.startswith(f".{_PLAN}")] if path.is_dir() else []
+    if not entries and (path.is_dir() or not path.exists()):
+        return None
+    if entries:
+        names = {entry.name for entry in entries if PARTIAL not in entry.name}
+        parts = [part.name for part in (path / PARTS).iterdir()] if PARTS in names else []
+        part_name = re.compile(rf"part-\d+\.({'|'.join(PART_FORMATS)})|\..*{PARTIAL}.*")
+        only_store_files = names <= {MANIFEST, VOCABULARY, PARTS, _PLAN, _RECORDS}
+        if parts and only_store_files and all(map(part_name.fullmatch, parts)):
+            return {}
+    raise MilcoError(f"{path} exists and is not a vector store, so it is never replaced: choose another --output")
 
 
-def _is_store(path: Path) -> bool:
-    """Whether a directory has a folder of parts, and holds nothing that a store does not."""
-    names = {each.name for each in path.iterdir() if PARTIAL not in each.name}
-    parts = list((path / PARTS).iterdir()) if PARTS in names else []
-    return (
-        bool(parts)
-        and names <= {MANIFEST, VOCABULARY, PARTS, _PLAN, _RECORDS}
-        and all(re.fullmatch(rf"(part-\d+\.({'|'.join(PART_FORMATS)})|\..*{PARTIAL}.*)", part.name) for part in parts)
-    )
-
-
-def _check(path: Path, before: dict | None, plan: dict, overwrite: bool) -> bool:
-    """Whether the store that is here has to go. Raises MilcoError if it may not."""
-    if before is None:
-        return False
-    if not before:
-        if not overwrite:
-            raise MilcoError(
-                f"the {MANIFEST} of {path} is missing or damaged, so nothing vouches for its parts: choose another "
-                "--output, or start over with --overwrite"
-            )
-        return True
-    there, wanted = _held({"kind": plan["kind"]} | before), _held(plan)
-    if there != wanted:
-        # Not a case for --overwrite: whoever encodes topics does not mean to lose the documents, or the other way.
-        raise MilcoError(f"{path} holds {there}, not {wanted}: choose another --output")
-    difference = _difference(before, plan)
-    if difference and not overwrite:
-        raise MilcoError(f"{path} was begun with {difference}: choose another --output, or start over with --overwrite")
-    return overwrite and bool(difference or "parts" in before)
-
-
-def _held(plan: dict) -> str:
-    """What a store of this plan holds."""
-    return f"dense vectors of {plan['kind']}" if plan.get("dense") else f"encoded {plan['kind']}"
-
-
-def _difference(before: dict, plan: dict) -> str:
-    if plan.get("corpus_hash", before.get("corpus_hash")) != before.get("corpus_hash"):
-        return (
-            f"other {plan['kind']}: ids or texts of {plan['corpus']} have changed since "
-            f"({before.get('texts', 0):,} then, {plan['texts']:,} now)"
-        )
-    for name, value in plan.items():
-        if name not in _FREE and before.get(name) != value:
-            return f"{name} {before.get(name)}, not {value}"
-    return ""
+def _content(plan: dict) -> str:
+    return f"dense vectors of {plan['kind']}" if plan.get("dense") else f"sparse vectors of {plan['kind']}"
 
 
 def _remove_store(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        if not _take_alone(descriptor):
-            raise MilcoError(f"another process is writing {path}: stop it, or wait for it, before --overwrite")
+        # Where the file system has no locks, the user knows whether another process is writing.
+        with contextlib.suppress(OSError):
+            if not locks.try_lock(descriptor):
+                raise MilcoError(f"another process is writing {path}: stop it, or wait for it, before --overwrite")
         remove_directory(path)
     finally:
         os.close(descriptor)
-
-
-def _take_alone(descriptor: int) -> bool:
-    try:
-        return locks.try_lock(descriptor)
-    except OSError:
-        # The file system has no locks: the user knows who is at work.
-        return True

@@ -12,11 +12,15 @@ from milco_pyserini.io.runs import read_run, write_hits
 MAX_PASSAGE_HITS = 100
 
 
-def encode(**arguments: Any) -> None:
-    """Encode a corpus or topics into a vector store."""
-    from milco_pyserini.cli.encode import Options, command
+def encode(
+    output: Path, corpus: str | None = None, topics: str | None = None, device: str = "auto", **settings: Any
+) -> None:
+    """Encode a corpus or topics into a vector store. settings: fields of EncodePlan."""
+    from milco_pyserini.corpora import open_corpus, open_topics
+    from milco_pyserini.encode import EncodePlan, encode_corpus
 
-    command(Options(**arguments))
+    records = open_topics(topics) if topics is not None else open_corpus(corpus or "")
+    encode_corpus(records, output, EncodePlan(**settings), device=device)
 
 
 def index(

@@ -12,6 +12,7 @@ import orjson
 from numpy.typing import NDArray
 
 from milco_pyserini.console import counted
+from milco_pyserini.defaults import VIEWS
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.sparse.listing import html_bars
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
     import torch
     from scipy.sparse import csr_array
 
-PIVOT = "pivot"
-SOURCE = "source"
-VIEWS = (PIVOT, SOURCE)
+PIVOT, SOURCE = VIEWS
 
 
 @dataclass(frozen=True, eq=False, repr=False)

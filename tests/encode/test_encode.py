@@ -17,13 +17,11 @@ import orjson
 import pytest
 import torch
 
-from milco_pyserini.cli import encode as command
 from milco_pyserini.cli.encode import main
-from milco_pyserini.encode import plan
-from milco_pyserini.encode.devices import DTYPES
+from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.encode.writer import StoreWriter
 from milco_pyserini.io.files import PARTIAL
-from milco_pyserini.sparse import VIEWS, open_store
+from milco_pyserini.sparse import open_store
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
 WORDS = ["old harbour", "小さな市場", "первая книга", "Brücke", "خريطة", "train", "river bridge", "marché"]
@@ -41,8 +39,10 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def arguments(corpus: Path, output: Path, *more: str) -> list[str]:
-    common = ["--encoder", str(CHECKPOINT), "--dtype", "float32", "--device", "cpu", "--part-size", "10"]
-    return ["--corpus", str(corpus), "--output", str(output), *common, *more]
+    """The options of a small store; those in more replace them."""
+    options = {"--corpus": str(corpus), "--output": str(output), "--encoder": str(CHECKPOINT)}
+    options |= {"--dtype": "float32", "--device": "cpu", "--part-size": "10"}
+    return [word for option, value in options.items() if option not in more for word in (option, value)] + [*more]
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -202,7 +202,7 @@ def test_a_finished_store_on_a_read_only_file_system_is_finished(
 
     monkeypatch.setattr(Path, "unlink", refuse)
     assert main(arguments(corpus, tmp_path / "v")) == 0
-    assert "is finished: nothing to do" in capsys.readouterr().err
+    assert "is complete: nothing to do" in capsys.readouterr().err
 
 
 def test_a_process_that_is_late_leaves_nothing_in_a_finished_store(tmp_path: Path) -> None:
@@ -210,10 +210,10 @@ def test_a_process_that_is_late_leaves_nothing_in_a_finished_store(tmp_path: Pat
     plan = {"format_version": 1, "kind": "documents", "texts": 1, "corpus": "other"}
     counts = {"documents": 1, "texts": 1, "truncated": 0, "terms": {}, "empty": 0}
     with StoreWriter(tmp_path / "v", plan) as first, StoreWriter(tmp_path / "v", plan) as late:
-        first.write(0, "jsonl", lambda handle: handle.write(b"{}"), **counts)
-        assert first.finish(1, (), None)
+        first.write(0, "jsonl", b"{}", **counts)
+        assert first.complete(1, (), None)
         finished = contents(tmp_path / "v")
-        late.write(0, "jsonl", lambda handle: handle.write(b"{}"), **counts)
+        late.write(0, "jsonl", b"{}", **counts)
         assert contents(tmp_path / "v") == finished
         assert not (tmp_path / "v/.records").exists()
 
@@ -257,11 +257,11 @@ def test_a_corpus_that_changes_under_our_hands_is_taken_back(
     """Changed between the check and the encoding, nothing of it stays; the next run makes a whole store of one text."""
     assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "2")) == 0
     before, original = contents(tmp_path / "v"), corpus.read_bytes()
-    load = plan.open_work
-    monkeypatch.setattr(plan, "open_work", lambda *given: (change(corpus, 15), load(*given))[1])
+    load = EncodePlan.load_encoder
+    monkeypatch.setattr(EncodePlan, "load_encoder", lambda *given: (change(corpus, 15), load(*given))[1])
     capsys.readouterr()
     second = arguments(corpus, tmp_path / "v", "--shard-id", "1", "--shard-num", "2")
-    refused(second, capsys, "corpus.jsonl has changed while it was encoded", "run the same command again")
+    refused(second, capsys, "corpus.jsonl has changed while it was encoded", "rerun the same command")
     assert contents(tmp_path / "v") == before
     monkeypatch.undo()
     corpus.write_bytes(original)
@@ -309,7 +309,7 @@ KILLED = textwrap.dedent(
     # Argument 1: how many times to kill; then the encode command's. Prints the file events of a whole run.
     import json, os, shutil, signal, sys
     from pathlib import Path
-    import milco_pyserini.cli.encode as command, milco_pyserini.encode.shards, milco_pyserini.encode.encoder
+    import milco_pyserini.cli.encode as command, milco_pyserini.encode.corpus, milco_pyserini.encode.encoder
     import scipy.sparse
 
     kills, argv = int(sys.argv[1]), sys.argv[2:]
@@ -387,7 +387,7 @@ def test_a_corpus_and_its_topics_have_two_places(
             argv = [f"--{kind}", "sample-sw", "--output", f"vectors/{output}", *encoder, *more]
             assert main(argv) == 2
             said = capsys.readouterr().err
-            assert f"vectors/{output} holds encoded {there}, not " in said
+            assert f"vectors/{output} holds sparse vectors of {there}, not " in said
             assert "choose another --output\n" in said and "--overwrite" not in said
 
 
@@ -417,7 +417,7 @@ def test_empty_and_overlong_texts_are_kept_and_counted(tmp_path: Path, capsys: p
     assert vectors["a"] == {} and vectors["b"]
     assert (store.manifest["empty_documents"], store.manifest["truncated_documents"]) == (1, 1)
     said = capsys.readouterr().err
-    assert "without terms (empty): 1 of 2 texts, kept" in said and "cut at 16 tokens: 1 longer text\n" in said
+    assert "1 of 2 texts have empty vectors (kept)\n" in said and "Truncated 1 text to 16 tokens\n" in said
 
 
 def test_text_prints_terms_strongest_first(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -465,7 +465,7 @@ def test_options_change_what_is_encoded(corpus: Path, tmp_path: Path) -> None:
         (["--prune", "topk:5"], ["'topk:5'", "did you mean 'top-k'"]),
         (["--prune", "mass:100"], ["'mass:100'", "0 to below 100"]),
         (["--prune", "pivots:top-k:5"], ["unknown view 'pivots'", "did you mean 'pivot'"]),
-        (["--prune", "source:mass:5", "--views", "pivot"], ["--prune source:mass:5: no source view is encoded"]),
+        (["--prune", "source:mass:5", "--views", "pivot"], ["--prune source:mass:5: the source view is not encoded"]),
         (["--scale", "nan"], ["--scale nan: must be above 0"]),
         (["--scale", "inf"], ["--scale inf: must be above 0"]),
         (["--scale", "-1"], ["--scale -1: must be above 0"]),
@@ -522,7 +522,7 @@ def test_skipped_lines_are_counted_and_listed(corpus: Path, tmp_path: Path, caps
     corpus.write_bytes(corpus.read_bytes() + b"{broken\n")
     assert main(arguments(corpus, tmp_path / "v", "--skip-bad-lines")) == 0
     said = capsys.readouterr().err
-    assert "left out 1 broken line" in said and "corpus.jsonl:51" in said
+    assert "Skipped 1 invalid line" in said and "corpus.jsonl:51" in said
     assert len(open_store(tmp_path / "v")) == 50
 
 
@@ -567,7 +567,7 @@ def test_a_store_is_started_over_as_a_whole(
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     again = arguments(corpus, tmp_path / "v", "--max-length", "9", "--overwrite")
     assert main(again) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "rerun the same command to resume" in capsys.readouterr().err
     assert not (tmp_path / "v").exists()
     monkeypatch.undo()
     assert main(again) == 0
@@ -615,11 +615,6 @@ def test_bad_input_is_told_before_torch_is_loaded(corpus: Path, tmp_path: Path, 
     assert not (tmp_path / "v").exists()
 
 
-def test_names_on_the_command_line_are_those_of_the_rooms() -> None:
-    """What --help may not load is written twice; here it is once."""
-    assert (command.VIEWS, command.DTYPES) == (VIEWS, DTYPES)
-
-
 def test_an_impact_too_great_is_one_clear_line(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """A scale that a weight does not survive ends with both numbers, and no part."""
     refused(arguments(corpus, tmp_path / "v", "--scale", "2e9"), capsys, "x scale 2e+09 is above 2,147,483,647")
@@ -631,16 +626,16 @@ def test_a_weight_that_is_not_finite_is_never_written(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """The error names the document and the encoder, in every format."""
-    load = plan.open_work
+    load = EncodePlan.load_encoder
 
     def damaged(*given: Any) -> Any:
-        work = load(*given)
-        network = getattr(work.encoder.model, "encoder", work.encoder.model)
+        encoder = load(*given)
+        network = getattr(encoder.model, "encoder", encoder.model)
         with torch.no_grad():
             next(layer for layer in network.modules() if isinstance(layer, torch.nn.LayerNorm)).bias[0] = float("nan")
-        return work
+        return encoder
 
-    monkeypatch.setattr(plan, "open_work", damaged)
+    monkeypatch.setattr(EncodePlan, "load_encoder", damaged)
     more = ["--dense"] if kind == "dense" else ["--format", kind]
     refused(arguments(corpus, tmp_path / "v", *more), capsys, "the vector of 'd0' has the weight nan", str(CHECKPOINT))
     assert not list((tmp_path / "v").rglob("part-*"))
@@ -675,7 +670,7 @@ def test_ctrl_c_keeps_what_is_whole_and_the_same_command_goes_on(corpus: Path, t
     said = process.communicate()[1]
     assert process.returncode == 130
     assert said.splitlines()[-1] == (
-        "milco encode: interrupted; what is whole stays, the same command goes on from there"
+        "milco encode: interrupted; complete parts are kept; rerun the same command to resume"
     )
     assert not [name for name in contents(tmp_path / "stopped") if ".partial-" in name or name == "manifest.json"]
     for again in (whole, stopped):

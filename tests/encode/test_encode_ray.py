@@ -1,4 +1,4 @@
-"""--engine ray writes the store of --engine local, whichever of its workers die."""
+"""--launcher ray writes the store of --launcher local, whichever of its workers die."""
 
 import importlib.util
 import os
@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from milco_pyserini.cli.encode import main
-from milco_pyserini.encode.ray_engine import cluster_devices, fault_handlers_kept
+from milco_pyserini.encode.ray_launcher import cluster_devices, fault_handlers_kept
 from milco_pyserini.errors import MilcoError
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
@@ -42,7 +42,7 @@ def workers() -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
-            if any("ray::_Worker.encode" in word for word in process.cmdline()):
+            if any("ray::PartWorker.encode" in word for word in process.cmdline()):
                 found.append(process)
         except psutil.Error:
             continue
@@ -51,10 +51,10 @@ def workers() -> list[psutil.Process]:
 
 @needs_ray
 @pytest.mark.integration
-def test_the_store_is_the_local_one_although_a_worker_dies(
+def test_the_store_is_that_of_one_process_though_a_worker_dies(
     cluster: None, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """Two workers, one of them killed while it encodes: byte for byte what this process writes alone."""
+    """Two workers, one of them killed while it encodes: byte for byte what one process writes."""
     (tmp_path / "c.tsv").write_text("".join(f"d{number}\told harbour {number}\n" for number in range(12)))
     common = ["--corpus", str(tmp_path / "c.tsv"), "--encoder", str(CHECKPOINT), "--dtype", "float32"]
     common += ["--part-size", "2"]
@@ -71,51 +71,51 @@ def test_the_store_is_the_local_one_although_a_worker_dies(
 
     killer = threading.Thread(target=kill)
     killer.start()
-    assert main([*common, "--engine", "ray", "--device", "cpu,cpu", "--output", str(tmp_path / "ray")]) == 0
+    assert main([*common, "--launcher", "ray", "--device", "cpu,cpu", "--output", str(tmp_path / "ray")]) == 0
     killer.join()
     assert killed and files(tmp_path / "ray") == files(tmp_path / "local")
-    assert main([*common, "--engine", "ray", "--scale", "2e9", "--output", str(tmp_path / "big")]) == 2
+    assert main([*common, "--launcher", "ray", "--scale", "2e9", "--output", str(tmp_path / "big")]) == 2
     said = capsys.readouterr().err
     assert "error: weight" in said and "above 2,147,483,647" in said and "Traceback" not in said
 
 
 @needs_ray
 @pytest.mark.integration
-def test_ray_gives_out_the_devices(cluster: None) -> None:
-    """A worker for each machine, or as many as were named; a GPU by its number, or where there is none, is refused."""
+def test_ray_assigns_devices(cluster: None) -> None:
+    """One worker per machine, or as many as were named; a numbered GPU, or one that the cluster lacks, is refused."""
     assert cluster_devices("auto") == cluster_devices("cpu") == ["cpu"]
     assert cluster_devices("cpu,cpu,cpu") == ["cpu"] * 3
     for names, expected in (
-        ("cuda:0", "--device cuda:0: Ray gives out the devices itself, so say auto, cpu or cuda"),
-        ("cuda", "--device cuda: Ray sees no GPU in its cluster; use --device cpu"),
+        ("cuda:0", "--device cuda:0: Ray assigns devices itself. Use auto, cpu or cuda"),
+        ("cuda", "--device cuda: the Ray cluster has no GPU. Use --device cpu"),
     ):
         with pytest.raises(MilcoError, match=expected):
             cluster_devices(names)
 
 
-def test_without_ray_the_line_says_what_to_install(
+def test_a_missing_ray_is_an_error_with_the_fix(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before anything is read or written."""
+    """It comes before anything is read or written."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert main(["--corpus", "sample-sw", "--engine", "ray", "--output", str(tmp_path / "v")]) == 2
-    assert "--engine ray needs Ray: pip install 'milco-pyserini[ray]'" in capsys.readouterr().err
+    assert main(["--corpus", "sample-sw", "--launcher", "ray", "--output", str(tmp_path / "v")]) == 2
+    assert "--launcher ray needs Ray: pip install 'milco-pyserini[ray]'" in capsys.readouterr().err
     assert not (tmp_path / "v").exists()
 
 
 def test_one_text_needs_no_cluster(capsys: pytest.CaptureFixture) -> None:
-    """--text with --engine ray is refused in one line."""
-    assert main(["--text", "x", "--engine", "ray"]) == 2
-    assert "--engine ray is for --corpus and --topics, not for --text" in capsys.readouterr().err
+    """--text with --launcher ray is refused in one line."""
+    assert main(["--text", "x", "--launcher", "ray"]) == 2
+    assert "--launcher ray is for --corpus and --topics, not for --text" in capsys.readouterr().err
 
 
 @needs_ray
 @pytest.mark.integration
-def test_java_runs_on_beside_ray() -> None:
-    """Compiled Java finds a null reference by a fault of memory, whose handler ray.init would take away."""
+def test_java_works_next_to_ray() -> None:
+    """Compiled Java finds null references by SIGSEGV, whose handler ray.init would replace."""
     program = """
 from milco_pyserini.index import jvm
-from milco_pyserini.encode.ray_engine import cluster_devices
+from milco_pyserini.encode.ray_launcher import cluster_devices
 jvm.start()
 from jnius import JavaException, autoclass
 assert cluster_devices("cpu") == ["cpu"]

@@ -1,0 +1,207 @@
+"""Encode a corpus or topics into a vector store: resumable, in shards, on several devices."""
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from milco_pyserini.console import Progress, counted, duration, say
+from milco_pyserini.corpora import Corpus, Topics, open_corpus
+from milco_pyserini.corpora.collection import TextDigest
+from milco_pyserini.corpora.records import encoded_text
+from milco_pyserini.defaults import MINI, check_local_name
+from milco_pyserini.encode.devices import LOCAL, RAY, choose_devices, validate_devices
+from milco_pyserini.encode.launch import encode_here, encode_in_workers, launch
+from milco_pyserini.encode.parts import EncodedPart, Job, PartEncoder
+from milco_pyserini.encode.plan import EncodePlan, encoder_fields
+from milco_pyserini.encode.writer import StoreWriter, validate_output
+from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.io.manifest import MANIFEST, read_checked
+from milco_pyserini.options import validate
+from milco_pyserini.sparse.store import FORMAT_VERSION
+
+
+def encode_corpus(
+    corpus: str | os.PathLike | Corpus | Topics,
+    output: str | os.PathLike,
+    plan: EncodePlan | None = None,
+    *,
+    device: str = "auto",
+    launcher: str = LOCAL,
+    shard_id: int = 0,
+    shard_num: int = 1,
+    overwrite: bool = False,
+) -> dict[str, Any] | None:
+    """Encode a corpus into a vector store, or continue an interrupted run: what `milco encode` does.
+
+        encode_corpus("sample", "vectors/sample", EncodePlan(encoder="mini"))
+        encode_corpus(open_topics("miracl-ar-dev"), "vectors/queries", EncodePlan(encoder="mini"))
+
+    Several devices are several processes: a program that names some has its main part under
+    `if __name__ == "__main__":`, as multiprocessing requires.
+
+    Args:
+        corpus: a name or a path of documents, or what open_corpus() or open_topics() returned.
+        output: directory of the store. If it holds an incomplete store of the same plan, its missing parts are encoded.
+        plan: encoder and settings (default: the published checkpoint, with its own settings).
+        device: "auto", "cpu", "cuda" (all GPUs), or one name per process, as in "cuda:0,cuda:2".
+        launcher: "local", or "ray" for the workers of a Ray cluster.
+        shard_id, shard_num: encode only the parts k for which k mod shard_num is shard_id.
+        overwrite: start over if output holds a complete store, or one of another plan.
+
+    Returns:
+        The manifest of the store; None as long as parts of other shards are missing.
+
+    Raises:
+        MilcoError: a setting, the corpus or the output is invalid. All that can be checked without the encoder is
+            checked before the encoder is loaded.
+    """
+    plan, output = plan or EncodePlan(), Path(output)
+    validate(plan)
+    validate_devices(device)
+    if plan.encoder != MINI:
+        check_local_name(plan.encoder)
+    if not 0 <= shard_id < shard_num:
+        raise MilcoError(f"--shard-id {shard_id}: must be from 0 to {shard_num - 1} (--shard-num - 1)")
+    records = corpus if isinstance(corpus, Corpus | Topics) else open_corpus(os.fspath(corpus))
+    topics = isinstance(records, Topics)
+    if topics and plan.split_passages:
+        raise MilcoError("--split-passages is for documents, not for topics")
+    if launcher == RAY:
+        from milco_pyserini.encode.ray_launcher import cluster_devices, validate_ray
+
+        validate_ray()
+    fields: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "kind": "topics" if topics else "documents",
+        "corpus": records.name,
+        "field_rule": getattr(records, "field_rule", "text"),
+    }
+    # What costs nothing to find out comes first, then a pass over the texts; only then is the encoder loaded.
+    validate_output(output, fields | plan.manifest_fields(), overwrite)
+    fields |= _read_through(records)
+    validate_output(output, fields | plan.manifest_fields(), overwrite)
+    say(f"Loading encoder {plan.encoder}")
+    if launcher == RAY:
+        devices = cluster_devices(device)
+        if devices[0] == "cuda" and plan.dtype == "auto":
+            plan = replace(plan, dtype="bfloat16")
+    else:
+        devices = choose_devices(device)
+    encoder: Any = plan.load_encoder("cpu" if launcher == RAY else devices[0])
+    plan = plan.resolve(encoder, topics)
+    fields |= plan.manifest_fields() | encoder_fields(encoder, devices[0])
+    num_parts = -(-fields["texts"] // plan.part_size)
+    parts = range(shard_id, num_parts, shard_num)
+    vocabulary = None if plan.dense else encoder.vocabulary
+    with StoreWriter(output, fields, overwrite) as writer:
+        writer.remove_damaged(parts, vocabulary)
+        if writer.is_complete:
+            say(f"{output} is complete: nothing to do")
+        else:
+            _encode_missing(records, writer, PartEncoder(plan, encoder), parts, devices, launcher)
+            if not writer.complete(num_parts, plan.views, vocabulary):
+                say(f"{output}: the parts of this shard are complete; the store is when those of the other shards are")
+                return None
+    manifest = read_checked(output / MANIFEST)
+    if manifest["empty_documents"]:
+        what = "zero" if plan.dense else "empty"
+        say(f"{manifest['empty_documents']:,} of {counted(manifest['documents'], 'text')} have {what} vectors (kept)")
+    if manifest["truncated_documents"]:
+        say(f"Truncated {counted(manifest['truncated_documents'], 'text')} to {plan.max_length} tokens")
+    return manifest
+
+
+def _read_through(records: Corpus | Topics) -> dict[str, Any]:
+    """Read all records once; return how many there are and their digest.
+
+    The first one is printed, which shows a wrong file or field at once.
+    """
+    report = records.check()
+    if report.skipped:
+        say(f"Skipped {counted(len(report.skipped), 'invalid line')}:")
+        for line in report.skipped:
+            say(f"  {line}")
+    if isinstance(records, Topics):
+        texts, what = report.topics, counted(report.topics, "topic")
+    else:
+        texts, what = report.documents, counted(report.documents, "document")
+    text = " ".join(encoded_text(report.first).split())
+    say(f"{records.name}: {what}, the first is {shown(report.first.id)}: {shown(text) if text else 'empty'}")
+    return {"texts": texts, "corpus_hash": report.digest}
+
+
+def _encode_missing(
+    records: Corpus | Topics,
+    writer: StoreWriter,
+    encoder: PartEncoder,
+    parts: range,
+    devices: list[str],
+    launcher: str,
+) -> None:
+    """Write those of the parts that the store does not have yet.
+
+    Raises MilcoError, and removes what has been written, if the records are not those of the writer's plan any more.
+    """
+    plan, total = encoder.plan, writer.plan["texts"]
+    existing = {number: record for number in parts if (record := writer.record(number))}
+    texts = sum(min(plan.part_size, total - number * plan.part_size) for number in parts)
+    texts_before = sum(record.texts for record in existing.values())
+    if existing:
+        say(f"{writer.path}: resuming, {len(existing):,} of {counted(len(parts), 'part')} exist")
+    unit = "topics" if isinstance(records, Topics) else "documents"
+    progress, started = Progress(unit, texts, texts_before), time.monotonic()
+    digest, lock = TextDigest(), threading.Lock()
+    encoded: dict[int, tuple[int, int]] = {}
+    written: set[int] = set()
+
+    def missing_parts() -> Iterator[Job]:
+        stream = iter(records)
+        for number in itertools.count():
+            part: list[Any] = list(itertools.islice(stream, plan.part_size))
+            if not part:
+                return
+            # All records are read, for the digest.
+            for record in part:
+                digest.add(record)
+            if number in parts and writer.record(number) is None:
+                yield number, part
+
+    def report(number: int, texts: int, tokens: int) -> None:
+        with lock:
+            # The last report of a part may arrive after the part.
+            if number not in written:
+                before_texts, before_tokens = encoded.get(number, (0, 0))
+                encoded[number] = texts, tokens
+                progress.add(texts - before_texts, tokens - before_tokens)
+
+    def write(part: EncodedPart) -> None:
+        record = writer.write(part.number, "parquet" if plan.dense else plan.format, part.content, **part.counts)
+        report(part.number, record.texts, part.tokens)
+        with lock:
+            written.add(part.number)
+            progress.average(record.texts, **{f"{view} terms": float(record.terms[view]) for view in plan.views})
+
+    # No more processes than parts: each takes its time to start.
+    devices = devices[: max(1, len(parts) - len(existing))]
+    if launcher == LOCAL and len(devices) == 1:
+        encode_here(missing_parts(), encoder, report, write)
+    else:
+        start = launch(launcher, plan, devices, encoder.encoder.weight_hash)
+        encode_in_workers(missing_parts(), start, devices, report, write)
+    if digest.hexdigest() != writer.plan["corpus_hash"]:
+        writer.remove(written)
+        raise MilcoError(
+            f"{records.name} has changed while it was encoded, and the new parts were removed: rerun the same command "
+            "when the corpus no longer changes"
+        )
+    progress.close(None)
+    seconds = max(time.monotonic() - started, 1e-9)
+    new = progress.done - texts_before
+    short = "docs" if unit == "documents" else unit
+    rates = f"{new / seconds:,.0f} {short}/s, {progress.tokens / seconds:,.0f} tokens/s"
+    say(f"Encoded {counted(new, unit.removesuffix('s'))} into {writer.path} in {duration(seconds)} ({rates})")

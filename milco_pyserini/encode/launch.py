@@ -1,0 +1,290 @@
+"""Encode the parts of a store: in this process, or in workers on several devices or a Ray cluster.
+
+One process reads the corpus and writes the store. A worker receives records and returns the content of a part's file,
+so workers share no file system, and one that dies leaves nothing behind.
+"""
+
+import concurrent.futures
+import contextlib
+import functools
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from multiprocessing.managers import BaseManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from milco_pyserini.console import counted, say
+from milco_pyserini.corpora import Document, Query
+from milco_pyserini.encode.devices import LOCAL
+from milco_pyserini.encode.parts import EncodedPart, Job, PartEncoder, PartReport, TokenizedPart
+from milco_pyserini.encode.plan import EncodePlan
+from milco_pyserini.errors import MilcoError
+
+# Parts that a worker has at a time: one is encoded while another is tokenized or serialized.
+IN_FLIGHT = 2
+# How many workers may die with a part before the part is taken for the cause.
+_MAX_DEATHS = 3
+# Seconds between two looks at the progress of the workers.
+_POLL = 1.0
+# Seconds until a process that closed its connection has an exit code.
+_GRACE = 5.0
+
+
+class WorkerDiedError(Exception):
+    """A worker has ended while it had work. Its message is the beginning of a line for the user."""
+
+
+class Worker(Protocol):
+    """A process on this or another machine that encodes parts."""
+
+    def encode(self, number: int, records: Sequence[Document | Query]) -> EncodedPart:
+        """Return the file of a part; called from IN_FLIGHT threads. Raises WorkerDiedError, and errors of the input."""
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Return the numbers of texts and tokens encoded of each part, where they have changed."""
+
+    def stop(self) -> None:
+        """End the worker."""
+
+
+def encode_here(
+    jobs: Iterable[Job], encoder: PartEncoder, report: PartReport, write: Callable[[EncodedPart], None]
+) -> None:
+    """Encode parts in this process. While one is encoded, the next is read and tokenized and the last is written.
+
+    Args:
+        write: called with each part in its order, in another thread.
+    """
+    stream = iter(jobs)
+    threads = ThreadPoolExecutor(2)
+    writing: Future[None] | None = None
+
+    def tokenize_next() -> TokenizedPart | None:
+        job = next(stream, None)
+        return None if job is None else encoder.tokenize(*job)
+
+    def write_part(part: TokenizedPart, vectors: Any) -> None:
+        write(encoder.serialize(part, vectors))
+
+    try:
+        tokenized = threads.submit(tokenize_next)
+        while (part := tokenized.result()) is not None:
+            tokenized = threads.submit(tokenize_next)
+            vectors = encoder.encode(part, report)
+            if writing is not None:
+                writing.result()
+            writing = threads.submit(write_part, part, vectors)
+        if writing is not None:
+            writing.result()
+    finally:
+        # After an error or Ctrl-C, a part that is being written is completed; nothing else is waited for.
+        threads.shutdown(wait=False, cancel_futures=True)
+        concurrent.futures.wait([writing] if writing is not None else [])
+
+
+def encode_in_workers(
+    jobs: Iterable[Job],
+    start: Callable[[str], Worker],
+    devices: Sequence[str],
+    report: PartReport,
+    write: Callable[[EncodedPart], None],
+) -> None:
+    """Encode parts in one worker per device. A worker that dies is replaced, and its parts are encoded again.
+
+    Args:
+        start: starts a worker on a device (see launch).
+        write: called with each part as soon as it is encoded, in any order.
+
+    Raises:
+        MilcoError: raised by a worker; or too many workers have died with the same part.
+    """
+    say(f"Encoding with {counted(len(devices), 'process', 'processes')}: {', '.join(devices)}")
+    workers: dict[Worker, str] = {}
+    stream, lost = iter(jobs), deque[Job]()
+    pending: dict[Future[EncodedPart], tuple[Worker, Job]] = {}
+    deaths: Counter[int] = Counter()
+    threads = ThreadPoolExecutor(len(devices) * IN_FLIGHT)
+    try:
+        for device in devices:
+            workers[start(device)] = device
+        idle = deque(list(workers) * IN_FLIGHT)
+        while True:
+            while idle and (job := lost.popleft() if lost else next(stream, None)) is not None:
+                worker = idle.popleft()
+                pending[threads.submit(worker.encode, *job)] = worker, job
+            if not pending:
+                return
+            done = concurrent.futures.wait(pending, _POLL, concurrent.futures.FIRST_COMPLETED).done
+            for worker in workers:
+                for number, counts in worker.progress().items():
+                    report(number, *counts)
+            for future in done:
+                if future not in pending:
+                    # Lost with its worker, and queued again.
+                    continue
+                worker, job = pending.pop(future)
+                try:
+                    part = future.result()
+                except WorkerDiedError as error:
+                    others = [future for future, (owner, _) in pending.items() if owner is worker]
+                    again = sorted([job, *(pending.pop(future)[1] for future in others)], key=lambda job: job[0])
+                    deaths.update(number for number, _ in again)
+                    suspects = [str(number) for number, _ in again if deaths[number] >= _MAX_DEATHS]
+                    if suspects:
+                        raise MilcoError(
+                            f"{error}, as {_MAX_DEATHS - 1} others have with part {' and '.join(suspects)}: complete "
+                            "parts are kept; rerun the same command to resume"
+                        ) from None
+                    say(f"{error}: starting another")
+                    lost.extend(again)
+                    device = workers.pop(worker)
+                    worker.stop()
+                    idle = deque(each for each in idle if each is not worker)
+                    workers[new := start(device)] = device
+                    idle.extend([new] * IN_FLIGHT)
+                else:
+                    idle.append(worker)
+                    write(part)
+    finally:
+        for worker in workers:
+            worker.stop()
+        threads.shutdown(cancel_futures=True)
+
+
+def launch(launcher: str, plan: EncodePlan, devices: Sequence[str], weight_hash: str) -> Callable[[str], Worker]:
+    """Return what starts a worker on a device.
+
+    Args:
+        launcher: "local" or "ray".
+        plan: resolved.
+        weight_hash: of the encoder that workers on other machines must have.
+    """
+    # Workers may have another working directory.
+    if Path(plan.encoder).is_dir():
+        plan = replace(plan, encoder=str(Path(plan.encoder).resolve()))
+    if launcher == LOCAL:
+        return functools.partial(LocalWorker, plan, len(devices))
+    from milco_pyserini.encode.ray_launcher import RayWorker, worker_resources
+
+    return functools.partial(RayWorker, plan, weight_hash, worker_resources(devices))
+
+
+class PartWorker:
+    """Encodes parts in a worker's process. encode() may be called by several threads at once.
+
+    Args:
+        plan: resolved.
+        device: of the encoder, which is loaded with the first part: what is wrong with it is an error of that part.
+        num_workers: on this machine. On the CPU they share its threads.
+        weight_hash: that the encoder must have; "" for any.
+    """
+
+    def __init__(self, plan: EncodePlan, device: str, num_workers: int = 1, weight_hash: str = "") -> None:
+        self._plan = plan
+        self._device = device
+        self._num_workers = num_workers
+        self._weight_hash = weight_hash
+        self._encoder: PartEncoder | None = None
+        self._progress: dict[int, tuple[int, int]] = {}
+        # One thread computes, for OpenMP keeps a team of threads for each thread that does.
+        self._compute = ThreadPoolExecutor(1)
+
+    def encode(self, number: int, records: Sequence[Document | Query]) -> EncodedPart:
+        """Return the file of a part."""
+        try:
+            encoder = self._compute.submit(self._load).result()
+            part = encoder.tokenize(number, records)
+            vectors = self._compute.submit(encoder.encode, part, self._report).result()
+            return encoder.serialize(part, vectors)
+        except Exception as error:
+            error.add_note(f"In the worker on {self._device}: {traceback.format_exc()}")
+            raise
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Return the numbers of texts and tokens encoded of each part, where they have changed since the last call."""
+        progress, self._progress = self._progress, {}
+        return progress
+
+    def _report(self, number: int, texts: int, tokens: int) -> None:
+        self._progress[number] = texts, tokens
+
+    def _load(self) -> PartEncoder:
+        if self._encoder is None:
+            if self._device.startswith("cuda:"):
+                import torch
+
+                # Else the libraries of every worker would occupy memory of the first GPU.
+                torch.cuda.set_device(self._device)
+            encoder = self._plan.load_encoder(self._device)
+            if self._device == "cpu" and self._num_workers > 1:
+                import torch
+
+                torch.set_num_threads(max(1, torch.get_num_threads() // self._num_workers))
+            if self._weight_hash and encoder.weight_hash != self._weight_hash:
+                raise MilcoError(f"encoder {self._plan.encoder} has other weights on a machine of the Ray cluster")
+            self._encoder = PartEncoder(self._plan, encoder)
+        return self._encoder
+
+
+class _WorkerManager(BaseManager):
+    """Starts a process and gives access to a PartWorker in it."""
+
+
+_WorkerManager.register("PartWorker", PartWorker)
+
+
+class LocalWorker:
+    """A PartWorker in a process of this machine."""
+
+    def __init__(self, plan: EncodePlan, num_workers: int, device: str) -> None:
+        self._device = device
+        # A forked process could not use CUDA, nor libraries whose threads are running.
+        manager = _WorkerManager(ctx=multiprocessing.get_context("spawn"))
+        others = set(multiprocessing.active_children())
+        # The process inherits a blocked Ctrl-C, which this one gets afterwards: here is decided what ends.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            manager.start(_exit_with_parent)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        (self._process,) = set(multiprocessing.active_children()) - others
+        self._worker: Any = manager.PartWorker(plan, device, num_workers)  # type: ignore[attr-defined]
+
+    def encode(self, number: int, records: Sequence[Document | Query]) -> EncodedPart:
+        """Return the file of a part."""
+        try:
+            return self._worker.encode(number, records)
+        except (EOFError, ConnectionError):
+            self._process.join(_GRACE)
+            code = self._process.exitcode
+            raise WorkerDiedError(f"the process on {self._device} has died (exit code {code})") from None
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Return the progress of the parts; nothing of a process that has died."""
+        with contextlib.suppress(EOFError, OSError):
+            return self._worker.progress()
+        return {}
+
+    def stop(self) -> None:
+        """End the process, which has nothing of its own on disk."""
+        self._process.kill()
+        self._process.join()
+
+
+def _exit_with_parent() -> None:
+    """End this process with the one that started it, even if that is killed."""
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

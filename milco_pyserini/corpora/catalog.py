@@ -160,10 +160,10 @@ def find_benchmark(name: str) -> Benchmark | None:
 
 def has_copies(name: str) -> bool:
     """Return True if a benchmark, a corpus or topics of this name can be read from a local copy (NAME@PATH)."""
+    corpora, topics = [CORPORA.get(name)], [TOPICS.get(name)]
     if name in BENCHMARKS:
-        entries = (*BENCHMARKS[name].corpora.values(), *BENCHMARKS[name].topics.values())
-        return any(entry.has_copies for entry in entries)
-    return any(entry is not None and entry.has_copies for entry in (CORPORA.get(name), TOPICS.get(name)))
+        corpora, topics = [*BENCHMARKS[name].corpora.values()], [*BENCHMARKS[name].topics.values()]
+    return any(one and one.has_copies for one in corpora) or any(one and one.has_copies for one in topics)
 
 
 def corpus_language(name: str) -> str | None:

@@ -5,7 +5,7 @@ or archive; or an unpacked archive. Files may be gzip or plain, whatever the pub
 nothing and writes nothing.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -129,12 +129,12 @@ class RemoteQrels(RemoteSource):
 
     Args:
         reader: yields the judgments of a line; None for TREC's and BEIR's own format.
-        keep: True for the query ids to keep; None keeps all.
+        keep: the query ids to keep; None keeps all.
     """
 
     files: Sequence[RemoteFile]
     reader: Reader[list[Judgment]] | None = None
-    keep: Callable[[str], bool] | None = None
+    keep: Container[str] | None = None
 
     def read_qrels(self) -> Qrels:
         """Return query id -> document id -> grade. Raises MilcoError for a malformed line, or if nothing is left."""
@@ -147,7 +147,7 @@ class RemoteQrels(RemoteSource):
                 for query, document, grade in judgments:
                     qrels.setdefault(query, {})[document] = grade
         if self.keep is not None:
-            qrels = {query: grades for query, grades in qrels.items() if self.keep(query)}
+            qrels = {query: grades for query, grades in qrels.items() if query in self.keep}
             if not qrels:
                 raise MilcoError(f"{self.files[0]} has no judgments for these topics")
         return qrels

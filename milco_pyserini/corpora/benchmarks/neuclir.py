@@ -5,8 +5,6 @@ keeps those that have judgments of 2022 in a language, which are none. NeuCLIRBe
 all years with title and description in one file, where the numbers determine the year.
 """
 
-from functools import partial
-
 from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics, language_code
 from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQrels, DatasetQueries
 from milco_pyserini.corpora.readers import json_reader, tsv_queries
@@ -22,11 +20,6 @@ _NIST = {
     "2023/neuclir-2023-topics.0605.jsonl": "3dbb41b02bfbd719d8b55632d9b15b83",
     "2023/neuclir-2023-qrels.final.tar.gz": "cea4ff3d9eba612c7119e6490217d4e1",
 }
-
-
-def _topics_2022(language: str) -> BenchmarkTopics:
-    identity = f"neuclir/1/{language_code(language)}/trec-2022"
-    return BenchmarkTopics(DatasetQueries(identity), DatasetQrels(identity))
 
 
 def _topics_2023(language: str) -> BenchmarkTopics:
@@ -49,11 +42,7 @@ def read_english_title(row: dict) -> Query:
 def _bench_topics(language: str, year: str) -> BenchmarkTopics:
     qrels = HubFile(_BENCH, f"data/qrels.{'mlir' if language == 'multi' else language}.gains.txt")
     queries = RemoteRecords(tsv_queries, [HubFile(_BENCH, "data/news.eng.tsv")], "title + ' ' + description")
-    return BenchmarkTopics(queries, RemoteQrels([qrels], keep=partial(_is_of, year)), judged_only=True)
-
-
-def _is_of(year: str, query: str) -> bool:
-    return query.isdigit() and int(query) in _YEARS[year]
+    return BenchmarkTopics(queries, RemoteQrels([qrels], keep=frozenset(map(str, _YEARS[year]))), judged_only=True)
 
 
 def _corpora() -> dict[str, BenchmarkCorpus]:
@@ -71,9 +60,10 @@ def _topics() -> dict[str, BenchmarkTopics]:
     topics = {f"neuclir-bench-multi-{year}": _bench_topics("multi", year) for year in ("2023", "2024")}
     topics |= {"neuclir-multi-2023": _topics_2023("multi"), "neuclir-multi-2024": topics["neuclir-bench-multi-2024"]}
     for language in _LANGUAGES:
+        identity = f"neuclir/1/{language_code(language)}/trec-2022"
         topics |= {f"neuclir-bench-{language}-{year}": _bench_topics(language, year) for year in _YEARS}
         years = {
-            "2022": _topics_2022(language),
+            "2022": BenchmarkTopics(DatasetQueries(identity), DatasetQrels(identity)),
             "2023": _topics_2023(language),
             "2024": topics[f"neuclir-bench-{language}-2024"],
         }

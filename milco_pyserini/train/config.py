@@ -34,44 +34,89 @@ class TrainingConfig:
     )
     overwrite: bool = option(False, help="replace an existing run")
     model: str | None = option(
-        None, metavar="CHECKPOINT", help=f"MILCO checkpoint to start from: directory, hub name, or {MINI!r}"
+        None,
+        metavar="CHECKPOINT",
+        group="starting point",
+        help=f"MILCO checkpoint to start from: directory, hub name, or {MINI!r}",
     )
     encoder: str | None = option(
-        None, metavar="CHECKPOINT", help="multilingual encoder to start from (XLM-R type), if there is no --model"
+        None,
+        metavar="CHECKPOINT",
+        group="starting point",
+        help="multilingual encoder to start from (XLM-R type), if there is no --model",
     )
     english: str | None = option(
-        None, metavar="CHECKPOINT", help="English masked LM for head and vocabulary, if there is no --model"
+        None,
+        metavar="CHECKPOINT",
+        group="starting point",
+        help="English masked LM for head and vocabulary, if there is no --model",
     )
-    languages: tuple[str, ...] = option((), metavar="LANG", help="training languages (default: all in the data)")
-    temperature: float = option(1.0, metavar="T", minimum=1, help="languages are sampled by size ** (1 / T)")
-    epochs: float = option(1.0, metavar="N", above=0, help="passes over the data")
-    steps: int | None = option(None, metavar="N", minimum=1, help="optimizer steps, instead of --epochs")
-    batch_size: int = option(32, metavar="N", minimum=1, help="examples per device and forward pass")
-    accumulation: int = option(1, metavar="N", minimum=1, help="forward passes per optimizer step")
-    learning_rate: float = option(2e-5, metavar="RATE", above=0, help="peak learning rate")
+    languages: tuple[str, ...] = option(
+        (), metavar="LANG", group="data", help="training languages (default: all in the data)"
+    )
+    temperature: float = option(
+        1.0, metavar="T", minimum=1, group="data", help="languages are sampled by size ** (1 / T)"
+    )
+    epochs: float = option(1.0, metavar="N", above=0, group="optimization", help="passes over the data")
+    steps: int | None = option(
+        None, metavar="N", minimum=1, group="optimization", help="optimizer steps, instead of --epochs"
+    )
+    batch_size: int = option(
+        32, metavar="N", minimum=1, group="optimization", help="examples per device and forward pass"
+    )
+    accumulation: int = option(
+        1, metavar="N", minimum=1, group="optimization", help="forward passes per optimizer step"
+    )
+    learning_rate: float = option(2e-5, metavar="RATE", above=0, group="optimization", help="peak learning rate")
     part_rates: tuple[str, ...] = option(
-        (), metavar="PART=RATE", help="per-module learning rates by parameter-name prefix; 0 freezes"
+        (),
+        metavar="PART=RATE",
+        group="optimization",
+        help="per-module learning rates by parameter-name prefix; 0 freezes",
     )
-    weight_decay: float = option(0.0, metavar="RATE", minimum=0, help="AdamW weight decay of matrices")
+    weight_decay: float = option(
+        0.0, metavar="RATE", minimum=0, group="optimization", help="AdamW weight decay of matrices"
+    )
     schedule: str = option(
-        "linear", choices=("cosine", "linear", "constant"), help="learning rate schedule after the warm-up"
+        "linear",
+        choices=("cosine", "linear", "constant"),
+        group="optimization",
+        help="learning rate schedule after the warm-up",
     )
-    warmup: float = option(0.0, metavar="N", minimum=0, help="warm-up steps, or below 1 their share of all steps")
-    max_grad_norm: float = option(1.0, metavar="NORM", minimum=0, help="norm at which gradients are clipped")
-    dtype: str = option("auto", choices=DTYPES, help="matrix product precision; auto is bfloat16 where it is native")
-    gradient_checkpointing: bool = option(False, help="recompute encoder activations to save memory")
-    device: str = option("auto", choices=("auto", "cpu"), help="auto is a GPU if there is one")
+    warmup: float = option(
+        0.0, metavar="N", minimum=0, group="optimization", help="warm-up steps, or below 1 their share of all steps"
+    )
+    max_grad_norm: float = option(
+        1.0, metavar="NORM", minimum=0, group="optimization", help="norm at which gradients are clipped"
+    )
+    dtype: str = option(
+        "auto", choices=DTYPES, group="hardware", help="matrix product precision; auto is bfloat16 where it is native"
+    )
+    gradient_checkpointing: bool = option(False, group="hardware", help="recompute encoder activations to save memory")
+    device: str = option("auto", choices=("auto", "cpu"), group="hardware", help="auto is a GPU if there is one")
     workers: int = option(
-        0, metavar="N", minimum=0, maximum=256, help="data loader processes; 0 prepares batches in the main process"
+        0,
+        metavar="N",
+        minimum=0,
+        maximum=256,
+        group="hardware",
+        help="data loader processes; 0 prepares batches in the main process",
     )
-    lowercase: bool = option(False, help="lowercase all texts")
-    log_steps: int = option(500, metavar="N", minimum=1, help="steps between log entries")
-    save_steps: int = option(1000, metavar="N", minimum=1, help="steps between checkpoints")
-    keep: int = option(2, metavar="N", minimum=1, help="number of latest checkpoints to keep")
+    lowercase: bool = option(False, group="data", help="lowercase all texts")
+    log_steps: int = option(500, metavar="N", minimum=1, group="logs and checkpoints", help="steps between log entries")
+    save_steps: int = option(
+        1000, metavar="N", minimum=1, group="logs and checkpoints", help="steps between checkpoints"
+    )
+    keep: int = option(
+        2, metavar="N", minimum=1, group="logs and checkpoints", help="number of latest checkpoints to keep"
+    )
     probe: tuple[str, ...] = option(
-        (), metavar="SOURCE", help="held-out sentence pairs for the alarms: are terms grounded in the translation?"
+        (),
+        metavar="SOURCE",
+        group="logs and checkpoints",
+        help="held-out sentence pairs for the alarms: are terms grounded in the translation?",
     )
-    seed: int = option(42, metavar="N", minimum=0, help="random seed")
+    seed: int = option(42, metavar="N", minimum=0, group="optimization", help="random seed")
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong with combinations of options."""
@@ -86,46 +131,78 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class SapConfig(TrainingConfig):
-    """Sparse alignment pretraining: align texts in any language with the English terms of their translations."""
+    """Sparse alignment pretraining: align texts in any language with the English terms of their translations.
+
+    A run that exists in --output is resumed from its latest checkpoint.
+
+      milco train sap --config paper-sap
+    """
 
     bitext: tuple[str, ...] = option(
-        (), metavar="SOURCE[=SHARE]", help="sentence pairs: files, directories, collections by name"
+        (), metavar="SOURCE[=SHARE]", group="data", help="sentence pairs: files, directories, collections by name"
     )
     teacher: str = option(
-        "naver/splade-v3", metavar="NAME|FILE", help="English masked LM, a lexical teacher's file, or 'lexical'"
+        "naver/splade-v3",
+        metavar="NAME|FILE",
+        group="loss",
+        help="English masked LM, a lexical teacher's file, or 'lexical'",
     )
     concatenate: float = option(
-        0.0, metavar="SHARE", minimum=0, maximum=1, help="share of examples that join 2, 4 or 8 pairs"
+        0.0, metavar="SHARE", minimum=0, maximum=1, group="data", help="share of examples that join 2, 4 or 8 pairs"
     )
-    max_length: int = option(256, metavar="N", minimum=1, help="tokens per text, at most")
-    padding: str = option("-inf", choices=("-inf", "zero"), help="logits of padding; zero as in the authors' loss")
-    english_weight: float = option(1.0, metavar="W", minimum=0, help="loss weight of the English side")
-    margin: float = option(0.0, metavar="M", minimum=0, help="distance below 0 at which logits still count as active")
-    mean: str = option("active", choices=("active", "teacher"), help="terms over which the squared error is averaged")
+    max_length: int = option(256, metavar="N", minimum=1, group="data", help="tokens per text, at most")
+    padding: str = option(
+        "-inf", choices=("-inf", "zero"), group="loss", help="logits of padding; zero as in the authors' loss"
+    )
+    english_weight: float = option(1.0, metavar="W", minimum=0, group="loss", help="loss weight of the English side")
+    margin: float = option(
+        0.0, metavar="M", minimum=0, group="loss", help="distance below 0 at which logits still count as active"
+    )
+    mean: str = option(
+        "active", choices=("active", "teacher"), group="loss", help="terms over which the squared error is averaged"
+    )
 
 
 @dataclass(frozen=True)
 class SctConfig(TrainingConfig):
-    """Sparse contrastive training: score queries' positive passages above negative ones."""
+    """Sparse contrastive training: score queries' positive passages above negative ones.
 
-    data: tuple[str, ...] = option((), metavar="SOURCE", help="training sets: JSONL files, directories, names")
+    A run that exists in --output is resumed from its latest checkpoint.
+
+      milco train sct --config paper-sct --model checkpoints/paper-sap/model
+    """
+
+    data: tuple[str, ...] = option(
+        (), metavar="SOURCE", group="data", help="training sets: JSONL files, directories, names"
+    )
     loss: str = option(
-        "kd", choices=("kd", "infonce"), help="kd distills a teacher's scores; infonce contrasts with the positive"
+        "kd",
+        choices=("kd", "infonce"),
+        group="loss",
+        help="kd distills a teacher's scores; infonce contrasts with the positive",
     )
     direction: str = option(
-        "teacher-student", choices=("teacher-student", "student-teacher"), help="direction of the KL divergence"
+        "teacher-student",
+        choices=("teacher-student", "student-teacher"),
+        group="loss",
+        help="direction of the KL divergence",
     )
     views: tuple[str, ...] = option(
-        ("pivot", "source"), choices=("pivot", "source"), help="views to train; source adds a LexEcho head"
+        ("pivot", "source"),
+        choices=("pivot", "source"),
+        group="loss",
+        help="views to train; source adds a LexEcho head",
     )
-    group_size: int = option(8, metavar="N", minimum=1, help="passages per query: one positive and negatives")
-    query_max_length: int = option(64, metavar="N", minimum=1, help="tokens per query, at most")
-    passage_max_length: int = option(512, metavar="N", minimum=1, help="tokens per passage, at most")
-    score_temperature: float = option(1.0, metavar="T", above=0, help="divisor of the student's scores")
-    regularizer: str = option("l1", choices=("l1", "flops"), help="sparsity regularizer")
-    lambda_query: float = option(1e-3, metavar="W", minimum=0, help="regularization weight of queries")
-    lambda_passage: float = option(1e-5, metavar="W", minimum=0, help="regularization weight of passages")
-    regularize_source: bool = option(False, help="regularize the source view as well as the pivot view")
+    group_size: int = option(
+        8, metavar="N", minimum=1, group="data", help="passages per query: one positive and negatives"
+    )
+    query_max_length: int = option(64, metavar="N", minimum=1, group="data", help="tokens per query, at most")
+    passage_max_length: int = option(512, metavar="N", minimum=1, group="data", help="tokens per passage, at most")
+    score_temperature: float = option(1.0, metavar="T", above=0, group="loss", help="divisor of the student's scores")
+    regularizer: str = option("l1", choices=("l1", "flops"), group="loss", help="sparsity regularizer")
+    lambda_query: float = option(1e-3, metavar="W", minimum=0, group="loss", help="regularization weight of queries")
+    lambda_passage: float = option(1e-5, metavar="W", minimum=0, group="loss", help="regularization weight of passages")
+    regularize_source: bool = option(False, group="loss", help="regularize the source view as well as the pivot view")
 
 
 def load_config(config_class: type[ConfigT], name: str, **values: Any) -> ConfigT:

@@ -28,7 +28,7 @@ def token_budget(device: torch.device) -> int:
 
 @dataclass(frozen=True)
 class _Queued:
-    """A batch in computation: its outputs, which may not be ready yet, and the event that tells so."""
+    """A batch in computation: its outputs, and the event after which they are ready."""
 
     texts: int
     logits: Tensor | None

@@ -79,7 +79,7 @@ class SourceTerms:
         """
         contributing = echo[self.tokens]
         if pool == "max":
-            weights = np.zeros(len(self.pieces), np.float32)
+            weights: NDArray[np.float32] = np.zeros(len(self.pieces), np.float32)
             np.maximum.at(weights, self.terms, contributing)
         else:
             weights = np.bincount(self.terms, contributing.astype(np.float64), len(self.pieces)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Where encoders run: launchers, devices and precisions by name, validated without torch, then resolved."""
+"""Launchers, devices and precisions: names that are validated without torch, then resolved."""
 
 import re
 from typing import TYPE_CHECKING

@@ -138,7 +138,7 @@ class StoreWriter:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the store has its manifest, which is written last."""
+        """True if the store has its manifest, which is written last."""
         return (self.path / MANIFEST).is_file()
 
     def record(self, number: int) -> PartRecord | None:
@@ -227,7 +227,7 @@ class StoreWriter:
         """Write the manifest if no part is missing; return whether the store is complete.
 
         Args:
-            num_parts: of the whole store. Missing ones belong to other shards, the last of which completes the store.
+            num_parts: of the store. Missing ones belong to other shards, the last of which completes the store.
             views: those of sparse vectors; empty for dense ones.
             vocabulary: None for dense vectors.
         """

@@ -63,8 +63,8 @@ def refused(argv: list[str], capsys: pytest.CaptureFixture, *expected: str) -> N
         assert text in lines[0]
 
 
-def test_a_store_holds_every_document_and_says_what_it_is(corpus: Path, tmp_path: Path) -> None:
-    """JSONL parts of the asked size, in order, and a manifest with counts that are true."""
+def test_a_store_has_every_document_and_describes_itself(corpus: Path, tmp_path: Path) -> None:
+    """JSONL parts of --part-size documents, in order, and a manifest with correct counts."""
     assert main(arguments(corpus, tmp_path / "v")) == 0
     store = open_store(tmp_path / "v")
     vectors = dict(store.vectors())
@@ -92,8 +92,8 @@ def test_the_start_line_shows_what_is_encoded(corpus: Path, tmp_path: Path, caps
     assert len(said.splitlines()[0]) < len(str(tmp_path)) + 150
 
 
-def test_parts_read_as_anserini_reads_them(corpus: Path, tmp_path: Path) -> None:
-    """One JSON object a line with id, contents and a vector of whole numbers above zero."""
+def test_jsonl_parts_have_the_format_of_anserini(corpus: Path, tmp_path: Path) -> None:
+    """One JSON object per line with id, contents and a vector of positive integers."""
     assert main(arguments(corpus, tmp_path / "v")) == 0
     for line in (tmp_path / "v" / "parts" / "part-00000.jsonl").read_bytes().splitlines():
         record = orjson.loads(line)
@@ -108,7 +108,7 @@ def test_parquet_holds_the_float_weights_of_the_same_vectors(corpus: Path, tmp_p
     assert list(open_store(tmp_path / "p").vectors()) == list(open_store(tmp_path / "j").vectors())
 
 
-def test_shards_in_any_order_make_the_same_store(corpus: Path, tmp_path: Path) -> None:
+def test_shards_in_any_order_write_the_same_store(corpus: Path, tmp_path: Path) -> None:
     """Three processes' shares, the last one first, are byte for byte what one process writes."""
     assert main(arguments(corpus, tmp_path / "one")) == 0
     for shard in (2, 0, 1):
@@ -117,8 +117,8 @@ def test_shards_in_any_order_make_the_same_store(corpus: Path, tmp_path: Path) -
     assert contents(tmp_path / "three") == contents(tmp_path / "one")
 
 
-def test_a_finished_store_is_left_alone(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """The same command again says so and ends well; another one is refused and names the difference."""
+def test_a_complete_store_is_not_encoded_again(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """The same command again reports so and succeeds; one with other options is refused with the difference."""
     assert main(arguments(corpus, tmp_path / "v")) == 0
     before = contents(tmp_path / "v")
     assert main(arguments(corpus, tmp_path / "v")) == 0
@@ -146,7 +146,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
 }
 
 
-def test_the_same_command_mends_a_damaged_store(corpus: Path, tmp_path: Path) -> None:
+def test_the_same_command_repairs_a_damaged_store(corpus: Path, tmp_path: Path) -> None:
     """Whatever is missing or changed is encoded again, and nothing else; the store is the undamaged one."""
     assert main(arguments(corpus, tmp_path / "v")) == 0
     intact = contents(tmp_path / "v")
@@ -159,7 +159,7 @@ def test_the_same_command_mends_a_damaged_store(corpus: Path, tmp_path: Path) ->
         assert (again == kept) is (name != "all parts gone"), name
 
 
-def test_a_record_vouches_for_no_part_that_is_gone_or_changed(corpus: Path, tmp_path: Path) -> None:
+def test_a_missing_or_changed_part_of_an_incomplete_store_is_encoded_again(corpus: Path, tmp_path: Path) -> None:
     """Also while a store is unfinished: parts that were damaged between two runs are encoded again."""
     assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "2")) == 0
     (tmp_path / "v/parts/part-00000.jsonl").unlink()
@@ -170,7 +170,7 @@ def test_a_record_vouches_for_no_part_that_is_gone_or_changed(corpus: Path, tmp_
     assert contents(tmp_path / "v") == contents(tmp_path / "one")
 
 
-def test_overwrite_starts_a_finished_store_over(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_overwrite_replaces_a_complete_store(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """Also where the plan is the same, and where the manifest, without which nothing vouches for a part, is lost."""
     again = arguments(corpus, tmp_path / "v", "--overwrite")
     assert main(arguments(corpus, tmp_path / "v")) == 0
@@ -191,7 +191,7 @@ def flip_first(path: Path) -> None:
     path.write_bytes(b"?" + path.read_bytes()[1:])
 
 
-def test_a_finished_store_on_a_read_only_file_system_is_finished(
+def test_a_complete_store_on_a_read_only_file_system_is_no_error(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What needs no writing is no error where nothing can be written."""
@@ -205,7 +205,7 @@ def test_a_finished_store_on_a_read_only_file_system_is_finished(
     assert "is complete: nothing to do" in capsys.readouterr().err
 
 
-def test_a_process_that_is_late_leaves_nothing_in_a_finished_store(tmp_path: Path) -> None:
+def test_a_late_process_leaves_nothing_in_a_complete_store(tmp_path: Path) -> None:
     """A part that was in hand when another process finished the same store leaves no record behind."""
     plan = {"format_version": 1, "kind": "documents", "texts": 1, "corpus": "other"}
     counts = {"documents": 1, "texts": 1, "truncated": 0, "terms": {}, "empty": 0}
@@ -228,7 +228,7 @@ def change(path: Path, line: int = 7) -> None:
 CHANGED = ["other documents: ids or texts of ", "have changed since (50 then, 50 now)", "--overwrite"]
 
 
-def test_a_changed_corpus_is_no_finished_store(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_changed_corpus_is_refused(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """Another text under the same name and number is an error that says so; --overwrite encodes it."""
     assert main(arguments(corpus, tmp_path / "v")) == 0
     before = contents(tmp_path / "v")
@@ -251,7 +251,7 @@ def test_shards_never_mix_two_corpora(corpus: Path, tmp_path: Path, capsys: pyte
     assert contents(tmp_path / "v") == before
 
 
-def test_a_corpus_that_changes_under_our_hands_is_taken_back(
+def test_parts_of_a_corpus_that_changes_meanwhile_are_removed(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Changed between the check and the encoding, nothing of it stays; the next run makes a whole store of one text."""
@@ -270,7 +270,7 @@ def test_a_corpus_that_changes_under_our_hands_is_taken_back(
     assert contents(tmp_path / "v") == contents(tmp_path / "one")
 
 
-def test_two_at_once_in_one_directory_make_one_store(corpus: Path, tmp_path: Path) -> None:
+def test_two_processes_in_one_directory_write_one_store(corpus: Path, tmp_path: Path) -> None:
     """The same command twice at the same time: both end well, and the store is the one that one process writes."""
     both = [sys.executable, "-m", "milco_pyserini.encode", *arguments(corpus, tmp_path / "both", "--part-size", "2")]
     running = [subprocess.Popen(both, stderr=subprocess.PIPE, text=True) for _ in range(2)]
@@ -281,7 +281,7 @@ def test_two_at_once_in_one_directory_make_one_store(corpus: Path, tmp_path: Pat
     assert contents(tmp_path / "both") == contents(tmp_path / "one")
 
 
-def test_what_a_killed_sibling_left_goes_when_the_store_is_finished(corpus: Path, tmp_path: Path) -> None:
+def test_partial_files_of_killed_processes_are_removed(corpus: Path, tmp_path: Path) -> None:
     """A fragment of a part that another process wrote in the end: gone with the next command at the latest."""
     assert main(arguments(corpus, tmp_path / "v")) == 0
     before = contents(tmp_path / "v")
@@ -292,7 +292,7 @@ def test_what_a_killed_sibling_left_goes_when_the_store_is_finished(corpus: Path
     assert contents(tmp_path / "v") == before
 
 
-def test_overwrite_never_takes_the_directory_from_a_living_process(
+def test_overwrite_is_refused_while_another_process_writes(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """While a process writes the store, another with --overwrite is refused; once it has ended, it is not."""
@@ -344,7 +344,7 @@ KILLED = textwrap.dedent(
 )
 
 
-def test_killed_at_twenty_moments_the_store_is_the_uninterrupted_one(corpus: Path, tmp_path: Path) -> None:
+def test_a_store_killed_at_twenty_moments_has_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
     """SIGKILL at twenty file operations spread over the run, the same command again: equal to the last byte."""
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(KILLS), *arguments(corpus, tmp_path / "whole")],
@@ -371,7 +371,7 @@ def test_topics_carry_their_text_for_a_plain_pyserini(tmp_path: Path) -> None:
     assert (manifest["kind"], manifest["max_length"]) == ("topics", 64)
 
 
-def test_a_corpus_and_its_topics_have_two_places(
+def test_a_corpus_and_its_topics_have_different_default_outputs(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Documents go to vectors/NAME, topics of the same name to vectors/NAME.topics; neither replaces the other."""
@@ -435,7 +435,7 @@ def test_text_prints_terms_strongest_first(capsys: pytest.CaptureFixture, monkey
 
 
 def test_options_change_what_is_encoded(corpus: Path, tmp_path: Path) -> None:
-    """--views, --prune, --english-prefix and --scale each do what they say."""
+    """--views, --prune, --english-prefix and --scale change the vectors accordingly."""
     assert main(arguments(corpus, tmp_path / "s", "--views", "source")) == 0
     assert all(term.startswith("m_") for _, vector in open_store(tmp_path / "s").vectors() for term in vector)
     assert main(arguments(corpus, tmp_path / "k", "--prune", "top-k:3", "--english-prefix", "e_")) == 0
@@ -526,9 +526,7 @@ def test_skipped_lines_are_counted_and_listed(corpus: Path, tmp_path: Path, caps
     assert len(open_store(tmp_path / "v")) == 50
 
 
-def test_an_output_that_is_something_else_is_left_alone(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_an_output_that_is_no_store_is_refused(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """A directory with other files is refused by name."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letter.txt").write_text("dear")
@@ -559,7 +557,7 @@ def test_overwrite_removes_only_a_store(
     assert (tmp_path / "file").read_text() == "dear"
 
 
-def test_a_store_is_started_over_as_a_whole(
+def test_overwrite_removes_a_store_atomically(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     """Killed while --overwrite removes the old store, no half of it has the name; the next run removes the rest."""
@@ -599,8 +597,8 @@ sys.exit(code)
     ],
     ids=" ".join,
 )
-def test_bad_input_is_told_before_torch_is_loaded(corpus: Path, tmp_path: Path, change: list[str]) -> None:
-    """What the options, the output and the texts tell takes no seconds of loading a model."""
+def test_bad_input_is_reported_before_torch_is_loaded(corpus: Path, tmp_path: Path, change: list[str]) -> None:
+    """Errors in options, output and texts do not wait for a model to load."""
     (tmp_path / "taken").write_text("dear")
     (tmp_path / "broken.jsonl").write_text("{")
     (tmp_path / "begun").mkdir()
@@ -656,7 +654,7 @@ def test_no_permission_is_one_clear_line(
     refused(arguments(corpus, tmp_path / "locked"), capsys, str(tmp_path / "locked"), "Permission denied")
 
 
-def test_ctrl_c_keeps_what_is_whole_and_the_same_command_goes_on(corpus: Path, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_complete_parts_and_the_same_command_resumes(corpus: Path, tmp_path: Path) -> None:
     """SIGINT while parts are written: exit code 130, one line, no fragment; then the uninterrupted store."""
     command = [sys.executable, "-m", "milco_pyserini.encode"]
     whole, stopped = (
@@ -678,7 +676,7 @@ def test_ctrl_c_keeps_what_is_whole_and_the_same_command_goes_on(corpus: Path, t
     assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")
 
 
-def test_no_space_is_one_clear_line_and_the_whole_parts_stay(
+def test_a_full_disk_is_one_clear_line_and_complete_parts_are_kept(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk ends the run with exit code 2; with space again the same command finishes the same store."""

@@ -40,7 +40,7 @@ _FAR_SCORE = (
 
 
 @dataclass(frozen=True)
-class _Document:
+class _EncodedDocument:
     """A document's text encoded again, or its stored vector; all None if neither is available.
 
     weights: {term: weight} as the index should have them.
@@ -166,7 +166,7 @@ class Explainer:
         vector: dict[str, float],
         docid: str,
         indexed: dict[str, float] | None,
-        document: _Document,
+        document: _EncodedDocument,
         ranked: Mapping[str, tuple[int, float]],
     ) -> Explanation:
         engine, vocabulary = self._engine, self.encoder.encoder.vocabulary
@@ -188,7 +188,7 @@ class Explainer:
             notes.append(f"the document's text is not available (pass --corpus): {rest}")
         elif self._has_changed(document.trace, {term: number / engine.scale for term, number in indexed.items()}):
             notes.append(_CHANGED_TEXT)
-            document = _Document(document.encoded)
+            document = _EncodedDocument(document.encoded)
         rank, score = ranked.get(docid, (None, None))
         rounded, difference = engine.round_score(total), None
         if score is not None:
@@ -289,21 +289,21 @@ class Explainer:
             texts[docid] = document.contents, int(number) if number.isdecimal() else None
         return texts
 
-    def _document(self, docid: str, text: str | None, passage: int | None) -> _Document:
+    def _document(self, docid: str, text: str | None, passage: int | None) -> _EncodedDocument:
         """Encode a document's text again, or look up its stored vector."""
         encoder, vectors, engine = self.encoder.encoder, self.index.vectors, self.index.manifest["engine"]
         if text is not None:
             encoded = encode_with_origins(encoder, text, *self._document_lengths, passage)
             trace = trace_vector(encoded.batch, encoder.vocabulary, engine, vectors)
-            return _Document(encoded, trace, trace.indexed)
+            return _EncodedDocument(encoded, trace, trace.indexed)
         if isinstance(self._store, PlainStore):
             impacts, scale = self._store.get(docid), self._store.scale
-            return _Document(weights=impacts and {term: impact / scale for term, impact in impacts.items()})
+            return _EncodedDocument(weights=impacts and {term: impact / scale for term, impact in impacts.items()})
         vector = self._store.get(docid) if self._store else None
         if vector is None or self._store is None:
-            return _Document()
+            return _EncodedDocument()
         trace = trace_vector(vector, encoder.vocabulary, engine, vectors, self._store.manifest.get("pruning") or "")
-        return _Document(trace=trace, weights=trace.indexed)
+        return _EncodedDocument(trace=trace, weights=trace.indexed)
 
 
 def explain(

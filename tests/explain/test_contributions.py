@@ -47,8 +47,8 @@ def test_explained_queries_have_the_vectors_of_a_run(dtype: str) -> None:
     texts = queries(13)
     explain = Explainer(index("exact"), encoder).explain
     for text, vector in zip(texts, encoder.encode_batch(texts), strict=True):
-        alone = encoder.encoder.encode_query(text, max_length=encoder.max_length)
-        assert alone.to_dicts(encoder.encoder.vocabulary) == [vector]
+        single = encoder.encoder.encode_query(text, max_length=encoder.max_length)
+        assert single.to_dicts(encoder.encoder.vocabulary) == [vector]
         assert all(one.query.weights == vector for one in explain(text, k=1))
 
 

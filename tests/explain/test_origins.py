@@ -136,7 +136,7 @@ def test_segments_are_the_text_with_the_scores_of_its_spans() -> None:
 
 @pytest.mark.parametrize(("characters", "edge"), [("हिन्दी", 1), ("e\u0301a", 1), ("👨\u200d👩x", 1)])
 def test_segments_keep_letters_and_accents_together(characters: str, edge: int) -> None:
-    """An edge moves behind combining marks and joined emoji."""
+    """An edge moves behind combining characters and joined emoji."""
     one = text(characters, a=[Origin(edge, len(characters), "", 1.0)])
     assert len(one.highlight([contribution("a", 1.0)])[0].text) > edge
 

@@ -27,7 +27,7 @@ document.addEventListener("toggle", async (event) => {
   note.textContent = failure;
 }, true);
 
-// A term that is pressed shows where it comes from: its marks in both texts of its article are outlined.
+// A pressed term shows where it comes from: its highlights in both texts of its article are outlined.
 const show = (article, part) => {
   for (const mark of article.querySelectorAll("mark")) {
     mark.classList.toggle("on", part !== null && mark.dataset.parts.split(" ").includes(part));

@@ -27,9 +27,7 @@ class FuseOptions:
     runs: tuple[Path, ...] = option(metavar="FILE", help="TREC or MS MARCO runs; their scores order the documents")
     output: Path | None = option(None, metavar="FILE", help="the fused run (default: runs/A+B.METHOD.txt)")
     method: str = option("rrf", choices=("rrf", "interpolation", "average"), help="fusion method")
-    rrf_k: int | None = option(
-        None, minimum=1, help="rrf: the larger, the less the first ranks stand out (default: 60)"
-    )
+    rrf_k: int | None = option(None, minimum=1, help="rrf: the larger, the less the first ranks dominate (default: 60)")
     alpha: float | None = option(
         None, minimum=0, maximum=1, help="interpolation: weight of the first run (default: 0.5)"
     )

@@ -42,7 +42,7 @@ class SearchOptions:
     The index knows its encoder. Encoded topics need none, and neither does an index of words (bm25).
 
       milco search --index indexes/miracl-ar.lucene --topics miracl-ar-dev
-      milco search --index indexes/sample.lucene --query "Wer erfand das Telefon?"
+      milco search --index indexes/sample.lucene --query "Wer entdeckte das Penicillin?"
       milco search fuse --runs runs/bm25.txt runs/milco.txt
     """
 

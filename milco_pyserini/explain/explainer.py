@@ -16,6 +16,7 @@ from milco_pyserini.explain.origins import EncodedText, encode_with_origins, pas
 from milco_pyserini.explain.terms import ExplainedText, LostTerm, Term, match_terms, sum_scores
 from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.protocol import DocumentLookup, Hit
+from milco_pyserini.index.sparse_engine import validate_alpha
 from milco_pyserini.search.documents import open_lookup
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
 
@@ -371,13 +372,3 @@ def explain_texts(
 def query_vector(batch: SparseBatch, vocabulary: Vocabulary, alpha: float | None) -> dict[str, float]:
     """Return the only vector of a batch as {term: weight}, its views weighted by alpha."""
     return (batch if alpha is None else batch.weighted(alpha)).to_dicts(vocabulary)[0]
-
-
-def validate_alpha(alpha: float | None, views: Sequence[str]) -> None:
-    """Raise MilcoError unless alpha is None, or in [0, 1] and the query has two views to weigh."""
-    if alpha is None:
-        return
-    if not 0 <= alpha <= 1:
-        raise MilcoError(f"alpha {alpha} is not between 0 and 1")
-    if len(views) < 2:
-        raise MilcoError(f"alpha {alpha} weighs two views of a query, but this encoder only has the {views[0]} view")

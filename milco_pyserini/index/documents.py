@@ -17,11 +17,11 @@ class DocumentSource(Protocol):
 
     @property
     def path(self) -> Path:
-        """Where they are, for messages."""
+        """Their path, for messages."""
 
     @property
     def manifest(self) -> dict:
-        """What they are, for the manifest of the index."""
+        """Their description, for the manifest of the index."""
 
 
 class CheckedDocuments:

@@ -1,12 +1,12 @@
 """The Lucene engine: an impact index that Pyserini and Anserini cannot distinguish from one that Anserini wrote.
 
-Anserini repeats each term as often as its impact says and lets Lucene count the repetitions: tens of thousands of
+Anserini repeats each term impact times and lets Lucene count the repetitions: tens of thousands of
 words per document (castorini/anserini#1890). Here each term is named once, with its impact as its frequency. Chunks of
 documents go to Java as one string, are inverted in memory by a counting sort (java/ImpactDocuments.java), and are
 added to the index as a segment: the same postings, sooner.
 
-Pyserini's searcher reads the whole dictionary when it opens (for an idf that impacts do not use), repeats each query
-term as often as its impact says, sorts by docid as it goes, and loads the stored document of every hit. Here a query
+Pyserini's searcher reads the complete dictionary when it opens (for an idf that impacts do not use), repeats each query
+term impact times, sorts by docid as it goes, and loads the stored document of every hit. Here a query
 goes to Java as one string, the postings of its terms are added up, the docids of the best are read from the column that
 breaks ties, and ties are sorted at the end; scores and docids come back as one array of bytes. Docids and scores are
 those of LuceneImpactSearcher. Every posting of a query's terms is read: Lucene skips postings that cannot matter, but
@@ -171,7 +171,7 @@ class _DocumentChunks:
 
 
 class _ImpactTexts(dict[int, str]):
-    """What follows a term, by impact: the delimiter, the impact and a space."""
+    """The text after a term, by impact: the delimiter, the impact and a space."""
 
     def __missing__(self, impact: int) -> str:
         text = f"{DELIMITER}{impact} "

@@ -84,7 +84,7 @@ def read_ground_truth(directory: Path) -> GroundTruth:
 
 
 def sample_documents(documents: int) -> NDArray[np.int64]:
-    """Return positions of documents whose vectors stand in for topics, ascending; always the same for a number."""
+    """Return positions of documents whose vectors replace topics, ascending; always the same for a number."""
     return np.sort(np.random.default_rng(0).choice(documents, min(_SAMPLE_DOCUMENTS, documents), replace=False))
 
 

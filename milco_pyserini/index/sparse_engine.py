@@ -1,4 +1,4 @@
-"""What the engines of sparse vectors have in common: documents and queries are terms with weights."""
+"""The base of engines for sparse vectors: documents and queries are terms with weights."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -98,10 +98,8 @@ class SparseEngine(Engine):
         from milco_pyserini.encode import open_query_encoder
 
         encoder = open_query_encoder(index.vectors, options.encoder, options.device, options.dtype)
-        if options.alpha is None:
-            return encoder
         validate_alpha(options.alpha, encoder.views)
-        return WeightedQueryEncoder(encoder, options.alpha)
+        return encoder if options.alpha is None else WeightedQueryEncoder(encoder, options.alpha)
 
     def read_queries(self, path: Path, index: "Index") -> tuple[list[str], list[dict[str, float]]]:
         """Read a vector store of topics, or JSONL files with id and vector."""
@@ -125,29 +123,25 @@ class BatchDocuments:
     Args:
         batch: vectors of documents, as MilcoEncoder.encode_document() returns them.
         ids: their docids.
-        encoder: the encoder that made them; queries are encoded by it.
+        encoder: the encoder that made them; queries are encoded by it. Without it, Searcher.open() needs an encoder.
     """
 
     path = Path("the given vectors")
 
     def __init__(self, batch: SparseBatch, ids: Sequence[str] | None, encoder: "MilcoEncoder | None") -> None:
-        if ids is None or encoder is None:
-            raise TypeError("a SparseBatch has no docids and no encoder: pass ids=[...] and encoder=encoder")
+        vocabulary = batch.vocabulary if encoder is None else encoder.vocabulary
+        if ids is None or vocabulary is None:
+            raise TypeError("a SparseBatch has no docids: pass ids=[...], and encoder=encoder if it has no vocabulary")
         if isinstance(ids, str) or len(ids) != len(batch):
             raise ValueError(f"ids: a list with one docid for each of {len(batch):,} vectors, got {shown(str(ids))}")
         self._batch = batch
         self._ids = list(ids)
-        self.terms = encoder.vocabulary.terms.tolist()
-        self._vocabulary = encoder.vocabulary
-        self.manifest = {
-            "documents": len(ids),
-            "encoder": encoder.name,
-            "weight_hash": encoder.weight_hash,
-            "tokenizer_hash": encoder.tokenizer_hash,
-            "english_prefix": encoder.vocabulary.english_prefix,
-            "views": list(encoder.views),
-            "scale": SCALE,
-        }
+        self.terms = vocabulary.terms.tolist()
+        self.manifest: dict = {"documents": len(ids), "english_prefix": vocabulary.english_prefix, "scale": SCALE}
+        if encoder is not None:
+            names = ("weight_hash", "tokenizer_hash")
+            about = {name: getattr(encoder, name) for name in names}
+            self.manifest |= {"encoder": encoder.name, "views": list(encoder.views), **about}
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield the id and {term: impact} of every document."""
@@ -212,12 +206,14 @@ class WeightedQueryEncoder:
         return batch.to_dicts(base.encoder.vocabulary)
 
 
-def validate_alpha(alpha: float, views: Sequence[str]) -> None:
-    """Raise MilcoError for a weight of the pivot view that is not from 0 to 1, or if queries have only one view."""
+def validate_alpha(alpha: float | None, views: Sequence[str]) -> None:
+    """Raise MilcoError unless alpha is None, or in [0, 1] and queries have two views to weigh."""
+    if alpha is None:
+        return
     if not 0 <= alpha <= 1:
-        raise MilcoError(f"alpha {alpha}: must be from 0 to 1")
+        raise MilcoError(f"alpha {alpha} is not between 0 and 1")
     if len(views) < 2:
-        raise MilcoError(f"alpha {alpha}: weighs the two views of a query, the encoder has only the {views[0]} view")
+        raise MilcoError(f"alpha {alpha} weighs two views of a query, but this encoder only has the {views[0]} view")
 
 
 def validate_same_encoder(path: Path, topics: dict, index: "Index") -> None:

@@ -50,7 +50,7 @@ COMMANDS = {
     "fusion": "fuse runs",
     "eval.trec_eval": "evaluate a run",
 }
-# Texts of a thousand words repeat each two or three times; encoded topics repeat each term as often as its impact says.
+# Texts of a thousand words repeat each two or three times; encoded topics repeat each impact times.
 _ENCODED_REPETITIONS = 4
 
 

@@ -21,7 +21,7 @@ class FusionMethod:
     Args:
         name: "rrf" sums 1 / (rrf_k + rank) (Cormack et al., 2009), "interpolation" weighs the scores of two runs,
             "average" takes the mean score.
-        rrf_k: of rrf; the larger, the less the first ranks stand out.
+        rrf_k: of rrf; the larger, the less the first ranks dominate.
         alpha: of interpolation; weight of the first run, the second has 1 - alpha.
         normalize: of interpolation and average; min-max normalize the scores of each run and topic first.
     """

@@ -24,9 +24,9 @@ class Searcher:
 
     >>> from milco_pyserini import Searcher
     >>> searcher = Searcher.open("indexes/sample.lucene")  # doctest: +SKIP
-    >>> hits = searcher.search("Wer erfand das Telefon?", k=3)  # doctest: +SKIP
+    >>> hits = searcher.search("Wer entdeckte das Penicillin?", k=3)  # doctest: +SKIP
     >>> [(hit.docid, hit.score, hit.text) for hit in hits]  # doctest: +SKIP
-    >>> searcher.explain("Wer erfand das Telefon?", hits[0].docid)  # doctest: +SKIP
+    >>> searcher.explain("Wer entdeckte das Penicillin?", hits[0].docid)  # doctest: +SKIP
 
     The encoder is loaded when the first text is searched for. Texts of hits are read from the corpus that the index was
     made of, if it is on this machine.

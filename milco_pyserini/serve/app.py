@@ -26,11 +26,12 @@ from milco_pyserini.corpora import open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.encode import open_query_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain.explainer import Explainer, validate_alpha
+from milco_pyserini.explain.explainer import Explainer
 from milco_pyserini.explain.explanation import Explanation, compare, explanation_fragment
 from milco_pyserini.explain.render import content_security_policy, render
 from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.protocol import Hit
+from milco_pyserini.index.sparse_engine import validate_alpha
 from milco_pyserini.search.documents import open_lookup
 from milco_pyserini.serve.documents import CachedDocuments
 

@@ -154,7 +154,7 @@ def test_alpha_needs_texts_and_two_views(
     monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: pivot, raising=False)
     texts = tmp_path / "topics.tsv"
     texts.write_text("1\tone\n")
-    assert "has only the pivot view" in refused(capsys, *to, "--topics", texts, "--alpha", "0.5")
+    assert "only has the pivot view" in refused(capsys, *to, "--topics", texts, "--alpha", "0.5")
     assert not (tmp_path / "run.txt").exists()
 
 

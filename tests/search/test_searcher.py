@@ -95,6 +95,10 @@ def test_vectors_in_memory_are_indexed_with_their_encoder(
     assert found.scores == pytest.approx(searcher.search(QUERY).scores, rel=0.02)
     assert found[0].text is None
     assert Index.open(str(built.path)).vectors["encoder"] == "mini"
+    unnamed = Index.build(batch, tmp_path / "unnamed", "exact", ids=list(TEXTS))
+    assert Searcher.open(unnamed.path, encoder).search(QUERY).docids == found.docids
+    with pytest.raises(MilcoError, match="encoder"):
+        Searcher.open(unnamed.path).search(QUERY)
     with pytest.raises(TypeError, match="pass ids="):
         Index.build(batch, tmp_path / "other", "exact", encoder=encoder)
     with pytest.raises(ValueError, match="one docid for each of 3 vectors"):
@@ -134,7 +138,7 @@ def test_alpha_and_settings_apply_to_every_search(index: Path, encoder: MilcoEnc
     """alpha=1 leaves only the pivot view; the exact engine has no settings."""
     pivot = Searcher.open(index, encoder, alpha=1.0).search(QUERY)
     assert pivot.scores[0] < Searcher.open(index, encoder).search(QUERY).scores[0]
-    with pytest.raises(MilcoError, match=r"alpha 1\.5: must be from 0 to 1"):
+    with pytest.raises(MilcoError, match=r"alpha 1\.5 is not between 0 and 1"):
         Searcher.open(index, encoder, alpha=1.5).search(QUERY)
     with pytest.raises(MilcoError, match="exact has no settings"):
         Searcher.open(index, encoder, settings={"query_cut": 3})

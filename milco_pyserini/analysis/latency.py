@@ -6,7 +6,7 @@ from pathlib import Path
 from milco_pyserini.analysis.dense import DenseBaseline
 from milco_pyserini.analysis.experiment import UNPRUNED, RetrievalTask, parse_variants
 from milco_pyserini.analysis.timing import SearchQuery, time_searches
-from milco_pyserini.analysis.workbench import Measurement, Workbench
+from milco_pyserini.analysis.workbench import IndexMeasurement, Workbench
 from milco_pyserini.console import say
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
@@ -26,7 +26,7 @@ def measure_latency(
     dense_pooling: str | None = None,
     rounds: int = 5,
     threads: int = 1,
-) -> list[Measurement]:
+) -> list[IndexMeasurement]:
     """Time all indexes in turn, so that what slows the machine down for a while slows all of them.
 
     Args:

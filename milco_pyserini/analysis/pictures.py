@@ -16,7 +16,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from milco_pyserini.analysis.experiment import UNPRUNED
 from milco_pyserini.analysis.statistics import TERMS, StoreStatistics
 from milco_pyserini.analysis.text_lengths import UNKNOWN
-from milco_pyserini.analysis.workbench import Measurement
+from milco_pyserini.analysis.workbench import IndexMeasurement
 from milco_pyserini.io.files import atomic_file
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -30,7 +30,7 @@ _MAX_LANGUAGES = 40
 _MAX_BINS = 50
 
 
-def draw_sweep(path: Path, measurements: Sequence[Measurement]) -> None:
+def draw_sweep(path: Path, measurements: Sequence[IndexMeasurement]) -> None:
     """Draw effectiveness against terms per document, index size and latency: a curve per kind of rule and engine."""
     curves = sweep_curves(measurements)
     measures = list(measurements[0].measures)
@@ -81,12 +81,12 @@ def draw_sweep(path: Path, measurements: Sequence[Measurement]) -> None:
     _save(path, figure)
 
 
-def sweep_curves(measurements: Sequence[Measurement]) -> dict[tuple[str, str], list[Measurement]]:
+def sweep_curves(measurements: Sequence[IndexMeasurement]) -> dict[tuple[str, str], list[IndexMeasurement]]:
     """Group measurements by kind of rule ("top-k", "pivot:mass") and engine, the most terms first.
 
     The unpruned vectors are part of each curve of their engine.
     """
-    groups: dict[tuple[str, str], list[Measurement]] = {}
+    groups: dict[tuple[str, str], list[IndexMeasurement]] = {}
     for one in measurements:
         kind = ",".join(rule.rpartition(":")[0] for rule in one.vectors.split(","))
         groups.setdefault((kind, one.index), []).append(one)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from milco_pyserini.analysis.experiment import UNPRUNED, IndexVariant, RetrievalTask, parse_variants
 from milco_pyserini.analysis.timing import time_searches
-from milco_pyserini.analysis.workbench import Measurement, Workbench, size_on_disk
+from milco_pyserini.analysis.workbench import IndexMeasurement, Workbench, size_on_disk
 from milco_pyserini.console import say
 
 # The rules of the paper's two pruning tables, and of its latency table.
@@ -27,7 +27,7 @@ def sweep(
     engines: Sequence[str] = ("lucene", "exact"),
     rounds: int = 5,
     threads: int = 1,
-) -> list[Measurement]:
+) -> list[IndexMeasurement]:
     """Measure every pruning with every engine. Interrupted, the same call resumes.
 
     Args:

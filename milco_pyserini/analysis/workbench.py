@@ -30,7 +30,7 @@ _CPU = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True)
-class Measurement:
+class IndexMeasurement:
     """Size, speed and effectiveness of one index.
 
     Args:
@@ -61,7 +61,7 @@ class Measurement:
     measures: dict[str, float] = field(default_factory=dict)
 
 
-def measurements_table(measurements: Sequence[Measurement]) -> ReportTable:
+def measurements_table(measurements: Sequence[IndexMeasurement]) -> ReportTable:
     """Tabulate measurements with the columns of the paper's latency table, and terms per document."""
     measures = list(measurements[0].measures)
     rows = [
@@ -133,7 +133,7 @@ class Workbench:
         queries, hits = self.task.vectors, self.task.hits
         return lambda number: searcher.search([queries[number]], hits)[0]
 
-    def measure(self, variant: IndexVariant, index: Index, timed: Timed) -> Measurement:
+    def measure(self, variant: IndexVariant, index: Index, timed: Timed) -> IndexMeasurement:
         """Write the run of a variant, and return what was measured."""
         documents = index.manifest["documents"] + index.manifest["empty_documents"]
         return self._measured(
@@ -147,30 +147,30 @@ class Workbench:
             empty=index.manifest["empty_documents"],
         )
 
-    def measure_dense(self, name: str, description: str, path: Path, timed: Timed) -> Measurement:
+    def measure_dense(self, name: str, description: str, path: Path, timed: Timed) -> IndexMeasurement:
         """Write the run of an index of dense vectors, and return what was measured."""
         return self._measured(
             path.name, path, timed, vectors=name, index=description, settings={}, terms=None, empty=None
         )
 
-    def record(self, variant: IndexVariant, measurement: Measurement) -> None:
+    def record(self, variant: IndexVariant, measurement: IndexMeasurement) -> None:
         """Keep a measurement for recorded()."""
         value = asdict(replace(measurement, measures={}))
         del value["measures"]
         write_json(self._record_path(variant), {"asked": self._conditions(variant), **value})
 
-    def recorded(self, variant: IndexVariant) -> Measurement | None:
+    def recorded(self, variant: IndexVariant) -> IndexMeasurement | None:
         """Return an earlier measurement of the same documents, topics and settings; None if there is none."""
         path = self._record_path(variant)
-        names = [one.name for one in fields(Measurement) if one.name != "measures"]
+        names = [one.name for one in fields(IndexMeasurement) if one.name != "measures"]
         if not is_json_with(path, "asked", *names):
             return None
         known = read_json(path)
         if known.pop("asked") != self._conditions(variant) or not (self.directory / known["run"]).is_file():
             return None
-        return Measurement(**known)
+        return IndexMeasurement(**known)
 
-    def report(self, measurements: Sequence[Measurement], name: str) -> list[Measurement]:
+    def report(self, measurements: Sequence[IndexMeasurement], name: str) -> list[IndexMeasurement]:
         """Evaluate the runs and write NAME.csv and NAME.json; return the measurements with their measures."""
         task = self.task
         measured = [
@@ -196,12 +196,12 @@ class Workbench:
         write_json(self.directory / f"{name}.json", {**about, "points": points})
         return measured
 
-    def _measured(self, name: str, path: Path, timed: Timed, **about: Any) -> Measurement:
+    def _measured(self, name: str, path: Path, timed: Timed, **about: Any) -> IndexMeasurement:
         run = self.directory / "runs" / f"{name}.txt"
         with atomic_file(run, "w") as file:
             for topic, hits in zip(self.task.ids, timed.hits, strict=True):
                 write_hits(file, topic, hits, "trec", name)
-        return Measurement(
+        return IndexMeasurement(
             **about,
             size=size_on_disk(path),
             mean_ms=timed.mean_ms,

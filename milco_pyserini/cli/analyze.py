@@ -15,7 +15,7 @@ from milco_pyserini.options import MAX_INTEGER, MAX_THREADS, option
 
 if TYPE_CHECKING:
     from milco_pyserini.analysis.experiment import RetrievalTask
-    from milco_pyserini.analysis.workbench import Measurement
+    from milco_pyserini.analysis.workbench import IndexMeasurement
 
 PROG = "milco analyze"
 RESULTS = Path("results")
@@ -208,7 +208,7 @@ def _latency(options: LatencyOptions) -> None:
     _print(options, measurements, "latency.csv, latency.json")
 
 
-def _print(options: TaskOptions, measurements: "Sequence[Measurement]", files: str) -> None:
+def _print(options: TaskOptions, measurements: "Sequence[IndexMeasurement]", files: str) -> None:
     from milco_pyserini.analysis.workbench import measurements_table
     from milco_pyserini.eval.report import render
 

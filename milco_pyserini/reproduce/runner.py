@@ -32,7 +32,7 @@ from milco_pyserini.reproduce.tables import (
     Cell,
     Combination,
     Key,
-    Measurement,
+    MeasuredFigure,
     Quotation,
     TablePlan,
     Unavailable,
@@ -150,7 +150,7 @@ class Runner:
         result, source = untried(cell), cell.source
         if isinstance(source, Unavailable):
             return replace(result, status=UNREACHABLE, reason=source.reason), MilcoError(source.reason)
-        if not isinstance(source, Measurement):
+        if not isinstance(source, MeasuredFigure):
             raise TypeError(f"nothing to run for {cell.key}: {source}")
         steps = [step for step in cell.steps if not step.done.exists()]
         for requirement in dict.fromkeys(each for step in steps for each in step.requires):
@@ -232,7 +232,7 @@ def assemble(pipeline: Pipeline, runner: Runner, plans: Iterable[TablePlan], enc
     known: dict[Key, CellResult] = {}
     for plan in everything.values():
         for cell in plan.cells if plan.name in recorded or any(cell.key in asked for cell in plan.cells) else ():
-            if isinstance(cell.source, (Measurement, Unavailable)):
+            if isinstance(cell.source, (MeasuredFigure, Unavailable)):
                 result = runner.recorded(cell)
                 if result is not None or cell.key in asked:
                     known[cell.key] = result or untried(asked[cell.key])

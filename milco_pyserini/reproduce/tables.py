@@ -30,7 +30,7 @@ VIEWS = ("pivot", "source", "both")
 
 
 @dataclass(frozen=True)
-class Measurement:
+class MeasuredFigure:
     """A figure that steps produce: run them, then read it. run: the TREC run among their outputs."""
 
     steps: tuple[Step, ...]
@@ -69,7 +69,7 @@ class Cell:
     column: str
     measure: str
     published: float | None
-    source: Measurement | Combination | Unavailable | Quotation
+    source: MeasuredFigure | Combination | Unavailable | Quotation
     caveat: str = ""
     label: str = ""
 
@@ -81,7 +81,7 @@ class Cell:
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps of its pipelines, in the order of running."""
-        return pipeline_of(self.source.steps) if isinstance(self.source, Measurement) else ()
+        return pipeline_of(self.source.steps) if isinstance(self.source, MeasuredFigure) else ()
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def _sweep(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) ->
             indexes = tuple(pipeline.index(milco, dataset, value) for dataset in columns.values())
             read = partial(mean_terms, [index.output for index in indexes])
             figure = spec.figures.get((row, "terms"))
-            cells.append(Cell(spec.name, row, "terms", "terms", figure, Measurement(indexes, read), caveat))
+            cells.append(Cell(spec.name, row, "terms", "terms", figure, MeasuredFigure(indexes, read), caveat))
         for mean, over in spec.means.items() if is_complete else ():
             source = Combination(tuple((spec.name, row, column) for column in over))
             cells.append(Cell(spec.name, row, mean, spec.measure, spec.figures.get((row, mean)), source, caveat))
@@ -199,7 +199,7 @@ def _latency(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) 
             )
             caveat = timing.get("caveat", "") or _other_model(pipeline, milco)
             figure = spec.figures.get((row, column))
-            cells.append(Cell(spec.name, row, column, column, figure, Measurement((step,), read), caveat))
+            cells.append(Cell(spec.name, row, column, column, figure, MeasuredFigure((step,), read), caveat))
     return [_plan(spec, cells)]
 
 
@@ -216,7 +216,7 @@ def _lengths(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) 
             fields |= {(row, view, "terms"): ("bins", number, "terms", view) for view in VIEWS}
         fields |= {("Pearson's r", view, "r"): ("correlation", view, "pearson") for view in VIEWS}
         cells = [
-            Cell(name, row, view, measure, None, Measurement((step,), partial(length_figure, step.output, *path)))
+            Cell(name, row, view, measure, None, MeasuredFigure((step,), partial(length_figure, step.output, *path)))
             for (row, view, measure), path in fields.items()
         ]
         plans.append(TablePlan(name, spec.title.format(column), spec.caption, tuple(cells), spec.picture))
@@ -279,7 +279,9 @@ def _effect(
     asked = (dataset.corpus, dataset.topics)
     measures = [one.measure for one in spec.columns.values() if (one.corpus, one.topics) == asked]
     evaluation = pipeline.evaluate(run, dataset, tuple(dict.fromkeys(measures)))
-    source = Measurement((evaluation,), partial(effectiveness_figure, evaluation.output, dataset.measure), run.output)
+    source = MeasuredFigure(
+        (evaluation,), partial(effectiveness_figure, evaluation.output, dataset.measure), run.output
+    )
     caveat = _other_model(pipeline, condition) or condition.caveats.get(spec.source, "")
     return Cell(spec.name, row, column, dataset.measure, figure, source, caveat, label)
 

@@ -13,7 +13,7 @@ from milco_pyserini.analysis import sweep, timing
 from milco_pyserini.analysis.experiment import IndexSpec, parse_variants
 from milco_pyserini.analysis.pictures import sweep_curves
 from milco_pyserini.analysis.timing import time_searches
-from milco_pyserini.analysis.workbench import Measurement
+from milco_pyserini.analysis.workbench import IndexMeasurement
 from milco_pyserini.cli.analyze import main
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.evaluation import evaluate
@@ -213,7 +213,7 @@ def test_a_curve_has_one_kind_of_rule_and_one_engine() -> None:
     """The unpruned vectors begin every curve of their engine."""
     terms = {"none": 20.0, "top-k:5": 5.0, "top-k:9": 9.0, "pivot:mass:10": 8.0}
     measurements = [
-        Measurement(pruning, engine, {}, count, 0, 1, 1.0, 1.0, 1.0, [1.0], "run", {"P@1": 0.5})
+        IndexMeasurement(pruning, engine, {}, count, 0, 1, 1.0, 1.0, 1.0, [1.0], "run", {"P@1": 0.5})
         for engine in ("exact", "lucene")
         for pruning, count in terms.items()
     ]

@@ -396,7 +396,7 @@ def test_sparse_and_dense_stores_are_not_mixed_up(run: Run) -> None:
     code, said = run(*milco, "--output", "terms")
     assert code == 2 and "terms holds sparse vectors of documents, not dense vectors of documents" in said
     with pytest.raises(
-        MilcoError, match=r"^dense holds dense vectors, sparse ones .*without --dense .--engine flat or hnsw"
+        MilcoError, match=r"^dense holds dense vectors, sparse ones .*without --dense .--engine flat and hnsw"
     ):
         open_store(Path("dense"))
     with pytest.raises(

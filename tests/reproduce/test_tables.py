@@ -22,14 +22,14 @@ PUBLISHED = dict(paper().checkpoints)
 EVERY = {condition.checkpoint: f"models/{name}" for name, condition in paper().conditions.items()} | PUBLISHED
 # The options of each command that steps run.
 OPTIONS = {
-    "encode": "cli.encode:Options",
-    "index": "cli.index:IndexOptions",
-    "search": "cli.search:SearchOptions",
-    "search fuse": "cli.fuse:FuseOptions",
-    "corpora judge": "cli.corpora:JudgeOptions",
-    "eval": "cli.eval:EvalOptions",
-    "analyze latency": "cli.analyze:LatencyOptions",
-    "analyze statistics": "cli.analyze:StatisticsOptions",
+    "encode": "encode:EncodeOptions",
+    "index": "index:IndexOptions",
+    "search": "search:SearchOptions",
+    "search fuse": "fuse:FuseOptions",
+    "corpora judge": "corpora:JudgeOptions",
+    "eval": "eval:EvalOptions",
+    "analyze latency": "analyze:LatencyOptions",
+    "analyze statistics": "analyze:StatisticsOptions",
 }
 
 
@@ -134,9 +134,9 @@ def test_a_step_is_the_same_as_a_command_line_and_as_a_call(steps: set[Step]) ->
     shapes = {(step.command, *(name for name, _ in step.arguments)): step for step in steps}
     for step in shapes.values():
         module, name = OPTIONS[step.command].split(":")
-        options = getattr(import_module(f"milco_pyserini.{module}"), name)
-        arguments = step.argv[len(step.command.split()) :]
-        assert parse(options, arguments, "milco") == options(**dict(step.arguments)), step.command_line
+        options = getattr(import_module(f"milco_pyserini.cli.{module}"), name)
+        words = step.argv[len(step.command.split()) :]
+        assert parse(options, words, "milco") == options(**dict(step.arguments)), step.command_line
 
 
 def test_a_command_line_is_quoted_for_a_shell() -> None:

@@ -15,7 +15,7 @@ from milco_pyserini.encode.devices import DTYPES
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.options import option
 
-CONFIGS = Path(__file__).parent / "recipes"
+CONFIGS = Path(__file__).parent / "configs"
 
 _START_PARTS = ("encoder", "english")
 

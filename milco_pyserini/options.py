@@ -1,7 +1,7 @@
 """Declare options as fields of a frozen dataclass, with their ranges, choices and groups.
 
-A command's options and a training recipe are such classes: milco_pyserini.cli.parser derives a command line from one,
-validate() checks an object that was built in Python.
+A command's options and a training configuration are such classes: milco_pyserini.cli.parser derives a command line from
+one, validate() checks an object that was built in Python.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ def option(
         help: a noun phrase for the help page. The default is appended to it.
         group: heading under which the help page lists the option; "" for the first, unnamed group.
         choices: valid values; any other is answered with the nearest match.
-        metavar: stands for the value on the help page (default: by type and choices).
+        metavar: placeholder of the value on the help page (default: by type and choices).
         names: other spellings, such as "-m".
         positional: the value is given without the option's name.
         minimum, maximum: inclusive bounds of a number; above: an exclusive lower bound. Numbers are always finite, and
@@ -119,13 +119,19 @@ def validate_number(
     lowest = above if minimum is None else minimum
     low = -math.inf if lowest is None else lowest
     high = math.inf if maximum is None else maximum
-    if low <= value <= high and value != above and abs(value) != math.inf:
+    # False for NaN; math.isfinite() fails on integers beyond the range of a float.
+    is_finite = abs(value) < math.inf
+    if is_finite and low <= value <= high and value != above:
         return
-    if lowest is None:
-        rule = "a finite number" if maximum is None else f"at most {maximum:,}"
-    elif maximum is None:
-        rule = f"at least {lowest:,}" if above is None else f"above {lowest:,}"
-    else:
+    if lowest is None and maximum is None:
+        rule = "a finite number"
+    elif lowest is None:
+        rule = f"at most {maximum:,}"
+    elif maximum is not None:
         rule = f"from {lowest:,} to {maximum:,}" if above is None else f"above {lowest:,} and at most {maximum:,}"
+    elif above is None:
+        rule = f"at least {lowest:,}" if is_finite else f"a finite number of at least {lowest:,}"
+    else:
+        rule = f"above {lowest:,}" if is_finite else f"a finite number above {lowest:,}"
     number = f"{value:g}" if isinstance(value, float) else str(value)
     raise MilcoError(f"{name} {number}: must be {rule}")

@@ -19,7 +19,7 @@ from pathlib import Path
 import orjson
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
@@ -84,7 +84,7 @@ def encode(directory: Path, count: int, options: Options) -> tuple[float, float]
     said = done.stderr.decode(errors="replace").strip().splitlines() or [""]
     if done.returncode:
         raise MilcoError(f"encoding {count:,} documents failed: {said[-1]}")
-    say(said[-1])
+    log(said[-1])
     return int(done.stdout.split()[-1]) * 1024 / 1e6, time.monotonic() - started
 
 

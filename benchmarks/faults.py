@@ -49,7 +49,7 @@ from broken_inputs import COMMANDS, Broken, broken_inputs
 
 from milco_pyserini.cli.main import main as milco
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import counted, say
+from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.io.files import PARTIAL, write_json
 from milco_pyserini.options import option
@@ -538,7 +538,7 @@ def _kill_group(process: int) -> None:
     try:
         os.killpg(process, signal.SIGKILL)
     except ProcessLookupError:
-        say("a command had ended before it was to be killed")
+        log("a command had ended before it was to be killed")
 
 
 def _in_child(

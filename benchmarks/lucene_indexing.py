@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.io.files import write_json
 from milco_pyserini.options import option
 from milco_pyserini.sparse import SparseBatch, Vocabulary, open_store
@@ -54,14 +54,14 @@ def compare(options: Options) -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         terms = write_collection(root, options.documents)
-        say(f"{options.documents:,} documents, {terms:.0f} terms each")
+        log(f"{options.documents:,} documents, {terms:.0f} terms each")
         for number in range(options.repeats):
             for threads in options.threads:
                 for who, index in (("ours", index_ours), ("pyserini", index_pyserini)):
                     output = root / f"{who}-{threads}-{number}"
                     rate = options.documents / in_fresh_process(index, root, output, threads)
                     rates.setdefault((who, threads), []).append(rate)
-                    say(f"round {number + 1}, threads {threads}: {who} {rate:,.0f} documents/s")
+                    log(f"round {number + 1}, threads {threads}: {who} {rate:,.0f} documents/s")
     print(f"{'threads':>7}  {'ours':>6}  {'pyserini':>8}  {'ratio':>5}  of rounds")  # noqa: T201
     for threads in options.threads:
         ours, theirs = rates["ours", threads], rates["pyserini", threads]

@@ -36,7 +36,7 @@ from lucene_indexing import (
 from numpy.typing import NDArray
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
 from milco_pyserini.sparse import open_store
@@ -73,11 +73,11 @@ def compare(options: Options) -> None:
         root = Path(name)
         write_collection(root, options.documents)
         terms = in_fresh_process(build, root)
-        say(f"{options.documents:,} documents, {terms:,} terms in the index")
+        log(f"{options.documents:,} documents, {terms:,} terms in the index")
         rounds = []
         for number in range(options.repeats):
             rounds.append(in_fresh_process(measure, root, options))
-            say(f"round {number + 1}: " + "; ".join(_line(one) for one in rounds[-1]))
+            log(f"round {number + 1}: " + "; ".join(_line(one) for one in rounds[-1]))
     print_table(options, terms, rounds)
 
 

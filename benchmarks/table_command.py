@@ -33,7 +33,7 @@ from lucene_indexing import in_fresh_process
 from table_rows import JSON, Row, processor, written
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import validate_output_file
@@ -67,11 +67,11 @@ def command(options: Options) -> None:
     rows: list[Row] = []
     for name, measure in _parts(options).items():
         if name in (options.only or PARTS):
-            say(f"{name} ...")
+            log(f"{name} ...")
             rows += measure()
     if options.plot is not None:
         table_figure.draw(options.plot, rows)
-        say(f"drawn into {options.plot}")
+        log(f"drawn into {options.plot}")
     sys.stdout.write(written(rows, options.format, about(options)))
 
 

@@ -18,7 +18,7 @@ import encode_memory
 from lucene_indexing import in_fresh_process, index_ours
 from table_rows import Row, with_peak
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.sparse import open_store
 
 ENGINES = ("lucene", "exact", "seismic")
@@ -36,7 +36,7 @@ def curve_rows(counts: Sequence[int], encoder: str) -> list[Row]:
     rows: list[Row] = []
     queries: Queries = []
     for count in sorted(set(counts)):
-        say(f"  {count:,} documents")
+        log(f"  {count:,} documents")
         with tempfile.TemporaryDirectory() as name:
             root = Path(name)
             peak, taken = encode_memory.encode(root, count, options)

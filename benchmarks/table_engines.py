@@ -32,7 +32,7 @@ from lucene_indexing import (
 from table_rows import Row, compared, interleaved, with_peak
 from topical_vectors import topical_queries, write_topical_store, write_topics_store
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
@@ -183,7 +183,7 @@ def engine_rows(sizes: Sizes) -> list[Row]:
         write_topical_store(root / "store", sizes.documents)
         write_topics_store(root / "topics", TUNING_TOPICS)
         for engine in present:
-            say(f"  {engine}")
+            log(f"  {engine}")
             output = root / engine
             taken, peak = in_fresh_process(with_peak, index_ours, root, output, max(sizes.threads), engine)
             figures = {"documents/s": sizes.documents / taken, "s": taken, "MB": peak, "disk MB": megabytes(output)}
@@ -201,11 +201,11 @@ def megabytes(directory: Path) -> float:
 
 def tuned_rows(root: Path) -> list[Row]:
     """What tuning costs; none where RECALL is out of reach, which is said."""
-    say(f"  {TUNE_STEP}")
+    log(f"  {TUNE_STEP}")
     try:
         taken, peak = in_fresh_process(with_peak, tune, root)
     except MilcoError as error:
-        say(f"  not tuned: {error}")
+        log(f"  not tuned: {error}")
         return []
     return [Row(TUNE_STEP, SEISMIC, {"s": taken, "MB": peak})]
 

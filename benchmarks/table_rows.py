@@ -60,7 +60,7 @@ def interleaved(actions: Mapping[str, Callable[[], object]], rounds: int) -> dic
 def compared(step: str, seconds: Mapping[str, Sequence[float]], figures: Callable[[str, float], dict]) -> list[Row]:
     """A row for each system; its times are its seconds over those of the first system, round by round.
 
-    figures: what a system's median seconds say, given its name and them.
+    figures: what a system's median seconds show, given its name and them.
     """
     first = next(iter(seconds))
     rows = []

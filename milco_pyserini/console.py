@@ -14,7 +14,7 @@ _LOG_INTERVAL = 60.0
 Report = Callable[[int, int], None]
 
 
-def say(message: str) -> None:
+def log(message: str) -> None:
     """Write one line to stderr, above a progress bar if one is shown."""
     shown = _bar_class().external_write_mode(file=sys.stderr) if "tqdm" in sys.modules else contextlib.nullcontext()
     with shown:
@@ -72,7 +72,7 @@ class Progress:
             return
         self._shown = now
         if self._bar is None:
-            say(self.line())
+            log(self.line())
         else:
             self._bar.n = self.done
             self._bar.set_description_str(self.line())
@@ -104,7 +104,7 @@ class Progress:
             self._bar.close()
         if outcome is None:
             return
-        say(f"{outcome}: {self.line()}, {duration(time.monotonic() - self._started)} in all")
+        log(f"{outcome}: {self.line()}, {duration(time.monotonic() - self._started)} in all")
 
 
 @cache

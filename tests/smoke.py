@@ -36,7 +36,7 @@ def main() -> None:
         if encoder == "mini":
             check_doctor()
         check_road(encoder)
-    say("the installed package works")
+    log("the installed package works")
 
 
 def check_installed() -> None:
@@ -65,7 +65,7 @@ def check_files() -> None:
     assert not installed - wanted, f"the wheel carries {sorted(installed - wanted)}"
     others = {path.parts[0] for path in recorded} - {"milco_pyserini", ".."}
     assert all(name.endswith(".dist-info") for name in others), f"the wheel carries {sorted(others)}"
-    say(f"{len(installed)} files, all of them and no others")
+    log(f"{len(installed)} files, all of them and no others")
 
 
 def check_pages() -> None:
@@ -94,7 +94,7 @@ def check_road(encoder: str) -> None:
         assert len(lines[0].split()) == 6, f"{run} does not begin with a line of six columns: {lines[0]}"
         table = json.loads(milco("eval", "--run", run, "--qrels", "sample", "-m", *LEAST, "--format", "json"))
         figures[engine] = {name: value["mean"] for name, value in table["results"][0]["measures"].items()}
-    say(f"figures: {figures}")
+    log(f"figures: {figures}")
     for name, least in LEAST.items():
         exact, lucene = (figures[engine][name] for engine in ENGINES)
         assert exact >= least, f"{name} of the exact engine is {exact:.4f}, not even {least}"
@@ -103,13 +103,13 @@ def check_road(encoder: str) -> None:
 
 def milco(*arguments: str) -> str:
     """What a command writes to stdout; its stderr goes to ours."""
-    say(f"milco {' '.join(arguments)}")
+    log(f"milco {' '.join(arguments)}")
     ended = subprocess.run([MILCO, *arguments], stdout=subprocess.PIPE, encoding="utf-8", check=False)
     assert ended.returncode == 0, f"milco {' '.join(arguments)} ended with {ended.returncode}:\n{ended.stdout}"
     return ended.stdout
 
 
-def say(message: str) -> None:
+def log(message: str) -> None:
     """One line on stderr, as the commands themselves write."""
     sys.stderr.write(f"{message}\n")
     sys.stderr.flush()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import orjson
 
-from milco_pyserini.console import counted, duration, say
+from milco_pyserini.console import counted, duration, log
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, shown, validate_unique
 from milco_pyserini.eval.measures import parse_measures
@@ -222,7 +222,7 @@ def open_task(
 
         started = time.monotonic()
         encoded = open_query_encoder(store.manifest, encoder).encode_batch(queries.texts or [])
-        say(f"Encoded {counted(len(encoded), 'topic')} ({duration(time.monotonic() - started)})")
+        log(f"Encoded {counted(len(encoded), 'topic')} ({duration(time.monotonic() - started)})")
     elif encoder is not None:
         raise MilcoError(f"--encoder {encoder}: {topics} has vectors, nothing is encoded")
     return RetrievalTask(

@@ -7,7 +7,7 @@ from milco_pyserini.analysis.dense import DenseBaseline
 from milco_pyserini.analysis.experiment import UNPRUNED, RetrievalTask, parse_variants
 from milco_pyserini.analysis.timing import SearchQuery, time_searches
 from milco_pyserini.analysis.workbench import IndexMeasurement, Workbench
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.errors import MilcoError, shown
@@ -70,7 +70,7 @@ def _open_dense(workbench: Workbench, name: str, pooling: str | None) -> tuple[P
     if is_index(path) and read_checked(path / MANIFEST)["vectors"].get("of") == origin:
         index = Index(path, read_checked(path / MANIFEST))
     else:
-        say(f"{name}, {_hnsw_name()}: building")
+        log(f"{name}, {_hnsw_name()}: building")
         store = baseline.load(DOCUMENTS).to_store(Path(name), origin)
         index = build_index(store, HnswEngine(), path, workbench.threads, overwrite=True)
     searcher, vectors = index.searcher(), queries.matrix[[rows[topic] for topic in task.ids]]

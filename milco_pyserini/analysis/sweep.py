@@ -6,7 +6,7 @@ from pathlib import Path
 from milco_pyserini.analysis.experiment import UNPRUNED, IndexVariant, RetrievalTask, parse_variants
 from milco_pyserini.analysis.timing import time_searches
 from milco_pyserini.analysis.workbench import IndexMeasurement, Workbench, size_on_disk
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 
 # The rules of the paper's two pruning tables, and of its latency table.
 PAPER_RULES = (
@@ -83,5 +83,5 @@ def _without_equals(task: RetrievalTask, variants: list[IndexVariant]) -> list[I
     equal = [rules for rules in prunings if rules and terms[rules] == terms[()]]
     if equal:
         names = ", ".join(str(rule) for rules in equal for rule in rules)
-        say(f"Skipped rules that prune nothing: {names}")
+        log(f"Skipped rules that prune nothing: {names}")
     return [variant for variant in variants if variant.rules not in equal]

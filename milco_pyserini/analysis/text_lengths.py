@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.console import Progress, say
+from milco_pyserini.console import Progress, log
 from milco_pyserini.corpora import Corpus, Document, Query, Topics, open_corpus, open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
@@ -58,7 +58,7 @@ def open_texts(store: VectorStore | PlainStore, corpus: str | None, encoder: str
     manifest = store.manifest
     name = corpus or local_corpus_name(manifest)
     if name is None:
-        say(
+        log(
             f"{_SKIPPED}: the texts are not here. Name their path with --corpus ({manifest.get('corpus') or 'unknown'})"
         )
         return None
@@ -76,7 +76,7 @@ def open_texts(store: VectorStore | PlainStore, corpus: str | None, encoder: str
     except MilcoError as error:
         if corpus is not None or encoder is not None:
             raise
-        say(f"{_SKIPPED}: {error}")
+        log(f"{_SKIPPED}: {error}")
         return None
 
 
@@ -112,7 +112,7 @@ def measure_lengths(ids: NDArray[np.int64], texts: StoreTexts) -> TextLengths | 
     if (tokens == UNKNOWN).all():
         if texts.is_requested:
             raise MilcoError(f"--corpus {texts.corpus.name} has no text of these vectors: name the encoded corpus")
-        say(f"{_SKIPPED}: {texts.corpus.name} has no text of these vectors")
+        log(f"{_SKIPPED}: {texts.corpus.name} has no text of these vectors")
         return None
     expected = texts.manifest.get("corpus_hash")
     return TextLengths(tokens, truncated, None if expected is None else digest.hexdigest() == expected)

@@ -13,7 +13,7 @@ from typing import Any
 from milco_pyserini import __version__
 from milco_pyserini.analysis.experiment import IndexVariant, RetrievalTask, digest
 from milco_pyserini.analysis.timing import SearchQuery, Timed
-from milco_pyserini.console import counted, say
+from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.eval.evaluation import evaluate
 from milco_pyserini.eval.report import DIGITS, ReportTable, render
@@ -119,12 +119,12 @@ class Workbench:
             manifest = read_checked(path / MANIFEST)
             if all(manifest.get(name) == value for name, value in expected.items()):
                 return Index(path, manifest)
-        say(f"{variant}: building")
+        log(f"{variant}: building")
         index = build_index(store, engine, path, self.threads, overwrite=True)
         if (name := index.manifest["id_with_space"]) is not None:
             raise MilcoError(f"{self.task.store.path}: docid {shown(name)} has white space, which ends a run's column")
         if empty := index.manifest["empty_documents"]:
-            say(f"{variant}: {counted(empty, 'document')} without terms, which no query can find")
+            log(f"{variant}: {counted(empty, 'document')} without terms, which no query can find")
         return index
 
     def open(self, variant: IndexVariant, index: Index) -> SearchQuery:

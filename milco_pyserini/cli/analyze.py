@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import Subcommand, run_subcommand
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.eval.report import FORMATS
 from milco_pyserini.io.files import validate_output_file
@@ -174,7 +174,7 @@ def _statistics(options: StatisticsOptions) -> None:
         from milco_pyserini.analysis.pictures import draw_statistics
 
         draw_statistics(options.figure, statistics)
-        say(f"Picture: {options.figure}")
+        log(f"Picture: {options.figure}")
     sys.stdout.write(statistics.to_json() if options.format == "json" else render_statistics(statistics.values))
 
 
@@ -213,7 +213,7 @@ def _print(options: TaskOptions, measurements: "Sequence[IndexMeasurement]", fil
     from milco_pyserini.eval.report import render
 
     sys.stdout.write(render(measurements_table(measurements), options.format))
-    say(f"Results: {files} and runs/ in {options.directory} (indexes/ may be removed)")
+    log(f"Results: {files} and runs/ in {options.directory} (indexes/ may be removed)")
 
 
 SUBCOMMANDS = {

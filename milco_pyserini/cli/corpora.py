@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import Subcommand, run_subcommand
-from milco_pyserini.console import counted, say
+from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError, nearest, unknown_name
 from milco_pyserini.options import option
 
@@ -135,7 +135,7 @@ def judge(options: JudgeOptions) -> None:
             handle.writelines(f"{query} 0 {passage} {grade}\n" for passage, grade in lines.items())
     judged, answered = sum(map(len, qrels.values())), sum(any(grades.values()) for grades in qrels.values())
     found = f"{answered:,} of {len(qrels):,} topics have one with an answer"
-    say(f"Judged {counted(judged, 'passage')} into {options.output}: {found}")
+    log(f"Judged {counted(judged, 'passage')} into {options.output}: {found}")
 
 
 SUBCOMMANDS: Mapping[str, Subcommand] = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.defaults import vectors_directory
 from milco_pyserini.encode.devices import LAUNCHERS, LOCAL, RAY, validate_devices
 from milco_pyserini.encode.plan import EncodePlan
@@ -96,7 +96,7 @@ def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:
     plan = plan.resolve(encoder, topics=False)
     encoded = encoder.encode(text, plan.max_length, plan.views, plan.lowercase)
     if encoded.truncated:
-        say(f"Truncated the text to {plan.max_length} tokens")
+        log(f"Truncated the text to {plan.max_length} tokens")
     batch = encoded.batch
     for rule in plan.pruning_rules:
         batch = rule(batch)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import counted, say
+from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError, unknown_name, validate_unique
 from milco_pyserini.eval.measures import EXAMPLES
 from milco_pyserini.eval.report import FORMATS
@@ -90,7 +90,7 @@ def _evaluate(options: EvalOptions) -> None:
                 evaluation = evaluate(run, qrels, measures)
             except MilcoError as error:
                 raise MilcoError(f"{runs[place]} against {name}: {error.message}", error.hint) from None
-            say(f"{runs[place]} against {name}: {_summary(evaluation)}")
+            log(f"{runs[place]} against {name}: {_summary(evaluation)}")
             results[system][dataset] = evaluation
     comparison = compare_evaluations(results, options.baseline, options.test, options.correction)
     if options.format == "json":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import counted, say
+from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import DEFAULT_ENCODER, only_index
 from milco_pyserini.errors import MilcoError, shown, validate_unique
 from milco_pyserini.io.files import atomic_file, validate_output_file
@@ -91,7 +91,7 @@ def command(options: ExplainOptions) -> None:
 
         with atomic_file(options.html, "w") as file:
             file.write(report_page(explanations, comparison, options.query))
-        say(f"Wrote {options.html} ({counted(len(explanations), 'document')})")
+        log(f"Wrote {options.html} ({counted(len(explanations), 'document')})")
     if options.json:
         import orjson
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.console import counted, say
+from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import RUNS, directory_name
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
@@ -72,7 +72,7 @@ def command(options: FuseOptions) -> None:
         for topic, hits in fuse(runs, method, options.depth, options.hits):
             write_hits(handle, topic, hits, "trec", tag)
             topics += 1
-    say(f"fused {len(runs)} runs ({options.method}) into {output}: {counted(topics, 'query', 'queries')}")
+    log(f"fused {len(runs)} runs ({options.method}) into {output}: {counted(topics, 'query', 'queries')}")
 
 
 def _read(options: FuseOptions) -> "list[Run]":
@@ -87,7 +87,7 @@ def _read(options: FuseOptions) -> "list[Run]":
             raise MilcoError(f"{path} has ranks and no scores (MS MARCO): fuse it with --method rrf")
         unsorted = sum(list(scores.values()) != sorted(scores.values(), reverse=True) for scores in run.values())
         if unsorted:
-            say(f"{path}: {counted(unsorted, 'topic')} not in the order of the scores, which count")
+            log(f"{path}: {counted(unsorted, 'topic')} not in the order of the scores, which count")
         runs.append(run)
     if not set.intersection(*map(set, runs)):
         raise MilcoError(
@@ -96,5 +96,5 @@ def _read(options: FuseOptions) -> "list[Run]":
     topics = set().union(*runs)
     for path, run in zip(options.runs, runs, strict=True):
         if missing := len(topics) - len(run):
-            say(f"{path} lacks {missing:,} of {counted(len(topics), 'topic')}: they come only from the other runs")
+            log(f"{path} lacks {missing:,} of {counted(len(topics), 'topic')}: they come only from the other runs")
     return runs

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.errors import DISK_FULL, MilcoError
 from milco_pyserini.options import InvalidOptions
 
@@ -82,7 +82,7 @@ def fail(prog: str, message: str) -> int:
     """Report an error in one line on stderr; return the exit code 2."""
     _drop_unwritten()
     line = " ".join(message.split())
-    say(f"{prog}: error: {line}")
+    log(f"{prog}: error: {line}")
     return BAD_INPUT
 
 
@@ -104,7 +104,7 @@ class _Interrupts:
 
     def write(self, line: str) -> None:
         """Report the interruption."""
-        say(f"\n{line}")
+        log(f"\n{line}")
         self._written = True
 
     def raise_again(self, unraisable: "sys.UnraisableHookArgs") -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from milco_pyserini.cli import program
 from milco_pyserini.cli.parser import parse
-from milco_pyserini.console import counted, say
+from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import MAX_THREADS, option
@@ -100,7 +100,7 @@ def reproduce_command(options: ReproduceOptions) -> int:
     write_json(options.output / FIGURES, reproduction.to_json())
     page = write_page(reproduction, options.output)
     sys.stdout.write(reproduction_text(reproduction, [plan.name for plan in plans]))
-    say(f"Wrote {page} (vectors/ and indexes/ next to it may be removed)")
+    log(f"Wrote {page} (vectors/ and indexes/ next to it may be removed)")
     return 0 if measured else NOTHING_MEASURED
 
 
@@ -119,7 +119,7 @@ def _measure(plans: "Sequence[TablePlan]", runner: "Runner") -> int:
     ]
     measured = sum(result.status == DONE for result in results)
     lacking = f"; {len(results) - measured:,} could not be measured" if measured < len(results) else ""
-    say(f"{counted(len(cells), 'cell')} of {counted(len(plans), 'table')}{lacking}")
+    log(f"{counted(len(cells), 'cell')} of {counted(len(plans), 'table')}{lacking}")
     return measured
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import Progress, counted, duration, say
+from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import RUNS, directory_name, only_index
 from milco_pyserini.errors import MilcoError, shown
@@ -146,7 +146,7 @@ def command(options: SearchOptions) -> None:
     started = time.monotonic()
     searcher = Searcher(index, queries, settings)
     what = "" if topics.vectors is not None or searcher.query_encoder is None else " and the encoder"
-    say(f"loaded {index.path}{what} in {duration(time.monotonic() - started)}")
+    log(f"loaded {index.path}{what} in {duration(time.monotonic() - started)}")
     write_run(searcher, topics, options, output)
 
 
@@ -177,7 +177,7 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
     progress.close(f"searched {index.path} ({index.engine.exactness}) into {'stdout' if output == STDOUT else output}")
     if without_hits:
         why = f", {empty:,} of them without terms (empty)" if empty else ""
-        say(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
+        log(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
 
 
 def print_hits(searcher: "Searcher", query: str, k: int, as_json: bool) -> None:
@@ -188,7 +188,7 @@ def print_hits(searcher: "Searcher", query: str, k: int, as_json: bool) -> None:
     if not searcher.has_documents:
         name = corpus_name(searcher.index)
         where = f"the corpus {name} is not on this machine" if name else "the index does not name its corpus"
-        say(f"no texts: {where}; give --corpus")
+        log(f"no texts: {where}; give --corpus")
     if as_json:
         import orjson
 
@@ -207,7 +207,7 @@ def print_hits(searcher: "Searcher", query: str, k: int, as_json: bool) -> None:
     elif hits:
         sys.stdout.write(_table(hits, searcher.has_documents) + "\n")
     else:
-        say("no document has a term of this query")
+        log("no document has a term of this query")
 
 
 def _table(hits: "Sequence[Hit]", has_documents: bool) -> str:

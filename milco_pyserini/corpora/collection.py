@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Generic, Protocol, TypeVar
 
-from milco_pyserini.console import counted, say
+from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.records import Document, Query, SeenIds, encoded_text
 from milco_pyserini.errors import MilcoError, shown
 
@@ -109,7 +109,7 @@ class _Records(Generic[RecordT]):
             more = f" ({duplicate.total:,} ids have duplicates)" if duplicate.total > 1 else ""
             raise MilcoError(f"duplicate id {shown(duplicate.id)}: {duplicate.first} and {duplicate.second}{more}")
         if self._published not in (None, len(ids)):
-            say(f"{self.name}: read {len(ids):,} records, {self._published:,} were published: is the copy complete?")
+            log(f"{self.name}: read {len(ids):,} records, {self._published:,} were published: is the copy complete?")
         return len(ids), skipped, digest.hexdigest(), first
 
 

@@ -6,7 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Generic, Literal
 
-from milco_pyserini.console import counted, say
+from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.collection import OnBad, RecordT
 from milco_pyserini.corpora.readers import (
     Reader,
@@ -102,12 +102,12 @@ def find_files(path: Path, kind: Literal["corpus", "topics"]) -> list[Path]:
         two = " and ".join(f"{file} ({name})" for name, file in list(formats.items())[:2])
         raise MilcoError(f"{path} mixes formats, such as {two}: a directory must have one. Pass the files themselves.")
     note = f"; not read as {kind}: {skipped}" if skipped else ""
-    _say_once(f"{path}: reading {counted(len(files), 'file')}: {_listed(path, files)}{note}")
+    _log_once(f"{path}: reading {counted(len(files), 'file')}: {_listed(path, files)}{note}")
     return files
 
 
 # Topics are opened a second time if they turn out to be texts.
-_say_once = cache(say)
+_log_once = cache(log)
 
 
 def _listed(directory: Path, files: list[Path]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.corpora import Document, Query, open_corpus, open_qrels, open_topics
 from milco_pyserini.eval import evaluate, read_run
 from milco_pyserini.io.files import write_json
@@ -67,7 +67,7 @@ def run_demo(output: Path, encoder: str) -> DemoResult:
         file.unlink(missing_ok=True)
     documents, queries, qrels = list(open_corpus(SAMPLE)), list(open_topics(SAMPLE)), open_qrels(SAMPLE)
     languages = sorted({language_of(document.id) for document in documents})
-    say(f"{len(documents)} passages and {len(queries)} queries in {len(languages)} languages\n")
+    log(f"{len(documents)} passages and {len(queries)} queries in {len(languages)} languages\n")
 
     encoding = _run("encode", corpus=SAMPLE, encoder=encoder, output=vectors)
     indexing = _run("index", vectors=vectors, output=index)
@@ -78,7 +78,7 @@ def run_demo(output: Path, encoder: str) -> DemoResult:
         results[name] = read_run(runs[name])
     costs = [DemoCost("MILCO, Lucene impacts", encoding, indexing, 1000 * seconds[SHOWN] / len(queries), _size(index))]
 
-    say("BM25: Pyserini's, one index per language with Lucene's analyzer for it")
+    log("BM25: Pyserini's, one index per language with Lucene's analyzer for it")
     # Java's start is not indexing.
     find_engine("bm25").available()
     merged: dict[str, dict[str, float]] = {}
@@ -173,10 +173,10 @@ def mean(values: Sequence[float]) -> float:
 def _run(command: str, **arguments: Any) -> float:
     """Show a command and do the same by a call; return its seconds."""
     output = arguments["output"]
-    say(f"$ {Step(command, tuple(arguments.items()), output, output).command_line}")
+    log(f"$ {Step(command, tuple(arguments.items()), output, output).command_line}")
     started = time.monotonic()
     ACTIONS[command](**arguments)
-    say("")
+    log("")
     return time.monotonic() - started
 
 

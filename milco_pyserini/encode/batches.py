@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.encode.csr import CopyStream, SourceTerms, ViewRows, concat_views, pivot_entries
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.forward import Forward, PaddedForward
@@ -151,5 +151,5 @@ def halved_budget(budget: int, lengths: Sequence[int], device: torch.device) -> 
             f"{device} has no memory for a text of {lengths[0]:,} tokens: use a smaller --max-length, or --device cpu"
         )
     before = min(budget, len(lengths) * max(lengths))
-    say(f"{device} is out of memory: continuing with {before // 2:,} instead of {before:,} tokens per batch")
+    log(f"{device} is out of memory: continuing with {before // 2:,} instead of {before:,} tokens per batch")
     return before // 2

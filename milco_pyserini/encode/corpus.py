@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from milco_pyserini.console import Progress, counted, duration, say
+from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora import Corpus, CorpusReport, Topics, open_corpus
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import encoded_text
@@ -85,7 +85,7 @@ def encode_corpus(
     validate_output(output, fields | plan.manifest_fields(), overwrite)
     fields |= _read_through(records)
     validate_output(output, fields | plan.manifest_fields(), overwrite)
-    say(f"Loading encoder {plan.encoder}")
+    log(f"Loading encoder {plan.encoder}")
     if launcher == RAY:
         devices = cluster_devices(device)
         if devices[0] == "cuda" and plan.dtype == "auto":
@@ -101,18 +101,18 @@ def encode_corpus(
     with StoreWriter(output, fields, overwrite) as writer:
         writer.remove_damaged(parts, vocabulary)
         if writer.is_complete:
-            say(f"{output} is complete: nothing to do")
+            log(f"{output} is complete: nothing to do")
         else:
             _encode_missing(records, writer, PartEncoder(plan, encoder), parts, devices, launcher)
             if not writer.complete(num_parts, plan.views, vocabulary):
-                say(f"{output}: the parts of this shard are complete; the store is when those of the other shards are")
+                log(f"{output}: the parts of this shard are complete; the store is when those of the other shards are")
                 return None
     manifest = read_checked(output / MANIFEST)
     if manifest["empty_documents"]:
         what = "zero" if plan.dense else "empty"
-        say(f"{manifest['empty_documents']:,} of {counted(manifest['documents'], 'text')} have {what} vectors (kept)")
+        log(f"{manifest['empty_documents']:,} of {counted(manifest['documents'], 'text')} have {what} vectors (kept)")
     if manifest["truncated_documents"]:
-        say(f"Truncated {counted(manifest['truncated_documents'], 'text')} to {plan.max_length} tokens")
+        log(f"Truncated {counted(manifest['truncated_documents'], 'text')} to {plan.max_length} tokens")
     return manifest
 
 
@@ -123,15 +123,15 @@ def _read_through(records: Corpus | Topics) -> dict[str, Any]:
     """
     report = records.check()
     if report.skipped:
-        say(f"Skipped {counted(len(report.skipped), 'invalid line')}:")
+        log(f"Skipped {counted(len(report.skipped), 'invalid line')}:")
         for line in report.skipped:
-            say(f"  {line}")
+            log(f"  {line}")
     if isinstance(report, CorpusReport):
         texts, what = report.documents, counted(report.documents, "document")
     else:
         texts, what = report.topics, counted(report.topics, "topic")
     text = " ".join(encoded_text(report.first).split())
-    say(f"{records.name}: {what}, the first is {shown(report.first.id)}: {shown(text) if text else 'empty'}")
+    log(f"{records.name}: {what}, the first is {shown(report.first.id)}: {shown(text) if text else 'empty'}")
     return {"texts": texts, "corpus_hash": report.digest}
 
 
@@ -152,7 +152,7 @@ def _encode_missing(
     texts = sum(min(plan.part_size, total - number * plan.part_size) for number in parts)
     texts_before = sum(record.texts for record in existing.values())
     if existing:
-        say(f"{writer.path}: resuming, {len(existing):,} of {counted(len(parts), 'part')} exist")
+        log(f"{writer.path}: resuming, {len(existing):,} of {counted(len(parts), 'part')} exist")
     unit = "topics" if isinstance(records, Topics) else "documents"
     progress, started = Progress(unit, texts, texts_before), time.monotonic()
     digest, lock = TextDigest(), threading.Lock()
@@ -204,4 +204,4 @@ def _encode_missing(
     new = progress.done - texts_before
     short = "docs" if unit == "documents" else unit
     rates = f"{new / seconds:,.0f} {short}/s, {progress.tokens / seconds:,.0f} tokens/s"
-    say(f"Encoded {counted(new, unit.removesuffix('s'))} into {writer.path} in {duration(seconds)} ({rates})")
+    log(f"Encoded {counted(new, unit.removesuffix('s'))} into {writer.path} in {duration(seconds)} ({rates})")

@@ -20,7 +20,7 @@ from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from milco_pyserini.console import counted, say
+from milco_pyserini.console import counted, log
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.encode.devices import LOCAL
 from milco_pyserini.encode.parts import EncodedPart, Job, PartEncoder, PartReport, TokenizedPart
@@ -105,7 +105,7 @@ def encode_in_workers(
     Raises:
         MilcoError: raised by a worker; or too many workers have died with the same part.
     """
-    say(f"Encoding with {counted(len(devices), 'process', 'processes')}: {', '.join(devices)}")
+    log(f"Encoding with {counted(len(devices), 'process', 'processes')}: {', '.join(devices)}")
     workers: dict[Worker, str] = {}
     stream, lost = iter(jobs), deque[Job]()
     pending: dict[Future[EncodedPart], tuple[Worker, Job]] = {}
@@ -142,7 +142,7 @@ def encode_in_workers(
                             f"{error}, as {_MAX_DEATHS - 1} others have with part {' and '.join(suspects)}: complete "
                             "parts are kept; rerun the same command to resume"
                         ) from None
-                    say(f"{error}: starting another")
+                    log(f"{error}: starting another")
                     lost.extend(again)
                     device = workers.pop(worker)
                     worker.stop()

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.encode.launch import IN_FLIGHT, PartWorker, WorkerDiedError
 from milco_pyserini.encode.parts import EncodedPart
@@ -106,7 +106,7 @@ def _connect() -> Any:
     if not ray.is_initialized():
         with fault_handlers_kept():
             ray.init(include_dashboard=False, logging_level=logging.ERROR)
-        say(f"Ray listens on {ray.util.get_node_ip_address()}: keep its ports from networks that you do not trust")
+        log(f"Ray listens on {ray.util.get_node_ip_address()}: keep its ports from networks that you do not trust")
     return ray
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import orjson
 
-from milco_pyserini.console import counted, say
+from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import locks
 from milco_pyserini.io.files import (
@@ -169,14 +169,14 @@ class StoreWriter:
         numbers = range(len(read_json(self.path / MANIFEST)["parts"])) if was_complete else list(numbers)
         records = {number: record for number in numbers if (record := self.record(number))}
         if records:
-            say(f"{self.path}: verifying the checksums of {counted(len(records), 'part')}")
+            log(f"{self.path}: verifying the checksums of {counted(len(records), 'part')}")
         intact = {
             number: record for number, record in records.items() if checksum(self.path / record.file) == record.checksum
         }
         recorded = numbers if was_complete else [number for number in numbers if self._record_path(number).exists()]
         damaged = [number for number in recorded if number not in intact]
         if damaged:
-            say(f"{self.path}: {counted(len(damaged), 'part')} missing or damaged, the first is number {damaged[0]}")
+            log(f"{self.path}: {counted(len(damaged), 'part')} missing or damaged, the first is number {damaged[0]}")
         if was_complete and (damaged or not self._has_vocabulary(vocabulary)):
             with locks.locked_directory(self.path.resolve().parent):
                 write_json(self.path / _PLAN, self.plan)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini import __version__
-from milco_pyserini.console import Progress, counted, say
+from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.documents import DocumentSource
@@ -112,12 +112,12 @@ class Index:
         queries = None if topics is None else chosen.open_topics(Path(topics))
         index = build_index(documents, chosen, path, threads, overwrite, topics=queries)
         if isinstance(documents, PrunedStore):
-            say(f"pruning kept {documents.kept / max(documents.entries, 1):.1%} of the terms")
+            log(f"pruning kept {documents.kept / max(documents.entries, 1):.1%} of the terms")
             if documents.emptied:
-                say(f"pruning left {counted(documents.emptied, 'document')} without terms")
+                log(f"pruning left {counted(documents.emptied, 'document')} without terms")
         if index.manifest["empty_documents"]:
             empty = counted(index.manifest["empty_documents"], "document")
-            say(f"skipped {empty} without terms (empty), which no query could find")
+            log(f"skipped {empty} without terms (empty), which no query could find")
         return index
 
     @classmethod
@@ -231,14 +231,14 @@ def build_index(
         manifest["files"] = files
         write_checked(directory / MANIFEST, manifest)
     if is_approximate:
-        say(f"indexed into {output}")
+        log(f"indexed into {output}")
         if manifest["recall"]["recall@10"] < _LOW_RECALL and isinstance(engine, SparseEngine):
             tune = f"milco index tune --index {output} --recall {_LOW_RECALL:g}"
-            say(f"for a higher recall, use other settings ({tune}), or build with a larger --n-postings")
+            log(f"for a higher recall, use other settings ({tune}), or build with a larger --n-postings")
     else:
         progress.close(f"indexed into {output}")
     size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
-    say(f"{output} takes {size / 1e6:,.1f} MB on disk")
+    log(f"{output} takes {size / 1e6:,.1f} MB on disk")
     return Index(output, manifest)
 
 

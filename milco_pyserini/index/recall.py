@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.index.protocol import EngineSearcher, Hits
 from milco_pyserini.io.manifest import RECALL, intact, read_checked, write_checked
 
@@ -65,7 +65,7 @@ def report_recall(searcher: EngineSearcher, truth: GroundTruth) -> dict:
     recalls = {f"recall@{k}": round(point.recall, 4) for k, point in points.items()}
     milliseconds = round(points[10].milliseconds, 4)
     values = ", ".join(f"{name} {value:.3f}" for name, value in recalls.items())
-    say(f"{values} against exact search, {milliseconds:.2f} ms a query ({truth.what})")
+    log(f"{values} against exact search, {milliseconds:.2f} ms a query ({truth.what})")
     return {"queries": truth.what, **recalls, "milliseconds": milliseconds}
 
 

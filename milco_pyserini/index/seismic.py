@@ -20,7 +20,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.console import counted, duration, say
+from milco_pyserini.console import counted, duration, log
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.protocol import BUILD, SEARCH, BuildResult, EngineSearcher, Hits, setting
 from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
@@ -91,9 +91,9 @@ class SeismicEngine(SparseEngine):
             columns = len(written.columns)
             seconds = build_seconds(len(written.ids), written.postings, columns, self.n_postings) / threads
             lists = f"{counted(columns, 'list')} of {written.postings:,} postings"
-            say(f"Seismic clusters {lists}: about {duration(seconds)}, and shows no progress")
+            log(f"Seismic clusters {lists}: about {duration(seconds)}, and shows no progress")
             if seconds > _LONG:
-                say(
+                log(
                     "  less with --views pivot, with --prune, such as --prune top-k:100, or with a smaller --n-postings"
                 )
             kind = "SeismicIndexRaw" if columns <= _NARROW else "SeismicIndexRawLV"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.recall import (
     MAX_RECALL_DEPTH,
@@ -63,7 +63,7 @@ def tune_index(
     else:
         truth = index.engine.ground_truth(_open_indexed_vectors(index, vectors), index.engine.open_topics(topics), 0)
     query_cut, heap_factor = _fastest_settings(index, truth, recall, k, report)
-    say(f"{index.path} now searches with query_cut {query_cut} and heap_factor {heap_factor:g}")
+    log(f"{index.path} now searches with query_cut {query_cut} and heap_factor {heap_factor:g}")
     if topics is not None:
         write_ground_truth(index.path, truth)
     settings = {"query_cut": query_cut, "heap_factor": heap_factor}

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.index.errors import reason_of
@@ -126,11 +126,11 @@ def _prepare_search(arguments: list[str]) -> list[str]:
             )
     if encoder is not None:
         _find_checkpoint(encoder)
-        say(f"{PROG}: topics are encoded by {encoder}")
+        log(f"{PROG}: topics are encoded by {encoder}")
         _register_query_encoder(encoder, vectors)
         arguments = ["--encoder", ALIAS, *_with_alias(arguments)]
     if options.min_idf is None and (encoder or vectors):
-        say(f"{PROG}: --min-idf -1, so that terms which are in every document count")
+        log(f"{PROG}: --min-idf -1, so that terms which are in every document count")
         arguments = ["--min-idf", "-1", *arguments]
     return arguments
 

@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.errors import DISK_FULL, MilcoError, Unreachable
 from milco_pyserini.io.files import full_disk_errors, publish
 from milco_pyserini.io.locks import locked_file
@@ -55,7 +55,7 @@ def download(url: str, target: Path, checksum: str | None = None) -> None:
         try:
             if target.exists():
                 return
-            say(f"Fetching {url} to {target}")
+            log(f"Fetching {url} to {target}")
             size_known = _fetch(url, part, checksum is not None)
             if checksum is not None:
                 algorithm, name = ("md5", "MD5") if len(checksum) == 32 else ("sha256", "SHA-256")
@@ -67,7 +67,7 @@ def download(url: str, target: Path, checksum: str | None = None) -> None:
                         f"{url} has changed: its {name} is {found}, expected {checksum}", "Try again later."
                     )
             elif not size_known:
-                say(f"{url}: the server sent no size, so a truncated transfer would not be noticed")
+                log(f"{url}: the server sent no size, so a truncated transfer would not be noticed")
             _etag(part).unlink(missing_ok=True)
             publish(part, target)
         finally:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from milco_pyserini.console import duration, say
+from milco_pyserini.console import duration, log
 from milco_pyserini.errors import MilcoError
 
 # Seconds before a wait is reported.
@@ -89,5 +89,5 @@ def _wait(descriptor: int, path: Path, limit: float | None) -> None:
             )
         if silent and waited > PATIENCE:
             silent = False
-            say(f"Waiting for another program that has locked {path} (lslocks lists it)")
+            log(f"Waiting for another program that has locked {path} (lslocks lists it)")
         time.sleep(_INTERVAL)

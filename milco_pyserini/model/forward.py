@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.model.modeling import SparseEncoderModel
 from milco_pyserini.model.packed import NotPacked, PackedForward
 from milco_pyserini.model.pooling import highest_logits
@@ -103,7 +103,7 @@ class PaddedForward:
                 return self._compiled_encoder(input_ids=ids, attention_mask=mask).last_hidden_state
             except TorchDynamoException as error:
                 # Compiling needs Triton and a C compiler, which are not everywhere; eager layers need neither.
-                say(f"torch.compile failed, encoding continues without it: {str(error).splitlines()[0]}")
+                log(f"torch.compile failed, encoding continues without it: {str(error).splitlines()[0]}")
                 self._compile = False
         return self._network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModel, PreTrainedModel
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import find_checkpoint, read_checkpoint
 from milco_pyserini.model.configuration import MilcoConfig
@@ -174,5 +174,5 @@ class MilcoModel(SparseEncoderModel, PreTrainedModel):
         model = cls(config)
         model.load_state_dict(tensors, strict=False)
         if unused:
-            say(f"checkpoint {directory}: ignored {listed(unused)}, which the network lacks")
+            log(f"checkpoint {directory}: ignored {listed(unused)}, which the network lacks")
         return model.eval()

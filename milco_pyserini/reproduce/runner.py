@@ -12,7 +12,7 @@ from typing import Any
 
 from milco_pyserini import __version__
 from milco_pyserini.analysis.workbench import processor
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, Unreachable
 from milco_pyserini.io.files import is_json_with, read_json, validate_output_directory, write_json
@@ -129,7 +129,7 @@ class Runner:
         # Many cells lack the same data: once is enough. The table has the reason in full.
         if error is not None and error.message not in self._reported:
             self._reported.add(error.message)
-            say(f"{name}: {result.status}: {' '.join(error.message.split())}")
+            log(f"{name}: {result.status}: {' '.join(error.message.split())}")
         return result
 
     def recorded(self, cell: Cell) -> CellResult | None:
@@ -157,7 +157,7 @@ class Runner:
             if error := self._availability.find_error(requirement):
                 return replace(result, status=UNREACHABLE, reason=" ".join(str(error).split())), error
         if steps:
-            say(name)
+            log(name)
         started = time.monotonic()
         try:
             for step in steps:
@@ -172,7 +172,7 @@ class Runner:
     def _run(self, step: Step) -> None:
         if step in self._failed:
             raise self._failed[step]
-        say(f"$ {step.command_line}")
+        log(f"$ {step.command_line}")
         try:
             # stdout is for the tables.
             with contextlib.redirect_stdout(sys.stderr):

@@ -21,7 +21,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.corpora import open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.encode import open_query_encoder
@@ -115,9 +115,9 @@ def serve(
         worker = stack.enter_context(ThreadPoolExecutor(1))
         stack.callback(worker.submit, _detach_from_java)
         app = create_app(explainer, description, hits, allowed_hosts(listener), worker)
-        say(f"Serving {index.path} at {address(listener)} (stop with Ctrl-C)")
+        log(f"Serving {index.path} at {address(listener)} (stop with Ctrl-C)")
         if not allowed_hosts(listener):
-            say(f"Anyone who can reach --host {host} can read the documents, under any host name")
+            log(f"Anyone who can reach --host {host} can read the documents, under any host name")
         create_server(app).run(sockets=[listener])
 
 

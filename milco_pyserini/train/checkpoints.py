@@ -8,7 +8,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import checksum, read_json, sync_directory, sync_tree, write_json
 
@@ -95,7 +95,7 @@ def set_aside_damaged(run: Path, model: Path, files: Collection[str]) -> None:
             break
     newest = newest_checkpoint(run)
     for path, reason in reasons.items():
-        say(f"{path} is damaged: {reason}. Training resumes from {newest.name if newest else 'the start'}.")
+        log(f"{path} is damaged: {reason}. Training resumes from {newest.name if newest else 'the start'}.")
 
 
 @contextmanager

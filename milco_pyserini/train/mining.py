@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from milco_pyserini.console import Progress, counted, say
+from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode import MilcoEncoder, open_encoder
@@ -82,7 +82,7 @@ def mine_training_set(
     }
     pending = pending_files(output, sources, plan, overwrite)
     if not pending:
-        say(f"{output} is complete: nothing to do")
+        log(f"{output} is complete: nothing to do")
     for source, file in pending:
         passages = distinct_passages(source)
         for document in opened_corpus or ():
@@ -94,7 +94,7 @@ def mine_training_set(
         miner.progress.close(f"Mined {file}")
         if miner.without:
             queries = counted(miner.without, "query", "queries")
-            say(f"{queries} left out: no negative among {counted(depth, 'hit')}")
+            log(f"{queries} left out: no negative among {counted(depth, 'hit')}")
 
 
 def mine_negatives(

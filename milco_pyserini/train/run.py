@@ -11,7 +11,7 @@ from torch import nn
 from transformers import TrainingArguments, set_seed
 
 from milco_pyserini import __version__
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.encoder import choose_dtype
 from milco_pyserini.errors import MilcoError
@@ -109,7 +109,7 @@ def train_sct(config: SctConfig) -> None:
     texts = TextCollator(encoder.tokenizer, model_config.encoder.pad_token_id, config.lowercase)
     probe = open_probe(config, encoder, texts)
     if not config.probe and _is_first_process():
-        say("Grounding is not monitored: pass --probe FILE with held-out sentence pairs (de-en.tsv)")
+        log("Grounding is not monitored: pass --probe FILE with held-out sentence pairs (de-en.tsv)")
     stream = RetrievalStream(
         sources,
         config.group_size,
@@ -165,7 +165,7 @@ def run_training(
             batch = config.batch_size * config.accumulation
             devices = f"each of {arguments.world_size} devices" if arguments.world_size > 1 else "1 device"
             resuming = f", resuming from {newest.name}" if newest else ""
-            say(f"Training {arguments.max_steps:,} steps of {batch} examples on {devices}{resuming}")
+            log(f"Training {arguments.max_steps:,} steps of {batch} examples on {devices}{resuming}")
         trainer.train_to_end()
         if trainer.is_world_process_zero():
             model = run / MODEL
@@ -175,7 +175,7 @@ def run_training(
             ):
                 encoder.model.eval()
                 encoder.save_pretrained(directory)
-            say(f"Wrote {model}. Next: milco encode --encoder {model} --corpus NAME")
+            log(f"Wrote {model}. Next: milco encode --encoder {model} --corpus NAME")
     except RuntimeError as error:
         # On GPUs a process waits until torchrun ends it; on CPUs gloo ends the wait with a bare RuntimeError.
         if "gloo/transport" not in str(error):
@@ -206,7 +206,7 @@ def is_finished(config: TrainingConfig, run: Path) -> bool:
     if config.overwrite or not (run / MODEL).exists() or find_damage(run / MODEL, _MODEL_FILES):
         return False
     if _is_first_process():
-        say(f"{run / MODEL} is complete: nothing to do (--overwrite trains again)")
+        log(f"{run / MODEL} is complete: nothing to do (--overwrite trains again)")
     return True
 
 

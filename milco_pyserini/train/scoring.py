@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from pathlib import Path
 
-from milco_pyserini.console import Progress, counted, say
+from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.defaults import MINI
 from milco_pyserini.encode import open_encoder
 from milco_pyserini.errors import MilcoError
@@ -73,7 +73,7 @@ def score_training_set(
     plan |= {"label_weight": label_weight, "weight_hash": scorer.identity}
     pending = pending_files(output, sources, plan, overwrite)
     if not pending:
-        say(f"{output} is complete: nothing to do")
+        log(f"{output} is complete: nothing to do")
     for source, file in pending:
         scorer.read(source)
         progress = Progress("queries", source.size())
@@ -93,7 +93,7 @@ def score_training_set(
         if agreement:
             queries = counted(agreement.total(), "query", "queries")
             share = agreement[True] / agreement.total()
-            say(f"The teacher ranks a positive passage first for {share:.1%} of {queries}")
+            log(f"The teacher ranks a positive passage first for {share:.1%} of {queries}")
 
 
 def score_examples(

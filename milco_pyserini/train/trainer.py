@@ -17,7 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback
 
-from milco_pyserini.console import Progress, say
+from milco_pyserini.console import Progress, log
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_file
@@ -340,9 +340,9 @@ class _LogCallback(TrainerCallback):
         with self._path.open("ab") as handle:
             handle.write(orjson.dumps(entry, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
         if "loss" in logs:
-            say(f"step {state.global_step:,} of {state.max_steps:,}: loss {logs['loss']:.4f}")
+            log(f"step {state.global_step:,} of {state.max_steps:,}: loss {logs['loss']:.4f}")
         for warning in self._monitor.warnings():
-            say(f"warning: {warning}")
+            log(f"warning: {warning}")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._progress:

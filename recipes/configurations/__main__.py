@@ -139,7 +139,7 @@ def measure(
     probe: "Probe",
 ) -> "Outcome":
     """Train and measure a configuration; results of the same weights are read from WORK/figures."""
-    from milco_pyserini.console import say
+    from milco_pyserini.console import log
     from milco_pyserini.encode import MilcoEncoder
     from milco_pyserini.io.files import read_json, write_json
 
@@ -147,7 +147,7 @@ def measure(
     from .stages import train
     from .table import Outcome
 
-    say(f"({configuration.number}) {configuration.name}")
+    log(f"({configuration.number}) {configuration.name}")
     encoder = MilcoEncoder.from_pretrained(train(plan, configuration))
     path = options.work / "figures" / f"{configuration.number}.json"
     key = {"weight_hash": encoder.weight_hash, "probe": str(options.probe)}

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from milco_pyserini.console import counted, say
+from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_directory, atomic_file, read_json, write_json
 from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language
@@ -59,7 +59,7 @@ def prepare(data: Path, directory: Path, train_queries: int, queries: int, passa
             values = {"name": collection.name, "passages": collection.passages, "questions": questions}
             write_json(partial / "test" / f"{collection.name}.json", values)
             number = counted(sum(map(len, questions.values())), "query", "queries")
-            say(f"{collection.name}: {number}, {counted(len(collection.passages), 'passage')}")
+            log(f"{collection.name}: {number}, {counted(len(collection.passages), 'passage')}")
 
 
 def read_collections(directory: Path) -> list[TestCollection]:

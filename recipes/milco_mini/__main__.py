@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.io.files import validate_output_file
 from milco_pyserini.options import option
 
@@ -78,7 +78,7 @@ def command(options: MiniOptions) -> None:
         trained = training.contrast(data, work, averaged, options.sct_steps)
         stages.write_checkpoint(work, trained, options.output)
         size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
-        say(f"Wrote {options.output}: {size:.1f} MB")
+        log(f"Wrote {options.output}: {size:.1f} MB")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

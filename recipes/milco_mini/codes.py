@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.train.losses import sparse_mean_squared_error
 
 _ROWS, _COLUMNS = 1024, 3500
@@ -77,7 +77,7 @@ def fit_codes(table: sp.csr_matrix, size: int, epochs: int, seed: int) -> Codes:
             optimizer.zero_grad(set_to_none=True)
             schedule.step()
             losses.append(loss.item())
-        say(f"codes: epoch {epoch + 1} of {epochs}, loss {np.mean(losses):.4f}")
+        log(f"codes: epoch {epoch + 1} of {epochs}, loss {np.mean(losses):.4f}")
     source = torch.empty_like(start.source)
     for block, row in zip(blocks, rows, strict=True):
         source[torch.from_numpy(block)] = unit_rows(row.detach())

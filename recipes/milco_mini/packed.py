@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple, cast
 import numpy as np
 import orjson
 
-from milco_pyserini.console import Progress, counted, say
+from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_directory, atomic_file, is_json_with, validate_output_file
 from milco_pyserini.train.config import SapConfig, read_config
@@ -74,7 +74,7 @@ def pack(data: Path, work: Path, output: Path, megabytes: float, overwrite: bool
     pairs = fit_pairs(list(read_sources(data, Spelling(work))), budget)
     with atomic_file(output) as handle:
         handle.write(fixed + pairs)
-    say(f"Wrote {output}: {(len(fixed) + len(pairs)) / 1e6:.1f} MB, {len(pairs) / 1e6:.1f} of which pairs")
+    log(f"Wrote {output}: {(len(fixed) + len(pairs)) / 1e6:.1f} MB, {len(pairs) / 1e6:.1f} of which pairs")
 
 
 def unpack(packed: Path, directory: Path) -> tuple[Path, Path]:
@@ -164,7 +164,7 @@ def fit_pairs(sources: Sequence[PackedSource], budget: int) -> bytes:
         kept = sample_pairs(sources, budget / ratio)
         count = sum(len(source.pairs) for source in kept)
         packed = _compressed(_pair_members(kept), ends=True)
-        say(f"{count:,} of {counted(total, 'pair')}: {len(packed) / 1e6:.1f} of {budget / 1e6:.1f} MB")
+        log(f"{count:,} of {counted(total, 'pair')}: {len(packed) / 1e6:.1f} of {budget / 1e6:.1f} MB")
         if len(packed) <= budget and (measured or count == total):
             return packed
         if count == len(sources):

@@ -13,7 +13,7 @@ import numpy as np
 import sentencepiece
 from tokenizers import BertWordPieceTokenizer, Regex, Tokenizer, normalizers, pre_tokenizers
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.io.files import atomic_file
 
 from . import corpus
@@ -38,7 +38,7 @@ def train_source_tokenizer(data: Path, work: Path, pieces: int, threads: int) ->
     English words that are one English token are added to the given number of tokens.
     """
     lines = [line for language in (*corpus.languages(data), "en") for line in sample_words(data, language)]
-    say(f"Source tokenizer: {len(lines):,} tokens, {sum(map(len, lines)) / 1e6:.1f} million characters")
+    log(f"Source tokenizer: {len(lines):,} tokens, {sum(map(len, lines)) / 1e6:.1f} million characters")
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_prefix=str(work / "source"),

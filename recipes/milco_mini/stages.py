@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from safetensors.torch import load_file, save
 from tokenizers import Tokenizer
 
-from milco_pyserini.console import say
+from milco_pyserini.console import log
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.model import MilcoModel
 
@@ -37,7 +37,7 @@ def prepare(
     def is_missing(name: str) -> bool:
         if (work / name).exists():
             return False
-        say(f"Making {work / name}")
+        log(f"Making {work / name}")
         return True
 
     if is_missing("english.json"):
@@ -72,7 +72,7 @@ def prepare(
         )
         texts = [pair.text for name in languages for pair in corpus.bitext(data, name)[:_ECHO_TEXTS]]
         fit = echo.fit_echo(model, tokenizer, texts, weights)
-        say(f"LexEcho head: R squared {fit:.4f} against the token weights")
+        log(f"LexEcho head: R squared {fit:.4f} against the token weights")
         write_checkpoint(work, model, work / "initial")
 
 

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from milco_pyserini import console
-from milco_pyserini.console import Progress, duration, say
+from milco_pyserini.console import Progress, duration, log
 
 
 class Clock:
@@ -89,7 +89,7 @@ def test_a_terminal_shows_a_bar_from_the_start(clock: Clock, monkeypatch: pytest
         clock.now += 0.5
         progress.add(1, tokens=12345, **{"pivot terms": 10.0, "terms": 20.0})
     assert terminal.lines() == ["100%|██████████| 4/4 documents, 2 documents/s, 24,690 tokens/s, 10.0 pivot terms"]
-    say("a word")
+    log("a word")
     progress.close("store")
     assert terminal.lines() == [
         "a word",
@@ -145,7 +145,7 @@ def test_one_unit_is_singular(unit: str, line: str, clock: Clock) -> None:
     assert progress.line() == line
 
 
-def test_say_writes_one_line_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_writes_one_line_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     """stdout is data."""
-    say("a word")
+    log("a word")
     assert capsys.readouterr() == ("", "a word\n")

@@ -16,14 +16,14 @@ PROGRAM = """
 import os, signal, sys, time
 from pathlib import Path
 from milco_pyserini.cli import program
-from milco_pyserini.console import Progress, say
+from milco_pyserini.console import Progress, log
 def main():
 {body}
 sys.exit(program.start(main))
 """
 WORK = """
     for number in range(3):
-        say("x" * 70_000)
+        log("x" * 70_000)
     Progress("documents", 1).close()
     Path(sys.argv[1]).write_text("done")
 """

@@ -567,7 +567,7 @@ def test_a_foreign_lock_is_reported_and_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The wait is reported after some seconds, and fails after the limit."""
-    monkeypatch.setattr(locks, "PATIENCE", 0.05)
+    monkeypatch.setattr(locks, "PATIENCE", -1.0)
     with locks.locked_directory(tmp_path):
         with pytest.raises(MilcoError, match=f"{tmp_path} has been locked by another program for"):
             locks.locked_directory(tmp_path, limit=0.1).__enter__()

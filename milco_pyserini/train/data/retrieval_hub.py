@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from milco_pyserini.console import counted, say
+from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.benchmarks import miracl, mrtydi
 from milco_pyserini.corpora.records import BadLineError
 from milco_pyserini.errors import Unreachable, unknown_name
@@ -92,7 +92,7 @@ class HubRetrieval:
                 except BadLineError as error:
                     skipped.append(f"{path.name}, row {number}: {error}")
         if skipped:
-            say(f"{self.name}: skipped {counted(len(skipped), 'row')}, the first: {skipped[0]}")
+            log(f"{self.name}: skipped {counted(len(skipped), 'row')}, the first: {skipped[0]}")
 
     @cached_property
     def _files(self) -> list[Path]:

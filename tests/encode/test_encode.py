@@ -1,4 +1,4 @@
-"""The encode command: whole stores, bad input, resuming, shards."""
+"""milco encode: complete stores, bad input, resuming, shards."""
 
 import errno
 import io
@@ -53,7 +53,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def refused(argv: list[str], capsys: pytest.CaptureFixture, *expected: str) -> None:
-    """The command ends with exit code 2 and one line on stderr that says what is expected."""
+    """The command ends with exit code 2 and one line on stderr that has the expected parts."""
     assert main(argv) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -229,7 +229,7 @@ CHANGED = ["other documents: ids or texts of ", "have changed since (50 then, 50
 
 
 def test_a_changed_corpus_is_refused(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """Another text under the same name and number is an error that says so; --overwrite encodes it."""
+    """Another text under the same name and number is an error; --overwrite encodes it."""
     assert main(arguments(corpus, tmp_path / "v")) == 0
     before = contents(tmp_path / "v")
     change(corpus)
@@ -254,7 +254,7 @@ def test_shards_never_mix_two_corpora(corpus: Path, tmp_path: Path, capsys: pyte
 def test_parts_of_a_corpus_that_changes_meanwhile_are_removed(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Changed between the check and the encoding, nothing of it stays; the next run makes a whole store of one text."""
+    """Changed between the check and the encoding, no part of it remains; the next run completes a store of one version."""
     assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "2")) == 0
     before, original = contents(tmp_path / "v"), corpus.read_bytes()
     load = EncodePlan.load_encoder
@@ -518,11 +518,11 @@ def test_a_broken_line_is_named_before_anything_is_written(
 
 
 def test_skipped_lines_are_counted_and_listed(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """--skip-bad-lines goes on without them and says which they were."""
+    """--skip-bad-lines continues without them and lists them."""
     corpus.write_bytes(corpus.read_bytes() + b"{broken\n")
     assert main(arguments(corpus, tmp_path / "v", "--skip-bad-lines")) == 0
-    said = capsys.readouterr().err
-    assert "Skipped 1 invalid line" in said and "corpus.jsonl:51" in said
+    error = capsys.readouterr().err
+    assert "Skipped 1 invalid line" in error and "corpus.jsonl:51" in said
     assert len(open_store(tmp_path / "v")) == 50
 
 

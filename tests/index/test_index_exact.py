@@ -67,8 +67,8 @@ def test_empty_queries_and_unknown_terms_find_nothing(built: SimpleNamespace) ->
         assert (hits.docids, len(hits.scores)) == ([], 0)
 
 
-def test_empty_documents_are_left_out_and_counted(built: SimpleNamespace) -> None:
-    """The manifest says how many documents the index has and how many had no terms."""
+def test_empty_documents_are_omitted_and_counted(built: SimpleNamespace) -> None:
+    """The manifest has the number of documents in the index and of those without terms."""
     empty = int((built.batch.lengths() == 0).sum())
     assert empty > 0
     assert built.index.manifest["documents"] == len(built.ids) - empty
@@ -76,7 +76,7 @@ def test_empty_documents_are_left_out_and_counted(built: SimpleNamespace) -> Non
 
 
 def test_plain_vectors_are_searched_by_their_own_terms(tmp_path: Path) -> None:
-    """Vectors of others need no vocabulary of ours."""
+    """External vectors need no vocabulary."""
     path = write_plain(tmp_path / "v.jsonl", {"b": {"cat": 2, "dog": 1}, "a": {"cat": 2}, "c": {"dog": 3}})
     index = build_index(open_store(path, plain=True), find_engine("exact"), tmp_path / "index")
     hits = index.searcher().search([{"cat": 1.0}, {"dog": 2.0, "cat": 0.5}], 10)

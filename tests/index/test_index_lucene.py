@@ -115,12 +115,12 @@ def test_our_searcher_finds_what_pyserini_finds(built: SimpleNamespace, anserini
     for hits, (docids, scores) in zip(found, pyserini_search(anserini, queries, k), strict=True):
         assert hits.docids == docids
         assert adjusted(hits.scores) == scores
-        # The adjustment never hides a whole number, which benchmarks/lucene_search.py relies on.
+        # The adjustment never changes an integer, on which benchmarks/lucene_search.py relies.
         assert np.rint(np.float32(scores)).tolist() == hits.scores.tolist()
 
 
-def test_ties_stand_by_docid_however_many_there_are(tmp_path: Path) -> None:
-    """300 equal scores stand in the order of UTF-8 wherever k cuts them; Lucene by itself goes by its own numbers."""
+def test_any_number_of_ties_is_ordered_by_docid(tmp_path: Path) -> None:
+    """300 equal scores are in UTF-8 order for every k; Lucene itself orders them by its internal ids."""
     random = np.random.default_rng(3)
     names = [f"{first}{number:03d}" for number in range(100) for first in ("d", "\U0001f600", "\uffff")]
     vectors = {name: {"a": 2, "b": 1 + number % 2} for number, name in enumerate(random.permutation(names).tolist())}

@@ -34,7 +34,7 @@ EVIL = '<script>alert("x")</script> & <b>نهر النيل</b> \'"'
 
 
 def cell(row: str, column: str, published: float | None, measured: float | None, **more: Any) -> CellResult:
-    """A cell that is done, unless more says otherwise."""
+    """Return a cell; it is done unless more overrides the status."""
     commands = (f"milco encode --corpus c-{column}", f"milco search --index i-{column} --output runs/{column}.txt")
     values = {"status": DONE, "commands": commands, "run": f"runs/{column}.txt", "seconds": 75.0} | more
     return CellResult("t", row, column, "nDCG@10", published, measured, **values)
@@ -346,7 +346,7 @@ def test_bars_and_curves_leave_out_what_is_only_quoted() -> None:
     assert without_quotes(quoted) == quoted
 
 
-def test_a_legend_names_only_what_has_to_be_told_apart() -> None:
+def test_a_legend_names_only_what_must_be_distinguished() -> None:
     """Nothing where all is measured; what a point's area shows next to a ring."""
     picture = Picture(SCATTER, x="ms", y=("nDCG@10",))
     points = table_of(*(cell("p=0", column, None, 1.0) for column in ("ms", "nDCG@10", "GB")), picture=picture)

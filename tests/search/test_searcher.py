@@ -225,7 +225,7 @@ def test_query_prints_json(index: Path, searcher: Searcher, tmp_path: Path, caps
 
 
 def test_query_and_topics_exclude_each_other(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line says which option belongs to which."""
+    """One line names the options."""
     for arguments, message in (
         ([], "give one of --topics (a run) and --query"),
         (["--query", "x", "--topics", "sample"], "give one of --topics"),

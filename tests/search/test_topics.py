@@ -1,4 +1,4 @@
-"""Promises of what --topics may name: each kind is told from the others, and refused clearly where it cannot be."""
+"""Forms of --topics: each is detected, and refused clearly if it does not fit."""
 
 import gzip
 import json
@@ -98,7 +98,7 @@ def test_the_error_for_other_encoders_has_the_command_to_encode_again(index: Ind
 
 
 def test_long_topic_ids_are_truncated_in_errors(index: Index, tmp_path: Path) -> None:
-    """An id may be a whole text by mistake."""
+    """An id may be a text by mistake."""
     topics = tmp_path / "topics.jsonl"
     topics.write_text(json.dumps({"id": "an id " * 1000, "vector": {"a": 1}}))
     with pytest.raises(MilcoError, match="holds white space") as refused:

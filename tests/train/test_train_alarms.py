@@ -190,7 +190,7 @@ def test_dead_and_always_on_terms_raise_alarms() -> None:
 
 
 def test_term_usage_alarms_name_view_and_language() -> None:
-    """One language with forty terms and a dying LexEcho is named though the window as a whole is healthy."""
+    """One language with forty terms and a dying LexEcho is named though the window over all languages is healthy."""
     monitor = watch(counted=200)
     for seed in range(9):
         feed(monitor, *batch(60, 0.9, seed=seed), source=10, kind="query")
@@ -234,7 +234,7 @@ def test_an_alarm_is_raised_once_until_the_figure_recovers() -> None:
 
 
 def test_languages_share_an_alarm() -> None:
-    """Languages that leave a range together are listed; if the kind as a whole does, they are not."""
+    """Languages that leave a range together are listed; if all texts of the kind do, they are not."""
     monitor = CollapseMonitor(window=600, warm_up=0)
     languages = [f"l{number}" for number in range(6)]
     feed(monitor, *batch(60, 0.9, texts=400))

@@ -38,7 +38,7 @@ ENGLISH = [
     "The old harbour town opens a small market.",
     "A train leaves at seven.",
 ]
-# Ten pieces of the golden vocabulary in different numbers of texts, so that idf tells them apart.
+# Ten pieces of the golden vocabulary in different numbers of texts, so that their idf differs.
 COUNTED = [f"the {' '.join(words)}." for words in (["book"], ["book", "river"], ["river", "book"], ["train"])] * 5
 COUNTED += ["the market"] * 30
 

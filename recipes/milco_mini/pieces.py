@@ -73,7 +73,7 @@ def train_source_tokenizer(data: Path, work: Path, pieces: int, threads: int) ->
         folds.append(normalizers.Replace(Regex(f"[{letters}]"), folded))
     converted.normalizer = normalizers.Sequence([*folds, converted.normalizer])
     converted.pre_tokenizer = _pre_tokenizer()
-    _write(with_whole_words(converted, words), work / "tokenizer.json")
+    _write(with_complete_words(converted, words), work / "tokenizer.json")
 
 
 def train_english_tokenizer(data: Path, work: Path, pieces: int) -> None:
@@ -87,7 +87,7 @@ def train_english_tokenizer(data: Path, work: Path, pieces: int) -> None:
     _write(tokenizer, work / "english.json")
 
 
-def with_whole_words(tokenizer: Tokenizer, words: list[str]) -> Tokenizer:
+def with_complete_words(tokenizer: Tokenizer, words: list[str]) -> Tokenizer:
     """Return the tokenizer with each of the words as one token.
 
     A word is a little likelier than its tokens together: it wins as a word, and rarely within longer words.

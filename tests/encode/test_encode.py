@@ -87,9 +87,9 @@ def test_the_start_line_shows_what_is_encoded(corpus: Path, tmp_path: Path, caps
     assert f"{corpus}: 50 documents, the first is 'd0': 'old harbour'\n" in capsys.readouterr().err
     (tmp_path / "one.tsv").write_text("q1\t" + "wer  erfand das Telefon " * 20 + "\n")
     assert main(arguments(tmp_path / "one.tsv", tmp_path / "w")) == 0
-    said = capsys.readouterr().err
-    assert "one.tsv: 1 document, the first is 'q1': 'wer erfand das Telefon wer erfand" in said
-    assert len(said.splitlines()[0]) < len(str(tmp_path)) + 150
+    stderr = capsys.readouterr().err
+    assert "one.tsv: 1 document, the first is 'q1': 'wer erfand das Telefon wer erfand" in stderr
+    assert len(stderr.splitlines()[0]) < len(str(tmp_path)) + 150
 
 
 def test_jsonl_parts_have_the_format_of_anserini(corpus: Path, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_shards_never_mix_two_corpora(corpus: Path, tmp_path: Path, capsys: pyte
 def test_parts_of_a_corpus_that_changes_meanwhile_are_removed(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Changed between the check and the encoding, no part of it remains; the next run completes a store of one version."""
+    """If it changes between validation and encoding, no part of it remains; the next run completes the store."""
     assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "2")) == 0
     before, original = contents(tmp_path / "v"), corpus.read_bytes()
     load = EncodePlan.load_encoder
@@ -275,8 +275,8 @@ def test_two_processes_in_one_directory_write_one_store(corpus: Path, tmp_path: 
     both = [sys.executable, "-m", "milco_pyserini.encode", *arguments(corpus, tmp_path / "both", "--part-size", "2")]
     running = [subprocess.Popen(both, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     for process in running:
-        said = process.communicate()[1]
-        assert process.returncode == 0, said
+        stderr = process.communicate()[1]
+        assert process.returncode == 0, stderr
     assert main(arguments(corpus, tmp_path / "one", "--part-size", "2")) == 0
     assert contents(tmp_path / "both") == contents(tmp_path / "one")
 
@@ -386,9 +386,9 @@ def test_a_corpus_and_its_topics_have_different_default_outputs(
         for more in ([], ["--overwrite"]):
             argv = [f"--{kind}", "sample-sw", "--output", f"vectors/{output}", *encoder, *more]
             assert main(argv) == 2
-            said = capsys.readouterr().err
-            assert f"vectors/{output} holds sparse vectors of {there}, not " in said
-            assert "choose another --output\n" in said and "--overwrite" not in said
+            stderr = capsys.readouterr().err
+            assert f"vectors/{output} holds sparse vectors of {there}, not " in stderr
+            assert "choose another --output\n" in stderr and "--overwrite" not in stderr
 
 
 def test_long_documents_become_passages(tmp_path: Path) -> None:
@@ -416,8 +416,8 @@ def test_empty_and_overlong_texts_are_kept_and_counted(tmp_path: Path, capsys: p
     vectors = dict(store.vectors())
     assert vectors["a"] == {} and vectors["b"]
     assert (store.manifest["empty_documents"], store.manifest["truncated_documents"]) == (1, 1)
-    said = capsys.readouterr().err
-    assert "1 of 2 texts have empty vectors (kept)\n" in said and "Truncated 1 text to 16 tokens\n" in said
+    stderr = capsys.readouterr().err
+    assert "1 of 2 texts have empty vectors (kept)\n" in stderr and "Truncated 1 text to 16 tokens\n" in stderr
 
 
 def test_text_prints_terms_strongest_first(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -522,7 +522,7 @@ def test_skipped_lines_are_counted_and_listed(corpus: Path, tmp_path: Path, caps
     corpus.write_bytes(corpus.read_bytes() + b"{broken\n")
     assert main(arguments(corpus, tmp_path / "v", "--skip-bad-lines")) == 0
     error = capsys.readouterr().err
-    assert "Skipped 1 invalid line" in error and "corpus.jsonl:51" in said
+    assert "Skipped 1 invalid line" in error and "corpus.jsonl:51" in error
     assert len(open_store(tmp_path / "v")) == 50
 
 
@@ -665,9 +665,9 @@ def test_ctrl_c_keeps_complete_parts_and_the_same_command_resumes(corpus: Path, 
         assert process.poll() is None
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)
-    said = process.communicate()[1]
+    stderr = process.communicate()[1]
     assert process.returncode == 130
-    assert said.splitlines()[-1] == (
+    assert stderr.splitlines()[-1] == (
         "milco encode: interrupted; complete parts are kept; rerun the same command to resume"
     )
     assert not [name for name in contents(tmp_path / "stopped") if ".partial-" in name or name == "manifest.json"]

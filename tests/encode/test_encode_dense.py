@@ -236,8 +236,8 @@ def test_an_unsupported_checkpoint_is_refused(checkpoint: Path, tmp_path: Path) 
         DenseEncoder(str(checkpoint), device="cpu")
     (checkpoint / "modules.json").unlink()
     (checkpoint / "1_Pooling").mkdir()
-    for said in ('{"pooling_mode_max_tokens": true}', '{"pooling_mode": ["cls", "mean"]}', "{}"):
-        (checkpoint / "1_Pooling" / "config.json").write_text(said)
+    for stderr in ('{"pooling_mode_max_tokens": true}', '{"pooling_mode": ["cls", "mean"]}', "{}"):
+        (checkpoint / "1_Pooling" / "config.json").write_text(stderr)
         with pytest.raises(MilcoError, match=r"does not state one pooling of cls, mean, last: .* --pooling"):
             DenseEncoder(str(checkpoint), device="cpu")
     with pytest.raises(MilcoError, match=r"lacks the weights of encoder.layer.0.attention.self.query.bias and 1 more"):
@@ -263,8 +263,8 @@ def test_loading_prints_no_irrelevant_warning(tmp_path: Path, monkeypatch: pytes
     """Some releases of transformers warn about every large tokenizer as if it were Mistral's."""
     from transformers import BertConfig, BertModel, tokenization_utils_base
 
-    said: list[str] = []
-    monkeypatch.setattr(tokenization_utils_base.logger, "warning", lambda text, *_: said.append(text))
+    stderr: list[str] = []
+    monkeypatch.setattr(tokenization_utils_base.logger, "warning", lambda text, *_: stderr.append(text))
     sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
     BertModel(BertConfig(vocab_size=100_001, num_hidden_layers=1, **sizes)).save_pretrained(tmp_path)
     word_tokenizer(tmp_path, before=True)
@@ -273,13 +273,13 @@ def test_loading_prints_no_irrelevant_warning(tmp_path: Path, monkeypatch: pytes
     vocabulary |= {f"w{number}": number for number in range(len(vocabulary), 100_001)}
     (tmp_path / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
     DenseEncoder(str(tmp_path), device="cpu")
-    assert said == []
+    assert stderr == []
 
 
 def test_a_dense_store_has_every_document_and_describes_itself(run: Run, tmp_path: Path) -> None:
     """Parts in the corpus's order, float32 vectors of norm 1, and a manifest that states what they are."""
-    code, said = run("--corpus", "c.jsonl")
-    assert code == 0 and "4 of 25 texts have zero vectors (kept)\n" in said
+    code, stderr = run("--corpus", "c.jsonl")
+    assert code == 0 and "4 of 25 texts have zero vectors (kept)\n" in stderr
     store = open_dense_store(Path("vectors/c.dense"))
     assert (len(store), store.dimensions) == (25, 32)
     about = {"dense": True, "kind": "documents", "pooling": "mean", "query_prompt": "", "document_prompt": ""}
@@ -302,8 +302,8 @@ def test_shards_and_resuming_give_the_same_dense_store(run: Run) -> None:
         assert run("--corpus", "c.jsonl", "--output", "two", *shards)[0] == 0
     assert everything(Path("two")) == everything(Path("one"))
     assert "is complete: nothing to do" in run("--corpus", "c.jsonl", "--output", "one")[1]
-    code, said = run("--corpus", "c.jsonl", "--output", "one", "--pooling", "cls")
-    assert code == 2 and "one was begun with pooling mean, not cls: choose another --output" in said
+    code, stderr = run("--corpus", "c.jsonl", "--output", "one", "--pooling", "cls")
+    assert code == 2 and "one was begun with pooling mean, not cls: choose another --output" in stderr
 
 
 @pytest.fixture
@@ -355,8 +355,8 @@ def test_passages_of_long_documents_have_their_own_vectors(run: Run) -> None:
     split = ["--corpus", "c.jsonl", "--split-passages", "--max-length", "4"]
     assert run(*split)[0] == 0
     assert {"d6#0", "d6#1"} <= vectors_of(Path("vectors/c.dense")).keys()
-    code, said = run(*split, "--document-prompt", "passage: ", "--output", "other")
-    assert code == 2 and "--split-passages would put the prompt" in said
+    code, stderr = run(*split, "--document-prompt", "passage: ", "--output", "other")
+    assert code == 2 and "--split-passages would put the prompt" in stderr
 
 
 @pytest.mark.parametrize(
@@ -372,18 +372,18 @@ def test_passages_of_long_documents_have_their_own_vectors(run: Run) -> None:
 )
 def test_options_of_sparse_vectors_are_refused_with_dense(run: Run, more: list[str], expected: str) -> None:
     """By name, and before anything is written."""
-    code, said = run("--corpus", "c.jsonl", *more)
-    assert code == 2 and said.count("error:") == 1 and expected in said
+    code, stderr = run("--corpus", "c.jsonl", *more)
+    assert code == 2 and stderr.count("error:") == 1 and expected in stderr
     assert not Path("vectors").exists()
 
 
 def test_options_of_dense_vectors_need_dense(run: Run) -> None:
     """And --text is only for sparse vectors."""
     for option, value in (("--pooling", "cls"), ("--query-prompt", "a"), ("--document-prompt", "a")):
-        code, said = run("--corpus", "c.jsonl", option, value, dense=False)
-        assert code == 2 and f"error: {option} is for --dense\n" in said
-    code, said = run("--text", "music")
-    assert code == 2 and "--text is for sparse vectors, not for --dense" in said
+        code, stderr = run("--corpus", "c.jsonl", option, value, dense=False)
+        assert code == 2 and f"error: {option} is for --dense\n" in stderr
+    code, stderr = run("--text", "music")
+    assert code == 2 and "--text is for sparse vectors, not for --dense" in stderr
 
 
 def test_sparse_and_dense_stores_are_not_mixed_up(run: Run) -> None:
@@ -391,10 +391,10 @@ def test_sparse_and_dense_stores_are_not_mixed_up(run: Run) -> None:
     assert run("--corpus", "c.jsonl", "--output", "dense")[0] == 0
     milco = ["--corpus", "c.jsonl", "--encoder", str(GOLDEN / "ckpt_alignment"), "--overwrite"]
     assert run(*milco, "--output", "terms", dense=False)[0] == 0
-    code, said = run(*milco, "--output", "dense", dense=False)
-    assert code == 2 and "dense holds dense vectors of documents, not sparse vectors of documents" in said
-    code, said = run(*milco, "--output", "terms")
-    assert code == 2 and "terms holds sparse vectors of documents, not dense vectors of documents" in said
+    code, stderr = run(*milco, "--output", "dense", dense=False)
+    assert code == 2 and "dense holds dense vectors of documents, not sparse vectors of documents" in stderr
+    code, stderr = run(*milco, "--output", "terms")
+    assert code == 2 and "terms holds sparse vectors of documents, not dense vectors of documents" in stderr
     with pytest.raises(
         MilcoError, match=r"^dense holds dense vectors, sparse ones .*without --dense .--engine flat and hnsw"
     ):

@@ -75,8 +75,8 @@ def test_the_store_is_that_of_one_process_though_a_worker_dies(
     killer.join()
     assert killed and files(tmp_path / "ray") == files(tmp_path / "local")
     assert main([*common, "--launcher", "ray", "--scale", "2e9", "--output", str(tmp_path / "big")]) == 2
-    said = capsys.readouterr().err
-    assert "error: weight" in said and "above 2,147,483,647" in said and "Traceback" not in said
+    stderr = capsys.readouterr().err
+    assert "error: weight" in stderr and "above 2,147,483,647" in stderr and "Traceback" not in stderr
 
 
 @needs_ray

@@ -108,9 +108,9 @@ def test_pruning_drops_terms_without_encoding_again(
     assert some.vectors["pruning"] == "pivot:top-k:5 threshold:2"
     assert some.vectors["views"] == ["pivot"]
     emptied = whole.manifest["documents"] - some.manifest["documents"]
-    said = capsys.readouterr().err
-    assert f"pruning kept {some.manifest['postings'] / whole.manifest['postings']:.1%} of the terms\n" in said
-    assert f"pruning left {emptied} documents without terms" in said
+    stderr = capsys.readouterr().err
+    assert f"pruning kept {some.manifest['postings'] / whole.manifest['postings']:.1%} of the terms\n" in stderr
+    assert f"pruning left {emptied} documents without terms" in stderr
     assert "after pruning by threshold:999" in refused(capsys, *to, tmp_path / "x", "--prune", "threshold:999")
     assert "a percentage of what to drop" in refused(capsys, *to, tmp_path / "x", "--prune", "mass:.9")
     assert "did you mean 'top-k'" in refused(capsys, *to, tmp_path / "x", "--prune", "topk:5")

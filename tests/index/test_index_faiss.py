@@ -228,9 +228,9 @@ def test_engines_refuse_vectors_of_another_type(
     assert encode(["--corpus", "c.tsv", "--encoder", str(GOLDEN / "ckpt_alignment")]) == 0
     capsys.readouterr()
     assert index_command(["--vectors", "vectors/c.dense", "--engine", "exact"]) == 2
-    assert "vectors/c.dense holds dense vectors" in (said := capsys.readouterr().err)
-    assert "--engine flat or hnsw" in said
+    assert "vectors/c.dense holds dense vectors" in (stderr := capsys.readouterr().err)
+    assert "--engine flat or hnsw" in stderr
     assert index_command(["--vectors", "vectors/c", "--engine", "flat"]) == 2
-    assert "vectors/c holds sparse vectors" in (said := capsys.readouterr().err)
-    assert "--engine lucene, exact or seismic" in said
+    assert "vectors/c holds sparse vectors" in (stderr := capsys.readouterr().err)
+    assert "--engine lucene, exact or seismic" in stderr
     assert not Path("indexes").exists()

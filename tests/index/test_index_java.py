@@ -138,7 +138,7 @@ def test_java_prints_nothing(tmp_path: Path) -> None:
     write_plain(tmp_path / "topics.jsonl", {"q": {"w1": 100, "w2": 50}})
     variables = os.environ | {"MILCO_JAVA_OPTIONS": "-Xmx128m"}
     search = "--index i --topics topics.jsonl --output r.txt --threads 2"
-    for verb, arguments, said in (
+    for verb, arguments, stderr in (
         ("index", "--vectors v --output i --threads 2", ("indexed into i: 150/150 documents", "i takes ", "skipped ")),
         ("search", search, ("loaded i in ", "searched i (exact integer) into r.txt")),
     ):
@@ -147,7 +147,7 @@ def test_java_prints_nothing(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert done.stdout == ""
         lines = done.stderr.splitlines()
-        assert all(line.startswith(start) for line, start in zip(lines, said, strict=True)), lines
+        assert all(line.startswith(start) for line, start in zip(lines, stderr, strict=True)), lines
     assert (tmp_path / "r.txt").read_text("utf-8").startswith("q Q0 ")
 
 

@@ -199,14 +199,14 @@ def test_errors_of_java_are_one_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     """Without Java's stack; nothing is left behind."""
     monkeypatch.setattr(sparse_engine, "MAX_IMPACTS", 2**50)
     monkeypatch.setattr(documents, "MAX_ID_BYTES", 2**50)
-    for name, vectors, said in (
+    for name, vectors, stderr in (
         ("huge", {"huge": {"a": 2**30, "b": 2**30}}, "integer overflow"),
         ("long", {"x" * 40_000: {"a": 1}}, "bytes can be at most 32766 in length"),
     ):
         store = open_store(write_plain(tmp_path / f"{name}.jsonl", {"good": {"a": 1}, **vectors}), plain=True)
         with pytest.raises(MilcoError, match="engine lucene cannot build ") as refused:
             build_index(store, find_engine("lucene"), tmp_path / "index", threads)
-        assert said in str(refused.value)
+        assert stderr in str(refused.value)
         assert "\n" not in str(refused.value)
         assert len(str(refused.value)) < 300
     assert sorted(path.name for path in tmp_path.iterdir()) == ["huge.jsonl", "long.jsonl"]
@@ -340,8 +340,8 @@ def compiler() -> Path:
     homes = [Path(os.environ.get("JAVA_HOME", "")), *Path("/usr/lib/jvm").glob("*")]
     for javac in (home / "bin" / "javac" for home in homes):
         if javac.is_file():
-            said = subprocess.run([javac, "-version"], capture_output=True, text=True, check=False).stdout
-            if said.startswith("javac 25."):
+            stderr = subprocess.run([javac, "-version"], capture_output=True, text=True, check=False).stdout
+            if stderr.startswith("javac 25."):
                 return javac
     pytest.skip("needs the javac of Java 25 in JAVA_HOME or /usr/lib/jvm")
 

@@ -1,4 +1,4 @@
-"""python benchmarks: the table of table_command.py."""
+"""Run table_command.py as `python benchmarks`."""
 
 import sys
 

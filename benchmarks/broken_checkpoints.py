@@ -1,6 +1,6 @@
-"""Broken checkpoints for faults.py: each must be refused in one line that names it, before it gives a vector.
+"""Invalid checkpoints for faults.py: each must be rejected in one line that names it, before it encodes.
 
-A tiny checkpoint of random weights is written, broken in one place, loaded, and encodes a text.
+A tiny checkpoint of random weights is written, changed in one place, loaded, and encodes a text.
 """
 
 import json
@@ -40,13 +40,13 @@ Change = Callable[[Path], None]
 
 
 class _Code:
-    """An object whose unpickling would run code."""
+    """An object whose unpickling runs code."""
 
     def __reduce__(self) -> tuple:
         return (exec, ("raise SystemError('the code has run')",))
 
 
-def tiny_checkpoint(directory: Path) -> None:
+def write_checkpoint(directory: Path) -> None:
     """Write a checkpoint of random weights with both tokenizers."""
     torch.manual_seed(1)
     config = MilcoConfig(
@@ -56,8 +56,8 @@ def tiny_checkpoint(directory: Path) -> None:
         query_max_length=8,
         passage_max_length=16,
     )
-    sides = (_tokenizer(ROWS, ("<s>", "<pad>", "</s>", "<unk>")), _tokenizer(PIECES, ("[PAD]", "[UNK]")))
-    encoder = MilcoEncoder(MilcoModel(config), TextTokenizer(sides[0]), sides[1], "tiny", "cpu", "float32")
+    tokenizers = (_tokenizer(ROWS, ("<s>", "<pad>", "</s>", "<unk>")), _tokenizer(PIECES, ("[PAD]", "[UNK]")))
+    encoder = MilcoEncoder(MilcoModel(config), TextTokenizer(tokenizers[0]), tokenizers[1], "tiny", "cpu", "float32")
     encoder.save_pretrained(directory)
 
 
@@ -74,40 +74,40 @@ def _tokenizer(size: int, special: Sequence[str]) -> Tokenizer:
     return tokenizer
 
 
-def met(directory: Path) -> tuple[str, str]:
-    """What a user meets who encodes with this checkpoint: "clean", "traceback" or "silent", and its text."""
+def load_checkpoint(directory: Path) -> tuple[str, str]:
+    """Load a checkpoint, encode, and return the outcome ("rejected", "traceback" or "accepted") and its message."""
     try:
         encoder = MilcoEncoder.from_pretrained(directory, device="cpu", dtype="float32")
         encoder.encode_query("w1 w2")
         encoder.encode_document("w1 w2")
     except MilcoError as error:
-        return ("traceback" if "\n" in str(error) else "clean"), str(error)
+        return ("traceback" if "\n" in str(error) else "rejected"), str(error)
     except OSError as error:
-        # Every command prints these in one line too.
-        return "clean", f"{error.filename}: {error.strerror}"
+        # Commands print these in one line too.
+        return "rejected", f"{error.filename}: {error.strerror}"
     except Exception as error:
         return "traceback", f"{type(error).__name__}: {error}"
-    return "silent", ""
+    return "accepted", ""
 
 
 def _config(**changes: Any) -> Change:
-    """Other values of config.json; encoder__NAME is a field of the encoder's, and ... removes one."""
+    """Change values of config.json; encoder__NAME is a field of the encoder, ... removes a field."""
 
     def change(directory: Path) -> None:
         path = directory / "config.json"
         values = json.loads(path.read_text())
         for name, value in changes.items():
-            place, field = (values["encoder"], name[9:]) if name.startswith("encoder__") else (values, name)
-            place.pop(field, None)
+            section, field = (values["encoder"], name[9:]) if name.startswith("encoder__") else (values, name)
+            section.pop(field, None)
             if value is not ...:
-                place[field] = value
+                section[field] = value
         path.write_text(json.dumps(values))
 
     return change
 
 
 def _tensors(change: Callable[[dict[str, Tensor]], dict[str, Any]], name: str = WEIGHTS) -> Change:
-    """Other tensors, or, in a pytorch_model.bin, other objects."""
+    """Change the tensors; a pytorch_model.bin may hold any objects."""
 
     def write(directory: Path) -> None:
         values = change(load_file(directory / WEIGHTS))
@@ -120,9 +120,9 @@ def _tensors(change: Callable[[dict[str, Tensor]], dict[str, Any]], name: str = 
     return write
 
 
-def _with(name: str, change: Callable[[Tensor], Tensor], more: str = "") -> Change:
-    """One tensor changed, or added as name + more."""
-    return _tensors(lambda values: values | {name + more: change(values[name]).contiguous()})
+def _with(name: str, change: Callable[[Tensor], Tensor], suffix: str = "") -> Change:
+    """Change a tensor, or add the changed one as name + suffix."""
+    return _tensors(lambda values: values | {name + suffix: change(values[name]).contiguous()})
 
 
 def _one(value: float) -> Callable[[Tensor], Tensor]:
@@ -135,7 +135,7 @@ def _one(value: float) -> Callable[[Tensor], Tensor]:
 
 
 def _quantized(scale: Callable[[Tensor], Tensor] | None, dtype: torch.dtype = torch.int8) -> Change:
-    """The decoder in 8-bit integers, with a scale."""
+    """Quantize the decoder to integers, with a scale."""
 
     def change(values: dict[str, Tensor]) -> dict[str, Tensor]:
         matrix = (values["decoder.weight"] * 1000).to(dtype)
@@ -150,7 +150,7 @@ def _without(*names: str) -> Change:
 
 
 def _file(name: str, content: bytes | str | None) -> Change:
-    """Another file, or none."""
+    """Replace a file, or remove it if content is None."""
 
     def write(directory: Path) -> None:
         path = directory / name
@@ -185,11 +185,11 @@ def _truncated(name: str, size: int) -> Change:
     return lambda directory: _file(name, (directory / name).read_bytes()[:size])(directory)
 
 
-def _authors(more: dict[str, Any], encoder: dict[str, Any] | None = None) -> Change:
-    """The authors' config.json, with fields of its own and of the encoder that it names."""
+def _authors(fields: dict[str, Any], encoder: dict[str, Any] | None = None) -> Change:
+    """Write config.json in the authors' format, with fields of its own and of the encoder that it names."""
 
     def write(directory: Path) -> None:
-        (directory / "config.json").write_text(json.dumps({"model_type": "milco", **more}))
+        (directory / "config.json").write_text(json.dumps({"model_type": "milco", **fields}))
         if encoder is not None:
             (directory / "m").mkdir()
             (directory / "m" / "config.json").write_text(json.dumps(ENCODER | encoder))
@@ -198,7 +198,7 @@ def _authors(more: dict[str, Any], encoder: dict[str, Any] | None = None) -> Cha
 
 
 def _gaps(directory: Path) -> None:
-    """Write an English tokenizer of the right size that has no piece for one number."""
+    """Write an English tokenizer of the right size with a gap in its token ids."""
     path = directory / "english" / "tokenizer.json"
     values = json.loads(path.read_text())
     values["model"]["vocab"]["w3"] = 1000
@@ -278,7 +278,7 @@ _CHANGES: dict[str, Change] = {
     "no weights": _file(WEIGHTS, None),
     "empty weights": _file(WEIGHTS, ""),
     "truncated weights": _truncated(WEIGHTS, 5000),
-    "weights of text": _file(WEIGHTS, "these are no weights"),
+    "weights of text": _file(WEIGHTS, "not weights"),
     "weights with an endless header": _file(WEIGHTS, b"\xff" * 100),
     "weights are a directory": _directory(WEIGHTS),
     "empty pytorch_model.bin": _tensors(lambda values: {}, "pytorch_model.bin"),
@@ -303,7 +303,7 @@ _CHANGES: dict[str, Change] = {
     **{
         f"{name}: {text[:9] if text else 'absent' if text is None else 'empty'}": _file(name, text)
         for name in ("tokenizer.json", "english/tokenizer.json")
-        for text in (None, "", "{}", "no tokenizer", '{"model": 5}')
+        for text in (None, "", "{}", "not a tokenizer", '{"model": 5}')
     },
     "the English tokenizer for the other": _copied("english/tokenizer.json", "tokenizer.json"),
     "the other tokenizer for the English": _copied("tokenizer.json", "english/tokenizer.json"),
@@ -320,7 +320,7 @@ _CHANGES: dict[str, Change] = {
         )
     },
 }
-# What is broken, and how; the values of _VALUES first.
+# The change that makes each checkpoint invalid, by name.
 CHECKPOINTS: dict[str, Change] = {
     f"{field.replace('__', '.')} {'absent' if value is ... else json.dumps(value)}": _config(**{field: value})
     for field, values in _VALUES.items()

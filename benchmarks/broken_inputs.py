@@ -1,4 +1,4 @@
-"""Broken corpora, topics, qrels and runs for faults.py: each must be refused in one line that names it."""
+"""Invalid corpora, topics, qrels and runs for faults.py: each must be rejected in one line that names it."""
 
 import gzip
 import os
@@ -15,15 +15,15 @@ COMMANDS = {
 
 
 @dataclass(frozen=True)
-class Broken:
-    """An input that nothing may be made of. content: of the file name; of a directory's files; or what it links to."""
+class InvalidInput:
+    """An input that must be rejected; content: of a file, of the files of a directory, or the target of a link."""
 
     kind: str
     name: str
     content: bytes | Mapping[str, bytes] | Path
 
-    def make(self, directory: Path) -> Path:
-        """Write it, and return its path."""
+    def write(self, directory: Path) -> Path:
+        """Write the input and return its path."""
         path = directory / self.name
         if isinstance(self.content, bytes):
             path.write_bytes(self.content)
@@ -62,7 +62,7 @@ _GOOD = {
 }
 _JSON = {
     "garbage": b"garbage",
-    "cut": b'{"id": "x", "text": ',
+    "truncated": b'{"id": "x", "text": ',
     "list": b"[1, 2]",
     "number": b"7",
     "no id": b'{"text": "y"}',
@@ -132,8 +132,8 @@ _RUNS = {
 }
 
 
-def broken_inputs() -> Iterator[Broken]:
-    """All of them, in a fixed order."""
+def invalid_inputs() -> Iterator[InvalidInput]:
+    """Yield all invalid inputs in a fixed order."""
     for kind in ("corpus", "topics"):
         good, lines = (
             _GOOD[kind] + b"\n",
@@ -143,10 +143,10 @@ def broken_inputs() -> Iterator[Broken]:
         yield from _files(kind, "tsv", b"good\ta river\n", _TSV)
         yield from _packed(kind, "jsonl", good)
         both = {"docs.jsonl": good, "more.tsv": b"x\ty\n", "queries.jsonl": good, "corpus.tsv": b"x\ty\n"}
-        yield Broken(kind, f"{kind} of mixed formats", both)
+        yield InvalidInput(kind, f"{kind} of mixed formats", both)
         other = "queries.tsv" if kind == "corpus" else "corpus.tsv"
-        yield Broken(kind, f"{kind} by other names", {other: b"x\ty\n"})
-        yield Broken(kind, f"{kind} without files", {"README.md": b"nothing"})
+        yield InvalidInput(kind, f"{kind} by other names", {other: b"x\ty\n"})
+        yield InvalidInput(kind, f"{kind} without files", {"README.md": b"nothing"})
     lines = {f"id {value[:20].decode()}": _id_line(value, b"vector", b'{"the": 3}') for value in _IDS}
     yield from _files("topics", "vectors.jsonl", _GOOD["vectors"] + b"\n", _VECTORS | lines)
     yield from _files("topics", "trec", b"<top>\n<num> good\n<title> a\n</top>\n", _TREC)
@@ -154,34 +154,34 @@ def broken_inputs() -> Iterator[Broken]:
     yield from _packed("qrels", "txt", b"q0 0 d0 1\n")
     yield from _files("run", "txt", b"q0 Q0 d0 1 2 t\n", _RUNS)
     yield from _packed("run", "txt", b"q0 Q0 d0 1 2 t\n")
-    yield Broken("run", "MS MARCO with CR line ends.txt", b"1 7 1\r1 8 2\r")
+    yield InvalidInput("run", "MS MARCO with CR line ends.txt", b"1 7 1\r1 8 2\r")
     for kind in COMMANDS:
-        yield Broken(kind, f"empty {kind}.txt", b"")
-        yield Broken(kind, f"blank {kind}.txt", b"\n \n\n")
-        yield Broken(kind, f"pipe {kind}.txt", Path("pipe"))
-        yield Broken(kind, f"device {kind}.txt", Path("/dev/zero"))
-        yield Broken(kind, f"dangling {kind}.txt", Path("nowhere"))
-    yield Broken("qrels", "qrels in a directory", {"qrels.txt": b"q0 0 d0 1\n"})
-    yield Broken("run", "run in a directory", {"run.txt": b"q0 Q0 d0 1 2 t\n"})
+        yield InvalidInput(kind, f"empty {kind}.txt", b"")
+        yield InvalidInput(kind, f"blank {kind}.txt", b"\n \n\n")
+        yield InvalidInput(kind, f"pipe {kind}.txt", Path("pipe"))
+        yield InvalidInput(kind, f"device {kind}.txt", Path("/dev/zero"))
+        yield InvalidInput(kind, f"dangling {kind}.txt", Path("nowhere"))
+    yield InvalidInput("qrels", "qrels in a directory", {"qrels.txt": b"q0 0 d0 1\n"})
+    yield InvalidInput("run", "run in a directory", {"run.txt": b"q0 Q0 d0 1 2 t\n"})
 
 
 def _id_line(value: bytes, field: bytes, content: bytes) -> bytes:
     return b'{"id": ' + value + b', "' + field + b'": ' + content + b"}"
 
 
-def _files(kind: str, ending: str, good: bytes, lines: Mapping[str, bytes]) -> Iterator[Broken]:
-    """A broken line between good ones of other ids."""
+def _files(kind: str, ending: str, good: bytes, lines: Mapping[str, bytes]) -> Iterator[InvalidInput]:
+    """Yield files with one invalid line after valid lines of other ids."""
     for name, line in lines.items():
-        yield Broken(kind, f"{name.replace('/', '_')}.{ending}", good + line + b"\n")
+        yield InvalidInput(kind, f"{name.replace('/', '_')}.{ending}", good + line + b"\n")
 
 
-def _packed(kind: str, ending: str, good: bytes) -> Iterator[Broken]:
-    """Gzip files that are damaged, and one whose only line is longer than memory should hold."""
+def _packed(kind: str, ending: str, good: bytes) -> Iterator[InvalidInput]:
+    """Yield damaged gzip files, and one with a line that is too long to be read into memory."""
     packed = gzip.compress(good * 1000, mtime=0)
-    yield Broken(kind, f"gzip cut.{ending}.gz", packed[:-10])
-    yield Broken(kind, f"gzip of nothing.{ending}.gz", b"")
-    yield Broken(kind, f"gzip by name only.{ending}.gz", good)
-    yield Broken(kind, f"gzip with a wrong checksum.{ending}.gz", packed[:-8] + b"\0\0\0\0" + packed[-4:])
-    # The parts of a gzip file may be compressed one by one.
+    yield InvalidInput(kind, f"truncated gzip.{ending}.gz", packed[:-10])
+    yield InvalidInput(kind, f"gzip of nothing.{ending}.gz", b"")
+    yield InvalidInput(kind, f"gzip by name only.{ending}.gz", good)
+    yield InvalidInput(kind, f"gzip with a wrong checksum.{ending}.gz", packed[:-8] + b"\0\0\0\0" + packed[-4:])
+    # A gzip file may consist of several compressed members.
     line = gzip.compress(good.rstrip()[:-2], mtime=0) + 100 * gzip.compress(b"x" * (1 << 20), mtime=0)
-    yield Broken(kind, f"gzip of a line of 100 MB.{ending}.gz", line)
+    yield InvalidInput(kind, f"gzip of a line of 100 MB.{ending}.gz", line)

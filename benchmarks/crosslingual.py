@@ -1,15 +1,15 @@
-"""Does a sentence find its English counterpart among all the English sentences of its file?
+"""Measure whether sentences find their English translation among all English sentences of their file.
 
 python benchmarks/crosslingual.py --data flores --encoder mini --views pivot source both
 
---data is a directory of LANG-en.tsv files: id, sentence, English. Every sentence is a query, every distinct English
-sentence a document, both encoded as documents, so that none is cut at the query length. A rank is 1 + the documents
-that score higher + half of those that score the same; a counterpart that shares no term with its sentence is not
-found. terms: those of a sentence's vector.
+--data is a directory of LANG-en.tsv files with id, sentence and English translation. Every sentence is a query, every
+distinct English sentence a document; both are encoded as documents, so that none is truncated to the query length. A
+rank is 1 + the number of documents with a higher score + half of the ties; a translation without a term in common is
+not found. The column terms is the mean number of terms of a sentence's vector.
 
---word-table WORK puts the word translations of recipes.milco_mini beside the encoder: WORK is the recipe's working
-directory. They have the pivot view alone. The English side stands for its own terms, the plain table, and in a second
-row is read through the recipe's piece table, which adds paraphrases.
+--word-table WORK adds rows for the word translations of recipes.milco_mini, with WORK the recipe's working directory.
+They have the pivot view only. An English sentence is represented by its own pieces and, in a second row, by the
+recipe's piece table, which adds paraphrases.
 """
 
 import sys
@@ -41,22 +41,24 @@ FORMATS = ("text", "markdown", "latex", "csv", "json")
 
 
 @dataclass(frozen=True)
-class Options:
-    """Find the English counterpart of each sentence: R@1, R@10 and RR per language, and their means."""
+class CrosslingualOptions:
+    """Measure R@1, R@10 and RR of the English translation of each sentence, per language and on average."""
 
-    data: Path = option(help="directory of LANG-en.tsv files: id, sentence, English")
-    encoder: str = option(MINI, help="checkpoint: hub name, directory, or mini (embedded)")
-    views: tuple[str, ...] = option((), choices=tuple(VIEWS), help="columns (default: all views together)")
-    languages: tuple[str, ...] = option((), help="only these, such as ar ja (default: every file)")
-    word_table: Path | None = option(None, help="working directory of recipes.milco_mini: its word table too")
-    device: str = option("auto", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", help="auto, float32 or bfloat16")
-    format: str = option("text", choices=FORMATS, help="of the table")
+    data: Path = option(metavar="DIR", help="directory of LANG-en.tsv files: id, sentence, English translation")
+    encoder: str = option(MINI, help="checkpoint: name on the Hub, directory, or mini (embedded)")
+    views: tuple[str, ...] = option((), choices=tuple(VIEWS), help="columns (default: both views)")
+    languages: tuple[str, ...] = option((), metavar="LANG", help="languages, such as ar ja (default: every file)")
+    word_table: Path | None = option(
+        None, metavar="DIR", help="working directory of recipes.milco_mini whose word table is compared"
+    )
+    device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
+    dtype: str = option("auto", metavar="DTYPE", help="auto, float32 or bfloat16")
+    format: str = option("text", choices=FORMATS, help="format of the table")
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Sentences, the distinct English ones, and which of these is each sentence's counterpart."""
+class SentencePairs:
+    """Sentences, distinct English sentences, and the number of each sentence's translation among these."""
 
     ids: list[str]
     sentences: list[str]
@@ -64,12 +66,12 @@ class Pairs:
     targets: NDArray[np.int64]
 
 
-def command(options: Options) -> None:
-    """Encode, rank, print. Raises MilcoError if the data or the encoder cannot be read."""
+def command(options: CrosslingualOptions) -> None:
+    """Print a row per language and encoder. Raises MilcoError if the data or the encoder cannot be read."""
     from milco_pyserini.encode import MilcoEncoder
 
     if options.word_table and options.views != ("pivot",):
-        raise MilcoError("--word-table has the pivot view alone: add --views pivot")
+        raise MilcoError("--word-table has only the pivot view: add --views pivot")
     files = find_files(options.data, options.languages)
     pairs = {language: read_pairs(path) for language, path in files.items()}
     encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
@@ -86,7 +88,7 @@ def command(options: Options) -> None:
 
 
 def find_files(directory: Path, languages: Sequence[str] = ()) -> dict[str, Path]:
-    """Language -> file. Raises MilcoError if there is none, or not one of a language that was named."""
+    """Return the file of each language. Raises MilcoError if there is none, or none for a requested language."""
     found = {path.name.removesuffix(ENDING): path for path in sorted(directory.glob(f"*{ENDING}"))}
     if missing := [language for language in languages if language not in found]:
         raise MilcoError(f"{directory} has no {missing[0]}{ENDING}: it has {', '.join(found) or 'no such file'}")
@@ -95,8 +97,8 @@ def find_files(directory: Path, languages: Sequence[str] = ()) -> dict[str, Path
     return {language: found[language] for language in languages or found}
 
 
-def read_pairs(path: Path) -> Pairs:
-    """One file's pairs. Raises MilcoError, with file and line, if a line has not three columns in UTF-8."""
+def read_pairs(path: Path) -> SentencePairs:
+    """Read a file of sentence pairs. Raises MilcoError with file and line unless it has three columns in UTF-8."""
     rows = []
     for number, line in numbered_lines(path):
         try:
@@ -104,17 +106,19 @@ def read_pairs(path: Path) -> Pairs:
         except UnicodeDecodeError:
             raise MilcoError(f"{path}:{number}: not UTF-8") from None
         if len(cells) != 3:
-            raise MilcoError(f"{path}:{number}: {len(cells)} columns, where id, sentence and English are needed")
+            raise MilcoError(f"{path}:{number}: {len(cells)} columns: id, sentence and English translation are needed")
         rows.append(cells)
     if not rows:
         raise MilcoError(f"{path} holds no pairs")
     ids, sentences, english = map(list, zip(*rows, strict=True))
     distinct = {text: number for number, text in enumerate(dict.fromkeys(english))}
-    return Pairs(ids, sentences, tuple(distinct), np.asarray([distinct[text] for text in english]))
+    return SentencePairs(ids, sentences, tuple(distinct), np.asarray([distinct[text] for text in english]))
 
 
-def evaluate_all(encoder: "MilcoEncoder", pairs: dict[str, Pairs], views: Sequence[str]) -> dict[str, Evaluation]:
-    """Language -> figures. English is encoded once where languages share it, as FLORES does."""
+def evaluate_all(
+    encoder: "MilcoEncoder", pairs: dict[str, SentencePairs], views: Sequence[str]
+) -> dict[str, Evaluation]:
+    """Return the results by language. English sentences that languages share, as in FLORES, are encoded once."""
     encoder.resolve_views([part for view in views for part in VIEWS[view]])
     encoded: dict[tuple[str, ...], SparseBatch] = {}
     progress = Progress("sentences", sum(len(one.ids) for one in pairs.values()))
@@ -128,9 +132,9 @@ def evaluate_all(encoder: "MilcoEncoder", pairs: dict[str, Pairs], views: Sequen
     return results
 
 
-def evaluate_words(work: Path, pairs: dict[str, Pairs]) -> dict[str, dict[str, Evaluation]]:
-    """Row of the table -> language -> figures of the recipe's word table."""
-    # The recipe stands beside this directory and is no part of the package.
+def evaluate_words(work: Path, pairs: dict[str, SentencePairs]) -> dict[str, dict[str, Evaluation]]:
+    """Return the results of the recipe's word table by row and language."""
+    # The recipe is in the repository, not in the package.
     sys.path.append(str(Path(__file__).resolve().parent.parent))
     from recipes.milco_mini.words import WordTable
 
@@ -151,21 +155,21 @@ def _batch(vectors: "csr_matrix") -> SparseBatch:
     return SparseBatch(*arrays, english_size=vectors.shape[1])
 
 
-def evaluation(pairs: Pairs, sentences: SparseBatch, english: SparseBatch, views: Sequence[str]) -> Evaluation:
-    """Figures of one language; the view is in a measure's name where there are several."""
+def evaluation(pairs: SentencePairs, sentences: SparseBatch, english: SparseBatch, views: Sequence[str]) -> Evaluation:
+    """Return the results of one language; measures are named with their view if there are several views."""
     per_query: dict[str, dict[str, float]] = {}
     for view in views:
-        behind = f" {view}" if len(views) > 1 else ""
-        for name, values in figures(sentences, english, pairs.targets, VIEWS[view]).items():
-            per_query[name + behind] = dict(zip(pairs.ids, values.tolist(), strict=True))
+        suffix = f" {view}" if len(views) > 1 else ""
+        for name, values in measures(sentences, english, pairs.targets, VIEWS[view]).items():
+            per_query[name + suffix] = dict(zip(pairs.ids, values.tolist(), strict=True))
     means = {name: sum(values.values()) / len(values) for name, values in per_query.items()}
     return Evaluation(means, per_query)
 
 
-def figures(
+def measures(
     sentences: SparseBatch, english: SparseBatch, targets: NDArray[np.int64], views: Sequence[str]
 ) -> dict[str, NDArray[np.float64]]:
-    """Measure -> value of every sentence."""
+    """Return each measure's values, one per sentence."""
     queries = sentences.view(*views)
     scores = queries.dot(english)
     own = scores[np.arange(len(scores)), targets][:, None]
@@ -180,8 +184,8 @@ def figures(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    return run_command("benchmarks/crosslingual.py", Options, command, argv)
+    """Run the command line and return its exit code."""
+    return run_command("benchmarks/crosslingual.py", CrosslingualOptions, command, argv)
 
 
 if __name__ == "__main__":

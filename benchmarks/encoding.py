@@ -1,18 +1,17 @@
-"""How fast is encoding on the CPU? The packed forward pass against padded batches, and against the machine's limit.
+"""Measure CPU encoding: the packed forward pass against padded batches and against the machine's limit.
 
 python benchmarks/encoding.py --layers 24 --documents 32 --repeats 3
 
-Random weights of the published size (XLM-R large, 30,522 English pieces), but for the rows of the word embedding, which
-are looked up and not multiplied: 4,000 instead of 250,002. Lengths are log-normal, drawn with a fixed seed. In every
-round, one after the other: plain matrix products (the limit); the packed pass over documents sorted by length, 4,096
-tokens at a time; and batches of 32 in file order, padded to a multiple of 32 tokens as the authors' code does, under
-autocast, with every logit of the vocabulary in memory. Then eight queries, each alone, 16 tokens, which padded are 32,
-packed and padded, in turn.
-Printed are medians of wall times and of the rounds' ratios. The work counted is that of the matrix products for real
-tokens, attention included.
+The weights are random, of the published size (XLM-R large, 30,522 English pieces), except that the word embedding has
+4,000 rows instead of 250,002, because rows are looked up and not multiplied. Lengths are log-normal, drawn with a fixed
+seed. Each round times, in turn: plain matrix products (the limit); the packed pass over documents sorted by length, in
+batches of 4,096 tokens; and batches of 32 in file order, padded to a multiple of 32 tokens as in the authors' code,
+under autocast, with all logits in memory. Then eight single queries of 16 tokens (32 when padded), packed and padded in
+turn. Results are medians of wall times and of the rounds' ratios. Only matrix products for real tokens are counted as
+work, attention included.
 
-The head's memory is the highest resident size of the process while it runs, sampled every millisecond, over the size
-before, its result included, for 32 texts of 512 tokens, from the encoder's states.
+The head's memory is the highest resident memory of the process while it runs, sampled every millisecond, minus the
+memory before, result included, for 32 texts of 512 tokens, from the encoder's states.
 """
 
 import ctypes
@@ -30,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
     Result = tuple[Tensor, Tensor]
 
 SEED = 20260
-EMBEDDED = 4000
+EMBEDDING_ROWS = 4000
 TOKEN_BUDGET = 4096
 PADDED_BATCH = 32
 PADDED_MULTIPLE = 32
@@ -57,23 +55,28 @@ Rows = list[list[int]]
 
 
 @dataclass(frozen=True)
-class Options:
-    """Measure documents per second of the packed forward pass on the CPU against padded batches and the limit."""
+class EncodingOptions:
+    """Compare documents per second of the packed forward pass on the CPU with padded batches and the limit."""
 
-    layers: int = option(24, help="layers of the encoder; 24 is the published size")
-    documents: int = option(32, help="texts a round")
-    median: int = option(110, help="median length in tokens")
-    longest: int = option(256, help="longer texts are cut to this many tokens")
-    query: int = option(16, help="tokens of the query")
-    repeats: int = option(3, help="rounds; medians are printed")
-    threads: int | None = option(None, help="of torch (default: what torch chooses)")
-    head_texts: int = option(32, help="texts of 512 tokens of the head's memory")
-    dtype: str = option("bfloat16", choices=("bfloat16", "float32"), help="of the matrix products")
+    layers: int = option(24, minimum=1, metavar="N", help="layers of the encoder; 24 is the published size")
+    documents: int = option(32, minimum=1, metavar="N", help="texts per round")
+    median: int = option(110, minimum=3, maximum=8192, metavar="N", help="median length in tokens")
+    longest: int = option(256, minimum=3, maximum=8192, metavar="N", help="highest length in tokens")
+    query: int = option(16, minimum=3, maximum=8192, metavar="N", help="tokens of the query")
+    repeats: int = option(3, minimum=1, metavar="N", help="rounds; medians are printed")
+    threads: int | None = option(None, minimum=1, metavar="N", help="threads of torch (default: its choice)")
+    head_texts: int = option(32, minimum=1, metavar="N", help="texts of 512 tokens for the head's memory")
+    dtype: str = option("bfloat16", choices=("bfloat16", "float32"), help="dtype of the matrix products")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with the options together."""
+        if self.median > self.longest:
+            yield f"--median {self.median} is above --longest {self.longest}"
 
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds of one round: 2 x 2,048 x 1,024 x 4,096 operations, all documents, and queries, ours and padded."""
+    """Seconds of one round: a matrix product, all documents packed and padded, and each query packed and padded."""
 
     product: float
     packed: float
@@ -81,9 +84,8 @@ class Round:
     queries: list[tuple[float, float]]
 
 
-def command(options: Options) -> None:
-    """Time the rounds and print rates, ratios, and the head's memory."""
-    _check(options)
+def command(options: EncodingOptions) -> None:
+    """Time the rounds and print rates, ratios and the head's memory."""
     import torch
 
     from milco_pyserini.model.packed import PackedForward, linear_kind
@@ -113,18 +115,18 @@ def command(options: Options) -> None:
         f"{torch.get_num_threads()} threads, median of {options.repeats}",
         *rate_lines(rounds, rows, options.layers),
         *query_lines(rounds, options.query),
-        f"mean difference of a weight {difference(packed, model, rows, dtype):.1e}",
+        f"mean difference of weights {difference(packed, model, rows, dtype):.1e}",
         *memory_lines(packed, model, options.head_texts, dtype),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 
 
 def rate_lines(rounds: Sequence[Round], rows: Rows, layers: int) -> Iterator[str]:
-    """Yield the limit, both ways of encoding, and their ratio."""
+    """Yield the limit, both passes and their ratio."""
     work = flop([len(row) for row in rows], layers) / 1e9
     tokens = sum(map(len, rows))
     product = PRODUCTS_FLOP / _PRODUCTS / 1e9
-    yield f"limit   {product / statistics.median(one.product for one in rounds):8.1f} GFLOP/s in plain products"
+    yield f"limit   {product / statistics.median(one.product for one in rounds):8.1f} GFLOP/s of plain matrix products"
     padding = {"packed": 0.0, "padded": 1 - tokens / padded_tokens(rows)}
     for name in ("packed", "padded"):
         share = statistics.median(work / getattr(one, name) / (product / one.product) for one in rounds)
@@ -137,11 +139,11 @@ def rate_lines(rounds: Sequence[Round], rows: Rows, layers: int) -> Iterator[str
 
 
 def query_lines(rounds: Sequence[Round], tokens: int) -> Iterator[str]:
-    """Yield the time of one query and its ratio."""
+    """Yield the time of one query in both passes and their ratio."""
     pairs = [pair for one in rounds for pair in one.queries]
-    ours, theirs = (statistics.median(times) * 1e3 for times in zip(*pairs, strict=True))
+    packed_ms, padded_ms = (statistics.median(times) * 1e3 for times in zip(*pairs, strict=True))
     ratio = statistics.median(padded / packed for packed, padded in pairs)
-    yield f"one query of {tokens} tokens: {ours:.1f} ms packed, {theirs:.1f} ms padded, {ratio:.2f} times"
+    yield f"one query of {tokens} tokens: {packed_ms:.1f} ms packed, {padded_ms:.1f} ms padded, {ratio:.2f} times"
 
 
 def memory_lines(packed: "PackedForward", model: "MilcoModel", texts: int, dtype: "torch.dtype") -> Iterator[str]:
@@ -149,18 +151,22 @@ def memory_lines(packed: "PackedForward", model: "MilcoModel", texts: int, dtype
     import torch
 
     if not _STATM.exists():
-        yield "memory of the head: only Linux tells it"
+        yield "memory of the head: measured on Linux only"
         return
     lengths = [512] * texts
     hidden = torch.randn(sum(lengths), model.config.encoder.hidden_size)
     mask = torch.ones(texts, 512, dtype=torch.bool)
     chunked = extra_peak(lambda: packed.head(hidden, lengths))
-    whole = extra_peak(lambda: materialised_head(model, hidden.view(texts, 512, -1), mask, dtype))
-    yield f"memory of the head at {texts} x 512 tokens: {chunked:,.0f} MB packed, {whole:,.0f} MB materialised"
+    materialized = extra_peak(lambda: all_logits_head(model, hidden.view(texts, 512, -1), mask, dtype))
+    yield f"memory of the head at {texts} x 512 tokens: {chunked:,.0f} MB packed, {materialized:,.0f} with all logits"
 
 
 def packed_pass(packed: "PackedForward", rows: Rows) -> "Result":
-    """The packed pass over texts sorted by length, in batches of TOKEN_BUDGET tokens; results in the texts' order."""
+    """Encode texts in the packed pass, sorted by length, in batches of TOKEN_BUDGET tokens.
+
+    Returns:
+        Pivot weights [N, V_e] and the echo weights of all tokens, both in the order of `rows`.
+    """
     import torch
 
     order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
@@ -172,7 +178,7 @@ def packed_pass(packed: "PackedForward", rows: Rows) -> "Result":
 
 
 def padded_pass(model: "MilcoModel", rows: Rows, dtype: "torch.dtype") -> "Result":
-    """Batches of PADDED_BATCH texts in their order, padded to padded_length(); what packed_pass() returns."""
+    """Encode texts in batches of PADDED_BATCH, padded to padded_length(); return what packed_pass() returns."""
     import torch
 
     pivots, echoes = [], []
@@ -184,14 +190,14 @@ def padded_pass(model: "MilcoModel", rows: Rows, dtype: "torch.dtype") -> "Resul
         mask = torch.from_numpy(np.arange(ids.shape[1]) < np.array([[len(row)] for row in batch]))
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
             hidden = model.encoder(input_ids=torch.from_numpy(ids), attention_mask=mask.long()).last_hidden_state
-        pivot, echo = materialised_head(model, hidden, mask, dtype)
+        pivot, echo = all_logits_head(model, hidden, mask, dtype)
         pivots.append(pivot)
         echoes.append(echo[mask])
     return torch.cat(pivots), torch.cat(echoes)
 
 
-def materialised_head(model: "MilcoModel", hidden: "Tensor", mask: "Tensor", dtype: "torch.dtype") -> "Result":
-    """Pivot weights [B, V_e] and echo weights [B, S] by way of all logits [B, S, V_e], masked by a product."""
+def all_logits_head(model: "MilcoModel", hidden: "Tensor", mask: "Tensor", dtype: "torch.dtype") -> "Result":
+    """Return pivot weights [B, V_e] and echo weights [B, S] from all logits [B, S, V_e], masked by a product."""
     import torch
 
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
@@ -202,32 +208,31 @@ def materialised_head(model: "MilcoModel", hidden: "Tensor", mask: "Tensor", dty
 
 
 def difference(packed: "PackedForward", model: "MilcoModel", rows: Rows, dtype: "torch.dtype") -> float:
-    """Mean distance of the two ways' pivot weights, so that both compute the same thing."""
-    ours, theirs = packed_pass(packed, rows)[0], padded_pass(model, rows, dtype)[0]
-    return float((ours - theirs).abs().mean())
+    """Return the mean difference between the pivot weights of both passes."""
+    return float((packed_pass(packed, rows)[0] - padded_pass(model, rows, dtype)[0]).abs().mean())
 
 
 def flop(lengths: Sequence[int], layers: int) -> float:
-    """Floating point operations of the matrix products for texts of these lengths at the published width."""
+    """Return the floating point operations of the matrix products for texts of these lengths at the published width."""
     tokens, squares = sum(lengths), sum(length**2 for length in lengths)
     layer = 2 * tokens * 12 * 1024**2 + 4 * 1024 * squares
     return layers * layer + 2 * tokens * (1024 * 768 + 768 * 768 + 768 * 30522)
 
 
 def padded_tokens(rows: Rows) -> int:
-    """Tokens that padded_pass() computes."""
+    """Return the number of tokens that padded_pass() computes."""
     starts = range(0, len(rows), PADDED_BATCH)
     batches = [rows[start : start + PADDED_BATCH] for start in starts]
     return sum(len(batch) * padded_length(batch) for batch in batches)
 
 
 def padded_length(batch: Rows) -> int:
-    """Tokens of a padded text: the longest, up to the next multiple of PADDED_MULTIPLE."""
+    """Return the padded length of a batch: its longest text, rounded up to a multiple of PADDED_MULTIPLE."""
     return -(-max(map(len, batch)) // PADDED_MULTIPLE) * PADDED_MULTIPLE
 
 
 def random_network(layers: int) -> "MilcoModel":
-    """A network of the published widths, random weights, EMBEDDED rows of the word embedding."""
+    """Return a network of the published widths with random weights and EMBEDDING_ROWS rows in the word embedding."""
     import torch
     from transformers import XLMRobertaConfig
 
@@ -235,7 +240,7 @@ def random_network(layers: int) -> "MilcoModel":
 
     torch.manual_seed(SEED)
     encoder = XLMRobertaConfig(
-        vocab_size=EMBEDDED,
+        vocab_size=EMBEDDING_ROWS,
         hidden_size=1024,
         num_hidden_layers=layers,
         num_attention_heads=16,
@@ -247,19 +252,19 @@ def random_network(layers: int) -> "MilcoModel":
 
 
 def random_lengths(documents: int, median: int, longest: int) -> list[int]:
-    """Log-normal lengths in tokens, <s> and </s> included, from 3 to longest; the same ones every time."""
+    """Return log-normal lengths in tokens, <s> and </s> included, from 3 to longest; the same ones in every run."""
     draw = np.random.default_rng(SEED).lognormal(np.log(median), _SPREAD, documents)
     return np.clip(draw.round().astype(int), 3, longest).tolist()
 
 
 def random_rows(lengths: Sequence[int]) -> Rows:
-    """Token ids of texts of these lengths."""
+    """Return random token ids of texts of these lengths."""
     draw = np.random.default_rng(SEED)
-    return [[0, *draw.integers(3, EMBEDDED, length - 2).tolist(), 2] for length in lengths]
+    return [[0, *draw.integers(3, EMBEDDING_ROWS, length - 2).tolist(), 2] for length in lengths]
 
 
 def matrix_product(dtype: "torch.dtype") -> Callable[[], None]:
-    """_PRODUCTS plain products of the size at which the machine reaches its limit."""
+    """Return a function that computes _PRODUCTS matrix products of a size at which the machine reaches its limit."""
     import torch
 
     rows, inner, columns = _PRODUCT
@@ -273,24 +278,24 @@ def matrix_product(dtype: "torch.dtype") -> Callable[[], None]:
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Wall time of one call."""
+    """Return the wall time of a call."""
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
 
 
 def extra_peak(action: Callable[[], object]) -> float:
-    """peak_of() the second call of two, in which whatever is made once is there already."""
+    """Return peak_of() a second call, which leaves out what only the first call allocates."""
     action()
     return peak_of(action)
 
 
 def peak_of(action: Callable[[], object]) -> float:
-    """Highest resident memory during a call over that before it, in MB (10**6 bytes); NaN where Linux does not tell."""
+    """Return the highest resident memory during a call minus that before it, in MB (10**6 bytes); NaN without /proc."""
     if not _STATM.exists():
         action()
         return nan
-    # Freed blocks that the allocator keeps would hide what the call takes.
+    # Freed blocks that the allocator keeps would hide what the call allocates.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -313,7 +318,7 @@ def peak_of(action: Callable[[], object]) -> float:
 
 
 def resident() -> int:
-    """Resident memory of this process in bytes."""
+    """Return the resident memory of this process in bytes."""
     return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -329,17 +334,9 @@ def _batches(order: Sequence[int], rows: Rows) -> Iterator[list[int]]:
     yield batch
 
 
-def _check(options: Options) -> None:
-    counts = (options.layers, options.documents, options.repeats, options.head_texts)
-    if min(counts) < 1 or (options.threads is not None and options.threads < 1):
-        raise MilcoError("--layers, --documents, --repeats, --threads and --head-texts must be at least 1")
-    if not 3 <= options.median <= options.longest <= 8192 or not 3 <= options.query <= 8192:
-        raise MilcoError("--median, --longest and --query are 3 to 8192 tokens, the median no more than the longest")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    return run_command("benchmarks/encoding.py", Options, command, argv)
+    """Run the command line and return its exit code."""
+    return run_command("benchmarks/encoding.py", EncodingOptions, command, argv)
 
 
 if __name__ == "__main__":

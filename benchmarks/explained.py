@@ -1,8 +1,8 @@
-"""Compare the sums of contributions with the engines' scores, for every hit of some queries with lucene and exact.
+"""Compare the sum of contributions with the engine's score for every hit, with lucene and exact.
 
 python benchmarks/explained.py --queries 200 --hits 10
 
-The embedded sample is encoded and indexed by both engines; the queries are of all its languages in turn. Sums are
+The embedded sample is encoded and indexed by both engines; the queries alternate between its languages. Sums are
 rounded as the engines round their scores. Expected differences: 0 for lucene (integers), at most 1e-6 for exact.
 """
 
@@ -29,24 +29,24 @@ ENGINES = ("lucene", "exact")
 
 
 @dataclass(frozen=True)
-class Options:
-    """Compare the sums of contributions with the engines' scores, hit by hit."""
+class ExplainedOptions:
+    """Compare the sum of contributions with the engine's score for every hit."""
 
-    encoder: str = option(MINI, help="checkpoint: hub name, directory, or mini (embedded)")
-    queries: int = option(200, help="queries, of all languages in turn")
-    hits: int = option(10, help="hits of each query")
-    device: str = option("auto", help="auto, cpu, cuda or cuda:N")
+    encoder: str = option(MINI, help="checkpoint: name on the Hub, directory, or mini (embedded)")
+    queries: int = option(200, minimum=1, metavar="N", help="queries, spread over all languages")
+    hits: int = option(10, minimum=1, metavar="K", help="hits per query")
+    device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
 
 
-def command(options: Options) -> None:
-    """Encode, index, explain, compare, print."""
+def command(options: ExplainedOptions) -> None:
+    """Encode and index the sample, and print hits and the largest difference per engine."""
     from milco_pyserini.encode import EncodePlan, encode_corpus
     from milco_pyserini.index import build_index, find_engine
     from milco_pyserini.sparse import open_store
 
     texts = [query.text for query in open_topics(CORPUS)]
-    if not 1 <= options.queries <= len(texts):
-        raise MilcoError(f"--queries {options.queries}: the sample has {len(texts)}")
+    if options.queries > len(texts):
+        raise MilcoError(f"--queries {options.queries}: the sample has only {len(texts)}")
     queries = texts[:: len(texts) // options.queries][: options.queries]
     with tempfile.TemporaryDirectory() as directory:
         vectors = Path(directory) / "vectors"
@@ -58,7 +58,7 @@ def command(options: Options) -> None:
 
 
 def differences(index: "Index", queries: Sequence[str], k: int) -> tuple[int, float]:
-    """Return the number of hits, and the largest difference between a score and the sum of its contributions."""
+    """Return the number of hits and the largest difference between a score and the sum of its contributions."""
     from milco_pyserini.encode import open_query_encoder
     from milco_pyserini.explain import Explainer
     from milco_pyserini.explain.terms import sum_scores
@@ -68,10 +68,10 @@ def differences(index: "Index", queries: Sequence[str], k: int) -> tuple[int, fl
     hits, largest = 0, 0.0
     for query in queries:
         found = searcher.search(encoder.encode_batch([query]), k)[0]
-        explained = explainer.explain(query, k=k)
-        if [one.docid for one in explained] != found.docids:
-            raise MilcoError(f"{index.path}: {query!r} has other documents when it is explained")
-        sums = np.array([sum_scores(one.contributions) for one in explained], found.scores.dtype).tolist()
+        explanations = explainer.explain(query, k=k)
+        if [one.docid for one in explanations] != found.docids:
+            raise MilcoError(f"{index.path}: {query!r} has other hits when it is explained")
+        sums = np.array([sum_scores(one.contributions) for one in explanations], found.scores.dtype).tolist()
         pairs = zip(sums, found.scores.tolist(), strict=True)
         largest = max([largest, *(abs(total - score) for total, score in pairs)])
         hits += len(found)
@@ -79,8 +79,8 @@ def differences(index: "Index", queries: Sequence[str], k: int) -> tuple[int, fl
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    return run_command("benchmarks/explained.py", Options, command, argv)
+    """Run the command line and return its exit code."""
+    return run_command("benchmarks/explained.py", ExplainedOptions, command, argv)
 
 
 if __name__ == "__main__":

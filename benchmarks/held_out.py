@@ -1,11 +1,12 @@
-"""Questions that milco-mini was not trained on: do they find their passages, within a language and across languages?
+"""Measure retrieval with queries that milco-mini was not trained on, within a language and across languages.
 
 python benchmarks/held_out.py --data DATA --bm25
 
---data is what recipes.milco_mini takes: retrieval/NAME.LANG.jsonl.gz in it holds questions with their passages. The
-recipe trains on no question of a tenth of the passages; these questions are asked here. A collection is the held-out
-passages and, up to --passages, others of the same NAME at even distances. Files of one NAME share a collection: the
-AfriQA questions in several African languages search the same English passages, all others those of their language.
+--data is the DATA directory of recipes.milco_mini, with queries and their passages in retrieval/NAME.LANG.jsonl.gz. The
+recipe does not train on the queries of a tenth of the passages; these held-out queries are searched here. A collection
+is their passages and, up to --passages, other passages of the same NAME at even distances. Files of one NAME share a
+collection: AfriQA's queries in several African languages search the same English passages, all other queries search
+passages of their language.
 """
 
 import sys
@@ -16,9 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
-from same_language import FORMATS, VIEWS, bm25_run, fused, view_runs
-from same_language import Collection as Files
-from same_language import Options as Search
+from same_language import FORMATS, VIEWS, CollectionFiles, SameLanguageOptions, all_runs
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import MINI
@@ -34,65 +33,70 @@ MEASURES = ("nDCG@10", "R@10")
 
 
 @dataclass(frozen=True)
-class Options:
-    """Search with held-out questions: nDCG@10 and R@10 of every set and view, and of BM25."""
+class HeldOutOptions:
+    """Measure nDCG@10 and R@10 of held-out queries per dataset and view, and of BM25."""
 
-    data: Path = option(help="directory with retrieval/NAME.LANG.jsonl.gz, as recipes.milco_mini takes it")
-    encoder: str = option(MINI, help="checkpoint: hub name, directory, or mini (embedded)")
+    data: Path = option(metavar="DIR", help="directory with retrieval/NAME.LANG.jsonl.gz, as for recipes.milco_mini")
+    encoder: str = option(MINI, help="checkpoint: name on the Hub, directory, or mini (embedded)")
     views: tuple[str, ...] = option(tuple(VIEWS), choices=tuple(VIEWS), help="rows of the table")
-    alpha: float | None = option(None, help="both: alpha x pivot + (1 - alpha) x source (default: as encoded)")
-    bm25: bool = option(
-        False, help="Pyserini's BM25 too, as the baseline of the test of significance, and its fusion (RRF) with both"
+    alpha: float | None = option(
+        None, minimum=0, maximum=1, help="both: alpha x pivot + (1 - alpha) x source (default: as encoded)"
     )
-    questions: int = option(500, help="held-out questions of each set, at most")
-    passages: int = option(1000, help="passages of each collection; never fewer than its questions need")
-    device: str = option("auto", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", help="auto, float32 or bfloat16")
-    format: str = option("text", choices=FORMATS, help="of the table")
+    bm25: bool = option(
+        False, help="Pyserini's BM25, baseline of the significance test, and its fusion with both (RRF)"
+    )
+    queries: int = option(500, minimum=1, metavar="N", help="highest number of held-out queries per dataset")
+    passages: int = option(1000, minimum=1, metavar="N", help="passages per collection; more if its queries need them")
+    device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
+    dtype: str = option("auto", metavar="DTYPE", help="auto, float32 or bfloat16")
+    format: str = option("text", choices=FORMATS, help="format of the table")
 
 
-def command(options: Options) -> None:
-    """Encode, index, search, print. Raises MilcoError if the data or the encoder cannot be read."""
-    for name in ("questions", "passages"):
-        if getattr(options, name) < 1:
-            raise MilcoError(f"--{name} {getattr(options, name)}: must be at least 1")
+def command(options: HeldOutOptions) -> None:
+    """Print a row per dataset and run. Raises MilcoError if the data or the encoder cannot be read."""
     collections = held_out(options)
     if options.bm25:
-        check_analyzers(collections)
+        validate_analyzers(collections)
     results: dict[str, dict[str, Evaluation]] = {}
     for collection in collections:
         runs = search(collection, options)
-        for language, questions in collection.queries.items():
-            qrels = {f"{language}.{n}": {str(question.passage): 1} for n, question in enumerate(questions)}
+        for language, queries in collection.queries.items():
+            qrels = {f"{language}.{n}": {str(query.passage): 1} for n, query in enumerate(queries)}
             for name, run in runs.items():
-                asked = {topic: run.get(topic, {}) for topic in qrels}
-                results.setdefault(name, {})[f"{collection.name}.{language}"] = evaluate(asked, qrels, MEASURES)
+                hits = {topic: run.get(topic, {}) for topic in qrels}
+                results.setdefault(name, {})[f"{collection.name}.{language}"] = evaluate(hits, qrels, MEASURES)
     comparison = compare_evaluations(results, test="t" if options.bm25 else "none")
     if options.format == "json":
         sys.stdout.write(comparison.to_json())
-    else:
-        notes = (*comparison.to_table().notes, *map(_size, collections), _how(options))
-        sys.stdout.write(render(replace(comparison.to_table(), notes=notes), options.format))
+        return
+    notes = list(comparison.to_table().notes)
+    for collection in collections:
+        counts = ", ".join(f"{code} {len(queries):,}" for code, queries in collection.queries.items())
+        notes.append(f"{collection.name}: {len(collection.passages):,} passages, queries {counts}")
+    notes.append(f"encoder {options.encoder}" + ("" if options.alpha is None else f", alpha {options.alpha} in both"))
+    sys.stdout.write(render(replace(comparison.to_table(), notes=tuple(notes)), options.format))
 
 
-def held_out(options: Options) -> "list[TestCollection]":
-    """The passages and held-out questions of every NAME. Raises MilcoError if there is no such question."""
-    # The recipes stand beside this directory and are no part of the package.
+def held_out(options: HeldOutOptions) -> "list[TestCollection]":
+    """Return the passages and held-out queries of every NAME. Raises MilcoError if no query is held out."""
+    # The recipes are in the repository, not in the package.
     sys.path.append(str(Path(__file__).resolve().parent.parent))
     from recipes.configurations.data import collections, read_sets
     from recipes.milco_mini.training import is_for_training
 
     sets = read_sets(options.data / "retrieval")
     kept = {name: [one for one in examples if not is_for_training(one)] for name, examples in sets.items()}
-    found = collections(sets, kept, options.questions, options.passages)
-    asked = [one._replace(queries={code: some for code, some in one.queries.items() if some}) for one in found]
-    if not any(one.queries for one in asked):
-        raise MilcoError(f"{options.data / 'retrieval'}: none of its questions is held out; it has too few passages")
-    return [one for one in asked if one.queries]
+    found = [
+        one._replace(queries={language: queries for language, queries in one.queries.items() if queries})
+        for one in collections(sets, kept, options.queries, options.passages)
+    ]
+    if not any(one.queries for one in found):
+        raise MilcoError(f"{options.data / 'retrieval'}: none of its queries is held out: it has too few passages")
+    return [one for one in found if one.queries]
 
 
-def check_analyzers(collections: "Sequence[TestCollection]") -> None:
-    """Raises MilcoError if BM25 has no analyzer for the passages of one: Thai's needs a full Java."""
+def validate_analyzers(collections: "Sequence[TestCollection]") -> None:
+    """Raise MilcoError if BM25 has no analyzer for a collection's passages: Thai needs a full JDK."""
     from milco_pyserini.index import find_engine
     from milco_pyserini.index.bm25 import find_analyzer
 
@@ -101,48 +105,36 @@ def check_analyzers(collections: "Sequence[TestCollection]") -> None:
         find_analyzer(_language(collection))
 
 
-def search(collection: "TestCollection", options: Options) -> dict[str, Run]:
-    """A run for each view that is asked for, BM25's and the fused one; topics are LANGUAGE.NUMBER."""
-    how = Search((), options.encoder, options.views, options.alpha, device=options.device, dtype=options.dtype)
+def search(collection: "TestCollection", options: HeldOutOptions) -> dict[str, Run]:
+    """Return the collection's runs by name; topics are LANGUAGE.NUMBER."""
+    texts = {
+        f"{language}.{number}": query.text
+        for language, queries in collection.queries.items()
+        for number, query in enumerate(queries)
+    }
     with tempfile.TemporaryDirectory() as directory:
         corpus, topics = Path(directory) / "corpus.jsonl", Path(directory) / "queries.jsonl"
-        corpus.write_bytes(_lines("contents", {str(n): text for n, text in enumerate(collection.passages)}))
-        asked = {
-            f"{code}.{number}": question.text
-            for code, questions in collection.queries.items()
-            for number, question in enumerate(questions)
-        }
-        topics.write_bytes(_lines("text", asked))
-        files = Files(collection.name, _language(collection), str(corpus), str(topics), "")
-        runs = ({"BM25": bm25_run(files)} if options.bm25 else {}) | view_runs(files, how)
-    if {"BM25", "both"} <= runs.keys():
-        runs["both + BM25"] = fused([runs["both"], runs["BM25"]])
-    return runs
+        corpus.write_bytes(_json_lines("contents", {str(n): text for n, text in enumerate(collection.passages)}))
+        topics.write_bytes(_json_lines("text", texts))
+        files = CollectionFiles(collection.name, _language(collection), str(corpus), str(topics), "")
+        names = ("encoder", "views", "alpha", "bm25", "device", "dtype")
+        return all_runs(files, SameLanguageOptions((), **{name: getattr(options, name) for name in names}))
 
 
 def _language(collection: "TestCollection") -> str:
-    """Of the passages, as Anserini writes it."""
+    """Return the language of the passages as Anserini abbreviates it."""
     from recipes.configurations.data import CROSS_LANGUAGE
 
     return "en" if collection.name == CROSS_LANGUAGE else min(collection.queries).partition("-")[0]
 
 
-def _lines(name: str, texts: dict[str, str]) -> bytes:
+def _json_lines(name: str, texts: dict[str, str]) -> bytes:
     return b"".join(orjson.dumps({"id": key, name: text}) + b"\n" for key, text in texts.items())
 
 
-def _size(collection: "TestCollection") -> str:
-    asked = ", ".join(f"{code} {len(questions):,}" for code, questions in collection.queries.items())
-    return f"{collection.name}: {len(collection.passages):,} passages, questions {asked}"
-
-
-def _how(options: Options) -> str:
-    return f"encoder {options.encoder}" + ("" if options.alpha is None else f", alpha {options.alpha} in both")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    return run_command("benchmarks/held_out.py", Options, command, argv)
+    """Run the command line and return its exit code."""
+    return run_command("benchmarks/held_out.py", HeldOutOptions, command, argv)
 
 
 if __name__ == "__main__":

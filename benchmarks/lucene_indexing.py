@@ -1,11 +1,11 @@
-"""How many times faster our Lucene writer indexes than Pyserini's command: the same documents, the same threads.
+"""Compare this project's writer of Lucene impact indexes with Pyserini's command, on the same documents and threads.
 
-    python benchmarks/lucene_indexing.py [--documents 20000] [--threads 1 2] [--repeats 3]
+python benchmarks/lucene_indexing.py --documents 20000 --threads 1 2 --repeats 3
 
-Both run in fresh processes, in turn, and are timed from a started Java to a closed index; the table on stdout has
-the medians of the rounds and of the rounds' ratios. The documents are made up: 400 terms of 280,000, some common, some
-of the document's topic, impacts of about 75 (what a scale of 100 makes of MILCO's weights). Anserini gives a thread
-a file at a time, so there are as many files as it needs.
+Both run in fresh processes, in turn, and are timed from a started JVM to a closed index. The table has the medians of
+the rounds and of the rounds' ratios. The documents are synthetic: 400 of 280,000 terms, some frequent, some of the
+document's topic, with impacts of about 75 (MILCO's weights at a scale of 100). Anserini's threads take one file at a
+time, so there are enough files for all.
 """
 
 import multiprocessing
@@ -40,16 +40,16 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Options:
-    """Compare documents per second of milco_pyserini.index and pyserini.index.lucene."""
+class LuceneIndexingOptions:
+    """Compare documents per second of milco index and pyserini.index.lucene."""
 
-    documents: int = option(20_000, help="documents in the collection")
-    threads: tuple[int, ...] = option((1, 2), help="threads of both; a row of the table each")
-    repeats: int = option(3, help="rounds; each measures both")
+    documents: int = option(20_000, minimum=1, metavar="N", help="documents in the collection")
+    threads: tuple[int, ...] = option((1, 2), minimum=1, metavar="N", help="threads of both; a row per value")
+    repeats: int = option(3, minimum=1, metavar="N", help="rounds; medians are printed")
 
 
-def compare(options: Options) -> None:
-    """Measure, and print the table."""
+def command(options: LuceneIndexingOptions) -> None:
+    """Print a row per number of threads."""
     rates: dict[tuple[str, int], list[float]] = {}
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
@@ -57,14 +57,14 @@ def compare(options: Options) -> None:
         log(f"{options.documents:,} documents, {terms:.0f} terms each")
         for number in range(options.repeats):
             for threads in options.threads:
-                for who, index in (("ours", index_ours), ("pyserini", index_pyserini)):
-                    output = root / f"{who}-{threads}-{number}"
+                for system, index in (("milco", index_milco), ("pyserini", index_pyserini)):
+                    output = root / f"{system}-{threads}-{number}"
                     rate = options.documents / in_fresh_process(index, root, output, threads)
-                    rates.setdefault((who, threads), []).append(rate)
-                    log(f"round {number + 1}, threads {threads}: {who} {rate:,.0f} documents/s")
-    print(f"{'threads':>7}  {'ours':>6}  {'pyserini':>8}  {'ratio':>5}  of rounds")  # noqa: T201
+                    rates.setdefault((system, threads), []).append(rate)
+                    log(f"round {number + 1}, threads {threads}: {system} {rate:,.0f} documents/s")
+    print(f"{'threads':>7}  {'milco':>6}  {'pyserini':>8}  {'ratio':>5}  of rounds")  # noqa: T201
     for threads in options.threads:
-        ours, theirs = rates["ours", threads], rates["pyserini", threads]
+        ours, theirs = rates["milco", threads], rates["pyserini", threads]
         ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
         print(  # noqa: T201
             f"{threads:>7}  {statistics.median(ours):>6,.0f}  {statistics.median(theirs):>8,.0f}  "
@@ -74,9 +74,13 @@ def compare(options: Options) -> None:
 
 
 def write_collection(root: Path, documents: int, terms: int = VOCABULARY) -> float:
-    """A vector store in root/store, its parts alone in root/parts; returns the mean number of a document's terms.
+    """Write a vector store to root/store and hard links of its parts to root/parts.
 
-    terms: of the vocabulary.
+    Args:
+        terms: size of the vocabulary.
+
+    Returns:
+        The mean number of terms per document.
     """
     random = np.random.default_rng(0)
     vocabulary = Vocabulary([f"t{number}" for number in range(terms)], [])
@@ -100,7 +104,7 @@ def write_collection(root: Path, documents: int, terms: int = VOCABULARY) -> flo
 
 
 def synthetic_batch(random: np.random.Generator, documents: int, terms: int = VOCABULARY) -> SparseBatch:
-    """Vectors of so many documents over so many terms."""
+    """Return vectors of synthetic documents over a vocabulary of `terms`."""
     columns = [synthetic_terms(random, 260, 190, terms) for _ in range(documents)]
     indptr = np.cumsum([0, *map(len, columns)])
     return SparseBatch(indptr, np.concatenate(columns), synthetic_weights(random, indptr[-1]), terms)
@@ -109,14 +113,14 @@ def synthetic_batch(random: np.random.Generator, documents: int, terms: int = VO
 def synthetic_terms(
     random: np.random.Generator, common: int, special: int, terms: int = VOCABULARY
 ) -> NDArray[np.int32]:
-    """Columns of one text, ascending, int32: so many draws of Zipf's law, and so many of one of 400 topics."""
+    """Return the ascending columns of a text: `common` draws by Zipf's law and `special` draws from one topic."""
     frequencies, topics = _language(terms)
     drawn = np.searchsorted(frequencies, random.random(common) * frequencies[-1])
     return np.unique(np.append(drawn, random.choice(topics[random.integers(TOPICS)], special))).astype(np.int32)
 
 
 def synthetic_weights(random: np.random.Generator, count: int) -> NDArray[np.float32]:
-    """Weights of MILCO's size: .75 on average, few above 3."""
+    """Return weights of MILCO's size: .75 on average, few above 3."""
     return (random.gamma(1.5, 0.5, count) + 0.01).astype(np.float32)
 
 
@@ -127,10 +131,10 @@ def _language(terms: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def in_fresh_process(work: Callable[..., Result], *arguments: Any) -> Result:
-    """What work(*arguments) returns in a process, and a Java, of its own; whatever it says is not shown."""
+    """Return what work(*arguments) returns in a new process with its own JVM; its output is discarded."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         result = pool.apply(_quietly, (work, arguments))
-        # Ended by itself, not killed: what it holds of the system's is given back.
+        # The process exits by itself and is not killed, so it frees its system resources.
         pool.close()
         pool.join()
     return result
@@ -143,8 +147,8 @@ def _quietly(work: Callable[..., Result], arguments: Sequence[Any]) -> Result:
     return work(*arguments)
 
 
-def index_ours(root: Path, output: Path, threads: int, name: str = "lucene") -> float:
-    """Seconds of build_index() with the engine of that name."""
+def index_milco(root: Path, output: Path, threads: int, name: str = "lucene") -> float:
+    """Return the seconds of build_index() with an engine."""
     from milco_pyserini.index import build_index, find_engine
 
     engine = find_engine(name)
@@ -156,7 +160,7 @@ def index_ours(root: Path, output: Path, threads: int, name: str = "lucene") -> 
 
 
 def index_pyserini(root: Path, output: Path, threads: int) -> float:
-    """Seconds of python -m pyserini.index.lucene, without its imports."""
+    """Return the seconds of python -m pyserini.index.lucene without its imports."""
     from milco_pyserini.index import jvm
 
     jvm.start()
@@ -171,8 +175,8 @@ def index_pyserini(root: Path, output: Path, threads: int) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The program; returns its exit code."""
-    return run_command("lucene_indexing.py", Options, compare, argv)
+    """Run the command line and return its exit code."""
+    return run_command("lucene_indexing.py", LuceneIndexingOptions, command, argv)
 
 
 if __name__ == "__main__":

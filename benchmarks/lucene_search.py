@@ -1,17 +1,17 @@
-"""How many times faster our searcher opens an index and answers than Pyserini's LuceneImpactSearcher, at equal results.
+"""Compare opening and searching an index with Pyserini's LuceneImpactSearcher, at equal results.
 
-    python benchmarks/lucene_search.py [--documents 20000] [--queries 300] [--hits 10 1000] [--repeats 3]
+python benchmarks/lucene_search.py --documents 20000 --queries 300 --hits 10 1000 --repeats 3
 
-Each round is a fresh process with one Java, in which both open the same index and answer the same queries on one
-thread, in turn: all queries by one, then all by the other. Both are given {term: impact} or {term: weight} and give
-back docids and scores. Every answer is compared: the same docids in the same order, and the same scores. Scores are
-whole numbers here; Anserini takes a millionth from each hit for every hit above that it ties with, so Pyserini's are
-rounded again before they are compared.
+Each round is a fresh process with one JVM, in which both systems open the same index and search the same queries on
+one thread, in turn: first all queries with one, then all with the other. Both take {term: impact} or {term: weight} and
+return docids and scores. All results are compared: the same docids in the same order, with the same scores. Scores are
+integers here; Anserini subtracts a millionth for each tie with a hit above, so Pyserini's are rounded before the
+comparison.
 
-Opening is timed from a started Java, all modules imported; jvm.start() has Lucene's formats loaded meanwhile. Ours
-comes first, and so pays for loading the other classes that both need: each therefore opens the index once again. A
-query's latency is the median of its passes in a round. The table on stdout has the medians of the rounds, and the
-ratios in time and in the processor time of the thread that searches, which knows less of what else the machine does.
+Opening is timed from a started JVM with all modules imported; jvm.start() has loaded Lucene's formats by then. This
+project's searcher opens first and loads the other classes that both need, so each opens the index a second time. A
+query's latency is the median of its passes in a round. The table has the medians of the rounds, and the ratios of
+elapsed time and of the searching thread's CPU time, which depends less on other load.
 The documents are those of lucene_indexing.py; a query has 40 words as common as theirs and 25 of one topic.
 """
 
@@ -43,32 +43,32 @@ from milco_pyserini.sparse import open_store
 
 Query = dict[str, float]
 Answers = list[tuple[list[str], NDArray[np.float32]]]
-# Elapsed seconds and the thread's own.
+# Elapsed seconds and CPU seconds of the thread.
 Clock = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Options:
-    """Compare opening and searching of milco_pyserini and of Pyserini's LuceneImpactSearcher."""
+class LuceneSearchOptions:
+    """Compare opening and searching an index with Pyserini's LuceneImpactSearcher."""
 
-    documents: int = option(20_000, help="documents in the collection")
-    queries: int = option(300, help="queries of 65 terms")
-    hits: tuple[int, ...] = option((10, 1000), help="documents for each query: a row of the table each")
-    passes: int = option(3, help="times that a round asks every query of both, after a first that is not timed")
-    repeats: int = option(3, help="rounds")
+    documents: int = option(20_000, minimum=1, metavar="N", help="documents in the collection")
+    queries: int = option(300, minimum=1, metavar="N", help="queries of up to 65 terms")
+    hits: tuple[int, ...] = option((10, 1000), minimum=1, metavar="K", help="hits per query; a row per value")
+    passes: int = option(3, minimum=1, metavar="N", help="timed passes over the queries per round, after one untimed")
+    repeats: int = option(3, minimum=1, metavar="N", help="rounds; medians are printed")
 
 
 @dataclass(frozen=True)
-class Timed:
-    """What took how long: ours and theirs are [2, n], seconds elapsed and of the thread, for each of n queries."""
+class Latencies:
+    """Elapsed and CPU seconds of n queries in both systems; ours and theirs are [2, n]."""
 
     name: str
     ours: NDArray[np.float64]
     theirs: NDArray[np.float64]
 
 
-def compare(options: Options) -> None:
-    """Measure, and print the table. Raises MilcoError if an answer differs."""
+def command(options: LuceneSearchOptions) -> None:
+    """Print the table. Raises MilcoError if results differ."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         write_collection(root, options.documents)
@@ -82,7 +82,7 @@ def compare(options: Options) -> None:
 
 
 def build(root: Path) -> int:
-    """Index root/store into root/index; returns the number of its terms."""
+    """Index root/store into root/index and return the number of its terms."""
     from milco_pyserini.index import build_index, find_engine
 
     store = open_store(root / "store")
@@ -90,8 +90,8 @@ def build(root: Path) -> int:
     return len({term for _, vector in store.vectors() for term in vector})
 
 
-def measure(root: Path, options: Options) -> list[Timed]:
-    """One round: opening, then searching at each k. Raises MilcoError if an answer differs."""
+def measure(root: Path, options: LuceneSearchOptions) -> list[Latencies]:
+    """Measure one round: opening, then searching at each k. Raises MilcoError if results differ."""
     from milco_pyserini.index import jvm
 
     jvm.start()
@@ -104,11 +104,11 @@ def measure(root: Path, options: Options) -> list[Timed]:
     impacts = [quantize_vector(query, SCALE) for query in queries]
     index = open_index(root / "index")
     rows = []
-    for name in ("open, the first time", "open, again"):
+    for name in ("open, first", "open, again"):
         opened, ours = _timed(index.searcher)
-        # Below 0, or a term that is in every document would be dropped.
+        # A negative min_idf keeps terms that are in every document.
         their_opened, theirs = _timed(lambda: LuceneImpactSearcher(str(index.path), Encoded(impacts), min_idf=-1))
-        rows.append(Timed(name, np.array(opened)[:, None], np.array(their_opened)[:, None]))
+        rows.append(Latencies(name, np.array(opened)[:, None], np.array(their_opened)[:, None]))
 
     def search_ours(number: int, k: int) -> tuple[list[str], NDArray[np.floating]]:
         (hits,) = ours.search([queries[number]], k)
@@ -121,18 +121,18 @@ def measure(root: Path, options: Options) -> list[Timed]:
     numbers = range(len(queries))
     for k in options.hits:
         for number in numbers:
-            check_equal(number, search_ours(number, k), search_theirs(number, k))
+            validate_equal(number, search_ours(number, k), search_theirs(number, k))
         times: dict[str, list[list[Clock]]] = {"ours": [], "theirs": []}
         for _ in range(options.passes):
             for who, search in (("ours", search_ours), ("theirs", search_theirs)):
                 times[who].append([_timed(lambda: search(number, k))[0] for number in numbers])  # noqa: B023
         medians = {who: np.median(np.array(passes), axis=0).T for who, passes in times.items()}
-        rows.append(Timed(f"search, k={k}", medians["ours"], medians["theirs"]))
+        rows.append(Latencies(f"search, k={k}", medians["ours"], medians["theirs"]))
     return rows
 
 
 class Encoded:
-    """What LuceneImpactSearcher takes for a query encoder: the query is a number, its vector is there already."""
+    """Query encoder for LuceneImpactSearcher that looks up vectors: a query is the number of its vector."""
 
     def __init__(self, impacts: Sequence[dict[str, int]]) -> None:
         self._impacts = impacts
@@ -147,10 +147,10 @@ def _timed(work: Callable[[], Any]) -> tuple[Clock, Any]:
     return (time.perf_counter() - started, time.thread_time() - own), result
 
 
-def check_equal(
+def validate_equal(
     number: int, ours: tuple[list[str], NDArray[np.floating]], theirs: tuple[list[str], NDArray[np.floating]]
 ) -> None:
-    """Raise MilcoError unless docids, their order and scores are the same, the tie adjustment apart."""
+    """Raise MilcoError unless docids, their order and scores are equal, except for the tie adjustment."""
     if ours[0] != theirs[0]:
         raise MilcoError(f"query {number}: {_difference(ours[0], theirs[0])} in the docids")
     if ours[1].tolist() != np.rint(theirs[1]).tolist():
@@ -159,13 +159,13 @@ def check_equal(
 
 def _difference(ours: Sequence[object], theirs: Sequence[object]) -> str:
     if len(ours) != len(theirs):
-        return f"{len(ours)} hits, Pyserini has {len(theirs)}: a difference"
+        return f"{len(ours)} hits, Pyserini has {len(theirs)}, a difference"
     rank, one, other = next((rank, a, b) for rank, (a, b) in enumerate(zip(ours, theirs, strict=True), 1) if a != b)
-    return f"rank {rank} has {one}, Pyserini's has {other}: a difference"
+    return f"rank {rank} has {one}, Pyserini's has {other}, a difference"
 
 
 def synthetic_queries(count: int, terms: int = VOCABULARY) -> list[Query]:
-    """Queries of up to 65 of so many terms, as {term: weight}: 40 drawn as common words are, 25 of one topic."""
+    """Return queries as {term: weight}, with up to 65 of `terms` terms: 40 frequent ones and 25 of one topic."""
     random = np.random.default_rng(1)
     queries = []
     for _ in range(count):
@@ -176,21 +176,21 @@ def synthetic_queries(count: int, terms: int = VOCABULARY) -> list[Query]:
     return queries
 
 
-def print_table(options: Options, terms: int, rounds: Sequence[Sequence[Timed]]) -> None:
-    """A row for opening and for each k: medians over the rounds, in milliseconds."""
-    head = ("", "ours", "p95", "pyserini", "p95", "ratio", "of rounds", "ratio, thread")
+def print_table(options: LuceneSearchOptions, terms: int, rounds: Sequence[Sequence[Latencies]]) -> None:
+    """Print a row for opening and for each k, with medians of the rounds in milliseconds."""
+    head = ("", "milco", "p95", "pyserini", "p95", "ratio", "of rounds", "ratio, thread")
     rows = [head, *(_row([one[place] for one in rounds]) for place in range(len(rounds[0])))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     for row in rows:
         print("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]))  # noqa: T201
-    answers = options.queries * len(options.hits) * options.repeats
+    searches = options.queries * len(options.hits) * options.repeats
     print(  # noqa: T201
         f"ms, means and 95th percentiles over {options.queries:,} queries on one thread, {options.documents:,} "
-        f"documents, {terms:,} terms; docids and scores are equal in all of {answers:,} answers"
+        f"documents, {terms:,} terms; docids and scores are equal for all of {searches:,} searches"
     )
 
 
-def _row(rounds: Sequence[Timed]) -> tuple[str, ...]:
+def _row(rounds: Sequence[Latencies]) -> tuple[str, ...]:
     def ms(figure: Callable[[NDArray[np.float64]], float], of: str) -> str:
         return f"{1e3 * statistics.median(figure(getattr(one, of)[0]) for one in rounds):.2f}"
 
@@ -212,18 +212,18 @@ def _p95(seconds: NDArray[np.float64]) -> float:
     return float(np.quantile(seconds, 0.95))
 
 
-def _ratio(one: Timed, clock: int) -> float:
+def _ratio(one: Latencies, clock: int) -> float:
     return float(one.theirs[clock].mean() / one.ours[clock].mean())
 
 
-def _line(one: Timed) -> str:
+def _line(one: Latencies) -> str:
     ours, theirs = 1e3 * one.ours[0].mean(), 1e3 * one.theirs[0].mean()
     return f"{one.name} {ours:.2f} : {theirs:.2f} ms ({_ratio(one, 0):.1f}, thread {_ratio(one, 1):.1f})"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The program; returns its exit code."""
-    return run_command("lucene_search.py", Options, compare, argv)
+    """Run the command line and return its exit code."""
+    return run_command("lucene_search.py", LuceneSearchOptions, command, argv)
 
 
 if __name__ == "__main__":

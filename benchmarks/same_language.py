@@ -1,11 +1,10 @@
-"""Retrieval within one language: each view alone, both together, and BM25 beside them and fused with both.
+"""Measure retrieval within a language: each view, both views, BM25, and the fusion of both views with BM25.
 
 python benchmarks/same_language.py --data cmrc2018 cacm --encoder mini --bm25
 
-Each directory of --data holds corpus.LANG.jsonl.gz, queries.LANG.tsv and qrels.LANG.txt. Documents are encoded once,
-with both views, and indexed by the exact engine; a query that has one view's terms alone is scored by that view
-alone. --alpha weighs the views of "both", as search --alpha does. BM25 is index --engine bm25's, with its
-analyzer for LANG.
+Each directory of --data holds corpus.LANG.jsonl.gz, queries.LANG.tsv and qrels.LANG.txt. Documents are encoded once
+with both views and indexed by the exact engine; the queries of a view have only its terms. --alpha weights the views of
+"both", as in milco search. BM25 is the engine bm25 with its analyzer for LANG.
 """
 
 import sys
@@ -30,25 +29,29 @@ HITS = 1000
 
 
 @dataclass(frozen=True)
-class Options:
-    """Search collections in their own language: nDCG@10 and R@100 of pivot, source and both views, and of BM25."""
+class SameLanguageOptions:
+    """Measure nDCG@10 and R@100 of the pivot view, the source view, both, and BM25 within a language."""
 
-    data: tuple[Path, ...] = option(help="directories with corpus.LANG.jsonl.gz, queries.LANG.tsv, qrels.LANG.txt")
-    encoder: str = option(MINI, help="checkpoint: hub name, directory, or mini (embedded)")
-    views: tuple[str, ...] = option(tuple(VIEWS), choices=tuple(VIEWS), help="rows of the table")
-    alpha: float | None = option(None, help="both: alpha x pivot + (1 - alpha) x source (default: as encoded)")
-    prune: tuple[str, ...] = option((), help="prune the documents, as encode --prune, such as pivot:top-k:300")
-    bm25: bool = option(
-        False, help="Pyserini's BM25 too, as the baseline of the test of significance, and its fusion (RRF) with both"
+    data: tuple[Path, ...] = option(
+        metavar="DIR", help="directories with corpus.LANG.jsonl.gz, queries.LANG.tsv and qrels.LANG.txt"
     )
-    device: str = option("auto", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", help="auto, float32 or bfloat16")
-    format: str = option("text", choices=FORMATS, help="of the table")
+    encoder: str = option(MINI, help="checkpoint: name on the Hub, directory, or mini (embedded)")
+    views: tuple[str, ...] = option(tuple(VIEWS), choices=tuple(VIEWS), help="rows of the table")
+    alpha: float | None = option(
+        None, minimum=0, maximum=1, help="both: alpha x pivot + (1 - alpha) x source (default: as encoded)"
+    )
+    prune: tuple[str, ...] = option((), metavar="RULE", help="pruning of the documents, such as pivot:top-k:300")
+    bm25: bool = option(
+        False, help="Pyserini's BM25, baseline of the significance test, and its fusion with both (RRF)"
+    )
+    device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
+    dtype: str = option("auto", metavar="DTYPE", help="auto, float32 or bfloat16")
+    format: str = option("text", choices=FORMATS, help="format of the table")
 
 
 @dataclass(frozen=True)
-class Collection:
-    """The files of one collection. language: as in their names, LANG."""
+class CollectionFiles:
+    """The files of a collection, with the language of its documents."""
 
     name: str
     language: str
@@ -57,48 +60,51 @@ class Collection:
     qrels: str
 
 
-def command(options: Options) -> None:
-    """Encode, index, search, print. Raises MilcoError if the data or the encoder cannot be read."""
+def command(options: SameLanguageOptions) -> None:
+    """Print a row per run. Raises MilcoError if the data or the encoder cannot be read."""
     collections = [find_collection(path) for path in options.data]
     results: dict[str, dict[str, Evaluation]] = {}
     for collection in collections:
         qrels = open_qrels(collection.qrels)
-        runs = ({"BM25": bm25_run(collection)} if options.bm25 else {}) | view_runs(collection, options)
-        if {"BM25", "both"} <= runs.keys():
-            runs["both + BM25"] = fused([runs["both"], runs["BM25"]])
-        for name, run in runs.items():
+        for name, run in all_runs(collection, options).items():
             results.setdefault(name, {})[collection.name] = evaluate(run, qrels, MEASURES)
     comparison = compare_evaluations(results, test="t" if options.bm25 else "none")
     if options.format == "json":
         sys.stdout.write(comparison.to_json())
-    else:
-        shown = comparison.to_table()
-        shown = replace(shown, notes=(*shown.notes, _how(options)))
-        sys.stdout.write(render(shown, options.format))
+        return
+    table = comparison.to_table()
+    alpha = [] if options.alpha is None else [f"alpha {options.alpha} in both"]
+    note = ", ".join([f"encoder {options.encoder}", *alpha, *options.prune])
+    sys.stdout.write(render(replace(table, notes=(*table.notes, note)), options.format))
 
 
-def _how(options: Options) -> str:
-    parts = [f"encoder {options.encoder}"]
-    if options.alpha is not None:
-        parts.append(f"alpha {options.alpha} in both")
-    return ", ".join([*parts, *options.prune])
-
-
-def find_collection(directory: Path) -> Collection:
-    """The collection in a directory. Raises MilcoError if it does not hold one file of each kind."""
-    found = {}
+def find_collection(directory: Path) -> CollectionFiles:
+    """Return the collection in a directory. Raises MilcoError if it does not hold one file of each kind."""
+    paths = {}
     for kind in ("corpus", "queries", "qrels"):
         files = sorted(directory.glob(f"{kind}.*"))
         if len(files) != 1:
-            raise MilcoError(f"{directory} holds {len(files)} files {kind}.*, where one is needed")
-        found[kind] = files[0]
-    paths = {kind: str(path) for kind, path in found.items()}
-    language = found["corpus"].name.split(".")[1]
-    return Collection(directory.resolve().name, language, paths["corpus"], paths["queries"], paths["qrels"])
+            raise MilcoError(f"{directory} holds {len(files)} files {kind}.*: one is needed")
+        paths[kind] = str(files[0])
+    language = Path(paths["corpus"]).name.split(".")[1]
+    return CollectionFiles(directory.resolve().name, language, paths["corpus"], paths["queries"], paths["qrels"])
 
 
-def view_runs(collection: Collection, options: Options) -> dict[str, Run]:
-    """A run for each view that is asked for, over one exact index of the vectors."""
+def all_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict[str, Run]:
+    """Return the runs of the table by name: BM25 if selected, the views, and the fusion of both with BM25."""
+    runs = ({"BM25": bm25_run(collection)} if options.bm25 else {}) | view_runs(collection, options)
+    if {"BM25", "both"} <= runs.keys():
+        from milco_pyserini.search.fusion import FusionMethod, fuse
+
+        runs["both + BM25"] = {
+            topic: dict(zip(hits.docids, hits.scores.tolist(), strict=True))
+            for topic, hits in fuse([runs["both"], runs["BM25"]], FusionMethod(), HITS)
+        }
+    return runs
+
+
+def view_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict[str, Run]:
+    """Return a run per view, over one exact index of the vectors."""
     from milco_pyserini.encode import EncodePlan, encode_corpus, open_query_encoder
     from milco_pyserini.index import build_index, find_engine
 
@@ -122,8 +128,8 @@ def view_runs(collection: Collection, options: Options) -> dict[str, Run]:
     return runs
 
 
-def bm25_run(collection: Collection) -> Run:
-    """Pyserini's BM25, with the analyzer that it has for the collection's language."""
+def bm25_run(collection: CollectionFiles) -> Run:
+    """Return the run of Pyserini's BM25 with the analyzer for the collection's language."""
     from milco_pyserini.demo.evaluation import build_bm25, search_bm25
 
     with tempfile.TemporaryDirectory() as directory:
@@ -131,19 +137,9 @@ def bm25_run(collection: Collection) -> Run:
         return search_bm25(open_topics(collection.topics), collection.language, Path(directory), HITS)
 
 
-def fused(runs: Sequence[Run]) -> Run:
-    """One run of several, by reciprocal ranks (k = 60), as search fuse makes it."""
-    from milco_pyserini.search.fusion import FusionMethod, fuse
-
-    return {
-        topic: dict(zip(hits.docids, hits.scores.tolist(), strict=True))
-        for topic, hits in fuse(runs, FusionMethod(), HITS)
-    }
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    return run_command("benchmarks/same_language.py", Options, command, argv)
+    """Run the command line and return its exit code."""
+    return run_command("benchmarks/same_language.py", SameLanguageOptions, command, argv)
 
 
 if __name__ == "__main__":

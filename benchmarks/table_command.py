@@ -1,41 +1,43 @@
-"""Everything that costs time, beside the peers that PyPI has, in one table.
+"""Compare encoding, writing, indexing and searching with peers from PyPI in one table.
 
 python benchmarks --plot benchmarks.png
 
-Parts, for --only: encode (this project's packed pass, padded batches, Pyserini's SPLADE encoder and
-sentence-transformers; then one query), write (vectors as JSONL and Parquet), index (Lucene, beside Anserini's
-IndexCollection), search (opening and searching it, beside Pyserini's LuceneImpactSearcher), engines (exact, lucene and
-seismic, this one with its own settings and tuned to recall .96, beside LuceneImpactSearcher, scipy and numpy) and curve
-(encode, index and search of ever more documents). What each of them does stands in its file: table_encoding,
-table_engines, table_curve.
+Parts for --only:
+    encode: the packed pass, padded batches, Pyserini's SPLADE encoder and sentence-transformers; then one query.
+    write: vectors as JSONL and Parquet.
+    index: Lucene, compared with Anserini's IndexCollection.
+    search: opening and searching a Lucene index, compared with Pyserini's LuceneImpactSearcher.
+    engines: exact, lucene and seismic (with its defaults and tuned to recall .96), compared with LuceneImpactSearcher,
+        scipy and numpy.
+    curve: encode, index and search of increasing numbers of documents.
+The measurements are defined in table_encoding, table_engines and table_curve.
 
-Whether Seismic is quicker than exact on a pivot view of 100,000 documents, and what it finds:
+To compare Seismic with exact on a pivot view of 100,000 documents:
 python benchmarks --only engines --documents 100000
 
-Every part runs in processes of its own, systems in turn; figures are medians of the rounds. times: how many times as
-long as the first row of the step it takes, median of the rounds' ratios. limit %: the share of what plain matrix
-products reach, in the same round, counting the work for real tokens alone. MB: of encode, resident memory above that
-before the pass; otherwise the peak of the whole process, Java in it, or of the process in which Seismic builds, if that
-is higher. recall@10: the share of the ten best that are exact's.
+Every part runs in its own processes, systems in turn; results are medians of the rounds.
+    times: time relative to the first row of the step, median of the rounds' ratios.
+    limit %: share of the rate of plain matrix products in the same round; only the work for real tokens is counted.
+    MB: for encode, resident memory above that before the pass. Otherwise the peak of the process, including Java, or of
+        the process in which Seismic builds if that is higher.
+    recall@10: share of exact's top ten documents that are found.
 """
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import table_curve
 import table_encoding
 import table_engines
 import table_figure
 from lucene_indexing import in_fresh_process
-from table_rows import JSON, Row, processor, written
+from table_rows import JSON, Row, format_rows, processor
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
 from milco_pyserini.defaults import MINI
-from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import validate_output_file
 from milco_pyserini.options import option
 
@@ -44,41 +46,48 @@ FORMATS = ("text", "markdown", "latex", "csv", JSON)
 
 
 @dataclass(frozen=True)
-class Options:
-    """Measure encode, write, index and search beside their peers: one table, at its default sizes in ten minutes."""
+class TableOptions:
+    """Compare encode, write, index and search with peers in one table, within ten minutes at the default sizes."""
 
-    only: tuple[str, ...] = option((), choices=PARTS, help="parts of the table (default: all)")
-    documents: int = option(10_000, help="documents to index and to search, made up")
-    queries: int = option(100, help="queries, made up")
-    texts: int = option(24, help="texts to encode, log-normal lengths around 110 tokens")
-    layers: int = option(24, help="layers of the networks that encode them; 24 is the published size")
-    curve: tuple[int, ...] = option((1_000, 10_000), help="numbers of documents of the curve")
-    encoder: str = option(MINI, help="checkpoint of the curve: hub name, directory, or mini (embedded)")
-    repeats: int = option(3, help="rounds; medians are printed")
-    threads: tuple[int, ...] = option((1, 2), help="threads of the indexing; the most of them encode and build")
-    dtype: str = option("auto", choices=("auto", "float32", "bfloat16"), help="of the matrix products")
-    format: str = option("text", choices=FORMATS, help="of the table")
-    plot: Path | None = option(None, help="draw the table into this PNG file too")
+    only: tuple[str, ...] = option(
+        (), choices=PARTS, metavar="PART", help=f"parts of the table: {', '.join(PARTS)} (default: all)"
+    )
+    documents: int = option(10_000, minimum=1, metavar="N", help="synthetic documents to write, index and search")
+    queries: int = option(100, minimum=1, metavar="N", help="synthetic queries")
+    texts: int = option(24, minimum=1, metavar="N", help="texts to encode, of log-normal lengths around 110 tokens")
+    layers: int = option(24, minimum=1, metavar="N", help="layers of the networks; 24 is the published size")
+    curve: tuple[int, ...] = option((1_000, 10_000), minimum=1, metavar="N", help="numbers of documents of the curve")
+    encoder: str = option(MINI, help="checkpoint of the curve: name on the Hub, directory, or mini (embedded)")
+    repeats: int = option(3, minimum=1, metavar="N", help="rounds; medians are printed")
+    threads: tuple[int, ...] = option(
+        (1, 2), minimum=1, metavar="N", help="threads of indexing; the highest number also encodes and builds"
+    )
+    dtype: str = option("auto", choices=("auto", "float32", "bfloat16"), help="dtype of the matrix products")
+    format: str = option("text", choices=FORMATS, help="format of the table")
+    plot: Path | None = option(None, metavar="FILE", help="PNG file for a figure of the table")
 
 
-def command(options: Options) -> None:
-    """Measure the parts, draw, print. Raises MilcoError before anything is measured if a number is no good."""
-    _check(options)
+def command(options: TableOptions) -> None:
+    """Measure the parts, plot and print them."""
+    if options.plot is not None:
+        validate_output_file(options.plot, True, "--plot")
     rows: list[Row] = []
-    for name, measure in _parts(options).items():
+    for name, measure in _measurements(options).items():
         if name in (options.only or PARTS):
             log(f"{name} ...")
             rows += measure()
     if options.plot is not None:
         table_figure.draw(options.plot, rows)
-        log(f"drawn into {options.plot}")
-    sys.stdout.write(written(rows, options.format, about(options)))
+        log(f"Wrote {options.plot}")
+    names = ("documents", "queries", "texts", "layers", "repeats", "threads", "dtype")
+    sizes = {name: getattr(options, name) for name in names} | {"threads": " ".join(map(str, options.threads))}
+    sys.stdout.write(format_rows(rows, options.format, {"processor": processor()} | sizes))
 
 
-def _parts(options: Options) -> dict[str, Callable[[], list[Row]]]:
+def _measurements(options: TableOptions) -> dict[str, Callable[[], list[Row]]]:
     threads = max(options.threads)
-    texts = table_encoding.Sizes(options.layers, options.texts, options.repeats, threads, options.dtype)
-    sizes = table_engines.Sizes(options.documents, options.queries, options.threads, options.repeats)
+    texts = table_encoding.EncodingSizes(options.layers, options.texts, options.repeats, threads, options.dtype)
+    sizes = table_engines.EngineSizes(options.documents, options.queries, options.threads, options.repeats)
     return {
         "encode": lambda: in_fresh_process(table_encoding.encoding_rows, texts),
         "write": lambda: table_engines.store_rows(sizes),
@@ -89,25 +98,6 @@ def _parts(options: Options) -> dict[str, Callable[[], list[Row]]]:
     }
 
 
-def about(options: Options) -> dict[str, Any]:
-    """What the figures depend on."""
-    given = asdict(options)
-    names = ("documents", "queries", "texts", "layers", "repeats", "threads", "dtype")
-    sizes = {name: " ".join(map(str, given[name])) if name == "threads" else given[name] for name in names}
-    return {"processor": processor()} | sizes
-
-
-def _check(options: Options) -> None:
-    for name in ("documents", "queries", "texts", "layers", "repeats"):
-        if getattr(options, name) < 1:
-            raise MilcoError(f"--{name} {getattr(options, name)}: must be at least 1")
-    for name in ("threads", "curve"):
-        if min(getattr(options, name)) < 1:
-            raise MilcoError(f"--{name} {min(getattr(options, name))}: must be at least 1")
-    if options.plot is not None:
-        validate_output_file(options.plot, True, "--plot")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    return run_command("benchmarks", Options, command, argv)
+    """Run the command line and return its exit code."""
+    return run_command("benchmarks", TableOptions, command, argv)

@@ -1,9 +1,8 @@
-"""How the cost grows: seconds and peak memory of encode, index and search, on ever more documents.
+"""Measure seconds and peak memory of encode, index and search on increasing numbers of documents.
 
-Short documents as in encode_memory.py, by the embedded model, through the commands' own road; every step runs in a
-process of its own, whose peak it is; that of indexing into Seismic is the builder's, which holds all vectors in memory.
-The queries are QUERIES of the first documents' vectors, the same at every size. Seismic answers with its own settings;
-what it then misses is no matter of the curve.
+The documents are the short ones of encode_memory.py. Every step runs in its own process, whose peak is reported; for
+indexing into Seismic this is its builder, which holds all vectors in memory. The queries are the vectors of the first
+QUERIES documents, the same at every size. Seismic searches with its defaults; its recall is not part of the curve.
 """
 
 import importlib.util
@@ -15,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import encode_memory
-from lucene_indexing import in_fresh_process, index_ours
+from lucene_indexing import in_fresh_process, index_milco
 from table_rows import Row, with_peak
 
 from milco_pyserini.console import log
@@ -30,8 +29,8 @@ Queries = list[dict[str, float]]
 
 
 def curve_rows(counts: Sequence[int], encoder: str) -> list[Row]:
-    """Rows of every number of documents, the fewest first."""
-    options = encode_memory.Options(encoder=encoder)
+    """Return the rows of every number of documents in ascending order."""
+    options = encode_memory.EncodeMemoryOptions(encoder=encoder)
     engines = [name for name in ENGINES if name != "seismic" or importlib.util.find_spec(name)]
     rows: list[Row] = []
     queries: Queries = []
@@ -43,7 +42,7 @@ def curve_rows(counts: Sequence[int], encoder: str) -> list[Row]:
             rows.append(_row("encode", encoder, count, taken, peak))
             queries = queries or first_vectors(root / "store")
             for engine in engines:
-                taken, peak = in_fresh_process(with_peak, index_ours, root, root / engine, 1, engine)
+                taken, peak = in_fresh_process(with_peak, index_milco, root, root / engine, 1, engine)
                 rows.append(_row("index", engine, count, taken, peak))
                 taken, peak = in_fresh_process(with_peak, search, root / engine, queries)
                 rows.append(Row(_step("search", count), engine, {"ms": 1e3 * taken, "MB": peak}, documents=count))
@@ -51,13 +50,13 @@ def curve_rows(counts: Sequence[int], encoder: str) -> list[Row]:
 
 
 def first_vectors(store: Path) -> Queries:
-    """The first vectors of a store, as queries."""
+    """Return the first vectors of a store as queries."""
     vectors = itertools.islice(open_store(store).vectors(), QUERIES)
     return [{term: impact / 100 for term, impact in vector.items()} for _, vector in vectors]
 
 
 def search(path: Path, queries: Queries) -> float:
-    """Seconds of a query, on average, one at a time: the median of several passes, after one that does not count."""
+    """Return the mean seconds per query, one at a time: median of several passes after a warm-up pass."""
     from milco_pyserini.index import open_index
 
     searcher = open_index(path).searcher()

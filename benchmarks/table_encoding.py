@@ -1,17 +1,19 @@
-"""Encoding beside its peers: the packed pass, padded batches, Pyserini's SPLADE encoder, sentence-transformers.
+"""Compare encoding with its peers: the packed pass, padded batches, Pyserini's SPLADE encoder, sentence-transformers.
 
-All of them go from texts to vectors, by networks of the published size with random weights. A text is words that are
-one token each, and the decoder's bias is chosen so that it has about TERMS terms, as with a trained model: without it
-a random network has half of the vocabulary, and what makes dictionaries of vectors would make nothing else.
+All of them encode texts to vectors with networks of the published size and random weights. Each word of a text is one
+token, and the decoder's bias is chosen so that a text has about TERMS terms, as with a trained model. Without it, a
+random network would activate half of the vocabulary, and systems that return dictionaries would measure only these.
 
-Pyserini's encoder takes a BERT of as many layers as wide, in float32 as it loads it, without the gradients that it
-would keep for every batch. sentence-transformers' SparseEncoder and its SpladePooling take this project's network.
+Pyserini's encoder runs a BERT of the same depth and width, in float32 as it is loaded, without gradients, which it
+would otherwise keep for every batch. sentence-transformers' SparseEncoder with SpladePooling runs this project's
+network.
 """
 
 import importlib.util
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +37,7 @@ PYSERINI = "Pyserini SpladeDocumentEncoder, float32"
 SENTENCE_TRANSFORMERS = "sentence-transformers SparseEncoder"
 _LIMIT = "limit"
 _QUERY_TOKENS = 16
-# <s>, <pad>, </s>, <unk>; in BERT's vocabulary there is one more.
+# <s>, <pad>, </s>, <unk>; BERT's vocabulary has one more.
 _SPECIAL = 5
 _BERT_PIECES = 30522
 _ENGLISH = 1024
@@ -45,8 +47,8 @@ Encode = Callable[[Texts], object]
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """layers: of the networks. texts: in a round. threads: of torch, None for what it chooses."""
+class EncodingSizes:
+    """Sizes of the measurement; threads: of torch, None for its choice."""
 
     layers: int
     texts: int
@@ -55,8 +57,8 @@ class Sizes:
     dtype: str
 
 
-def encoding_rows(sizes: Sizes) -> list[Row]:
-    """Rows of many texts and of one query. For a process of its own: the networks stay in its memory."""
+def encoding_rows(sizes: EncodingSizes) -> list[Row]:
+    """Return the rows of many texts and of one query. Runs in its own process, because the networks stay in memory."""
     import torch
 
     from milco_pyserini.encode.devices import choose_dtype
@@ -69,10 +71,10 @@ def encoding_rows(sizes: Sizes) -> list[Row]:
     with tempfile.TemporaryDirectory() as directory:
         systems = open_systems(sizes.layers, dtype, Path(directory))
         peaks = {name: _peak(encode, texts) for name, encode in systems.items()}
-        actions: dict[str, Callable[[], object]] = {name: _given(encode, texts) for name, encode in systems.items()}
+        actions: dict[str, Callable[[], object]] = {name: partial(encode, texts) for name, encode in systems.items()}
         seconds = interleaved(actions | {_LIMIT: encoding.matrix_product(dtype)}, sizes.rounds)
         limits = seconds.pop(_LIMIT)
-        asked = interleaved({name: _given(encode, query) for name, encode in systems.items()}, 3 * sizes.rounds + 1)
+        asked = interleaved({name: partial(encode, query) for name, encode in systems.items()}, 3 * sizes.rounds + 1)
     work = encoding.flop(lengths, sizes.layers)
     paddings = {name: padding(name, lengths) for name in systems}
 
@@ -95,13 +97,13 @@ def encoding_rows(sizes: Sizes) -> list[Row]:
 
 
 def open_systems(layers: int, dtype: "torch.dtype", directory: Path) -> dict[str, Encode]:
-    """Name -> what encodes texts. directory: where the BERT is saved for Pyserini to load."""
+    """Return the encode function of each system; the BERT that Pyserini loads is saved in directory."""
     model: Any = encoding.random_network(layers)
     tokenizer = word_tokenizer()
-    _shift(model.decoder.bias, _highest(lambda ids, mask: model(ids, mask).logits, tokenizer))
+    _shift_bias(model.decoder.bias, _max_logits(lambda ids, mask: model(ids, mask).logits, tokenizer))
     systems: dict[str, Encode] = {
         OURS: packed(model, tokenizer, dtype),
-        PADDED: lambda texts: encoding.padded_pass(model, _rows(tokenizer, texts), dtype),
+        PADDED: lambda texts: encoding.padded_pass(model, token_ids(tokenizer, texts), dtype),
         PYSERINI: pyserini_splade(layers, directory),
     }
     if SENTENCE_TRANSFORMERS not in missing():
@@ -110,12 +112,12 @@ def open_systems(layers: int, dtype: "torch.dtype", directory: Path) -> dict[str
 
 
 def missing() -> list[str]:
-    """Peers that are not installed."""
+    """Return the peers that are not installed."""
     return [] if importlib.util.find_spec("sentence_transformers") else [SENTENCE_TRANSFORMERS]
 
 
 def padding(name: str, lengths: Sequence[int]) -> float:
-    """Share of the tokens which a system computes that are no text's."""
+    """Return the share of padding in the tokens that a system computes."""
     if name == OURS:
         return 0.0
     multiple = encoding.PADDED_MULTIPLE if name == PADDED else 1
@@ -126,30 +128,30 @@ def padding(name: str, lengths: Sequence[int]) -> float:
 
 
 def packed(model: "MilcoModel", tokenizer: "Tokenizer", dtype: "torch.dtype") -> Encode:
-    """This project: tokens laid end to end, batches by length, compressed vectors."""
+    """Return this project's encoder: packed tokens, batches by length, sparse batches."""
     import torch
 
     from milco_pyserini.encode.batches import BatchRunner
     from milco_pyserini.encode.encoder import BATCH_SIZE
     from milco_pyserini.model.packed import PackedForward
 
-    columns = model.config.english_vocab_size, encoding.EMBEDDED
+    columns = model.config.english_vocab_size, encoding.EMBEDDING_ROWS
     runner = BatchRunner(PackedForward(model, dtype), torch.device("cpu"), *columns, "sum", [])
 
     def encode(texts: Texts) -> object:
-        rows = sorted(_rows(tokenizer, texts), key=len)
+        rows = sorted(token_ids(tokenizer, texts), key=len)
         return runner.run_one(rows, VIEWS) if len(rows) == 1 else list(runner.run(rows, VIEWS, BATCH_SIZE))
 
     return encode
 
 
 def pyserini_splade(layers: int, directory: Path) -> Encode:
-    """Pyserini's loop from texts to dictionaries, BATCH texts at a time."""
+    """Return Pyserini's encoder, from texts to dictionaries in batches of BATCH."""
     import torch
 
     from milco_pyserini.index import jvm
 
-    # Pyserini looks for Java when its encoders are imported.
+    # Pyserini starts Java when its encoders are imported.
     jvm.start()
     from pyserini.encode import SpladeDocumentEncoder
 
@@ -165,7 +167,7 @@ def pyserini_splade(layers: int, directory: Path) -> Encode:
 
 
 def sentence_transformer(model: "MilcoModel", tokenizer: "Tokenizer", dtype: "torch.dtype") -> Encode:
-    """sentence-transformers' way from texts to sparse tensors, through this project's encoder and head."""
+    """Return sentence-transformers' encoder, from texts to sparse tensors, with this project's network."""
     import torch
     from sentence_transformers import SparseEncoder
     from sentence_transformers.base.modules import InputModule
@@ -175,7 +177,7 @@ def sentence_transformer(model: "MilcoModel", tokenizer: "Tokenizer", dtype: "to
     pieces = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>")
 
     class Logits(InputModule):
-        """Texts to the logits of every token."""
+        """Compute the logits of every token."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -199,7 +201,7 @@ def sentence_transformer(model: "MilcoModel", tokenizer: "Tokenizer", dtype: "to
 
 
 def save_bert(layers: int, directory: Path) -> None:
-    """A BERT of the published width with random weights, and its word pieces, as the hub has them."""
+    """Save a BERT of the published width with random weights and its tokenizer in the format of transformers."""
     import torch
     from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
@@ -211,17 +213,17 @@ def save_bert(layers: int, directory: Path) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(_SPECIAL, _BERT_PIECES))]
     (directory / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     tokenizer = BertTokenizerFast(str(directory / "vocab.txt"))
-    highest = _highest(lambda ids, mask: model(ids, mask).logits.amax(1), tokenizer.backend_tokenizer)
-    _shift(model.cls.predictions.bias, highest)
+    highest = _max_logits(lambda ids, mask: model(ids, mask).logits.amax(1), tokenizer.backend_tokenizer)
+    _shift_bias(model.cls.predictions.bias, highest)
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
 
 
 def word_tokenizer() -> "Tokenizer":
-    """A tokenizer of the words of random_texts(), each of them one token, with XLM-R's special ones."""
+    """Return a tokenizer with one token per word of random_texts() and XLM-R's special tokens."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-    words = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{number}" for number in range(4, encoding.EMBEDDED))]
+    words = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{number}" for number in range(4, encoding.EMBEDDING_ROWS))]
     tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, "<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -231,40 +233,37 @@ def word_tokenizer() -> "Tokenizer":
 
 
 def random_texts(lengths: Sequence[int]) -> list[str]:
-    """Texts of so many tokens, the two special ones included."""
+    """Return texts of these lengths in tokens, the two special tokens included."""
     draw = np.random.default_rng(encoding.SEED)
     return [
-        " ".join(f"w{number}" for number in draw.integers(_SPECIAL, encoding.EMBEDDED, length - 2))
+        " ".join(f"w{number}" for number in draw.integers(_SPECIAL, encoding.EMBEDDING_ROWS, length - 2))
         for length in lengths
     ]
 
 
-def _rows(tokenizer: "Tokenizer", texts: Texts) -> list[list[int]]:
+def token_ids(tokenizer: "Tokenizer", texts: Texts) -> list[list[int]]:
+    """Return the token ids of each text."""
     return [one.ids for one in tokenizer.encode_batch(list(texts))]
 
 
-def _highest(logits: Callable[..., "torch.Tensor"], tokenizer: "Tokenizer") -> "torch.Tensor":
-    """Highest logit of each piece over a text, [2, V_e], for two texts of about the median length."""
+def _max_logits(logits: Callable[..., "torch.Tensor"], tokenizer: "Tokenizer") -> "torch.Tensor":
+    """Return the highest logit of each piece, [2, V_e], for two texts of about the median length."""
     import torch
 
-    ids = torch.tensor(_rows(tokenizer, random_texts([110, 110])))
+    ids = torch.tensor(token_ids(tokenizer, random_texts([110, 110])))
     with torch.inference_mode():
         return logits(ids, torch.ones_like(ids))
 
 
-def _shift(bias: "torch.Tensor", highest: "torch.Tensor") -> None:
-    """Lower a decoder's bias until a text has about TERMS terms."""
+def _shift_bias(bias: "torch.Tensor", highest: "torch.Tensor") -> None:
+    """Lower a decoder's bias so that a text has about TERMS terms."""
     import torch
 
     with torch.no_grad():
         bias -= highest.quantile(1 - TERMS / highest.shape[1]).item()
 
 
-def _given(encode: Encode, texts: Texts) -> Callable[[], object]:
-    return lambda: encode(texts)
-
-
 def _peak(encode: Encode, texts: Texts) -> float:
-    """Extra memory of a pass, after a short one: what any pass needs is not its own."""
+    """Return the extra memory of encoding texts, after a short text has allocated what every pass needs."""
     encode(texts[:1])
-    return encoding.peak_of(_given(encode, texts))
+    return encoding.peak_of(partial(encode, texts))

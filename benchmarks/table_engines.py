@@ -1,10 +1,10 @@
-"""Store writing, indexes and searches beside their peers, on made-up documents.
+"""Compare writing of stores, indexing and searching with peers on synthetic documents.
 
-Lucene is measured on those of lucene_indexing.py, of VOCABULARY terms, as both views have together. The engines stand
-side by side on those of topical_vectors.py: they have the size of a pivot view, for Seismic's build grows with the
-square of the vocabulary, and topics, for without them no approximate index has anything to go by. Seismic answers
-twice: with its own query_cut and heap_factor, and with those that `milco_pyserini.index tune` finds for RECALL, on
-topics that are asked in no other place.
+Lucene is measured on documents of lucene_indexing.py, whose VOCABULARY has the size of both views together. The engines
+are compared on documents of topical_vectors.py: these have the size of a pivot view, because Seismic's build time grows
+with the square of the vocabulary, and topics, without which approximate indexes cannot group documents. Seismic
+searches twice: with its default query_cut and heap_factor, and with those that `milco index tune` finds for RECALL on
+topics that are used nowhere else.
 """
 
 import importlib.util
@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from lucene_indexing import (
     SCALE,
     VOCABULARY,
     in_fresh_process,
-    index_ours,
+    index_milco,
     index_pyserini,
     synthetic_batch,
     write_collection,
@@ -47,7 +48,7 @@ SEARCHER = "Pyserini LuceneImpactSearcher"
 SEISMIC = "seismic"
 ENGINES = ("exact", "lucene", SEISMIC)
 HITS = 10
-# A hundredth more than is promised: other queries than those of the tuning may find a little less.
+# A hundredth above the goal, because other queries than those of the tuning may find a little less.
 RECALL = 0.96
 TUNING_TOPICS = 300
 INDEX_STEP = "index a pivot view"
@@ -56,8 +57,8 @@ TUNE_STEP = f"tune to recall@{HITS} {RECALL:g}"
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """threads: of the builds; searches take one."""
+class EngineSizes:
+    """Sizes of the measurement; threads are those of builds, searches run on one."""
 
     documents: int
     queries: int
@@ -65,8 +66,8 @@ class Sizes:
     rounds: int
 
 
-def store_rows(sizes: Sizes) -> list[Row]:
-    """Writing vectors: JSONL beside a loop over terms, and Parquet."""
+def store_rows(sizes: EngineSizes) -> list[Row]:
+    """Return the rows of writing vectors: JSONL, loops over terms for comparison, and Parquet."""
     documents = min(sizes.documents, PART)
     batch = synthetic_batch(np.random.default_rng(0), documents)
     vocabulary = Vocabulary([f"t{number}" for number in range(VOCABULARY)], [])
@@ -84,7 +85,7 @@ def store_rows(sizes: Sizes) -> list[Row]:
 
 
 def write_by_loop(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch, terms: Sequence[str]) -> None:
-    """What write_jsonl() writes, one term after the other, as Pyserini's encoders make dictionaries of vectors."""
+    """Write what write_jsonl() writes, term by term, as Pyserini's encoders convert vectors to dictionaries."""
     for name, (columns, weights) in zip(ids, batch.rows(), strict=True):
         vector = {}
         for column, weight in zip(list(columns), list(weights), strict=True):
@@ -95,7 +96,7 @@ def write_by_loop(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch, ter
 
 
 def write_by_entry(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch, terms: Sequence[str]) -> None:
-    """The same from the tensor that a network gives, entry by entry, as a first version of an encoder does it."""
+    """Write the same from a sparse tensor, element by element, as in the authors' code."""
     import torch
 
     entries = torch.from_numpy(np.stack([batch.row_numbers(), batch.columns]))
@@ -117,8 +118,8 @@ def _into_file(write: Callable[[IO[bytes]], None]) -> Callable[[], None]:
     return action
 
 
-def index_rows(sizes: Sizes) -> list[Row]:
-    """Our Lucene writer beside Anserini's, a step for each number of threads, every build in a process of its own."""
+def index_rows(sizes: EngineSizes) -> list[Row]:
+    """Return the rows of this project's Lucene writer and of Anserini's, a step per number of threads."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
@@ -127,11 +128,11 @@ def index_rows(sizes: Sizes) -> list[Row]:
             seconds: dict[str, list[float]] = {OURS: [], ANSERINI: []}
             peaks: dict[str, list[float]] = {OURS: [], ANSERINI: []}
             for number in range(sizes.rounds):
-                for who, index in ((OURS, index_ours), (ANSERINI, index_pyserini)):
-                    output = root / f"{len(rows)}-{len(peaks[who])}-{who}-{number}"
+                for system, index in ((OURS, index_milco), (ANSERINI, index_pyserini)):
+                    output = root / f"{len(rows)}-{len(peaks[system])}-{system}-{number}"
                     taken, peak = in_fresh_process(with_peak, index, root, output, threads)
-                    seconds[who].append(taken)
-                    peaks[who].append(peak)
+                    seconds[system].append(taken)
+                    peaks[system].append(peak)
             step = f"index into Lucene, threads {threads}"
             rows += compared(step, seconds, _built(sizes.documents, peaks))
     return rows
@@ -144,23 +145,23 @@ def _built(documents: int, peaks: Mapping[str, Sequence[float]]) -> Callable[[st
     return figures
 
 
-def search_rows(sizes: Sizes) -> list[Row]:
-    """Opening and searching a Lucene index, ours beside Pyserini's; results are equal, or it is an error."""
-    options = lucene_search.Options(documents=sizes.documents, queries=sizes.queries)
+def search_rows(sizes: EngineSizes) -> list[Row]:
+    """Return the rows of opening and searching a Lucene index; raise MilcoError if Pyserini's results differ."""
+    options = lucene_search.LuceneSearchOptions(documents=sizes.documents, queries=sizes.queries)
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         write_collection(root, sizes.documents)
         in_fresh_process(lucene_search.build, root)
         rounds = [in_fresh_process(lucene_search.measure, root, options) for _ in range(sizes.rounds)]
     rows = []
-    for place, one in enumerate(rounds[0]):
+    for number, one in enumerate(rounds[0]):
         clocks = {
-            OURS: [timed[place].ours[0] for timed in rounds],
-            SEARCHER: [timed[place].theirs[0] for timed in rounds],
+            OURS: [timed[number].ours[0] for timed in rounds],
+            SEARCHER: [timed[number].theirs[0] for timed in rounds],
         }
-        p95s = {who: [np.quantile(seconds, 0.95) for seconds in taken] for who, taken in clocks.items()}
+        p95s = {system: [np.quantile(seconds, 0.95) for seconds in taken] for system, taken in clocks.items()}
         step = "Lucene: " + one.name
-        means = {who: [float(seconds.mean()) for seconds in taken] for who, taken in clocks.items()}
+        means = {system: [float(seconds.mean()) for seconds in taken] for system, taken in clocks.items()}
         rows += compared(step, means, _latency(p95s if one.ours.shape[1] > 1 else {}))
     return rows
 
@@ -173,34 +174,34 @@ def _latency(p95s: Mapping[str, Sequence[float]]) -> Callable[[str, float], dict
     return figures
 
 
-def engine_rows(sizes: Sizes) -> list[Row]:
-    """All engines over a pivot view: each is built once, with all threads; then they answer in turn, on one core."""
+def engine_rows(sizes: EngineSizes) -> list[Row]:
+    """Return the rows of all engines on a pivot view: each is built once with all threads, then searched on one."""
     rows: list[Row] = []
-    absent = [] if importlib.util.find_spec("seismic") else [SEISMIC]
-    present = [engine for engine in ENGINES if engine not in absent]
+    missing = [] if importlib.util.find_spec("seismic") else [SEISMIC]
+    installed = [engine for engine in ENGINES if engine not in missing]
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         write_topical_store(root / "store", sizes.documents)
         write_topics_store(root / "topics", TUNING_TOPICS)
-        for engine in present:
+        for engine in installed:
             log(f"  {engine}")
             output = root / engine
-            taken, peak = in_fresh_process(with_peak, index_ours, root, output, max(sizes.threads), engine)
+            taken, peak = in_fresh_process(with_peak, index_milco, root, output, max(sizes.threads), engine)
             figures = {"documents/s": sizes.documents / taken, "s": taken, "MB": peak, "disk MB": megabytes(output)}
             rows.append(Row(INDEX_STEP, engine, figures))
-        if SEISMIC in present:
+        if SEISMIC in installed:
             rows += tuned_rows(root)
-        rows += in_fresh_process(ask_engines, root, present, sizes)
-    return rows + [Row(step, f"{engine} (not installed)") for step in (INDEX_STEP, SEARCH_STEP) for engine in absent]
+        rows += in_fresh_process(time_engines, root, installed, sizes)
+    return rows + [Row(step, f"{engine} (not installed)") for step in (INDEX_STEP, SEARCH_STEP) for engine in missing]
 
 
 def megabytes(directory: Path) -> float:
-    """What the files of a directory take, in MB (10**6 bytes)."""
+    """Return the size of a directory's files in MB (10**6 bytes)."""
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()) / 1e6
 
 
 def tuned_rows(root: Path) -> list[Row]:
-    """What tuning costs; none where RECALL is out of reach, which is said."""
+    """Return the row of tuning, or none, with a message, if no setting reaches RECALL."""
     log(f"  {TUNE_STEP}")
     try:
         taken, peak = in_fresh_process(with_peak, tune, root)
@@ -211,7 +212,7 @@ def tuned_rows(root: Path) -> list[Row]:
 
 
 def tune(root: Path) -> float:
-    """Seconds of `milco_pyserini.index tune` on the topics."""
+    """Return the seconds of `milco index tune` on the topics."""
     from milco_pyserini.index import Index
     from milco_pyserini.index.tuning import tune_index
 
@@ -220,19 +221,21 @@ def tune(root: Path) -> float:
     return time.perf_counter() - started
 
 
-def ask_engines(root: Path, engines: Sequence[str], sizes: Sizes) -> list[Row]:
-    """Latency and recall of the engines and of their peers, on one core. For a process of its own, with one Java."""
+def time_engines(root: Path, engines: Sequence[str], sizes: EngineSizes) -> list[Row]:
+    """Return latency and recall of the engines and their peers on one thread; runs in its own process."""
     from milco_pyserini.analysis.timing import time_searches
 
     queries = topical_queries(sizes.queries)
     searchers: dict[str, Any] = {}
     for engine in engines:
         searchers |= open_searchers(root / engine)
-    systems: dict[str, SearchQuery] = {name: _ask(searcher, queries) for name, searcher in searchers.items()}
+    systems: dict[str, SearchQuery] = {
+        name: partial(_search_one, searcher, queries) for name, searcher in searchers.items()
+    }
     systems |= {
-        SEARCHER: pyserini_ask(root, queries),
-        "scipy, sparse product": scipy_ask(searchers["exact"], queries),
-        "numpy, postings added up": numpy_ask(searchers["exact"], queries),
+        SEARCHER: pyserini_search(root, queries),
+        "scipy, sparse product": scipy_search(searchers["exact"], queries),
+        "numpy, sum of postings": numpy_search(searchers["exact"], queries),
     }
     timed = time_searches(systems, sizes.queries, sizes.rounds)
     rounds = {name: (one.seconds.mean(axis=1)).tolist() for name, one in timed.items()}
@@ -245,81 +248,81 @@ def ask_engines(root: Path, engines: Sequence[str], sizes: Sizes) -> list[Row]:
 
 
 def open_searchers(path: Path) -> "dict[str, EngineSearcher]":
-    """An index with its engine's own settings, and with those that it was tuned to; each by what it is called."""
+    """Return the searchers of an index with default settings and, if it is tuned, with its own, by display name."""
     from milco_pyserini.index import find_engine, open_index
     from milco_pyserini.index.protocol import SEARCH
 
     index = open_index(path)
     name = index.engine.name
     own, tuned = find_engine(name).settings(SEARCH), index.manifest["search_settings"]
-    searchers = {_called(name, own): index.searcher(own)}
+    searchers = {_display_name(name, own): index.searcher(own)}
     if tuned != own:
-        searchers[_called(f"{name}, tuned", tuned)] = index.searcher()
+        searchers[_display_name(f"{name}, tuned", tuned)] = index.searcher()
     return searchers
 
 
-def _called(name: str, settings: Mapping[str, float]) -> str:
+def _display_name(name: str, settings: Mapping[str, float]) -> str:
     return ", ".join([name, *(f"{setting} {value:g}" for setting, value in settings.items())])
 
 
-def _ask(searcher: Any, queries: Sequence[lucene_search.Query]) -> "SearchQuery":
-    return lambda number: searcher.search([queries[number]], HITS)[0]
+def _search_one(searcher: Any, queries: Sequence[lucene_search.Query], number: int) -> "Hits":
+    return searcher.search([queries[number]], HITS)[0]
 
 
-def pyserini_ask(root: Path, queries: Sequence[lucene_search.Query]) -> "SearchQuery":
-    """Pyserini's searcher over our Lucene index."""
+def pyserini_search(root: Path, queries: Sequence[lucene_search.Query]) -> "SearchQuery":
+    """Return a search function of Pyserini's searcher on this project's Lucene index."""
     from pyserini.search.lucene import LuceneImpactSearcher
 
     from milco_pyserini.index.protocol import Hits
     from milco_pyserini.sparse.quantization import quantize_vector
 
     impacts = [quantize_vector(query, SCALE) for query in queries]
-    # Below 0, or a term that is in every document would be dropped.
+    # A negative min_idf keeps terms that are in every document.
     searcher = LuceneImpactSearcher(str(root / "lucene"), lucene_search.Encoded(impacts), min_idf=-1)
 
-    def ask(number: int) -> Hits:
+    def search(number: int) -> Hits:
         hits = searcher.search(str(number), HITS)
         return Hits([hit.docid for hit in hits], np.array([hit.score for hit in hits]))
 
-    return ask
+    return search
 
 
-def scipy_ask(exact: Any, queries: Sequence[lucene_search.Query]) -> "SearchQuery":
-    """A query's row times the matrix of terms and documents, both of them sparse."""
+def scipy_search(exact: Any, queries: Sequence[lucene_search.Query]) -> "SearchQuery":
+    """Return a search function that multiplies a sparse query by the sparse matrix of terms and documents."""
     from scipy.sparse import csr_array
 
     by_term = csr_array(exact.matrix().T)
 
-    def ask(number: int) -> "Hits":
-        columns, weights = _vector(exact, queries[number])
+    def search(number: int) -> "Hits":
+        columns, weights = _query_vector(exact, queries[number])
         row = csr_array((weights, columns, [0, len(columns)]), shape=(1, by_term.shape[0]))
         scores = row @ by_term
-        return _best(exact, scores.indices, scores.data)
+        return _top_hits(exact, scores.indices, scores.data)
 
-    return ask
+    return search
 
 
-def numpy_ask(exact: Any, queries: Sequence[lucene_search.Query]) -> "SearchQuery":
-    """Every term's postings added to the scores of all documents."""
+def numpy_search(exact: Any, queries: Sequence[lucene_search.Query]) -> "SearchQuery":
+    """Return a search function that adds the postings of every query term to the scores of all documents."""
     by_term = exact.matrix()
 
-    def ask(number: int) -> "Hits":
+    def search(number: int) -> "Hits":
         scores = np.zeros(by_term.shape[0], np.float32)
-        for column, weight in zip(*_vector(exact, queries[number]), strict=True):
+        for column, weight in zip(*_query_vector(exact, queries[number]), strict=True):
             postings = slice(by_term.indptr[column], by_term.indptr[column + 1])
             scores[by_term.indices[postings]] += weight * by_term.data[postings]
         rows = np.flatnonzero(scores)
-        return _best(exact, rows, scores[rows])
+        return _top_hits(exact, rows, scores[rows])
 
-    return ask
+    return search
 
 
-def _vector(exact: Any, query: lucene_search.Query) -> tuple[np.ndarray, np.ndarray]:
+def _query_vector(exact: Any, query: lucene_search.Query) -> tuple[np.ndarray, np.ndarray]:
     known = sorted((exact.columns[term], weight) for term, weight in query.items() if term in exact.columns)
     return np.array([column for column, _ in known], np.int32), np.array([weight for _, weight in known], np.float32)
 
 
-def _best(exact: Any, rows: np.ndarray, scores: np.ndarray) -> "Hits":
+def _top_hits(exact: Any, rows: np.ndarray, scores: np.ndarray) -> "Hits":
     from milco_pyserini.index.protocol import Hits
 
     kept = np.argpartition(-scores, HITS - 1)[:HITS] if len(scores) > HITS else np.arange(len(scores))
@@ -328,6 +331,6 @@ def _best(exact: Any, rows: np.ndarray, scores: np.ndarray) -> "Hits":
 
 
 def recall(best: "Sequence[Hits]", found: "Sequence[Hits]") -> float:
-    """Share of the best documents that were found, over all queries."""
+    """Return the share of the best documents that were found, over all queries."""
     shared = sum(len(set(one.docids) & set(other.docids)) for one, other in zip(best, found, strict=True))
     return shared / max(sum(map(len, best)), 1)

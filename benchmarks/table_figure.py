@@ -1,4 +1,4 @@
-"""The picture of `python benchmarks`: how many times as long the peers take, and how the cost grows."""
+"""Draw the table of `python benchmarks`: times relative to the first system of each step, and the curve."""
 
 from collections.abc import Sequence
 from math import isnan, nan
@@ -17,8 +17,8 @@ _DPI = 160
 
 
 def draw(path: Path, rows: Sequence[Row]) -> None:
-    """Write the picture as PNG: bars for what was compared, panels for the curve, as far as there are rows for them."""
-    # Not through pyplot, which would look for a screen.
+    """Write a PNG file with bars for comparisons and panels for the curve, as far as there are rows for them."""
+    # Without pyplot, which looks for a display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -37,28 +37,32 @@ def draw(path: Path, rows: Sequence[Row]) -> None:
 
 
 def _bars(panel: Any, rows: Sequence[Row]) -> None:
-    places = range(len(rows))
+    positions = range(len(rows))
     times = [row.figures["times"] for row in rows]
-    # From 1, so that what is quicker than the first row of its step stands on the other side.
-    panel.barh(places, [one - 1 for one in times], left=1, color=COLORS[0], height=0.7)
-    for place, row in zip(places, rows, strict=True):
+    # Bars start at 1: systems faster than the first row of their step extend to the left.
+    panel.barh(positions, [one - 1 for one in times], left=1, color=COLORS[0], height=0.7)
+    for position, row in zip(positions, rows, strict=True):
         if len(row.ratios) > 1:
-            panel.plot([min(row.ratios), max(row.ratios)], [place, place], color="black", linewidth=0.8)
+            panel.plot([min(row.ratios), max(row.ratios)], [position, position], color="black", linewidth=0.8)
         panel.annotate(
-            f"{row.figures['times']:.2g}", (max(1, *row.ratios), place), (4, 0), textcoords="offset points", va="center"
+            f"{row.figures['times']:.2g}",
+            (max(1, *row.ratios), position),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
         )
-    panel.set_yticks(places, [f"{row.step}: {row.system}" for row in rows], fontsize="small")
+    panel.set_yticks(positions, [f"{row.step}: {row.system}" for row in rows], fontsize="small")
     panel.invert_yaxis()
     panel.set_xscale("log")
     panel.margins(x=0.12)
     panel.axvline(1, color="black", linewidth=0.8)
-    panel.set_xlabel("times as long as the first row of the step (line: from the least to the most of the rounds)")
-    _plain(panel, "x")
+    panel.set_xlabel("time relative to the first row of the step (line: range of the rounds)")
+    _format_axis(panel, "x")
 
 
 def _curve(part: Any, rows: Sequence[Row]) -> None:
     kinds = list(dict.fromkeys(_kind(row) for row in rows))
-    # A colour for each system, a line for each step.
+    # A color per system, a line style per step.
     steps, systems = (list(dict.fromkeys(names)) for names in zip(*kinds, strict=True))
     styles = {
         (step, system): (COLORS[systems.index(system)], MARKERS[steps.index(step)], DASHES[steps.index(step)])
@@ -69,22 +73,22 @@ def _curve(part: Any, rows: Sequence[Row]) -> None:
     panels = part.subplots(1, len(columns))
     lines = {}
     for panel, (column, label) in zip(panels, columns, strict=True):
-        for kind, (colour, marker, dashes) in styles.items():
+        for kind, (color, marker, dashes) in styles.items():
             points = [(row.documents, row.figures.get(column, nan)) for row in rows if _kind(row) == kind]
             points = [point for point in points if not isnan(point[1])]
             if points:
                 (lines[kind],) = panel.plot(
-                    *zip(*points, strict=True), color=colour, marker=marker, linestyle=dashes, markersize=4.5
+                    *zip(*points, strict=True), color=color, marker=marker, linestyle=dashes, markersize=4.5
                 )
         panel.set_xscale("log")
         panel.set_xlabel("documents")
         panel.set_title(label, fontsize="medium")
-        _plain(panel, "x")
-        # The sizes that were measured: fives as well would run into one another.
+        _format_axis(panel, "x")
+        # Ticks only at the measured sizes, because fives would overlap.
         panel.set_xticks(counts, [f"{count:,}" for count in counts])
-    # Memory from zero: that it is flat, or is not, is what one looks for.
+    # Memory from zero, to show whether it is flat.
     panels[0].set_yscale("log")
-    _plain(panels[0], "y")
+    _format_axis(panels[0], "y")
     for panel in panels[1:]:
         panel.set_ylim(bottom=0)
     names = [", ".join(kind) for kind in kinds]
@@ -97,8 +101,8 @@ def _kind(row: Row) -> tuple[str, str]:
     return row.step.split()[0], row.system
 
 
-def _plain(panel: Any, axis: str) -> None:
-    """A logarithmic axis in whole decades and fives, without powers of ten."""
+def _format_axis(panel: Any, axis: str) -> None:
+    """Format a logarithmic axis with ticks at 1, 2 and 5 of each decade, as plain numbers."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     one = getattr(panel, f"{axis}axis")

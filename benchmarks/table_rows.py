@@ -1,4 +1,4 @@
-"""A row of the table of `python benchmarks`: what was done, by whom, and what it cost."""
+"""Rows of the table of `python benchmarks`: a step, the system that ran it, and its measurements."""
 
 import os
 import statistics
@@ -14,7 +14,7 @@ import orjson
 from milco_pyserini import __version__
 from milco_pyserini.eval import ReportTable, render
 
-# Column -> digits behind the point.
+# Decimal places of each column.
 COLUMNS = {
     "documents/s": 1,
     "tokens/s": 0,
@@ -34,9 +34,12 @@ _STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True)
 class Row:
-    """figures: column -> value, those of COLUMNS that were measured. ratios: times, round by round.
+    """Measurements of a system in a step.
 
-    documents: size of the collection, for the rows of the curve.
+    Attributes:
+        figures: values of the measured COLUMNS.
+        ratios: `times` of each round.
+        documents: size of the collection, for rows of the curve.
     """
 
     step: str
@@ -47,7 +50,7 @@ class Row:
 
 
 def interleaved(actions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of every action in every round; in a round all of them run, one after the other."""
+    """Return the seconds of every action in every round; all actions run in turn within a round."""
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(rounds):
         for name, action in actions.items():
@@ -58,39 +61,39 @@ def interleaved(actions: Mapping[str, Callable[[], object]], rounds: int) -> dic
 
 
 def compared(step: str, seconds: Mapping[str, Sequence[float]], figures: Callable[[str, float], dict]) -> list[Row]:
-    """A row for each system; its times are its seconds over those of the first system, round by round.
+    """Return a row for each system, with `times` relative to the first system in the same round.
 
-    figures: what a system's median seconds show, given its name and them.
+    Args:
+        figures: returns a system's figures, given its name and its median seconds.
     """
     first = next(iter(seconds))
     rows = []
     for name, taken in seconds.items():
-        ratios = () if name == first else tuple(one / own for one, own in zip(taken, seconds[first], strict=True))
+        ratios = () if name == first else tuple(a / b for a, b in zip(taken, seconds[first], strict=True))
         times = {"times": statistics.median(ratios)} if ratios else {}
         rows.append(Row(step, name, figures(name, statistics.median(taken)) | times, ratios))
     return rows
 
 
-def written(rows: Sequence[Row], form: str, about: Mapping[str, Any]) -> str:
-    """The rows in one of eval.report, or as JSON with every digit and every round."""
-    if form == JSON:
-        value = {"milco_pyserini": __version__, **about, "rows": [vars(row) for row in rows]}
+def format_rows(rows: Sequence[Row], output_format: str, conditions: Mapping[str, Any]) -> str:
+    """Return the rows as a table in a format of render(), or as JSON with all digits and rounds."""
+    if output_format == JSON:
+        value = {"milco_pyserini": __version__, **conditions, "rows": [vars(row) for row in rows]}
         return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode() + "\n"
-    return render(_table(rows, about), form)
-
-
-def _table(rows: Sequence[Row], about: Mapping[str, Any]) -> ReportTable:
     columns = [name for name in COLUMNS if any(not isnan(row.figures.get(name, nan)) for row in rows)]
     lines = [[row.step, row.system, *(row.figures.get(name) for name in columns)] for row in rows]
-    meaning = "times: how many times as long as the first row of the step, median of the rounds"
-    circumstances = ", ".join(f"{name} {value}" for name, value in about.items())
     digits = [COLUMNS[name] for name in columns]
-    return ReportTable(("step", "system"), columns, lines, digits, (meaning, circumstances))
+    notes = (
+        "times: time relative to the first row of the step, median of the rounds",
+        ", ".join(f"{name} {value}" for name, value in conditions.items()),
+    )
+    return render(ReportTable(("step", "system"), columns, lines, digits, notes), output_format)
 
 
 def with_peak(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """What work(*arguments) returns, and the peak of resident memory so far in MB (10**6 bytes): this process's, or
-    that of a process which it started and which has ended, if that is higher. NaN where Linux does not tell.
+    """Return what work(*arguments) returns and the peak of resident memory so far in MB (10**6 bytes).
+
+    The peak is the higher one of this process and of its completed child processes; NaN without /proc.
     """
     result = work(*arguments)
     if not _STATUS.is_file():
@@ -102,7 +105,7 @@ def with_peak(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
 
 
 def processor() -> str:
-    """The processor's name and the number of cores, as far as the machine says."""
+    """Return the processor's name, if /proc/cpuinfo has it, and the number of cores."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

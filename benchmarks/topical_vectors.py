@@ -1,19 +1,17 @@
-"""Made-up vectors with topics, of a pivot view's size: what the approximate engine can be measured on.
+"""Generate synthetic vectors with topics, of a pivot view's size, for measurements of approximate engines.
 
-Seismic keeps documents together that have many terms in common, and skips them together. Documents whose terms are
-drawn independently of one another have nothing in common but what is frequent, and no index can find groups among
-them; those of a collection are about something. So a document here has half of its draws from the 300 terms of one
-topic (the strongest terms of a topic are drawn most), a sixth from those of another, and the rest from the whole
-language. Terms, in the language and in the topics, are as frequent as Zipf's law says, with Mandelbrot's offset:
-as in the vectors of learned sparse models the most frequent are in a good part of the documents, not in all.
+Seismic groups documents that share many terms and skips groups. Documents with independently drawn terms share only
+frequent terms, so no index could group them, unlike documents of a real collection. Here a document draws half of its
+terms from the 300 terms of one topic (the strongest ones most often), a sixth from a second topic, and the rest from
+the vocabulary. Term frequencies follow Zipf's law with Mandelbrot's offset, in the vocabulary and in topics: as in
+vectors of learned sparse models, the most frequent terms are in many documents but not in all.
 
-Weights are gamma distributed, as those models' are: many small, few above 3; on average .9 for what the document is
-about, .7 for the second topic and .3 for the rest. Lengths differ: a document loses up to 60 % of its 200 draws, and
-what is drawn twice counts once, which leaves 120 terms on average. A query is drawn like a short document, of 60.
+Weights are gamma distributed as those of such models: many small ones, few above 3, with means of .9 for the first
+topic, .7 for the second and .3 for the rest. Lengths vary: a document drops up to 60 % of its 200 draws and keeps each
+term once, which leaves 120 terms on average. A query is drawn like a short document, with 60 draws.
 
-The number of topics does not depend on that of the documents, so a larger collection has more to say on each of them;
-documents are drawn PART by PART, each from its number, so that the first documents of a large collection are those of
-a small one.
+The number of topics does not depend on the number of documents. Documents are drawn in parts of PART, each with its own
+seed, so that a large collection begins with the documents of a small one.
 """
 
 from functools import cache
@@ -36,55 +34,55 @@ SCALE = 100.0
 
 _OFFSET = 20
 # Above 1: the first terms of a topic are drawn more often than its last.
-_FAVOUR = 1.7
-_MOST_LOST = 0.6
-# Seeds of the three collections, each with the number of the part behind it.
+_SKEW = 1.7
+_MAX_DROPPED = 0.6
+# Seeds of the three collections; each part adds its number.
 _DOCUMENTS, _TOPICS, _QUERIES = range(3)
 
 
 def write_topical_store(path: Path, documents: int) -> None:
-    """A vector store of so many documents: doc0, doc1, ..."""
+    """Write a vector store of synthetic documents: doc0, doc1, ..."""
     _write_store(path, documents, "doc", DOCUMENT_DRAWS, _DOCUMENTS)
 
 
 def write_topics_store(path: Path, topics: int) -> None:
-    """A vector store of so many queries, to tune settings on: others than those of topical_queries()."""
+    """Write a vector store of topics for tuning, which differ from topical_queries()."""
     _write_store(path, topics, "topic", QUERY_DRAWS, _TOPICS)
 
 
 def topical_queries(count: int) -> list[dict[str, float]]:
-    """So many queries, as {term: weight}."""
+    """Return synthetic queries as {term: weight}."""
     batch = topical_batch(np.random.default_rng((_QUERIES, 0)), count, QUERY_DRAWS)
     return batch.to_dicts(_vocabulary())
 
 
 def topical_batch(random: np.random.Generator, documents: int, draws: int) -> SparseBatch:
-    """Vectors of so many documents, of at most so many draws each."""
+    """Return vectors of documents with at most `draws` terms each."""
     language, topics = _language()
     first, second = draws // 2, draws // 6
     rest = draws - first - second
-    places = _places(random, documents, first)
+    ranks = _topic_ranks(random, documents, first)
     columns = [
-        topics[random.integers(TOPICS, size=(documents, 1)), places],
-        topics[random.integers(TOPICS, size=(documents, 1)), _places(random, documents, second)],
+        topics[random.integers(TOPICS, size=(documents, 1)), ranks],
+        topics[random.integers(TOPICS, size=(documents, 1)), _topic_ranks(random, documents, second)],
         np.searchsorted(language, random.random((documents, rest))),
     ]
     weights = [
-        random.gamma(2.2, 0.42, (documents, first)) * (1.15 - places / (4 / 3 * TOPIC_TERMS)),
+        random.gamma(2.2, 0.42, (documents, first)) * (1.15 - ranks / (4 / 3 * TOPIC_TERMS)),
         random.gamma(2.0, 0.35, (documents, second)),
         random.gamma(1.2, 0.22, (documents, rest)),
     ]
-    kept = random.random((documents, draws)) >= _MOST_LOST * random.random((documents, 1))
+    kept = random.random((documents, draws)) >= _MAX_DROPPED * random.random((documents, 1))
     return _as_batch(np.concatenate(columns, 1), np.concatenate(weights, 1), kept)
 
 
-def _places(random: np.random.Generator, documents: int, draws: int) -> NDArray[np.int64]:
-    """Places in a topic: int64 [documents, draws]."""
-    return (TOPIC_TERMS * random.random((documents, draws)) ** _FAVOUR).astype(np.int64)
+def _topic_ranks(random: np.random.Generator, documents: int, draws: int) -> NDArray[np.int64]:
+    """Draw ranks of terms within a topic, int64 [documents, draws]."""
+    return (TOPIC_TERMS * random.random((documents, draws)) ** _SKEW).astype(np.int64)
 
 
 def _as_batch(columns: NDArray[np.int64], weights: NDArray[np.float64], kept: NDArray[np.bool_]) -> SparseBatch:
-    """The entries that are kept, each term of a document once: with its highest weight. All: [documents, draws]."""
+    """Return the kept entries with the highest weight of each term; all arguments are [documents, draws]."""
     rows = np.nonzero(kept)[0]
     entries, heights = rows * TERMS + columns[kept], weights[kept].astype(np.float32) + np.float32(0.01)
     order = np.lexsort((-heights, entries))
@@ -95,13 +93,13 @@ def _as_batch(columns: NDArray[np.int64], weights: NDArray[np.float64], kept: ND
 
 @cache
 def _language() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """How often each term is drawn, summed up: [TERMS]; the terms of each topic, strongest first."""
+    """Return cumulative term frequencies, [TERMS], and the terms of each topic by strength, [TOPICS, TOPIC_TERMS]."""
     random = np.random.default_rng(7)
     shares = random.permutation(1 / np.arange(_OFFSET, TERMS + _OFFSET))
     shares /= shares.sum()
     topics = [random.choice(TERMS, TOPIC_TERMS, replace=False, p=shares) for _ in range(TOPICS)]
     sums = np.cumsum(shares)
-    # Rounding may leave it a little below 1, and a draw above it would be a term that there is not.
+    # Rounding may leave it slightly below 1, and a draw above it would be beyond the vocabulary.
     sums[-1] = 1
     return sums, np.array(topics)
 

@@ -1,12 +1,12 @@
-"""The head in training: max_logits() and its sparse gradient against the plain formulation, in one run.
+"""Measure the head in training: max_logits() with its sparse gradient against autograd through all logits.
 
 python benchmarks/training_head.py --batch 32 --tokens 64 --vocabulary 30522 --width 768
 
-A pair is a text's states and a teacher's vector: SMSE forward and backward, from the connector's states on. States are
-random, the bias is chosen so that a text has about --terms terms, as with a trained model; the teacher has as many. The
-two formulations are timed in turn in one process, and the loss and gradients of both are compared (in bfloat16 equal
-maxima may send a gradient to another token); memory is the peak of a process of its own above what it had before the
-step. The project promises at least twice the pairs per second and at most a third of the memory.
+A step is SMSE forward and backward from the connector's output to the teacher's vectors. Inputs are random; the bias
+is chosen so that a text has about --terms terms, as with a trained model, and the teacher has as many. Both
+formulations are timed in turn in one process, and their losses and gradients are compared (in bfloat16, tied maxima may
+send a gradient to another token). Memory is the peak of a separate process minus its memory before the step. The goal
+is at least twice the pairs per second and at most a third of the memory.
 """
 
 import json
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SEED = 20261
-_CHILD = "import sys, training_head; training_head.print_peak(sys.argv[1], sys.argv[2])"
+_CHILD = "import sys, training_head; print(training_head.measure_peak(sys.argv[1], sys.argv[2]))"
 
 
 @dataclass(frozen=True)
-class Options:
-    """Time and memory of the head of SAP: the sparse gradient against all the logits."""
+class TrainingHeadOptions:
+    """Measure time and memory of SAP's head: the sparse gradient against all logits."""
 
-    batch: int = option(32, help="pairs a step")
-    tokens: int = option(64, help="tokens of a text")
-    vocabulary: int = option(30_522, help="English pieces")
-    width: int = option(768, help="of the connector's states")
-    terms: int = option(150, help="terms of a text, of the student and of the teacher")
-    repeats: int = option(5, help="rounds; the median is printed")
-    threads: int = option(2, help="processor threads")
-    dtype: str = option("float32", choices=("float32", "bfloat16"), help="of the matrix products")
+    batch: int = option(32, minimum=1, metavar="N", help="pairs per step")
+    tokens: int = option(64, minimum=1, metavar="N", help="tokens per text")
+    vocabulary: int = option(30_522, minimum=1, metavar="N", help="size of the English vocabulary")
+    width: int = option(768, minimum=1, metavar="N", help="width of the connector's output")
+    terms: int = option(150, minimum=1, metavar="N", help="terms per text, of the student and of the teacher")
+    repeats: int = option(5, minimum=1, metavar="N", help="rounds; medians are printed")
+    threads: int = option(2, minimum=1, metavar="N", help="threads of torch")
+    dtype: str = option("float32", choices=("float32", "bfloat16"), help="dtype of the matrix products")
 
 
-class Case(NamedTuple):
-    """A step's input: states [B, S, D], mask [B, S], decoder, bias, teacher's logits [B, V]."""
+class HeadInputs(NamedTuple):
+    """States [B, S, D], mask [B, S], decoder weight [V, D] and bias [V], the teacher's logits [B, V]."""
 
     states: "Tensor"
     mask: "Tensor"
@@ -54,15 +54,13 @@ class Case(NamedTuple):
     teacher: "Tensor"
 
 
-def command(options: Options) -> None:
-    """Measure and print a row for each formulation and the ratios."""
-    if min(options.batch, options.tokens, options.vocabulary, options.width, options.repeats) < 1:
-        raise MilcoError("sizes and --repeats must be at least 1")
+def command(options: TrainingHeadOptions) -> None:
+    """Print a row per formulation, the ratios, and how far losses and gradients differ."""
     import torch
 
     torch.set_num_threads(options.threads)
-    case = make_case(options)
-    steps = {name: _step(name, case, options) for name in ("plain", "sparse")}
+    inputs = random_inputs(options)
+    steps = {name: _step(name, inputs, options) for name in ("plain", "sparse")}
     losses, gradients = zip(*(step() for step in steps.values()), strict=True)
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(options.repeats):
@@ -71,23 +69,23 @@ def command(options: Options) -> None:
             step()
             seconds[name].append(time.perf_counter() - started)
     rates = {name: options.batch / statistics.median(times) for name, times in seconds.items()}
-    peaks = {name: _peak(name, options) for name in steps}
+    peaks = {name: peak_in_subprocess(name, options) for name in steps}
     head = f"{options.batch} pairs x {options.tokens} tokens, vocabulary {options.vocabulary:,}, width {options.width}"
     sys.stdout.write(f"{head}, {options.dtype}, {options.threads} threads, median of {options.repeats}\n")
     for name in steps:
-        sys.stdout.write(f"{name:>8}: {rates[name]:8.1f} pairs/s, {peaks[name]:8.1f} MB above the state before\n")
+        sys.stdout.write(f"{name:>8}: {rates[name]:8.1f} pairs/s, {peaks[name]:8.1f} MB above the start\n")
     faster, smaller = rates["sparse"] / rates["plain"], peaks["sparse"] / peaks["plain"]
     sys.stdout.write(f"   ratio: {faster:.2f} times the pairs/s, {smaller:.2f} of the memory\n")
-    furthest = max(
-        ((ours - theirs).abs().max() / theirs.abs().max()).item() for theirs, ours in zip(*gradients, strict=True)
+    difference = max(
+        ((sparse - plain).abs().max() / plain.abs().max()).item() for plain, sparse in zip(*gradients, strict=True)
     )
     sys.stdout.write(
-        f"   losses {losses[0]:.6f} and {losses[1]:.6f}; gradients at most {furthest:.1e} apart (relative)\n"
+        f"   losses {losses[0]:.6f} and {losses[1]:.6f}; gradients differ by at most {difference:.1e} (relative)\n"
     )
 
 
-def make_case(options: Options) -> Case:
-    """Random states, a decoder, and a bias under which a text has about as many terms as asked for."""
+def random_inputs(options: TrainingHeadOptions) -> HeadInputs:
+    """Return random inputs, with a bias under which a text has about `terms` terms."""
     import torch
 
     from milco_pyserini.model.pooling import max_logits
@@ -102,11 +100,11 @@ def make_case(options: Options) -> Case:
     bias = torch.full((options.vocabulary,), -highest.flatten()[:1_000_000].quantile(share).item())
     teacher = torch.zeros(options.batch, options.vocabulary)
     teacher.scatter_(1, torch.randint(options.vocabulary, (options.batch, options.terms), generator=generator), 2.0)
-    return Case(states, mask, weight, bias, teacher)
+    return HeadInputs(states, mask, weight, bias, teacher)
 
 
-def _step(name: str, case: Case, options: Options) -> "Callable[[], tuple[float, list[Tensor]]]":
-    """A step, forward and backward: its loss and the gradients of states, decoder and bias."""
+def _step(name: str, inputs: HeadInputs, options: TrainingHeadOptions) -> "Callable[[], tuple[float, list[Tensor]]]":
+    """Return a function that runs a step and returns its loss and the gradients of states, decoder and bias."""
     import torch
 
     from milco_pyserini.model.pooling import max_logits, max_logits_reference
@@ -116,20 +114,20 @@ def _step(name: str, case: Case, options: Options) -> "Callable[[], tuple[float,
     dtype = getattr(torch, options.dtype)
 
     def step() -> "tuple[float, list[Tensor]]":
-        leaves = [tensor.requires_grad_() for tensor in (case.states, case.weight, case.bias)]
+        leaves = [tensor.requires_grad_() for tensor in (inputs.states, inputs.weight, inputs.bias)]
         for leaf in leaves:
             leaf.grad = None
         with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-            logits = pool(case.states, case.mask, case.weight, case.bias)
-        loss = sparse_mean_squared_error(logits.float(), case.teacher)
+            logits = pool(inputs.states, inputs.mask, inputs.weight, inputs.bias)
+        loss = sparse_mean_squared_error(logits.float(), inputs.teacher)
         loss.backward()
         return loss.item(), [leaf.grad for leaf in leaves if leaf.grad is not None]
 
     return step
 
 
-def _peak(name: str, options: Options) -> float:
-    """MB (10**6 bytes) that one step takes at its peak above what the process had before it."""
+def peak_in_subprocess(name: str, options: TrainingHeadOptions) -> float:
+    """Return measure_peak() of one step in a separate process."""
     done = subprocess.run(
         [sys.executable, "-c", _CHILD, name, json.dumps(asdict(options))],
         check=False,
@@ -142,20 +140,24 @@ def _peak(name: str, options: Options) -> float:
     return float(done.stdout.split()[-1])
 
 
-def print_peak(name: str, options: str) -> None:
-    """In a process of its own: one step, and what it added to the peak of resident memory."""
+def measure_peak(name: str, options: str) -> float:
+    """Run one step and return its peak of resident memory in MB (10**6 bytes) above the memory before it.
+
+    Args:
+        options: TrainingHeadOptions as JSON.
+    """
     import torch
 
-    given = Options(**json.loads(options))
+    given = TrainingHeadOptions(**json.loads(options))
     torch.set_num_threads(given.threads)
-    case = make_case(given)
-    # A small step first: libraries and buffers that any step needs are not its own.
-    small = Options(**{**json.loads(options), "batch": 1, "tokens": 2})
-    _step(name, make_case(small), small)()
-    Path("/proc/self/clear_refs").write_text("5")  # The peak starts anew.
+    inputs = random_inputs(given)
+    # A small step first loads the libraries and buffers that every step needs.
+    small = TrainingHeadOptions(**{**json.loads(options), "batch": 1, "tokens": 2})
+    _step(name, random_inputs(small), small)()
+    Path("/proc/self/clear_refs").write_text("5")  # Resets the peak.
     before = _resident("VmRSS")
-    _step(name, case, given)()
-    sys.stdout.write(f"{_resident('VmHWM') - before}\n")
+    _step(name, inputs, given)()
+    return _resident("VmHWM") - before
 
 
 def _resident(kind: str) -> float:
@@ -164,8 +166,8 @@ def _resident(kind: str) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    return run_command("benchmarks/training_head.py", Options, command, argv)
+    """Run the command line and return its exit code."""
+    return run_command("benchmarks/training_head.py", TrainingHeadOptions, command, argv)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""How fast is training? Pairs per second of SAP, and the share of the machine's matrix product limit that they take.
+"""Measure pairs per second of SAP, and their share of the machine's matrix product limit.
 
 python benchmarks/training_throughput.py --model mini --batch 128 --tokens 32
 
-Whole steps are timed: forward, backward and AdamW, on texts of equal length from the embedded sample. The limit is that
-of plain matrix products in the same dtype, measured between the steps; the work counted is the products alone: encoder,
-connector and head forwards, encoder and connector backwards (twice their forwards), attention included. The head's
-sparse backward counts nothing, as it does next to nothing. Medians of interleaved rounds.
+Training steps are timed (forward, backward, AdamW) on texts of equal length from the embedded sample. The limit is the
+rate of plain matrix products in the same dtype, measured between the steps. Only matrix products are counted as work:
+encoder, connector and head forward, encoder and connector backward (twice their forward), attention included. The
+head's sparse backward is not counted, because it is negligible. Results are medians of interleaved rounds.
 """
 
 import statistics
@@ -17,7 +17,6 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
@@ -30,21 +29,19 @@ _PRODUCT = (2048, 1024, 4096)
 
 
 @dataclass(frozen=True)
-class Options:
+class ThroughputOptions:
     """Measure pairs per second of SAP against the machine's matrix product limit."""
 
-    model: str = option("mini", help="checkpoint: hub name, directory, or mini (embedded)")
-    batch: int = option(128, help="pairs a step")
-    tokens: int = option(32, help="tokens of a text, foreign and English alike")
-    repeats: int = option(5, help="rounds; medians are printed")
-    device: str = option("auto", help="auto, cpu or cuda")
-    dtype: str = option("auto", choices=("auto", "float32", "bfloat16"), help="of the matrix products")
+    model: str = option("mini", metavar="NAME|DIR", help="checkpoint: name on the Hub, directory, or mini (embedded)")
+    batch: int = option(128, minimum=1, metavar="N", help="pairs per step")
+    tokens: int = option(32, minimum=1, metavar="N", help="tokens per text, on both sides of a pair")
+    repeats: int = option(5, minimum=1, metavar="N", help="rounds; medians are printed")
+    device: str = option("auto", metavar="DEVICE", help="auto, cpu or cuda")
+    dtype: str = option("auto", choices=("auto", "float32", "bfloat16"), help="dtype of the matrix products")
 
 
-def command(options: Options) -> None:
-    """Time steps and plain products in turn, and print rates and share."""
-    if min(options.batch, options.tokens, options.repeats) < 1:
-        raise MilcoError("--batch, --tokens and --repeats must be at least 1")
+def command(options: ThroughputOptions) -> None:
+    """Time steps and plain products in turn, and print rates and the share."""
     import torch
 
     from milco_pyserini.encode import MilcoEncoder
@@ -64,14 +61,14 @@ def command(options: Options) -> None:
     taken = options.batch * pair_flop(encoder, options.tokens) / statistics.median(seconds)
     threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
     sys.stdout.write(
-        f"{options.model}, {options.batch} pairs of {options.tokens} tokens a side, {dtype}, {device}{threads}\n"
+        f"{options.model}, {options.batch} pairs of {options.tokens} tokens per side, {dtype}, {device}{threads}\n"
         f"{options.batch / statistics.median(seconds):8.1f} pairs/s\n"
         f"{taken / 1e9:8.1f} GFLOP/s of {limit / 1e9:.1f} in plain products: {taken / limit:.0%} of the limit\n"
     )
 
 
-def training_step(encoder: "MilcoEncoder", options: Options, dtype: "torch.dtype") -> Callable[[], None]:
-    """A whole step of SAP on one batch, with the lexical teacher."""
+def training_step(encoder: "MilcoEncoder", options: ThroughputOptions, dtype: "torch.dtype") -> Callable[[], None]:
+    """Return a step of SAP on one batch with the lexical teacher: forward, backward and optimizer."""
     import torch
 
     from milco_pyserini.train.batches import TextCollator, alignment_collator
@@ -96,7 +93,7 @@ def training_step(encoder: "MilcoEncoder", options: Options, dtype: "torch.dtype
 
 
 def sample_pairs(count: int) -> "list[BitextPair]":
-    """Passages of the sample on one topic, several in a row so that every text is long enough to be cut."""
+    """Return pairs of several passages each, so that every text is long enough to be truncated."""
     from milco_pyserini.corpora import open_corpus
     from milco_pyserini.train.data.bitext import BitextPair
 
@@ -108,7 +105,7 @@ def sample_pairs(count: int) -> "list[BitextPair]":
 
 
 def matrix_product(device: "torch.device", dtype: "torch.dtype") -> Callable[[], None]:
-    """A product of the size at which the machine reaches its limit."""
+    """Return a matrix product of a size at which the machine reaches its limit."""
     import torch
 
     rows, inner, columns = _PRODUCT
@@ -118,7 +115,7 @@ def matrix_product(device: "torch.device", dtype: "torch.dtype") -> Callable[[],
 
 
 def pair_flop(encoder: "MilcoEncoder", tokens: int) -> float:
-    """Floating point operations of one pair: both sides, forwards and backwards."""
+    """Return the floating point operations of a pair: both sides, forward and backward."""
     model = encoder.model
     config = model.config.encoder
     layer = 4 * config.hidden_size**2 + 2 * config.hidden_size * config.intermediate_size
@@ -140,8 +137,8 @@ def _seconds(action: Callable[[], None], device: "torch.device") -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    return run_command("benchmarks/training_throughput.py", Options, command, argv)
+    """Run the command line and return its exit code."""
+    return run_command("benchmarks/training_throughput.py", ThroughputOptions, command, argv)
 
 
 if __name__ == "__main__":

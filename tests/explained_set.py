@@ -1,4 +1,4 @@
-"""Indexes of the sample's Japanese passages by the golden set's tiny encoder, which encodes a corpus in a second."""
+"""Indexes of the sample's Japanese passages, encoded by the golden set's tiny checkpoint within a second."""
 
 import functools
 import tempfile
@@ -23,7 +23,7 @@ _ROOT = tempfile.TemporaryDirectory(prefix="explained-")
 
 @functools.cache
 def store(*options: str) -> VectorStore:
-    """Encode the corpus with these options of milco encode."""
+    """Encode the corpus with options of milco encode."""
     path = Path(_ROOT.name) / f"vectors{'_'.join(options).replace('/', '-')}"
     arguments = ["--corpus", CORPUS, "--encoder", str(CHECKPOINT), "--output", str(path), "--device", "cpu"]
     length = [] if "--max-length" in options else ["--max-length", "32"]
@@ -48,7 +48,7 @@ def _index(engine: str, options: tuple[str, ...], prune: str) -> Index:
 
 @functools.cache
 def query_encoder() -> MilcoQueryEncoder:
-    """Return the query encoder of every index here."""
+    """Return the query encoder of all indexes."""
     return open_query_encoder(store().manifest, device="cpu")
 
 

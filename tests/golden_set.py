@@ -1,4 +1,4 @@
-"""The golden set (data/golden/README.md): results of the authors' code, and changed copies of its checkpoints."""
+"""Golden set (data/golden/README.md): results of the authors' code, and modified copies of its checkpoints."""
 
 import functools
 import json
@@ -18,33 +18,33 @@ GOLDEN = Path(__file__).parent / "data" / "golden"
 CHECKPOINTS = ("alignment", "distillation")
 TEXTS: list[str] = json.loads((GOLDEN / "inputs.json").read_text(encoding="utf-8"))["TEXTS"]
 EMPTY = TEXTS.index("")
-# The tolerances that the set's README suggests.
+# Tolerances of the set's README.
 EXACT = {"atol": 2e-5, "rtol": 1e-5}
 Tensors = dict[str, Tensor]
 
 
 @functools.cache
 def expected() -> dict[str, np.ndarray]:
-    """Every array of expected.npz."""
+    """Return the arrays of expected.npz."""
     with np.load(GOLDEN / "expected.npz") as arrays:
         return dict(arrays)
 
 
 @functools.cache
 def encoder(checkpoint: str, dtype: str = "float32") -> MilcoEncoder:
-    """One of the two checkpoints, read once."""
+    """Load one of the two checkpoints once."""
     return MilcoEncoder.from_pretrained(GOLDEN / f"ckpt_{checkpoint}", device="cpu", dtype=dtype)
 
 
 def dense(batch: SparseBatch, width: int = 935) -> np.ndarray:
-    """The vectors as rows of float32 [B, width]."""
+    """Return the vectors as dense rows, float32 [B, width]."""
     rows = np.zeros((len(batch), width), np.float32)
     rows[batch.row_numbers(), batch.columns] = batch.weights
     return rows
 
 
 def expected_rows(name: str) -> np.ndarray:
-    """The authors' vectors under that name in expected.npz, as dense rows."""
+    """Return the authors' vectors of that name in expected.npz as dense rows."""
     arrays = expected()
     rows = np.zeros((len(TEXTS), 935), np.float32)
     rows[arrays[f"{name}.rows"], arrays[f"{name}.cols"]] = arrays[f"{name}.vals"]
@@ -52,12 +52,12 @@ def expected_rows(name: str) -> np.ndarray:
 
 
 def tensors(checkpoint: str) -> Tensors:
-    """The checkpoint's tensors under the authors' names."""
+    """Return the checkpoint's tensors by the authors' names."""
     return torch.load(GOLDEN / f"ckpt_{checkpoint}" / "pytorch_model.bin", weights_only=True)
 
 
 def save_safetensors(path: Path, values: Tensors) -> None:
-    """Write a safetensors file; shared storage is copied, as the format wants it."""
+    """Write a safetensors file; shared storage is copied, as the format requires."""
     save_file({name: tensor.clone().contiguous() for name, tensor in values.items()}, path)
 
 

@@ -1,4 +1,4 @@
-"""Small vector stores for the tests of index and search: made-up documents, real formats, nasty terms and ids."""
+"""Small vector stores for tests of index and search: synthetic documents with terms and ids that are hard to handle."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from milco_pyserini.io.manifest import MANIFEST, RECALL, describe_files, list_fi
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
-# What Java splits at, what our index writer joins with, what JSON, UTF-8 and query parsers stumble over.
+# Java's white space, the separators of the index writer, and edge cases of JSON, UTF-8 and query parsers.
 NASTY = [
     *("", " ", "\t", "\n", "\u3000", "\u2028", "\x1c", "a b", "\ue000", "\ue001", "x\ue000" + "5", "\x00", "a\x00b"),
     *(
@@ -39,18 +39,18 @@ NASTY_IDS = ["é", "ドキュメント", "𝒳", '"', "a\\b", "a#1", "a#10", "a.
 
 
 def vocabulary() -> Vocabulary:
-    """200 pivot words and every nasty piece as a source term."""
+    """Return 200 pivot terms, and NASTY as source terms."""
     return Vocabulary([f"w{number}" for number in range(200)], NASTY)
 
 
 def synthetic_batch(documents: int, seed: int = 0) -> tuple[list[str], SparseBatch]:
-    """Ids and vectors with few distinct weights and many doubles, so that scores tie often; some have no terms."""
+    """Return ids and vectors with few distinct weights and many duplicates, so that scores tie; some are empty."""
     random = np.random.default_rng(seed)
     width = len(vocabulary())
     columns, weights = [], []
     for row in range(documents):
         if row % 5 == 4:
-            # The same vector under another id.
+            # A duplicate under another id.
             columns.append(columns[-1])
             weights.append(weights[-1])
             continue
@@ -66,7 +66,7 @@ def synthetic_batch(documents: int, seed: int = 0) -> tuple[list[str], SparseBat
 def write_store(
     path: Path, ids: Sequence[str], batch: SparseBatch, part: int = 100, parquet: bool = False, **more: object
 ) -> Path:
-    """A finished vector store with parts of so many documents; more goes into its manifest."""
+    """Write a complete vector store in parts of `part` documents; `more` are fields of its manifest."""
     path.mkdir(parents=True)
     terms = vocabulary()
     parts = []
@@ -87,14 +87,14 @@ def write_store(
 
 
 def renew_checksums(directory: Path) -> None:
-    """Make an index that was changed on purpose one whose manifest fits its files."""
+    """Update the checksums of an index that a test has changed."""
     manifest = json.loads((directory / MANIFEST).read_text())
     files = describe_files(directory, list_files(directory, [RECALL]))
     write_checked(directory / MANIFEST, manifest | {"files": files})
 
 
 def write_plain(path: Path, vectors: dict[str, dict[str, float]]) -> Path:
-    """Vectors as others write them: one JSONL file."""
+    """Write external vectors as one JSONL file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [orjson.dumps({"id": name, "contents": "", "vector": vector}) for name, vector in vectors.items()]
     path.write_bytes(b"\n".join(lines) + b"\n")
@@ -102,7 +102,7 @@ def write_plain(path: Path, vectors: dict[str, dict[str, float]]) -> Path:
 
 
 def synthetic_queries(count: int, seed: int = 1) -> list[dict[str, float]]:
-    """Queries over the same terms, as {term: weight}; weights are hundredths, which an impact index keeps exactly."""
+    """Return queries as {term: weight}; weights are hundredths, which impacts represent exactly."""
     random = np.random.default_rng(seed)
     terms = vocabulary().terms
     queries = []

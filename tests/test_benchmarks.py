@@ -1,4 +1,4 @@
-"""The benchmarks run from end to end on a few texts and print their figures; what the figures are worth is theirs."""
+"""Each benchmark runs end to end on a few texts and prints its table; the results themselves are not tested."""
 
 import csv
 import gzip
@@ -6,9 +6,12 @@ import importlib
 import importlib.util
 import io
 import itertools
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
@@ -30,14 +33,23 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def benchmark_named(monkeypatch: pytest.MonkeyPatch) -> Load:
-    """Load benchmarks/NAME.py as the program that it is."""
+def load(monkeypatch: pytest.MonkeyPatch) -> Load:
+    """Return a function that imports benchmarks/NAME.py."""
 
-    def load(name: str) -> ModuleType:
+    def import_program(name: str) -> ModuleType:
         monkeypatch.syspath_prepend(str(ROOT))
         return importlib.import_module(name)
 
-    return load
+    return import_program
+
+
+@pytest.fixture
+def one_process(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run in this process what benchmarks run in fresh ones, so that Java and Pyserini are started once."""
+    pytest.importorskip("jnius", reason="pyjnius is not installed")
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    for name in ("lucene_indexing", "lucene_search", "table_curve", "table_engines", "table_command"):
+        monkeypatch.setattr(load(name), "in_fresh_process", lambda work, *arguments: work(*arguments))
 
 
 @pytest.fixture
@@ -58,9 +70,9 @@ def collection(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_text_that_is_its_own_translation_is_found_first(benchmark_named: Load, pairs: Path, capsys: Capture) -> None:
-    """crosslingual prints a row for each language and their mean, columns for each view."""
-    module = benchmark_named("crosslingual")
+def test_a_sentence_that_is_its_own_translation_is_found_first(load: Load, pairs: Path, capsys: Capture) -> None:
+    """crosslingual prints a row per language and for their mean, and columns per view."""
+    module = load("crosslingual")
     assert module.main(["--data", str(pairs), *ENCODER, "--views", "source", "both"]) == 0
     head, *rows, _, note = capsys.readouterr().out.splitlines()
     assert head.split("  ")[0] == "dataset"
@@ -70,41 +82,41 @@ def test_a_text_that_is_its_own_translation_is_found_first(benchmark_named: Load
     assert "12 sentences" in note
 
 
-def test_a_tie_costs_half_a_place_and_no_shared_term_means_not_found(benchmark_named: Load) -> None:
-    """Ranks 1, 1.5 (a tie for the first place) and none at all."""
+def test_ties_count_half_and_no_common_term_means_not_found(load: Load) -> None:
+    """Ranks 1, 1.5 (a tie) and none."""
     english = SparseBatch(np.array([0, 1, 2, 3]), np.array([0, 1, 1], np.int32), np.ones(3, np.float32), 9)
     sentences = SparseBatch(np.array([0, 1, 2, 3]), np.array([0, 1, 5], np.int32), np.ones(3, np.float32), 9)
-    found = benchmark_named("crosslingual").figures(sentences, english, np.array([0, 1, 2]), ("pivot",))
+    found = load("crosslingual").measures(sentences, english, np.array([0, 1, 2]), ("pivot",))
     assert found["R@1"].tolist() == [1, 0, 0]
     assert found["R@10"].tolist() == [1, 1, 0]
     assert found["RR"].tolist() == pytest.approx([1, 1 / 1.5, 0])
 
 
-def test_a_file_that_is_not_pairs_is_named_with_its_line(
-    benchmark_named: Load, tmp_path: Path, capsys: Capture
+def test_an_invalid_file_of_sentence_pairs_is_an_error_with_its_line(
+    load: Load, tmp_path: Path, capsys: Capture
 ) -> None:
-    """crosslingual refuses two columns, and a language that is not there."""
+    """crosslingual rejects two columns and a language without a file."""
     (tmp_path / "xx-en.tsv").write_text("0\tun\tone\n1\tdeux two\n", encoding="utf-8")
-    module = benchmark_named("crosslingual")
+    module = load("crosslingual")
     assert module.main(["--data", str(tmp_path), *ENCODER]) == 2
     assert "xx-en.tsv:2: 2 columns" in capsys.readouterr().err
     assert module.main(["--data", str(tmp_path), *ENCODER, "--languages", "zz"]) == 2
     assert "no zz-en.tsv" in capsys.readouterr().err
 
 
-def test_views_are_searched_alone_and_together(benchmark_named: Load, collection: Path, capsys: Capture) -> None:
-    """same_language prints a row for each view."""
-    assert benchmark_named("same_language").main(["--data", str(collection), *ENCODER]) == 0
+def test_same_language_prints_a_row_per_view(load: Load, collection: Path, capsys: Capture) -> None:
+    """pivot, source, both."""
+    assert load("same_language").main(["--data", str(collection), *ENCODER]) == 0
     head, *rows = capsys.readouterr().out.split("\n\n")[0].splitlines()
     assert head.split() == ["run", "nDCG@10", "R@100"]
     assert [row.split()[0] for row in rows] == ["pivot", "source", "both"]
 
 
 @pytest.mark.integration
-def test_bm25_stands_beside_the_views(benchmark_named: Load, collection: Path, capsys: Capture) -> None:
-    """same_language --bm25 adds Pyserini's figures as the first row, and its fusion with both views as the last."""
+def test_same_language_adds_bm25_and_its_fusion(load: Load, collection: Path, capsys: Capture) -> None:
+    """--bm25 adds Pyserini's results as the first row and the fusion with both views as the last."""
     pytest.importorskip("pyserini", reason="Pyserini is not installed")
-    assert benchmark_named("same_language").main(["--data", str(collection), *ENCODER, "--bm25"]) == 0
+    assert load("same_language").main(["--data", str(collection), *ENCODER, "--bm25"]) == 0
     rows = capsys.readouterr().out.split("\n\n")[0].splitlines()[1:]
     assert [row.split()[0] for row in rows] == ["BM25", "pivot", "source", "both", "both"]
     assert rows[-1].split()[:3] == ["both", "+", "BM25"]
@@ -112,8 +124,8 @@ def test_bm25_stands_beside_the_views(benchmark_named: Load, collection: Path, c
 
 
 @pytest.fixture
-def questions(tmp_path: Path) -> Path:
-    """Two sets of one name, and one across languages, whose passages are their questions."""
+def held_out_data(tmp_path: Path) -> Path:
+    """Two datasets of one name and one across languages, whose passages are their queries."""
     (tmp_path / "retrieval").mkdir()
     for number, name in enumerate(("quiz.de", "quiz.fr", "afriqa-xen.yo")):
         texts = [f"{TEXTS[row % 6]} {TEXTS[row % 5]} {row} {number}" for row in range(40)]
@@ -122,119 +134,132 @@ def questions(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_held_out_questions_search_their_passages(benchmark_named: Load, questions: Path, capsys: Capture) -> None:
-    """held_out prints a row for each set and view; none of its questions is one that the recipe trains on."""
+def test_held_out_queries_search_their_passages(load: Load, held_out_data: Path, capsys: Capture) -> None:
+    """held_out prints a row per dataset and view, and selects no query that the recipe trains on."""
     from recipes.milco_mini.training import is_for_training
 
-    module = benchmark_named("held_out")
-    sizes = ["--questions", "3", "--passages", "9"]
-    assert module.main(["--data", str(questions), *ENCODER, *sizes]) == 0
+    module = load("held_out")
+    sizes = ["--queries", "3", "--passages", "9"]
+    assert module.main(["--data", str(held_out_data), *ENCODER, *sizes]) == 0
     head, *rows = capsys.readouterr().out.split("\n\n")[0].splitlines()
     assert head.split() == ["dataset", "run", "nDCG@10", "R@10"]
     sets = ["afriqa-xen.yo", "quiz.de", "quiz.fr", "mean"]
     assert [row.split()[:2] for row in rows] == [[name, view] for name in sets for view in ("pivot", "source", "both")]
     assert all(float(row.split()[3]) == 1 for row in rows if row.split()[1] == "both")
-    found = module.held_out(module.Options(questions, questions=3, passages=9))
-    assert [(one.name, list(one.questions), len(one.passages)) for one in found] == [
+    found = module.held_out(module.HeldOutOptions(held_out_data, queries=3, passages=9))
+    assert [(one.name, list(one.queries), len(one.passages)) for one in found] == [
         ("afriqa-xen", ["yo"], 9),
         ("quiz", ["de", "fr"], 9),
     ]
     for collection in found:
-        for asked in collection.questions.values():
-            assert 0 < len(asked) <= 3
-            for question in asked:
-                passage = collection.passages[question.passage]
-                assert passage == question.text
-                assert not is_for_training(RetrievalExample("und", question.text, (passage,), ()))
+        for queries in collection.queries.values():
+            assert 0 < len(queries) <= 3
+            for query in queries:
+                passage = collection.passages[query.passage]
+                assert passage == query.text
+                assert not is_for_training(RetrievalExample("und", query.text, (passage,), ()))
 
 
 @pytest.mark.integration
-def test_bm25_answers_held_out_questions(benchmark_named: Load, questions: Path, capsys: Capture) -> None:
-    """held_out --bm25 has Pyserini's figures first and its fusion with both views last, for every set."""
+def test_held_out_adds_bm25_and_its_fusion(load: Load, held_out_data: Path, capsys: Capture) -> None:
+    """For every dataset, as in same_language."""
     pytest.importorskip("pyserini", reason="Pyserini is not installed")
-    assert benchmark_named("held_out").main(["--data", str(questions), *ENCODER, "--bm25", "--questions", "3"]) == 0
+    assert load("held_out").main(["--data", str(held_out_data), *ENCODER, "--bm25", "--queries", "3"]) == 0
     rows = capsys.readouterr().out.split("\n\n")[0].splitlines()[1:]
     assert [row.split()[1] for row in rows[:5]] == ["BM25", "pivot", "source", "both", "both"]
 
 
-def test_held_out_questions_that_are_not_there_are_said(benchmark_named: Load, tmp_path: Path, capsys: Capture) -> None:
-    """No folder, no held-out passage, no number of questions: a line before any work."""
-    module = benchmark_named("held_out")
+def test_missing_held_out_queries_are_an_error(load: Load, tmp_path: Path, capsys: Capture) -> None:
+    """No directory, no held-out passage, no query: one line before anything is encoded."""
+    module = load("held_out")
     assert module.main(["--data", str(tmp_path / "nowhere"), *ENCODER]) == 2
-    assert "nowhere/retrieval is not there" in capsys.readouterr().err
+    assert "nowhere/retrieval does not exist" in capsys.readouterr().err
     (tmp_path / "retrieval").mkdir()
     lines = b'{"query": "a", "positive": "one"}\n{"query": "b", "positive": "one"}\n'
     (tmp_path / "retrieval" / "quiz.de.jsonl").write_bytes(lines)
     assert module.main(["--data", str(tmp_path), *ENCODER]) == 2
-    assert "none of its questions is held out" in capsys.readouterr().err
-    assert module.main(["--data", str(tmp_path), "--questions", "0"]) == 2
-    assert "--questions 0: must be at least 1" in capsys.readouterr().err
+    assert "none of its queries is held out" in capsys.readouterr().err
+    assert module.main(["--data", str(tmp_path), "--queries", "0"]) == 2
+    assert "--queries 0: must be at least 1" in capsys.readouterr().err
 
 
 @pytest.mark.integration
-def test_explanations_are_compared_with_both_engines(benchmark_named: Load, capsys: Capture) -> None:
-    """explained prints queries, hits and the largest difference of each engine."""
+def test_explained_compares_scores_of_both_engines(load: Load, capsys: Capture) -> None:
+    """It prints queries, hits and the largest difference per engine."""
     pytest.importorskip("pyserini", reason="Pyserini is not installed")
-    assert benchmark_named("explained").main(["--queries", "5", "--hits", "2", *ENCODER[:4]]) == 0
+    assert load("explained").main(["--queries", "5", "--hits", "2", *ENCODER[:4]]) == 0
     lucene, exact = capsys.readouterr().out.splitlines()
     assert lucene == "lucene: 5 queries, 10 hits, largest difference 0"
     assert exact == "exact: 5 queries, 10 hits, largest difference 0"
 
 
 @pytest.mark.integration
-def test_finer_scales_come_closer_to_the_exact_ranking(
-    benchmark_named: Load, collection: Path, capsys: Capture
-) -> None:
-    """quantization prints overlap, identical lists and impacts for each scale."""
+def test_quantization_prints_a_row_per_scale(load: Load, collection: Path, capsys: Capture) -> None:
+    """A finer scale is closer to the exact ranking."""
     pytest.importorskip("jnius", reason="pyjnius is not installed")
     corpus, topics = str(collection / "corpus.en.jsonl.gz"), str(collection / "queries.en.tsv")
     arguments = ["--corpus", corpus, "--topics", topics, "--hits", "3", "--scales", "1", "1000"]
-    assert benchmark_named("quantization").main([*arguments, *ENCODER]) == 0
+    assert load("quantization").main([*arguments, *ENCODER]) == 0
     head, coarse, fine = capsys.readouterr().out.split("\n\n")[0].splitlines()
     assert head.split() == ["scale", "overlap@3", "identical", "impacts"]
     assert float(coarse.split()[1]) <= float(fine.split()[1]) == 1
 
 
 @pytest.mark.integration
-def test_the_peak_of_many_documents_is_printed_beside_that_of_few(benchmark_named: Load, capsys: Capture) -> None:
-    """encode_memory prints two peaks and their difference."""
-    assert benchmark_named("encode_memory").main(["--documents", "40", "--few", "20", *ENCODER]) == 0
+def test_encode_memory_prints_two_peaks_and_their_difference(
+    load: Load, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
+) -> None:
+    """A peak is that of a separate process, which encodes."""
+    module = load("encode_memory")
+    peak, seconds = module.encode(tmp_path, 3, module.EncodeMemoryOptions(encoder=CHECKPOINT, device="cpu"))
+    assert peak > 50 and seconds > 0 and len(open_store(tmp_path / "store")) == 3
+    monkeypatch.setattr(module, "encode", lambda directory, count, options: (peak + count, seconds))
+    assert module.main(["--documents", "40", "--few", "20"]) == 0
     few, many, difference = capsys.readouterr().out.splitlines()
     assert "20 documents: peak" in few and "40 documents: peak" in many
-    assert difference.startswith("difference: ") and " MB " in difference
+    assert difference.startswith("difference: 20 MB ")
 
 
-def test_short_texts_are_short_and_the_same_every_time(benchmark_named: Load) -> None:
-    """8 to 12 words where words are told apart by spaces, no more than 24 characters where they are not."""
-    module = benchmark_named("encode_memory")
+def test_short_texts_are_short_and_deterministic(load: Load) -> None:
+    """8 to 12 words, or at most 24 characters in languages without spaces."""
+    module = load("encode_memory")
     texts = list(module.short_texts("sample", 300))
     assert texts == list(module.short_texts("sample", 300))
     assert all(8 <= len(text.split()) <= 12 or len(text) <= 24 for text in texts)
 
 
 @pytest.mark.integration
-def test_help_is_timed_for_the_verbs_that_are_asked_for(benchmark_named: Load, capsys: Capture) -> None:
-    """help_time prints a line for each verb, then the slowest; an unknown command is refused."""
-    module = benchmark_named("help_time")
-    assert module.main(["--repeats", "1", "--verbs", "encode", "index"]) == 0
+def test_help_time_prints_a_row_per_command(load: Load, capsys: Capture) -> None:
+    """Then the slowest; an unknown command is an error."""
+    module = load("help_time")
+    assert module.main(["--repeats", "1", "--commands", "encode", "index"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["encode", "index", "slowest"]
-    assert module.main(["--verbs", "enc"]) == 2
+    assert module.main(["--commands", "enc"]) == 2
     assert "encode" in capsys.readouterr().err
 
 
-def test_the_training_head_learns_the_same_from_less(benchmark_named: Load, capsys: Capture) -> None:
-    """training_head prints both formulations, ratios of time and memory, and that loss and gradients agree."""
-    module = benchmark_named("training_head")
+def test_training_head_prints_both_formulations_and_their_agreement(
+    load: Load, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """Loss and gradients are equal; memory is measured in this process here."""
+    module = load("training_head")
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("peaks of memory are measured on Linux only")
+    monkeypatch.setattr(
+        module,
+        "peak_in_subprocess",
+        lambda name, options: max(module.measure_peak(name, json.dumps(asdict(options))), 0.1),
+    )
     sizes = ["--batch", "4", "--tokens", "6", "--vocabulary", "500", "--width", "16", "--terms", "20", "--repeats", "1"]
     assert module.main(sizes) == 0
     _, plain, sparse, ratio, agreement = capsys.readouterr().out.splitlines()
     assert "pairs/s" in plain and "pairs/s" in sparse and "times the pairs/s" in ratio
-    assert float(agreement.split()[-3]) < 1e-5
+    assert float(agreement.split()[-2]) < 1e-5
 
 
-def test_training_throughput_is_a_share_of_the_limit(benchmark_named: Load, capsys: Capture) -> None:
-    """training_throughput prints pairs a second and the share of plain products' rate that they take."""
-    module = benchmark_named("training_throughput")
+def test_training_throughput_prints_a_rate_and_its_share_of_the_limit(load: Load, capsys: Capture) -> None:
+    """Pairs per second, and the share of plain matrix products."""
+    module = load("training_throughput")
     argv = ["--model", CHECKPOINT, "--device", "cpu", "--dtype", "float32", "--batch", "4", "--tokens", "8"]
     assert module.main([*argv, "--repeats", "1"]) == 0
     _, rate, share = capsys.readouterr().out.splitlines()
@@ -242,22 +267,21 @@ def test_training_throughput_is_a_share_of_the_limit(benchmark_named: Load, caps
     assert 0 <= int(share.split()[-4].removesuffix("%")) <= 100
 
 
-def test_the_source_view_gains_on_names(benchmark_named: Load, capsys: Capture) -> None:
-    """lexecho prints the topics with the largest gain first, and means of those with names and of the others."""
-    module = benchmark_named("lexecho")
-    assert module.main(["--device", "cpu", "--dtype", "float32", "--topics", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 + 2 + 3
-    gain = {line.split()[5].rstrip(":"): float(line.split()[2]) for line in lines[-3:]}
-    assert gain["named"] > gain["others"]
-    assert float(lines[2].split()[2]) >= float(lines[3].split()[2]) > gain["named"]
+def test_lexecho_gains_most_on_topics_with_rare_words(load: Load, capsys: Capture) -> None:
+    """It prints the largest gains first, then means of topics with and without words outside the vocabulary."""
+    options = ["--device", "cpu", "--dtype", "float32", "--topics", "2", "--languages", "sw"]
+    assert load("lexecho").main(options) == 0
+    title, _, first, second, rare, others, all_topics = capsys.readouterr().out.splitlines()
+    assert "1 language;" in title and all_topics.endswith("mean of 50 topics")
+    gains = [float(line.split()[2]) for line in (first, second, rare, others)]
+    assert gains == sorted(gains, reverse=True)
 
 
-def test_the_packed_pass_stands_beside_padded_batches(benchmark_named: Load, capsys: Capture) -> None:
-    """encoding prints the limit, both ways and their ratio, a query, that they agree, and the head's memory."""
+def test_encoding_compares_the_packed_pass_with_padded_batches(load: Load, capsys: Capture) -> None:
+    """It prints the limit, both passes and their ratio, one query, their agreement and the head's memory."""
     sizes = ["--layers", "1", "--documents", "2", "--median", "9", "--longest", "20", "--head-texts", "1"]
     sizes += ["--threads", "1"]
-    module = benchmark_named("encoding")
+    module = load("encoding")
     assert module.main([*sizes, "--repeats", "1", "--dtype", "float32"]) == 0
     _, limit, packed, padded, ratio, query, agreement, *_ = capsys.readouterr().out.splitlines()
     assert limit.startswith("limit") and " 0.0% padding" in packed and "documents/s" in padded
@@ -267,46 +291,53 @@ def test_the_packed_pass_stands_beside_padded_batches(benchmark_named: Load, cap
     assert "--layers" in capsys.readouterr().err
 
 
+def test_fresh_processes_return_results_without_output(load: Load, capfd: Capture) -> None:
+    """lucene_indexing measures in processes of their own."""
+    assert load("lucene_indexing").in_fresh_process(os.getppid) == os.getpid()
+    load("lucene_indexing").in_fresh_process(print, "silent")
+    assert "silent" not in capfd.readouterr().out
+
+
 @pytest.mark.integration
-def test_two_writers_of_indexes_are_timed_in_turn(benchmark_named: Load, capfd: Capture) -> None:
-    """lucene_indexing prints a row for each number of threads: ours, Pyserini's, the ratio."""
-    pytest.importorskip("jnius", reason="pyjnius is not installed")
+@pytest.mark.usefixtures("one_process")
+def test_lucene_indexing_prints_a_row_per_number_of_threads(load: Load, capsys: Capture) -> None:
+    """Rates of both writers and their ratio."""
     arguments = ["--documents", "40", "--threads", "1", "--repeats", "1"]
-    assert benchmark_named("lucene_indexing").main(arguments) == 0
-    head, row, note = capfd.readouterr().out.splitlines()
-    assert head.split()[:4] == ["threads", "ours", "pyserini", "ratio"]
+    assert load("lucene_indexing").main(arguments) == 0
+    head, row, note = capsys.readouterr().out.splitlines()
+    assert head.split()[:4] == ["threads", "milco", "pyserini", "ratio"]
     assert row.split()[0] == "1" and float(row.split()[3]) > 0
     assert "40 documents" in note
 
 
 @pytest.mark.integration
-def test_two_searchers_answer_alike(benchmark_named: Load, capfd: Capture) -> None:
-    """lucene_search prints rows for opening and for each k, after it has compared every answer."""
-    pytest.importorskip("jnius", reason="pyjnius is not installed")
+@pytest.mark.usefixtures("one_process")
+def test_lucene_search_compares_two_searchers(load: Load, capsys: Capture) -> None:
+    """It prints rows for opening and for each k after it has compared all results."""
     arguments = ["--documents", "40", "--queries", "3", "--hits", "10", "--passes", "1", "--repeats", "1"]
-    assert benchmark_named("lucene_search").main(arguments) == 0
-    _, first, again, search, note = capfd.readouterr().out.splitlines()
-    assert first.startswith("open, the first time") and again.startswith("open, again")
-    assert search.startswith("search, k=10") and "equal in all of 3 answers" in note
+    assert load("lucene_search").main(arguments) == 0
+    _, first, again, search, note = capsys.readouterr().out.splitlines()
+    assert first.startswith("open, first") and again.startswith("open, again")
+    assert search.startswith("search, k=10") and "equal for all of 3 searches" in note
 
 
-def test_a_searcher_that_answers_otherwise_is_an_error(benchmark_named: Load) -> None:
-    """lucene_search names the query and the rank; a millionth for a tie is no difference."""
-    module = benchmark_named("lucene_search")
+def test_different_search_results_are_an_error(load: Load) -> None:
+    """The error names the query and the rank; the millionth of a tie is not a difference."""
+    module = load("lucene_search")
     scores = np.float32([9, 7, 7])
-    module.check_equal(0, (["a", "b", "c"], scores), (["a", "b", "c"], np.float32([9, 7, 6.999999])))
+    module.validate_equal(0, (["a", "b", "c"], scores), (["a", "b", "c"], np.float32([9, 7, 6.999999])))
     with pytest.raises(MilcoError, match="query 4: rank 2 has b, Pyserini's has c"):
-        module.check_equal(4, (["a", "b", "c"], scores), (["a", "c", "b"], scores))
+        module.validate_equal(4, (["a", "b", "c"], scores), (["a", "c", "b"], scores))
 
 
-def test_peers_encode_the_same_vectors(benchmark_named: Load) -> None:
-    """The systems that share a network give the same weights: packed, padded, and sentence-transformers if there."""
+def test_peers_encode_the_same_vectors(load: Load) -> None:
+    """Systems with the same network compute the same weights: packed, padded and sentence-transformers."""
     import torch
 
-    module, encoding = benchmark_named("table_encoding"), benchmark_named("encoding")
+    module, encoding = load("table_encoding"), load("encoding")
     model, tokenizer = encoding.random_network(1), module.word_tokenizer()
     texts = module.random_texts([7, 12])
-    rows = module._rows(tokenizer, texts)
+    rows = module.token_ids(tokenizer, texts)
     assert [len(row) for row in rows] == [7, 12]
     expected = encoding.padded_pass(model, rows, torch.float32)[0]
     if not module.missing():
@@ -319,21 +350,21 @@ def test_peers_encode_the_same_vectors(benchmark_named: Load) -> None:
     np.testing.assert_allclose(dense, expected.numpy(), atol=1e-5)
 
 
-def test_padding_is_what_a_system_computes_too_much(benchmark_named: Load) -> None:
-    """None when packed; to a multiple of 32 in padded batches; to the longest of a batch elsewhere."""
-    module = benchmark_named("table_encoding")
+def test_padding_depends_on_the_batches_of_a_system(load: Load) -> None:
+    """None if packed, to a multiple of 32 in padded batches, otherwise to the longest text of a batch."""
+    module = load("table_encoding")
     lengths = [10, 20]
     assert module.padding(module.OURS, lengths) == 0
     assert module.padding(module.PADDED, lengths) == 1 - 30 / 64
     assert module.padding(module.PYSERINI, lengths) == 1 - 30 / 40
-    # Two batches, which sorting makes even.
+    # Sorting makes two batches without padding.
     mixed = [10, 20] * module.BATCH
     assert module.padding(module.SENTENCE_TRANSFORMERS, mixed) == 0 < module.padding(module.PYSERINI, mixed)
 
 
-def test_the_loop_over_terms_writes_the_same_lines(benchmark_named: Load) -> None:
-    """What stands beside write_jsonl() in the table does the same work."""
-    module = benchmark_named("table_engines")
+def test_the_loop_over_terms_writes_the_same_lines(load: Load) -> None:
+    """The baseline of write_jsonl() does the same work."""
+    module = load("table_engines")
     batch = module.synthetic_batch(np.random.default_rng(3), 5, 900)
     vocabulary = Vocabulary([f"t{number}" for number in range(900)], [])
     ids = [f"d{row}" for row in range(5)]
@@ -343,24 +374,24 @@ def test_the_loop_over_terms_writes_the_same_lines(benchmark_named: Load) -> Non
     assert [*map(orjson.loads, ours.getvalue().splitlines())] == [*map(orjson.loads, theirs.getvalue().splitlines())]
 
 
-def test_scipy_and_numpy_rank_as_exact_does(benchmark_named: Load, tmp_path: Path) -> None:
-    """The peers of the exact engine find its documents, with its scores."""
-    module = benchmark_named("table_engines")
+def test_scipy_and_numpy_rank_as_exact_does(load: Load, tmp_path: Path) -> None:
+    """The peers of the exact engine find its documents with its scores."""
+    module = load("table_engines")
     module.write_collection(tmp_path, 60, 900)
-    module.index_ours(tmp_path, tmp_path / "exact", 1, "exact")
+    module.index_milco(tmp_path, tmp_path / "exact", 1, "exact")
     searcher = open_index(tmp_path / "exact").searcher()
-    queries = benchmark_named("lucene_search").synthetic_queries(4, 900)
+    queries = load("lucene_search").synthetic_queries(4, 900)
     expected = searcher.search(queries, module.HITS)
-    for make in (module.scipy_ask, module.numpy_ask):
+    for make in (module.scipy_search, module.numpy_search):
         found = [make(searcher, queries)(number) for number in range(len(queries))]
         assert module.recall(expected, found) == 1
         for one, other in zip(expected, found, strict=True):
             np.testing.assert_allclose(one.scores, other.scores, rtol=1e-5)
 
 
-def test_documents_have_topics_and_large_collections_begin_as_small_ones(benchmark_named: Load, tmp_path: Path) -> None:
-    """Of the same topic, and no others, documents share more than frequent terms; vectors are what a store takes."""
-    module = benchmark_named("topical_vectors")
+def test_synthetic_documents_have_topics_and_extend_smaller_collections(load: Load, tmp_path: Path) -> None:
+    """Documents of one topic share many terms; vectors are valid in a store."""
+    module = load("topical_vectors")
     module.write_topical_store(tmp_path / "few", 30)
     module.write_topical_store(tmp_path / "more", module.PART + 5)
     few, more = (list(open_store(tmp_path / name).batches()) for name in ("few", "more"))
@@ -370,18 +401,18 @@ def test_documents_have_topics_and_large_collections_begin_as_small_ones(benchma
         assert np.array_equal(one[0], other[0]) and np.array_equal(one[1], other[1])
     assert all((np.diff(columns) > 0).all() for columns, _ in batch.rows()) and batch.weights.min() > 0
     assert 100 < batch.lengths().mean() < 150
-    likeness = batch.dot(batch)[np.triu_indices(len(batch), 1)]
-    assert likeness.max() > 8 * np.median(likeness)
+    similarity = batch.dot(batch)[np.triu_indices(len(batch), 1)]
+    assert similarity.max() > 8 * np.median(similarity)
 
 
-def test_settings_that_were_tuned_on_topics_serve_other_queries(benchmark_named: Load, tmp_path: Path) -> None:
-    """Seismic answers with its own settings and with the tuned, which find about what was asked for."""
+def test_settings_tuned_on_topics_hold_for_other_queries(load: Load, tmp_path: Path) -> None:
+    """Seismic is searched with its defaults and with tuned settings, which reach about the target recall."""
     pytest.importorskip("seismic", reason="pyseismic-lsr is not installed")
-    vectors, module = benchmark_named("topical_vectors"), benchmark_named("table_engines")
+    vectors, module = load("topical_vectors"), load("table_engines")
     vectors.write_topical_store(tmp_path / "store", 500)
     vectors.write_topics_store(tmp_path / "topics", 60)
     for engine in ("exact", "seismic"):
-        module.index_ours(tmp_path, tmp_path / engine, 1, engine)
+        module.index_milco(tmp_path, tmp_path / engine, 1, engine)
     assert [row.system for row in module.tuned_rows(tmp_path)] == ["seismic"]
     queries = vectors.topical_queries(40)
     assert not {*map(str, queries)} & {str(vector) for _, vector in open_store(tmp_path / "topics").vectors()}
@@ -392,34 +423,34 @@ def test_settings_that_were_tuned_on_topics_serve_other_queries(benchmark_named:
     assert all(module.recall(best, searcher.search(queries, module.HITS)) > 0.9 for searcher in searchers.values())
 
 
-def test_a_system_is_compared_with_the_first_of_its_step(benchmark_named: Load) -> None:
-    """times is the median of the rounds' ratios, not the ratio of the medians."""
-    module = benchmark_named("table_rows")
+def test_times_is_the_median_ratio_to_the_first_system(load: Load) -> None:
+    """Not the ratio of the medians."""
+    module = load("table_rows")
     ours, theirs = module.compared("step", {"a": [1, 2, 4], "b": [3, 8, 8]}, lambda _, taken: {"s": taken})
     assert ours.figures == {"s": 2} and ours.ratios == ()
     assert theirs.figures == {"s": 8, "times": 3} and theirs.ratios == (3, 4, 2)
 
 
-def test_memory_is_that_of_the_process_which_takes_most(benchmark_named: Load) -> None:
-    """A process that the work starts and waits for counts, if it takes more than the one that measures."""
-    module = benchmark_named("table_rows")
+def test_peak_memory_includes_child_processes(load: Load) -> None:
+    """The peak is the higher one of this process and its children."""
+    module = load("table_rows")
     if not Path("/proc/self/status").is_file():
-        pytest.skip("Linux alone tells the peak of a process")
-    program = "import numpy; numpy.ones(1 << 26)"
+        pytest.skip("peaks of memory are measured on Linux only")
+    program = "bytearray(1 << 29).count(1)"
     before = module.with_peak(int)[1]
     _, after = module.with_peak(subprocess.run, [sys.executable, "-c", program])
-    assert after >= max(before, 8 * (1 << 26) / 1e6)
+    assert after >= max(before, (1 << 29) / 1e6)
 
 
 @pytest.mark.integration
-def test_one_table_has_all_engines_and_their_peers(benchmark_named: Load, tmp_path: Path, capfd: Capture) -> None:
-    """python benchmarks prints a row for each system, as JSON with the rounds, and draws them."""
-    pytest.importorskip("jnius", reason="pyjnius is not installed")
-    module, picture = benchmark_named("table_command"), tmp_path / "table.png"
+@pytest.mark.usefixtures("one_process")
+def test_the_table_has_all_engines_and_their_peers(load: Load, tmp_path: Path, capsys: Capture) -> None:
+    """python benchmarks prints a row per system, as JSON with the rounds, and plots them."""
+    module, picture = load("table_command"), tmp_path / "table.png"
     sizes = ["--documents", "60", "--queries", "3", "--repeats", "1", "--threads", "1"]
     parts = ["--only", "write", "engines", "--plot", str(picture), "--format", "json"]
     assert module.main([*sizes, *parts]) == 0
-    table = orjson.loads(capfd.readouterr().out)
+    table = orjson.loads(capsys.readouterr().out)
     steps = {step: list(rows) for step, rows in itertools.groupby(table["rows"], lambda row: row["step"])}
     tuned = ["tune to recall@10 0.96"] if importlib.util.find_spec("seismic") else []
     assert list(steps) == ["write vectors", "index a pivot view", *tuned, "search a pivot view, k=10"]
@@ -432,13 +463,18 @@ def test_one_table_has_all_engines_and_their_peers(benchmark_named: Load, tmp_pa
 
 
 @pytest.mark.integration
-def test_the_curve_has_every_step(benchmark_named: Load, tmp_path: Path, capfd: Capture) -> None:
-    """python benchmarks --only curve prints encode, index and search of a size with their peaks."""
-    pytest.importorskip("jnius", reason="pyjnius is not installed")
-    module, picture = benchmark_named("table_command"), tmp_path / "curve.png"
-    sizes = ["--only", "curve", "--curve", "20", "--encoder", CHECKPOINT, "--plot", str(picture)]
+@pytest.mark.usefixtures("one_process")
+def test_the_curve_has_a_row_per_step_and_engine(
+    load: Load, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
+) -> None:
+    """python benchmarks --only curve prints time and peak memory of encode, index and search."""
+    write_collection = load("lucene_indexing").write_collection
+    encode = lambda root, count, options: (write_collection(root, count, 900), 1.0)  # noqa: E731
+    monkeypatch.setattr(load("encode_memory"), "encode", encode)
+    module, picture = load("table_command"), tmp_path / "curve.png"
+    sizes = ["--only", "curve", "--curve", "20", "--plot", str(picture)]
     assert module.main([*sizes, "--format", "csv"]) == 0
-    rows = list(csv.DictReader(capfd.readouterr().out.splitlines()))
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     engines = 2 + bool(importlib.util.find_spec("seismic"))
     assert [row["step"].split()[:2] for row in rows] == [
         ["encode", "20"],
@@ -447,9 +483,9 @@ def test_the_curve_has_every_step(benchmark_named: Load, tmp_path: Path, capfd: 
     assert all(float(row["MB"]) > 0 for row in rows) and picture.is_file()
 
 
-def test_the_table_refuses_numbers_that_are_none(benchmark_named: Load, capsys: Capture) -> None:
-    """python benchmarks says which option and its value, before anything is measured."""
-    module = benchmark_named("table_command")
+def test_the_table_rejects_invalid_sizes_and_parts(load: Load, capsys: Capture) -> None:
+    """An error names the option and its value before anything is measured."""
+    module = load("table_command")
     assert module.main(["--curve", "10", "0"]) == 2
     assert "--curve 0: must be at least 1" in capsys.readouterr().err
     assert module.main(["--only", "encod"]) == 2

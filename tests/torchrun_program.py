@@ -1,7 +1,7 @@
-"""The program that torchrun starts for test_train_torchrun.py: training commands in sequence, with a report each.
+"""Run training commands in sequence for test_train_torchrun.py, with a report each: torchrun_program.py PLAN REPORTS.
 
-python torchrun_program.py PLAN REPORTS: PLAN is a JSON file of [name, arguments, process whose loss breaks or null];
-REPORTS gets NAME.PROCESS.json, a Report each.
+PLAN is a JSON file of [name, arguments, rank whose loss breaks or null]. A Report is written to NAME.RANK.json in the
+directory REPORTS for each command.
 """
 
 import json
@@ -23,42 +23,42 @@ _WRITING = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
 
 
 class Report(TypedDict):
-    """What a process read (a list of texts per call) and wrote (pairs of an operation and a path)."""
+    """The texts that a process read, a list per call, and the files it wrote, as pairs of operation and path."""
 
     seen: list[list[str]]
     written: list[list[str]]
 
 
-def spy(report: Report) -> Callable[[], None]:
-    """Record which texts are tokenized; return a function that stops it."""
-    made = TextCollator.__call__
+def record_texts(report: Report) -> Callable[[], None]:
+    """Record the texts that are tokenized; return a function that stops recording."""
+    original = TextCollator.__call__
 
     def call(self: TextCollator, texts: list[str], max_length: int) -> dict[str, Tensor]:
         report["seen"].append(list(texts))
-        return made(self, texts, max_length)
+        return original(self, texts, max_length)
 
-    def end() -> None:
-        TextCollator.__call__ = made  # type: ignore[method-assign]
+    def stop() -> None:
+        TextCollator.__call__ = original  # type: ignore[method-assign]
 
     TextCollator.__call__ = call  # type: ignore[method-assign, assignment]
-    return end
+    return stop
 
 
 def break_loss() -> None:
     """Make SAP's loss NaN from the broken step on."""
-    made, calls = losses.sparse_mean_squared_error, []
+    original, calls = losses.sparse_mean_squared_error, []
 
     def broken(student: Tensor, *more: object) -> Tensor:
         calls.append(1)
         # Two calls per step: text and English.
         bad = torch.nan if len(calls) > 2 * (BROKEN_STEP - 1) else 1.0
-        return made(student, *more) * bad  # type: ignore[arg-type]
+        return original(student, *more) * bad  # type: ignore[arg-type]
 
     losses.sparse_mean_squared_error = broken  # type: ignore[assignment]
 
 
 def _program(plan: Path, reports: Path) -> int:
-    process = os.environ["RANK"]
+    rank = os.environ["RANK"]
     report = Report(seen=[], written=[])
 
     def written(event: str, arguments: tuple) -> None:
@@ -67,16 +67,16 @@ def _program(plan: Path, reports: Path) -> int:
             report["written"].append([event, str(arguments[0])])
 
     sys.addaudithook(written)
-    spy(report)
+    record_texts(report)
     for name, arguments, broken in json.loads(plan.read_text(encoding="utf-8")):
         report["seen"].clear()
         report["written"].clear()
-        if process == broken:
+        if rank == broken:
             break_loss()
         code = main(arguments)
         if code:
             return code
-        (reports / f"{name}.{process}.json").write_text(json.dumps(report), encoding="utf-8")
+        (reports / f"{name}.{rank}.json").write_text(json.dumps(report), encoding="utf-8")
     return 0
 
 

@@ -109,7 +109,9 @@ def build_bm25(documents: Iterable[Document], language: str, directory: Path) ->
     from milco_pyserini.index.bm25 import TextDocuments
 
     directory.mkdir(parents=True, exist_ok=True)
-    find_engine("bm25").build(TextDocuments(directory, _texts(language), documents), directory, threads=1)
+    engine = find_engine("bm25")
+    engine.available()
+    engine.build(TextDocuments(directory, _texts(language), documents), directory, threads=1)
 
 
 def search_bm25(queries: Iterable[Query], language: str, directory: Path, hits: int) -> Run:

@@ -1,4 +1,4 @@
-"""The broken inputs of benchmarks/faults.py, read in this process."""
+"""The invalid inputs of benchmarks/faults.py, read in this process."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +17,10 @@ BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
 
 
 @pytest.mark.parametrize("kind", ["corpus", "topics", "qrels", "run"])
-def test_broken_inputs_are_refused_by_name(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One MilcoError each, which names the file or the directory; nothing hangs, nothing is accepted."""
+def test_invalid_inputs_are_rejected_by_name(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each raises an error that names the file or directory."""
     monkeypatch.syspath_prepend(BENCHMARKS)
-    from broken_inputs import broken_inputs
+    from broken_inputs import invalid_inputs
 
     index = build_index(
         open_store(write_store(tmp_path / "vectors", *synthetic_batch(20))), find_engine("exact"), tmp_path / "index"
@@ -31,11 +31,11 @@ def test_broken_inputs_are_refused_by_name(kind: str, tmp_path: Path, monkeypatc
         "qrels": open_qrels,
         "run": lambda name: read_run(Path(name)),
     }
-    (tmp_path / "given").mkdir()
-    for broken in broken_inputs():
-        # FileNotFoundError is one line of the command line, too.
+    (tmp_path / "inputs").mkdir()
+    for broken in invalid_inputs():
+        # Commands print a FileNotFoundError in one line.
         if broken.kind == kind and "100 MB" not in broken.name:
-            path = broken.make(tmp_path / "given")
+            path = broken.write(tmp_path / "inputs")
             with pytest.raises((MilcoError, FileNotFoundError, IsADirectoryError)) as caught:
                 readers[kind](str(path))
             assert broken.name in str(caught.value), broken.name

@@ -18,7 +18,7 @@ import yaml
 from golden_set import GOLDEN, bent
 from safetensors.torch import load_file
 from torch import Tensor
-from torchrun_program import BROKEN_STEP, Report, spy
+from torchrun_program import BROKEN_STEP, Report, record_texts
 from transformers import TrainingArguments
 
 from milco_pyserini.cli.train import main
@@ -222,13 +222,13 @@ def test_two_processes_equal_one_with_twice_the_batch(
     if name != "kd":
         by_halves(monkeypatch)
     report = Report(seen=[], written=[])
-    end = spy(report)
+    stop = record_texts(report)
     stage, loss = ("sap", ()) if name == "sap" else ("sct", ("--loss", name))
     try:
         run = arguments(trained, stage, str(tmp_path / "one"), "still", *loss)
         assert main([*run, "--batch-size", "8"]) == 0
     finally:
-        end()
+        stop()
     assert logged(trained / name) == pytest.approx(logged(tmp_path / "one"), rel=1e-3)
     if name == "kd":
         return  # Its batches were made in the data loader's processes.

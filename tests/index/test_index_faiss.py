@@ -229,7 +229,7 @@ def test_engines_refuse_vectors_of_another_type(
     capsys.readouterr()
     assert index_command(["--vectors", "vectors/c.dense", "--engine", "exact"]) == 2
     assert "vectors/c.dense holds dense vectors" in (stderr := capsys.readouterr().err)
-    assert "--engine flat or hnsw" in stderr
+    assert "--engine flat and hnsw" in stderr
     assert index_command(["--vectors", "vectors/c", "--engine", "flat"]) == 2
     assert "vectors/c holds sparse vectors" in (stderr := capsys.readouterr().err)
     assert "--engine lucene, exact or seismic" in stderr

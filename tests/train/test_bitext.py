@@ -129,7 +129,7 @@ def test_invalid_bitext_names_and_files_are_refused(tmp_path: Path) -> None:
         open_bitext([write(tmp_path / "fr-en.tsv")])[0].size()
     path = write(tmp_path / "es-en.tsv.gz", *("a\tb" for _ in range(1000)))
     path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(MilcoError, match="is no whole gzip file"):
+    with pytest.raises(MilcoError, match="is not a complete gzip file"):
         open_bitext([path])[0].size()
     with pytest.raises(MilcoError, match="is given 2 times"):
         open_bitext([path, path])

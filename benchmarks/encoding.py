@@ -173,8 +173,8 @@ def packed_pass(packed: "PackedForward", rows: Rows) -> "Result":
     done = [packed([rows[number] for number in batch]) for batch in _batches(order, rows)]
     logits = torch.cat([logits for logits, _ in done])
     weights = torch.cat([echo for _, echo in done if echo is not None]).split([len(rows[number]) for number in order])
-    places = sorted(range(len(order)), key=order.__getitem__)
-    return torch.log1p(torch.relu(logits[places])), torch.cat([weights[place] for place in places])
+    inverse = sorted(range(len(order)), key=order.__getitem__)
+    return torch.log1p(torch.relu(logits[inverse])), torch.cat([weights[number] for number in inverse])
 
 
 def padded_pass(model: "MilcoModel", rows: Rows, dtype: "torch.dtype") -> "Result":

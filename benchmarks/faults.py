@@ -218,8 +218,10 @@ def disk(case: FaultCase, reference: Reference, every: int) -> Iterator[Trial]:
 
 def flips(case: FaultCase, reference: Reference, every: int) -> Iterator[Trial]:
     """Flip 10 single bits of each output file, and truncate, extend, remove and empty it."""
-    with _complete_output(case, reference) as (place, expected):
-        for path in sorted(path for path in (place / "out").rglob("*") if path.is_file() and path.name != "write.lock"):
+    with _complete_output(case, reference) as (workdir, expected):
+        for path in sorted(
+            path for path in (workdir / "out").rglob("*") if path.is_file() and path.name != "write.lock"
+        ):
             content, draw = path.read_bytes(), random.Random(SEED)
             damages: dict[str, bytes | None] = {}
             for _ in range(10 if content else 0):
@@ -232,17 +234,17 @@ def flips(case: FaultCase, reference: Reference, every: int) -> Iterator[Trial]:
                 path.unlink()
                 if damaged is not None:
                     path.write_bytes(damaged)
-                fault, ended = f"{path.relative_to(place)}, {what}", _run(["verify", "out"], place)
+                fault, ended = f"{path.relative_to(workdir)}, {what}", _run(["verify", "out"], workdir)
                 found = ended.code == 2 and path.name in ended.printed
                 yield Trial(f"{fault}, verified", "" if found else f"not detected: {_last_line(ended)}")
-                yield Trial(f"{fault}, read", _misread(case, reference, place, expected))
+                yield Trial(f"{fault}, read", _misread(case, reference, workdir, expected))
             path.write_bytes(content)
 
 
 def manifests(case: FaultCase, reference: Reference, every: int) -> Iterator[Trial]:
     """Remove each field of a manifest without checksums, and replace it by values of other types."""
-    with _complete_output(case, reference) as (place, _):
-        manifest = orjson.loads((place / "out" / "manifest.json").read_bytes())
+    with _complete_output(case, reference) as (workdir, _):
+        manifest = orjson.loads((workdir / "out" / "manifest.json").read_bytes())
         for name in ("checksum", "files"):
             manifest.pop(name)
         changes = []
@@ -254,8 +256,8 @@ def manifests(case: FaultCase, reference: Reference, every: int) -> Iterator[Tri
                 where = f"{section}.{key}".removeprefix(".")
                 changes += [(where, manifest | {section: other} if section else other) for other in others]
         for where, changed in changes[::every]:
-            write_json(place / "out" / "manifest.json", changed)
-            yield Trial(f"{where} changed", _misread(case, reference, place, None))
+            write_json(workdir / "out" / "manifest.json", changed)
+            yield Trial(f"{where} changed", _misread(case, reference, workdir, None))
 
 
 SUITES = {"kills": kills, "disk": disk, "flips": flips, "manifests": manifests}
@@ -264,12 +266,12 @@ SUITES = {"kills": kills, "disk": disk, "flips": flips, "manifests": manifests}
 def run_invalid_input(broken: InvalidInput, inputs: Path) -> Trial:
     """Run a command with an invalid input."""
     with tempfile.TemporaryDirectory(dir=inputs.parent, prefix="trial-") as name:
-        place, source = Path(name) / "place", Path(name) / "source"
-        place.mkdir()
+        workdir, source = Path(name) / "work", Path(name) / "source"
+        workdir.mkdir()
         source.mkdir()
         values = {"inputs": inputs, "file": broken.write(source)}
         arguments = [word.format(**values) for word in COMMANDS[broken.kind].split()]
-        ended = _run(arguments, place, moment=_TIMEOUT, memory=_MEMORY)
+        ended = _run(arguments, workdir, moment=_TIMEOUT, memory=_MEMORY)
         lines = [line for line in ended.printed.splitlines() if "error:" in line]
         problem = ""
         if ended.code == 0:
@@ -278,15 +280,15 @@ def run_invalid_input(broken: InvalidInput, inputs: Path) -> Trial:
             problem = f"ended with {ended.code}: {_last_line(ended)}"
         elif broken.name not in lines[0]:
             problem = f"does not name the input: {lines[0]}"
-        elif left := [path.name for path in place.iterdir()]:
+        elif left := [path.name for path in workdir.iterdir()]:
             problem = f"left {left[0]}"
     return Trial(f"{broken.kind}: {broken.name}", problem)
 
 
 def load_invalid_checkpoint(name: str, change: Change, inputs: Path) -> Trial:
     """Load an invalid checkpoint in this process."""
-    with tempfile.TemporaryDirectory(dir=inputs.parent, prefix="trial-") as place:
-        directory = Path(place) / "tiny"
+    with tempfile.TemporaryDirectory(dir=inputs.parent, prefix="trial-") as workdir:
+        directory = Path(workdir) / "tiny"
         shutil.copytree(inputs / "tiny", directory)
         change(directory)
         outcome, text = load_checkpoint(directory)
@@ -385,10 +387,10 @@ def _reference(case: FaultCase, inputs: Path) -> Reference:
     """Run the case twice without faults."""
     trees = []
     for _ in range(2):
-        with _working_directory(case, inputs) as place:
-            ended = _run(_arguments(case, inputs), Path(place))
+        with _working_directory(case, inputs) as workdir:
+            ended = _run(_arguments(case, inputs), Path(workdir))
             _expect_success(ended, case.arguments)
-            trees.append(_tree(Path(place), case))
+            trees.append(_tree(Path(workdir), case))
     first, second = trees
     if first.keys() != second.keys():
         raise MilcoError(f"milco {case.arguments}: two runs left different files: {first.keys() ^ second.keys()}")
@@ -408,11 +410,11 @@ def _arguments(case: FaultCase, inputs: Path) -> list[str]:
     return [word.format(inputs=inputs) for word in case.arguments.split()]
 
 
-def _tree(place: Path, case: FaultCase) -> dict[str, bytes]:
+def _tree(workdir: Path, case: FaultCase) -> dict[str, bytes]:
     """Return the content of all files in a directory by path; b"" for directories."""
     tree = {}
-    for path in place.rglob("*"):
-        name = str(path.relative_to(place))
+    for path in workdir.rglob("*"):
+        name = str(path.relative_to(workdir))
         if not any(f"out/{varying}/" in name for varying in case.varies):
             tree[name] = b"" if path.is_dir() else path.read_bytes()
     return tree
@@ -421,16 +423,16 @@ def _tree(place: Path, case: FaultCase) -> dict[str, bytes]:
 def _inject(case: FaultCase, reference: Reference, what: str, check: Callable[..., str], **faults: Any) -> Trial:
     """Run the case with a fault, then again without; check() returns the problem in between."""
     with _working_directory(case, reference.inputs) as name:
-        place = Path(name)
-        before = _tree(place, case)
-        ended = _run(_arguments(case, reference.inputs), place, **faults)
-        problem = check(case, reference, ended, before, _tree(place, case))
-        again = _run(_arguments(case, reference.inputs), place)
+        workdir = Path(name)
+        before = _tree(workdir, case)
+        ended = _run(_arguments(case, reference.inputs), workdir, **faults)
+        problem = check(case, reference, ended, before, _tree(workdir, case))
+        again = _run(_arguments(case, reference.inputs), workdir)
         # After a kill that followed the final rename, the command is refused because its output is complete.
         refused = again.code == 2 and "--overwrite" in again.printed and not case.resumes
         if again.code and not refused:
             problem = problem or f"the same command then ended with {again.code}: {_last_line(again)}"
-        problem = problem or _difference(_tree(place, case), reference)
+        problem = problem or _difference(_tree(workdir, case), reference)
     return Trial(what, problem)
 
 
@@ -438,30 +440,30 @@ def _inject(case: FaultCase, reference: Reference, what: str, check: Callable[..
 def _complete_output(case: FaultCase, reference: Reference) -> Iterator[tuple[Path, dict[str, bytes]]]:
     """Yield a directory in which the case has run, and the results of reading its output."""
     with _working_directory(case, reference.inputs) as name:
-        place = Path(name)
-        _expect_success(_run(_arguments(case, reference.inputs), place), case.arguments)
-        _expect_success(_read(case, reference, place), case.reads)
-        yield place, _results(place)
+        workdir = Path(name)
+        _expect_success(_run(_arguments(case, reference.inputs), workdir), case.arguments)
+        _expect_success(_read(case, reference, workdir), case.reads)
+        yield workdir, _results(workdir)
 
 
-def _read(case: FaultCase, reference: Reference, place: Path) -> CommandResult:
-    for path in place.glob("again*"):
+def _read(case: FaultCase, reference: Reference, workdir: Path) -> CommandResult:
+    for path in workdir.glob("again*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return _run(case.reads.format(inputs=reference.inputs).split(), place)
+    return _run(case.reads.format(inputs=reference.inputs).split(), workdir)
 
 
-def _results(place: Path) -> dict[str, bytes]:
+def _results(workdir: Path) -> dict[str, bytes]:
     """Return the results of reading: a run, or the files of an index without its manifest."""
-    paths = [path for path in place.glob("again/*") if path.name != "manifest.json"]
-    return {path.name: path.read_bytes() for path in [*paths, place / "again"] if path.is_file()}
+    paths = [path for path in workdir.glob("again/*") if path.name != "manifest.json"]
+    return {path.name: path.read_bytes() for path in [*paths, workdir / "again"] if path.is_file()}
 
 
-def _misread(case: FaultCase, reference: Reference, place: Path, expected: dict[str, bytes] | None) -> str:
+def _misread(case: FaultCase, reference: Reference, workdir: Path, expected: dict[str, bytes] | None) -> str:
     """Return the problem of reading a damaged output: a traceback, or different results without an error."""
-    ended = _read(case, reference, place)
+    ended = _read(case, reference, workdir)
     if ended.code not in (0, 2) or "Traceback" in ended.printed:
         return f"ended with {ended.code}: {_last_line(ended)}"
-    return "different results and no error" if ended.code == 0 and expected not in (None, _results(place)) else ""
+    return "different results and no error" if ended.code == 0 and expected not in (None, _results(workdir)) else ""
 
 
 def _after_kill(case: FaultCase, reference: Reference, ended: CommandResult, before: dict, after: dict) -> str:
@@ -505,7 +507,7 @@ def _difference(tree: dict, reference: Reference) -> str:
 
 def _run(
     arguments: Sequence[str],
-    place: Path,
+    workdir: Path,
     fault: Fault | None = None,
     moment: float = 0,
     limit: int | None = None,
@@ -526,7 +528,7 @@ def _run(
         os.close(reading)
         code = 1
         try:
-            code = _in_child(arguments, place, writing, fault, limit, memory)
+            code = _in_child(arguments, workdir, writing, fault, limit, memory)
         finally:
             os._exit(code)
     os.close(writing)
@@ -552,13 +554,13 @@ def _kill_group(process: int) -> None:
 
 
 def _in_child(
-    arguments: Sequence[str], place: Path, output: int, fault: Fault | None, limit: int | None, memory: int | None
+    arguments: Sequence[str], workdir: Path, output: int, fault: Fault | None, limit: int | None, memory: int | None
 ) -> int:
     os.setsid()
-    os.chdir(place)
+    os.chdir(workdir)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    count = _watch(str(place), fault)
+    count = _watch(str(workdir), fault)
     if limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     if memory is not None:
@@ -574,7 +576,7 @@ def _in_child(
     return code
 
 
-def _watch(place: str, fault: Fault | None) -> Callable[[], int]:
+def _watch(workdir: str, fault: Fault | None) -> Callable[[], int]:
     """Count file operations in a directory and call fault before each; return a function that returns the count."""
     number = 0
     fsync = os.fsync
@@ -589,7 +591,7 @@ def _watch(place: str, fault: Fault | None) -> Callable[[], int]:
         if event not in _OPERATIONS or not isinstance(arguments[0], str | bytes | os.PathLike):
             return
         path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100
-        if path.startswith(place) and (event != "open" or arguments[2] & _WRITE_FLAGS):
+        if path.startswith(workdir) and (event != "open" or arguments[2] & _WRITE_FLAGS):
             operation(event, path)
 
     def counted_fsync(descriptor: int) -> None:

@@ -64,10 +64,10 @@ def command(options: LuceneIndexingOptions) -> None:
                     log(f"round {number + 1}, threads {threads}: {system} {rate:,.0f} documents/s")
     print(f"{'threads':>7}  {'milco':>6}  {'pyserini':>8}  {'ratio':>5}  of rounds")  # noqa: T201
     for threads in options.threads:
-        ours, theirs = rates["milco", threads], rates["pyserini", threads]
-        ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+        milco, pyserini = rates["milco", threads], rates["pyserini", threads]
+        ratios = [one / other for one, other in zip(milco, pyserini, strict=True)]
         print(  # noqa: T201
-            f"{threads:>7}  {statistics.median(ours):>6,.0f}  {statistics.median(theirs):>8,.0f}  "
+            f"{threads:>7}  {statistics.median(milco):>6,.0f}  {statistics.median(pyserini):>8,.0f}  "
             f"{statistics.median(ratios):>5.1f}  {min(ratios):.1f} to {max(ratios):.1f}"
         )
     print(f"documents/s, {options.documents:,} documents of {terms:.0f} terms")  # noqa: T201

@@ -12,7 +12,7 @@ Opening is timed from a started JVM with all modules imported; jvm.start() has l
 project's searcher opens first and loads the other classes that both need, so each opens the index a second time. A
 query's latency is the median of its passes in a round. The table has the medians of the rounds, and the ratios of
 elapsed time and of the searching thread's CPU time, which depends less on other load.
-The documents are those of lucene_indexing.py; a query has 40 words as common as theirs and 25 of one topic.
+The documents are those of lucene_indexing.py; a query has 40 terms as frequent as theirs and 25 of one topic.
 """
 
 import statistics
@@ -60,11 +60,11 @@ class LuceneSearchOptions:
 
 @dataclass(frozen=True)
 class Latencies:
-    """Elapsed and CPU seconds of n queries in both systems; ours and theirs are [2, n]."""
+    """Elapsed and CPU seconds of n queries in both systems; milco and pyserini are [2, n]."""
 
     name: str
-    ours: NDArray[np.float64]
-    theirs: NDArray[np.float64]
+    milco: NDArray[np.float64]
+    pyserini: NDArray[np.float64]
 
 
 def command(options: LuceneSearchOptions) -> None:
@@ -105,29 +105,29 @@ def measure(root: Path, options: LuceneSearchOptions) -> list[Latencies]:
     index = open_index(root / "index")
     rows = []
     for name in ("open, first", "open, again"):
-        opened, ours = _timed(index.searcher)
+        opened, milco = _timed(index.searcher)
         # A negative min_idf keeps terms that are in every document.
-        their_opened, theirs = _timed(lambda: LuceneImpactSearcher(str(index.path), Encoded(impacts), min_idf=-1))
-        rows.append(Latencies(name, np.array(opened)[:, None], np.array(their_opened)[:, None]))
+        pyserini_opened, pyserini = _timed(lambda: LuceneImpactSearcher(str(index.path), Encoded(impacts), min_idf=-1))
+        rows.append(Latencies(name, np.array(opened)[:, None], np.array(pyserini_opened)[:, None]))
 
-    def search_ours(number: int, k: int) -> tuple[list[str], NDArray[np.floating]]:
-        (hits,) = ours.search([queries[number]], k)
+    def search_milco(number: int, k: int) -> tuple[list[str], NDArray[np.floating]]:
+        (hits,) = milco.search([queries[number]], k)
         return hits.docids, hits.scores
 
-    def search_theirs(number: int, k: int) -> tuple[list[str], NDArray[np.floating]]:
-        hits = theirs.search(str(number), k)
+    def search_pyserini(number: int, k: int) -> tuple[list[str], NDArray[np.floating]]:
+        hits = pyserini.search(str(number), k)
         return [hit.docid for hit in hits], np.array([hit.score for hit in hits], np.float32)
 
     numbers = range(len(queries))
     for k in options.hits:
         for number in numbers:
-            validate_equal(number, search_ours(number, k), search_theirs(number, k))
-        times: dict[str, list[list[Clock]]] = {"ours": [], "theirs": []}
+            validate_equal(number, search_milco(number, k), search_pyserini(number, k))
+        times: dict[str, list[list[Clock]]] = {"milco": [], "pyserini": []}
         for _ in range(options.passes):
-            for who, search in (("ours", search_ours), ("theirs", search_theirs)):
-                times[who].append([_timed(lambda: search(number, k))[0] for number in numbers])  # noqa: B023
-        medians = {who: np.median(np.array(passes), axis=0).T for who, passes in times.items()}
-        rows.append(Latencies(f"search, k={k}", medians["ours"], medians["theirs"]))
+            for system, search in (("milco", search_milco), ("pyserini", search_pyserini)):
+                times[system].append([_timed(lambda: search(number, k))[0] for number in numbers])  # noqa: B023
+        medians = {system: np.median(np.array(passes), axis=0).T for system, passes in times.items()}
+        rows.append(Latencies(f"search, k={k}", medians["milco"], medians["pyserini"]))
     return rows
 
 
@@ -148,20 +148,20 @@ def _timed(work: Callable[[], Any]) -> tuple[Clock, Any]:
 
 
 def validate_equal(
-    number: int, ours: tuple[list[str], NDArray[np.floating]], theirs: tuple[list[str], NDArray[np.floating]]
+    number: int, milco: tuple[list[str], NDArray[np.floating]], pyserini: tuple[list[str], NDArray[np.floating]]
 ) -> None:
     """Raise MilcoError unless docids, their order and scores are equal, except for the tie adjustment."""
-    if ours[0] != theirs[0]:
-        raise MilcoError(f"query {number}: {_difference(ours[0], theirs[0])} in the docids")
-    if ours[1].tolist() != np.rint(theirs[1]).tolist():
-        raise MilcoError(f"query {number}: {_difference(ours[1].tolist(), theirs[1].tolist())} in the scores")
+    if milco[0] != pyserini[0]:
+        raise MilcoError(f"query {number}: docids differ: {_difference(milco[0], pyserini[0])}")
+    if milco[1].tolist() != np.rint(pyserini[1]).tolist():
+        raise MilcoError(f"query {number}: scores differ: {_difference(milco[1].tolist(), pyserini[1].tolist())}")
 
 
-def _difference(ours: Sequence[object], theirs: Sequence[object]) -> str:
-    if len(ours) != len(theirs):
-        return f"{len(ours)} hits, Pyserini has {len(theirs)}, a difference"
-    rank, one, other = next((rank, a, b) for rank, (a, b) in enumerate(zip(ours, theirs, strict=True), 1) if a != b)
-    return f"rank {rank} has {one}, Pyserini's has {other}, a difference"
+def _difference(milco: Sequence[object], pyserini: Sequence[object]) -> str:
+    if len(milco) != len(pyserini):
+        return f"{len(milco)} hits, {len(pyserini)} with Pyserini"
+    rank, one, other = next((rank, a, b) for rank, (a, b) in enumerate(zip(milco, pyserini, strict=True), 1) if a != b)
+    return f"rank {rank} has {one}, {other} with Pyserini"
 
 
 def synthetic_queries(count: int, terms: int = VOCABULARY) -> list[Query]:
@@ -195,12 +195,12 @@ def _row(rounds: Sequence[Latencies]) -> tuple[str, ...]:
         return f"{1e3 * statistics.median(figure(getattr(one, of)[0]) for one in rounds):.2f}"
 
     ratios = [_ratio(one, 0) for one in rounds]
-    p95s = [ms(_p95, "ours"), ms(_p95, "theirs")] if rounds[0].ours.shape[1] > 1 else ["", ""]
+    p95s = [ms(_p95, "milco"), ms(_p95, "pyserini")] if rounds[0].milco.shape[1] > 1 else ["", ""]
     return (
         rounds[0].name,
-        ms(np.mean, "ours"),
+        ms(np.mean, "milco"),
         p95s[0],
-        ms(np.mean, "theirs"),
+        ms(np.mean, "pyserini"),
         p95s[1],
         f"{statistics.median(ratios):.1f}",
         f"{min(ratios):.1f} to {max(ratios):.1f}",
@@ -213,12 +213,12 @@ def _p95(seconds: NDArray[np.float64]) -> float:
 
 
 def _ratio(one: Latencies, clock: int) -> float:
-    return float(one.theirs[clock].mean() / one.ours[clock].mean())
+    return float(one.pyserini[clock].mean() / one.milco[clock].mean())
 
 
 def _line(one: Latencies) -> str:
-    ours, theirs = 1e3 * one.ours[0].mean(), 1e3 * one.theirs[0].mean()
-    return f"{one.name} {ours:.2f} : {theirs:.2f} ms ({_ratio(one, 0):.1f}, thread {_ratio(one, 1):.1f})"
+    milco, pyserini = 1e3 * one.milco[0].mean(), 1e3 * one.pyserini[0].mean()
+    return f"{one.name} {milco:.2f} : {pyserini:.2f} ms ({_ratio(one, 0):.1f}, thread {_ratio(one, 1):.1f})"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

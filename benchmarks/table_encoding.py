@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TERMS = 300
 BATCH = encoding.PADDED_BATCH
-OURS = "milco_pyserini"
+MILCO = "milco_pyserini"
 PADDED = f"padded batches of {BATCH}"
 PYSERINI = "Pyserini SpladeDocumentEncoder, float32"
 SENTENCE_TRANSFORMERS = "sentence-transformers SparseEncoder"
@@ -102,7 +102,7 @@ def open_systems(layers: int, dtype: "torch.dtype", directory: Path) -> dict[str
     tokenizer = word_tokenizer()
     _shift_bias(model.decoder.bias, _max_logits(lambda ids, mask: model(ids, mask).logits, tokenizer))
     systems: dict[str, Encode] = {
-        OURS: packed(model, tokenizer, dtype),
+        MILCO: packed(model, tokenizer, dtype),
         PADDED: lambda texts: encoding.padded_pass(model, token_ids(tokenizer, texts), dtype),
         PYSERINI: pyserini_splade(layers, directory),
     }
@@ -118,7 +118,7 @@ def missing() -> list[str]:
 
 def padding(name: str, lengths: Sequence[int]) -> float:
     """Return the share of padding in the tokens that a system computes."""
-    if name == OURS:
+    if name == MILCO:
         return 0.0
     multiple = encoding.PADDED_MULTIPLE if name == PADDED else 1
     # sentence-transformers sorts texts by their length, the longest first.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from milco_pyserini.analysis.timing import SearchQuery
     from milco_pyserini.index.protocol import EngineSearcher, Hits
 
-OURS = "milco_pyserini"
+MILCO = "milco_pyserini"
 ANSERINI = "Anserini IndexCollection"
 SEARCHER = "Pyserini LuceneImpactSearcher"
 SEISMIC = "seismic"
@@ -74,10 +74,10 @@ def store_rows(sizes: EngineSizes) -> list[Row]:
     ids = [f"doc{row}" for row in range(documents)]
     terms = vocabulary.terms.tolist()
     writers: dict[str, Callable[[IO[bytes]], None]] = {
-        f"{OURS}, JSONL": lambda handle: write_jsonl(handle, ids, batch, vocabulary, SCALE),
+        f"{MILCO}, JSONL": lambda handle: write_jsonl(handle, ids, batch, vocabulary, SCALE),
         "a loop over arrays, JSONL": lambda handle: write_by_loop(handle, ids, batch, terms),
         "a loop over a sparse tensor, JSONL": lambda handle: write_by_entry(handle, ids, batch, terms),
-        f"{OURS}, Parquet": lambda handle: write_parquet(handle, ids, batch),
+        f"{MILCO}, Parquet": lambda handle: write_parquet(handle, ids, batch),
     }
     seconds = interleaved({name: _into_file(write) for name, write in writers.items()}, sizes.rounds + 1)
     later = {name: taken[1:] for name, taken in seconds.items()}
@@ -125,10 +125,10 @@ def index_rows(sizes: EngineSizes) -> list[Row]:
         root = Path(name)
         write_collection(root, sizes.documents)
         for threads in sizes.threads:
-            seconds: dict[str, list[float]] = {OURS: [], ANSERINI: []}
-            peaks: dict[str, list[float]] = {OURS: [], ANSERINI: []}
+            seconds: dict[str, list[float]] = {MILCO: [], ANSERINI: []}
+            peaks: dict[str, list[float]] = {MILCO: [], ANSERINI: []}
             for number in range(sizes.rounds):
-                for system, index in ((OURS, index_milco), (ANSERINI, index_pyserini)):
+                for system, index in ((MILCO, index_milco), (ANSERINI, index_pyserini)):
                     output = root / f"{len(rows)}-{len(peaks[system])}-{system}-{number}"
                     taken, peak = in_fresh_process(with_peak, index, root, output, threads)
                     seconds[system].append(taken)
@@ -156,13 +156,13 @@ def search_rows(sizes: EngineSizes) -> list[Row]:
     rows = []
     for number, one in enumerate(rounds[0]):
         clocks = {
-            OURS: [timed[number].ours[0] for timed in rounds],
-            SEARCHER: [timed[number].theirs[0] for timed in rounds],
+            MILCO: [timed[number].milco[0] for timed in rounds],
+            SEARCHER: [timed[number].pyserini[0] for timed in rounds],
         }
         p95s = {system: [np.quantile(seconds, 0.95) for seconds in taken] for system, taken in clocks.items()}
         step = "Lucene: " + one.name
         means = {system: [float(seconds.mean()) for seconds in taken] for system, taken in clocks.items()}
-        rows += compared(step, means, _latency(p95s if one.ours.shape[1] > 1 else {}))
+        rows += compared(step, means, _latency(p95s if one.milco.shape[1] > 1 else {}))
     return rows
 
 

@@ -18,7 +18,7 @@ demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini.demo
 
 test: lint
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n auto --dist loadfile
 	$(MAKE) golden-5.23.0
 	$(MAKE) smoke
 
@@ -50,7 +50,7 @@ golden-%: $(VENV)/installed-dev
 	$(VENV)-transformers-$*/bin/python -m pip install --quiet --disable-pip-version-check transformers==$* datasets
 	$(VENV)-transformers-$*/bin/python -c 'import transformers; assert transformers.__version__ == "$*"'
 	$(VENV)-transformers-$*/bin/python -m pytest -m golden \
-		tests/test_golden.py tests/test_model_checkpoint.py tests/test_train_losses.py tests/test_train_teachers.py
+		tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/train/test_train_losses.py tests/train/test_train_teachers.py
 
 # An environment counts as installed by a stamp, which goes before anything is changed and comes back when all is
 # done. Without it the environment is made anew; with it, when setup.cfg or constraints.txt are newer, brought up to date.

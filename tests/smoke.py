@@ -81,7 +81,7 @@ def check_pages() -> None:
 def check_doctor() -> None:
     """The wheel's requirements, with Java from a wheel, are complete."""
     report = milco("doctor")
-    assert "everything needed is here" in report, report
+    assert "Nothing is missing." in report, report
 
 
 def check_pipeline(encoder: str) -> None:

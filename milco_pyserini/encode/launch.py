@@ -245,6 +245,7 @@ class LocalWorker:
 
     def __init__(self, plan: EncodePlan, num_workers: int, device: str) -> None:
         self._device = device
+        self._waiting = threading.Lock()
         # A forked process could not use CUDA, nor libraries whose threads are running.
         manager = _WorkerManager(ctx=multiprocessing.get_context("spawn"))
         others = set(multiprocessing.active_children())
@@ -262,8 +263,10 @@ class LocalWorker:
         try:
             return self._worker.encode(number, records)
         except (EOFError, ConnectionError):
-            self._process.join(_GRACE)
-            code = self._process.exitcode
+            # Only the first of two threads that wait for a process at once would get its exit code.
+            with self._waiting:
+                self._process.join(_GRACE)
+                code = self._process.exitcode
             raise WorkerDiedError(f"the process on {self._device} has died (exit code {code})") from None
 
     def progress(self) -> dict[int, tuple[int, int]]:

@@ -53,7 +53,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.integration
 def test_a_part_that_kills_its_workers_is_named(tmp_path: Path) -> None:
     """The third death with one part ends the run with the number of the part, and with how to resume."""
-    with pytest.raises(MilcoError, match=r"has died .*-9\), as 2 others have with part 0.*: .* the same command"):
+    with pytest.raises(MilcoError, match=r"has died .*-9\), as 2 others have with part.* 0.*: .* the same command"):
         encoded_by_workers(WordLengthPlan(**PLAN, lives=lives(tmp_path, 9)), 3, 1)
 
 

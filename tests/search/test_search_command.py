@@ -98,6 +98,8 @@ def test_loading_time_is_reported(
     """In a separate line, for the index and the encoder."""
 
     class Encoder:
+        views = ("pivot", "source")
+
         def encode_batch(self, texts: list[str]) -> list[dict[str, float]]:
             return [{} for _ in texts]
 
@@ -198,6 +200,8 @@ def test_texts_are_encoded_by_the_encoder_of_the_index(
     asked = []
 
     class Encoder:
+        views = ("pivot", "source")
+
         def encode_batch(self, texts: list[str]) -> list[dict[str, float]]:
             asked.append(texts)
             return [dict.fromkeys(text.split(), 1.0) for text in texts]

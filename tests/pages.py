@@ -30,7 +30,7 @@ class Tags(HTMLParser):
         """Collect a tag."""
         self.seen.append(tag)
         self.attributes += attrs
-        if tag not in ("meta", "input", "br"):
+        if tag not in ("meta", "input", "br", "img"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -41,3 +41,7 @@ class Tags(HTMLParser):
         """Collect the visible text."""
         if self.open and self.open[-1] not in ("script", "style"):
             self.text += data
+
+    def values(self, name: str) -> list[str]:
+        """Return the values of all attributes of that name."""
+        return [value or "" for key, value in self.attributes if key == name]

@@ -4,12 +4,12 @@ import base64
 import csv
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from pages import Tags
 
 from milco_pyserini.reproduce import page as page_module
 from milco_pyserini.reproduce.page import page_html, reproduction_text, table_tsv, write_page
@@ -109,38 +109,6 @@ def main_of(*cells: CellResult) -> str:
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of all three tables, and the files next to it."""
     return write_page(reproduction(), tmp_path_factory.mktemp("reproduction"))
-
-
-class Tags(HTMLParser):
-    """The tags of a page, those open at its end, their attributes, and the text outside of scripts and styles."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-        self.open: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.text = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note it."""
-        self.seen.append(tag)
-        self.attributes += attrs
-        if tag not in ("meta", "img"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        """The last one opened is closed first."""
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        """Collect what a reader sees."""
-        if self.open and self.open[-1] not in ("script", "style"):
-            self.text += data
-
-    def values(self, name: str) -> list[str]:
-        """Of all attributes of that name."""
-        return [value or "" for key, value in self.attributes if key == name]
 
 
 def words(html: str) -> str:

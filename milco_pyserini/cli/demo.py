@@ -35,7 +35,7 @@ def demo_command(options: DemoOptions) -> None:
 
 Took {duration(time.monotonic() - started)}. Vectors, indexes and runs are in {options.output}/. Next:
 
-  milco search --index {index} --query "Who invented the telephone?"    hits for a query of your own
+  milco search --index {index} --query "Who discovered penicillin?"    hits for a query of your own
   milco serve --index {index}    a search page with the reasons for each hit
   docs/README.md    your own collection, Pyserini, Seismic, training
 """)

@@ -32,14 +32,14 @@ class Subcommand:
     """One subcommand: its options, the function that runs it, and what Ctrl-C leaves of its work."""
 
     options: type
-    run: Callable[[Any], None]
+    run: Callable[[Any], int | None]
     interrupted: str = ""
 
 
 def run_command(
     prog: str,
     options_class: type[OptionsT],
-    command: Callable[[OptionsT], None],
+    command: Callable[[OptionsT], int | None],
     argv: Sequence[str] | None,
     interrupted: str = "",
 ) -> int:
@@ -47,12 +47,13 @@ def run_command(
 
     Args:
         prog: the command as users type it: "milco encode".
+        command: returns its exit code if that is not 0.
         argv: its arguments; None for those of this process.
         interrupted: what Ctrl-C leaves of the command's work, and how to resume.
     """
 
-    def parse_and_run() -> None:
-        command(parse(options_class, sys.argv[1:] if argv is None else argv, prog))
+    def parse_and_run() -> int | None:
+        return command(parse(options_class, sys.argv[1:] if argv is None else argv, prog))
 
     return program.run(prog, parse_and_run, interrupted)
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.cli import program
-from milco_pyserini.cli.parser import parse
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.errors import MilcoError
@@ -71,9 +70,8 @@ class ReproduceOptions:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, 1 if nothing could be measured, 2 for bad input, 130 for Ctrl-C."""
-    prog, arguments = "milco reproduce", sys.argv[1:] if argv is None else argv
     interrupted = "finished steps are kept, the same command resumes"
-    return program.run(prog, lambda: reproduce_command(parse(ReproduceOptions, arguments, prog)), interrupted)
+    return run_command("milco reproduce", ReproduceOptions, reproduce_command, argv, interrupted)
 
 
 def reproduce_command(options: ReproduceOptions) -> int:

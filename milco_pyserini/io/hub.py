@@ -8,6 +8,7 @@ import contextlib
 import errno
 import logging
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +17,17 @@ from milco_pyserini.errors import DISK_FULL, MilcoError, Unreachable
 DATASET = "dataset"
 _NOT_WRITABLE = (*DISK_FULL, errno.EACCES, errno.EPERM, errno.EROFS)
 _HINT = "Run the same command once with a network."
+_only_cached: ContextVar[bool] = ContextVar("only_cached", default=False)
+
+
+@contextlib.contextmanager
+def only_cached(enabled: bool = True) -> Iterator[None]:
+    """Use the cache only, in this block: what it lacks is Unreachable at once, without half a minute of retries."""
+    token = _only_cached.set(enabled)
+    try:
+        yield
+    finally:
+        _only_cached.reset(token)
 
 
 def fetch_hub_file(
@@ -38,7 +50,8 @@ def fetch_hub_file(
     except FileNotFoundError:
         pass
     with _hub_errors(f"{path} of {repository}", repository, repo_type, hint):
-        return Path(hf_hub_download(repository, path, revision=revision, repo_type=repo_type))
+        cached = _only_cached.get()
+        return Path(hf_hub_download(repository, path, revision=revision, repo_type=repo_type, local_files_only=cached))
 
 
 def cached_snapshot(repository: str, *, revision: str | None = None, repo_type: str | None = None) -> Path | None:
@@ -68,7 +81,13 @@ def fetch_snapshot(
 
     with _hub_errors(what or repository, repository, repo_type, hint):
         return Path(
-            snapshot_download(repository, revision=revision, repo_type=repo_type, allow_patterns=list(patterns))
+            snapshot_download(
+                repository,
+                revision=revision,
+                repo_type=repo_type,
+                allow_patterns=list(patterns),
+                local_files_only=_only_cached.get(),
+            )
         )
 
 
@@ -80,6 +99,8 @@ def list_hub_files(
 
     try:
         with _hub_errors(f"the file list of {repository}", repository, repo_type, hint):
+            if _only_cached.get():
+                raise ConnectionError
             return HfApi().list_repo_files(repository, revision=revision, repo_type=repo_type)
     except MilcoError:
         cached = cached_snapshot(repository, revision=revision, repo_type=repo_type)

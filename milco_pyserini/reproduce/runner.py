@@ -16,6 +16,7 @@ from milco_pyserini.console import log
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, Unreachable
 from milco_pyserini.io.files import is_json_with, read_json, validate_output_directory, write_json
+from milco_pyserini.io.hub import only_cached
 from milco_pyserini.reproduce.conditions import MILCO, paper
 from milco_pyserini.reproduce.records import (
     DONE,
@@ -61,27 +62,17 @@ class Availability:
     def find_error(self, requirement: Requirement) -> MilcoError | None:
         """Return why something cannot be had, None if it can. This may download it."""
         if requirement not in self._known:
-            self._known[requirement] = self._ask(requirement)
+            try:
+                with only_cached(time.monotonic() < self._offline_until):
+                    open_requirement(requirement)
+                self._known[requirement] = None
+            except MilcoError as error:
+                self._known[requirement] = error
+                if isinstance(error, Unreachable):
+                    self._offline_until = time.monotonic() + RETRY_AFTER
+            except OSError as error:
+                self._known[requirement] = MilcoError(str(error))
         return self._known[requirement]
-
-    def _ask(self, requirement: Requirement) -> MilcoError | None:
-        from huggingface_hub import constants
-
-        before = constants.HF_HUB_OFFLINE
-        # The library's own switch: what is in its cache is still found.
-        constants.HF_HUB_OFFLINE = before or time.monotonic() < self._offline_until
-        try:
-            open_requirement(requirement)
-        except Unreachable as error:
-            self._offline_until = time.monotonic() + RETRY_AFTER
-            return error
-        except MilcoError as error:
-            return error
-        except OSError as error:
-            return MilcoError(str(error))
-        finally:
-            constants.HF_HUB_OFFLINE = before
-        return None
 
 
 def open_requirement(requirement: Requirement) -> None:

@@ -5,13 +5,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from milco_pyserini.corpora.collection import OnBad, RecordSource, refuse_bad_line
-from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQueries
+from milco_pyserini.corpora.collection import OnBad, RecordSource
+from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQrels, DatasetQueries
+from milco_pyserini.corpora.readers import Judgment, Reader
 from milco_pyserini.corpora.records import Document, Query
-from milco_pyserini.corpora.remote import RemoteRecords, RemoteSource
+from milco_pyserini.corpora.remote import RemoteFile, RemoteQrels, RemoteRecords, RemoteSource
 from milco_pyserini.io.qrels import Qrels
 
 T = TypeVar("T")
+FIELD_RULE = "title + ' ' + text"
 
 
 class QrelsSource(Protocol):
@@ -21,8 +23,27 @@ class QrelsSource(Protocol):
         """Return query id -> document id -> grade."""
 
 
+class _Entry:
+    """What named corpora and topics have in common."""
+
+    source: RecordSource
+    count: int | None
+
+    @property
+    def size(self) -> int | None:
+        """The published number of records, also that of ir_datasets; None if it is unknown."""
+        if isinstance(self.source, DatasetDocuments | DatasetQueries):
+            return self.source.published_size()
+        return self.count
+
+    @property
+    def has_copies(self) -> bool:
+        """True if the records can be read from a local copy."""
+        return isinstance(self.source, RemoteSource)
+
+
 @dataclass(frozen=True)
-class BenchmarkCorpus:
+class BenchmarkCorpus(_Entry):
     """Documents with a name.
 
     Args:
@@ -35,23 +56,13 @@ class BenchmarkCorpus:
     language: str | None
     count: int | None = None
 
-    @property
-    def size(self) -> int | None:
-        """The published number of documents, also that of ir_datasets; None if it is unknown."""
-        return self.source.published_size() if isinstance(self.source, DatasetDocuments) else self.count
-
-    @property
-    def has_copies(self) -> bool:
-        """True if the documents can be read from a local copy."""
-        return isinstance(self.source, RemoteSource)
-
     def at(self, copy: Path) -> "BenchmarkCorpus":
         """Return the same corpus, read from a local copy."""
         return replace(self, source=_at(self.source, copy))
 
 
 @dataclass(frozen=True)
-class BenchmarkTopics:
+class BenchmarkTopics(_Entry):
     """Queries with a name, and their judgments.
 
     Args:
@@ -69,16 +80,6 @@ class BenchmarkTopics:
     answers: RemoteRecords[tuple[str, list[str]]] | None = None
 
     @property
-    def size(self) -> int | None:
-        """The published number of queries, also that of ir_datasets; None if it is unknown."""
-        return self.source.published_size() if isinstance(self.source, DatasetQueries) else self.count
-
-    @property
-    def has_copies(self) -> bool:
-        """True if the topics can be read from a local copy."""
-        return isinstance(self.source, RemoteSource)
-
-    @property
     def queries(self) -> RecordSource[Query]:
         """The queries, without those to drop."""
         return JudgedQueries(self.source, self.qrels) if self.judged_only and self.qrels else self.source
@@ -92,9 +93,22 @@ class BenchmarkTopics:
             answers=self.answers and self.answers.at(copy),
         )
 
-    def read_answers(self) -> dict[str, list[str]]:
-        """Return query id -> answers."""
-        return dict(record for _, _, record in self.answers.read(refuse_bad_line)) if self.answers else {}
+
+def dataset_corpus(identity: str, language: str | None) -> BenchmarkCorpus:
+    """Return the documents of an id of ir_datasets."""
+    return BenchmarkCorpus(DatasetDocuments(identity), language)
+
+
+def dataset_topics(identity: str) -> BenchmarkTopics:
+    """Return the queries and qrels of an id of ir_datasets."""
+    return BenchmarkTopics(DatasetQueries(identity), DatasetQrels(identity))
+
+
+def file_topics(
+    file: RemoteFile, queries: Reader[Query], judgments: Reader[list[Judgment]], count: int
+) -> BenchmarkTopics:
+    """Return the queries and judgments of one file, which a reader for each reads."""
+    return BenchmarkTopics(RemoteRecords(queries, [file]), RemoteQrels([file], judgments), count)
 
 
 @dataclass(frozen=True)
@@ -117,9 +131,9 @@ class Benchmark:
     license: str
     citation: str
     source: str
-    field_rule: str
     corpora: Mapping[str, BenchmarkCorpus] = field(repr=False)
     topics: Mapping[str, BenchmarkTopics] = field(repr=False)
+    field_rule: str = FIELD_RULE
     note: str = ""
     unconfirmed: str = ""
 
@@ -167,3 +181,13 @@ def language_code(spelling: str) -> str:
     ('sw', 'ar', 'hin_Latn')
     """
     return _CODES.get(spelling, spelling)
+
+
+def size_table(text: str) -> dict[str, tuple[int, ...]]:
+    """Return the published sizes of each language, or other part of a benchmark.
+
+    >>> size_table("ar=7607/200 de=10_000/200")
+    {'ar': (7607, 200), 'de': (10000, 200)}
+    """
+    entries = (entry.split("=") for entry in text.split())
+    return {name: tuple(map(int, sizes.split("/"))) for name, sizes in entries}

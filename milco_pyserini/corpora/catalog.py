@@ -11,25 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
-from milco_pyserini.corpora.benchmarks.afriqa import AFRIQA
-from milco_pyserini.corpora.benchmarks.beir import BEIR
-from milco_pyserini.corpora.benchmarks.belebele import BELEBELE
-from milco_pyserini.corpora.benchmarks.ciral import CIRAL
-from milco_pyserini.corpora.benchmarks.limit import LIMIT
-from milco_pyserini.corpora.benchmarks.miracl import MIRACL
-from milco_pyserini.corpora.benchmarks.miracl_hn import MIRACL_HN
-from milco_pyserini.corpora.benchmarks.mkqa import MKQA
-from milco_pyserini.corpora.benchmarks.mldr import MLDR
-from milco_pyserini.corpora.benchmarks.mlqa import MLQA
-from milco_pyserini.corpora.benchmarks.mrtydi import MRTYDI
-from milco_pyserini.corpora.benchmarks.mteb_mlqa import MTEB_MLQA
-from milco_pyserini.corpora.benchmarks.mteb_wikipedia import MTEB_WIKIPEDIA
-from milco_pyserini.corpora.benchmarks.neuclir import NEUCLIR
-from milco_pyserini.corpora.benchmarks.sample import SAMPLE
-from milco_pyserini.corpora.benchmarks.statcan import STATCAN
-from milco_pyserini.corpora.benchmarks.twitterhjerne import TWITTERHJERNE
-from milco_pyserini.corpora.benchmarks.xquad import XQUAD
-from milco_pyserini.corpora.collection import Corpus, Topics
+from milco_pyserini.corpora.benchmarks import afriqa, belebele, ciral, irds, mkqa, mldr, mteb, neuclir, sample, squad
+from milco_pyserini.corpora.collection import Corpus, Topics, refuse_bad_line
 from milco_pyserini.corpora.ir_datasets import (
     DatasetDocuments,
     DatasetQrels,
@@ -61,24 +44,24 @@ def register(benchmark: Benchmark) -> None:
 
 
 for _benchmark in (
-    SAMPLE,
-    MIRACL,
-    MIRACL_HN,
-    MTEB_MLQA,
-    STATCAN,
-    TWITTERHJERNE,
-    MTEB_WIKIPEDIA,
-    BELEBELE,
-    MLDR,
-    MKQA,
-    NEUCLIR,
-    BEIR,
-    LIMIT,
-    MRTYDI,
-    XQUAD,
-    MLQA,
-    AFRIQA,
-    CIRAL,
+    sample.SAMPLE,
+    irds.MIRACL,
+    mteb.MIRACL_HN,
+    mteb.MTEB_MLQA,
+    mteb.STATCAN,
+    mteb.TWITTERHJERNE,
+    mteb.MTEB_WIKIPEDIA,
+    belebele.BELEBELE,
+    mldr.MLDR,
+    mkqa.MKQA,
+    neuclir.NEUCLIR,
+    irds.BEIR,
+    mteb.LIMIT,
+    irds.MRTYDI,
+    squad.XQUAD,
+    squad.MLQA,
+    afriqa.AFRIQA,
+    ciral.CIRAL,
 ):
     register(_benchmark)
 
@@ -150,7 +133,7 @@ def open_answers(name: str) -> dict[str, list[str]]:
             f"{name} has no answers: its documents are judged by id",
             f"Pass it as --qrels. Topics with answers are {names[0]} to {names[-1]}.",
         )
-    return found.read_answers()
+    return dict(record for _, _, record in found.answers.read(refuse_bad_line))
 
 
 def find_benchmark(name: str) -> Benchmark | None:
@@ -160,10 +143,10 @@ def find_benchmark(name: str) -> Benchmark | None:
 
 def has_copies(name: str) -> bool:
     """Return True if a benchmark, a corpus or topics of this name can be read from a local copy (NAME@PATH)."""
-    corpora, topics = [CORPORA.get(name)], [TOPICS.get(name)]
+    entries: list[BenchmarkCorpus | BenchmarkTopics | None] = [CORPORA.get(name), TOPICS.get(name)]
     if name in BENCHMARKS:
-        corpora, topics = [*BENCHMARKS[name].corpora.values()], [*BENCHMARKS[name].topics.values()]
-    return any(one and one.has_copies for one in corpora) or any(one and one.has_copies for one in topics)
+        entries = [*BENCHMARKS[name].corpora.values(), *BENCHMARKS[name].topics.values()]
+    return any(one is not None and one.has_copies for one in entries)
 
 
 def corpus_language(name: str) -> str | None:
@@ -189,7 +172,7 @@ def corpus_languages() -> frozenset[str]:
 def local_corpus_name(manifest: Mapping[str, Any]) -> str | None:
     """Return the corpus or topics that a manifest names if it is on this machine: an existing path, or the sample."""
     name = str(manifest.get("corpus") or "")
-    return name if name and (Path(name).exists() or name in SAMPLE.corpora) else None
+    return name if name and (Path(name).exists() or name in sample.SAMPLE.corpora) else None
 
 
 def _resolve(name: str, word: str, table: dict[str, EntryT]) -> Path | str | EntryT:

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import orjson
 
-from milco_pyserini.corpora.benchmark import BenchmarkCorpus, BenchmarkTopics
+from milco_pyserini.corpora.benchmark import FIELD_RULE, BenchmarkCorpus, BenchmarkTopics
 from milco_pyserini.corpora.collection import OnBad
 from milco_pyserini.corpora.records import BadLineError, Document, Query, record_id, text_of
 from milco_pyserini.corpora.remote import HubFile, RemoteSource, find_hub_files, locate
@@ -22,8 +22,6 @@ from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.io.qrels import Qrels
 
 T = TypeVar("T")
-FIELD_RULE = "title + ' ' + text"
-MMTEB = "Enevoldsen et al. MMTEB: Massive Multilingual Text Embedding Benchmark. ICLR 2025"
 _CARD = "README.md"
 _BATCH_ROWS = 1024
 

@@ -10,7 +10,7 @@ import pytest
 from milco_pyserini.cli.corpora import main
 from milco_pyserini.corpora import open_answers, open_qrels, open_topics
 from milco_pyserini.corpora.answers import judge, word_splitter
-from milco_pyserini.corpora.benchmarks.miracl import LANGUAGES
+from milco_pyserini.corpora.benchmarks.irds import MIRACL_LANGUAGES
 from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS
 from milco_pyserini.corpora.ir_datasets import DatasetQrels
 from milco_pyserini.corpora.records import Document
@@ -88,7 +88,7 @@ def test_sizes_add_up_to_the_published_totals() -> None:
 @pytest.mark.skipif(not MIRACL.is_dir(), reason="needs ../shared/data/eval/miracl-topics")
 def test_miracl_topics_and_qrels_have_the_published_sizes() -> None:
     """The development sets as Pyserini has them, against the sizes in ir_datasets."""
-    for code in LANGUAGES:
+    for code in MIRACL_LANGUAGES:
         queries = {query.id for query in open_topics(str(MIRACL / f"queries.dev.{code}.tsv.gz"))}
         qrels = open_qrels(str(MIRACL / f"qrels.dev.{code}.txt.gz"))
         assert len(queries) == TOPICS[f"miracl-{code}-dev"].size, code

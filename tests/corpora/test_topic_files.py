@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from milco_pyserini.corpora import Query, open_qrels, open_topics
-from milco_pyserini.corpora.benchmarks.miracl import SPLITS
+from milco_pyserini.corpora.benchmarks.irds import MIRACL_SPLITS
 from milco_pyserini.errors import MilcoError
 
 MIRACL_TOPICS = Path(__file__).parents[3] / "shared" / "data" / "eval" / "miracl-topics"
@@ -159,7 +159,9 @@ def test_a_directory_of_qrels_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not MIRACL_TOPICS.is_dir(), reason="needs ../shared/data/eval/miracl-topics")
-@pytest.mark.parametrize(("split", "language"), [(split, code) for split in ("dev", "train") for code in SPLITS[split]])
+@pytest.mark.parametrize(
+    ("split", "language"), [(split, code) for split in ("dev", "train") for code in MIRACL_SPLITS[split]]
+)
 def test_miracl_topics_and_qrels_are_read_completely(split: str, language: str) -> None:
     """All of 18 languages, against a count that splits lines at tabs and spaces."""
     topics_file = MIRACL_TOPICS / f"queries.{split}.{language}.tsv.gz"

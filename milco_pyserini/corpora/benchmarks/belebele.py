@@ -4,15 +4,15 @@ Ids are the same in all languages: a passage's is its link, a question's its lin
 be searched in the documents of any other; MTEB's task X-Y is belebele-X with belebele-Y-test.
 """
 
-from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics, language_code
-from milco_pyserini.corpora.readers import Judgment, json_reader
+from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, file_topics, language_code
+from milco_pyserini.corpora.readers import json_reader
 from milco_pyserini.corpora.records import Document, Query, text_of
-from milco_pyserini.corpora.remote import HubFile, RemoteQrels, RemoteRecords
+from milco_pyserini.corpora.remote import HubFile, RemoteRecords
 
 _REPOSITORY = "facebook/belebele"
 _REVISION = "75b399394a9803252cfec289d103de462763db7c"
 
-LANGUAGES = """
+_LANGUAGES = """
 acm_Arab afr_Latn als_Latn amh_Ethi apc_Arab arb_Arab arb_Latn ars_Arab ary_Arab arz_Arab asm_Beng azj_Latn bam_Latn
 ben_Beng ben_Latn bod_Tibt bul_Cyrl cat_Latn ceb_Latn ces_Latn ckb_Arab dan_Latn deu_Latn ell_Grek eng_Latn est_Latn
 eus_Latn fin_Latn fra_Latn fuv_Latn gaz_Latn grn_Latn guj_Gujr hat_Latn hau_Latn heb_Hebr hin_Deva hin_Latn hrv_Latn
@@ -24,7 +24,7 @@ snd_Arab som_Latn sot_Latn spa_Latn srp_Cyrl ssw_Latn sun_Latn swe_Latn swh_Latn
 tha_Thai tir_Ethi tsn_Latn tso_Latn tur_Latn ukr_Cyrl urd_Arab urd_Latn uzn_Latn vie_Latn war_Latn wol_Latn xho_Latn
 yor_Latn zho_Hans zho_Hant zsm_Latn zul_Latn
 """.split()
-_FILES = {language: HubFile(_REPOSITORY, f"data/{language}.jsonl", _REVISION) for language in LANGUAGES}
+_FILES = {language: HubFile(_REPOSITORY, f"data/{language}.jsonl", _REVISION) for language in _LANGUAGES}
 
 
 def _passage_id(row: dict) -> str:
@@ -36,27 +36,16 @@ def _question_id(row: dict) -> str:
     return f"{_passage_id(row)}#{row['question_number']}"
 
 
-def read_document(row: dict) -> Document:
-    """Return the passage of a row."""
-    return Document(_passage_id(row), "", text_of(row["flores_passage"], "flores_passage"))
-
-
-def read_query(row: dict) -> Query:
-    """Return the question of a row."""
-    return Query(_question_id(row), text_of(row["question"], "question"))
-
-
-def read_judgments(row: dict) -> list[Judgment]:
-    """Return the passage of a row as relevant to its question."""
-    return [(_question_id(row), _passage_id(row), 1)]
-
+_documents = json_reader(lambda row: Document(_passage_id(row), "", text_of(row["flores_passage"], "flores_passage")))
+_queries = json_reader(lambda row: Query(_question_id(row), text_of(row["question"], "question")))
+_judgments = json_reader(lambda row: [(_question_id(row), _passage_id(row), 1)])
 
 BELEBELE = Benchmark(
     name="belebele",
     title="Belebele",
     corpus_names="belebele-LANG",
     topics_names="belebele-LANG-test",
-    languages=tuple(LANGUAGES),
+    languages=tuple(_FILES),
     license="CC BY-SA 4.0",
     citation="Bandarkar et al. The Belebele Benchmark: a Parallel Reading Comprehension Dataset in 122 Language "
     "Variants. ACL 2024",
@@ -64,17 +53,12 @@ BELEBELE = Benchmark(
     field_rule="flores_passage",
     corpora={
         f"belebele-{language}": BenchmarkCorpus(
-            RemoteRecords(json_reader(read_document), [file], "flores_passage", unique=True),
-            language_code(language),
-            488,
+            RemoteRecords(_documents, [file], "flores_passage", unique=True), language_code(language), 488
         )
         for language, file in _FILES.items()
     },
     topics={
-        f"belebele-{language}-test": BenchmarkTopics(
-            RemoteRecords(json_reader(read_query), [file]), RemoteQrels([file], json_reader(read_judgments)), 900
-        )
-        for language, file in _FILES.items()
+        f"belebele-{language}-test": file_topics(file, _queries, _judgments, 900) for language, file in _FILES.items()
     },
     note="ids are the same in all languages: topics of one language, documents of another, qrels of either. MTEB's "
     "task X-Y is documents of X and topics of Y, where MTEB merges questions of the same wording",

@@ -1,6 +1,6 @@
 """CIRAL: English queries against news in four African languages, from the publisher's two repositories."""
 
-from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
+from milco_pyserini.corpora.benchmark import FIELD_RULE, Benchmark, BenchmarkCorpus, BenchmarkTopics
 from milco_pyserini.corpora.readers import jsonl_documents, tsv_queries
 from milco_pyserini.corpora.remote import HubFile, RemoteQrels, RemoteRecords
 
@@ -36,13 +36,12 @@ CIRAL = Benchmark(
     license="Apache-2.0",
     citation="Adeyemi et al. CIRAL: A Test Collection for CLIR Evaluations in African Languages. SIGIR 2024",
     source=f"Hugging Face hub: {_TOPICS}, branch main; {_PASSAGES[0]} at {_PASSAGES[1][:10]}",
-    field_rule="title + ' ' + text",
     corpora={
         f"ciral-{code}": BenchmarkCorpus(
             RemoteRecords(
                 jsonl_documents,
                 [HubFile(_PASSAGES[0], f"passages-v1.0/{name}_passages.jsonl", _PASSAGES[1])],
-                "title + ' ' + text",
+                FIELD_RULE,
             ),
             code,
             count,

@@ -5,8 +5,7 @@ passage can contain. A passage is relevant if it contains one of the answers (an
 share of questions with an answer among the first 100 passages: Success@100.
 """
 
-from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
-from milco_pyserini.corpora.ir_datasets import DatasetDocuments
+from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkTopics, dataset_corpus
 from milco_pyserini.corpora.readers import json_reader
 from milco_pyserini.corpora.records import BadLineError, Query, record_id, text_of
 from milco_pyserini.corpora.remote import ArchiveMember, HubFile, RemoteRecords
@@ -15,9 +14,7 @@ _LANGUAGES = "ar da de es fi fr he hu it ja km ko ms nl no pl pt ru sv th tr vi 
 _ARCHIVE = HubFile("Shitao/bge-m3-data", "MKQA_test-data.zip")
 
 
-def read_query(row: dict) -> Query:
-    """Return the question of a row."""
-    return Query(record_id(row["id"]), text_of(row["question"], "question"))
+_queries = json_reader(lambda row: Query(record_id(row["id"]), text_of(row["question"], "question")))
 
 
 def read_answers(row: dict) -> tuple[str, list[str]]:
@@ -31,7 +28,7 @@ def read_answers(row: dict) -> tuple[str, list[str]]:
 def _topics(code: str) -> BenchmarkTopics:
     files = [ArchiveMember(_ARCHIVE, f"{code.replace('-', '_')}.jsonl")]
     answers = RemoteRecords(json_reader(read_answers), files)
-    return BenchmarkTopics(RemoteRecords(json_reader(read_query), files), None, 6619, answers=answers)
+    return BenchmarkTopics(RemoteRecords(_queries, files), None, 6619, answers=answers)
 
 
 MKQA = Benchmark(
@@ -44,8 +41,7 @@ MKQA = Benchmark(
     citation="Longpre et al. MKQA: A Linguistically Diverse Benchmark for Multilingual Open Domain Question Answering. "
     "TACL 2021",
     source=f"Hugging Face hub: {_ARCHIVE.repository}, branch main; passages: ir_datasets beir/nq",
-    field_rule="title + ' ' + text",
-    corpora={"mkqa": BenchmarkCorpus(DatasetDocuments("beir/nq"), "en")},
+    corpora={"mkqa": dataset_corpus("beir/nq", "en")},
     topics={f"mkqa-{code}-test": _topics(code) for code in _LANGUAGES},
     note="judged by answers: milco corpora judge, then Success@100, which is the paper's R@100. Passages are encoded "
     "as in BEIR; BGE M3-Embedding first normalizes their quotes and dashes",

@@ -3,29 +3,19 @@
 The paper splits documents into passages of 512 tokens and scores a document by its best one: encode --split-passages.
 """
 
-from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
+from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, file_topics, size_table
 from milco_pyserini.corpora.readers import Judgment, json_reader, jsonl_documents, jsonl_queries
-from milco_pyserini.corpora.remote import HubFile, RemoteQrels, RemoteRecords
+from milco_pyserini.corpora.remote import HubFile, RemoteRecords
 
 _REPOSITORY = "Shitao/MLDR"
 _REVISION = "d076455304da5ccf7adf3a644325100062994718"
 
 # Documents, and queries in train, dev and test, according to the repository's card.
-_SIZES = {
-    "ar": (7607, 1817, 200, 200),
-    "de": (10_000, 1847, 200, 200),
-    "en": (200_000, 10_000, 200, 800),
-    "es": (9551, 2254, 200, 200),
-    "fr": (10_000, 1608, 200, 200),
-    "hi": (3806, 1618, 200, 200),
-    "it": (10_000, 2151, 200, 200),
-    "ja": (10_000, 2262, 200, 200),
-    "ko": (6176, 2198, 200, 200),
-    "pt": (6569, 1845, 200, 200),
-    "ru": (10_000, 1864, 200, 200),
-    "th": (10_000, 1970, 200, 200),
-    "zh": (200_000, 10_000, 200, 800),
-}
+_SIZES = size_table("""
+ar=7607/1817/200/200 de=10_000/1847/200/200 en=200_000/10_000/200/800 es=9551/2254/200/200 fr=10_000/1608/200/200
+hi=3806/1618/200/200 it=10_000/2151/200/200 ja=10_000/2262/200/200 ko=6176/2198/200/200 pt=6569/1845/200/200
+ru=10_000/1864/200/200 th=10_000/1970/200/200 zh=200_000/10_000/200/800
+""")
 
 
 def _file(code: str, name: str) -> HubFile:
@@ -55,11 +45,7 @@ MLDR = Benchmark(
         for code, sizes in _SIZES.items()
     },
     topics={
-        f"mldr-{code}-{split}": BenchmarkTopics(
-            RemoteRecords(jsonl_queries, [_file(code, split)]),
-            RemoteQrels([_file(code, split)], json_reader(read_judgments)),
-            count,
-        )
+        f"mldr-{code}-{split}": file_topics(_file(code, split), jsonl_queries, json_reader(read_judgments), count)
         for code, sizes in _SIZES.items()
         for split, count in zip(("train", "dev", "test"), sizes[1:], strict=True)
     },

@@ -5,8 +5,7 @@ keeps those that have judgments of 2022 in a language, which are none. NeuCLIRBe
 all years with title and description in one file, where the numbers determine the year.
 """
 
-from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics, language_code
-from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQrels, DatasetQueries
+from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkTopics, dataset_corpus, dataset_topics, language_code
 from milco_pyserini.corpora.readers import json_reader, tsv_queries
 from milco_pyserini.corpora.records import BadLineError, Query, record_id, text_of
 from milco_pyserini.corpora.remote import ArchiveMember, HubFile, RemoteQrels, RemoteRecords, WebFile
@@ -45,25 +44,14 @@ def _bench_topics(language: str, year: str) -> BenchmarkTopics:
     return BenchmarkTopics(queries, RemoteQrels([qrels], keep=frozenset(map(str, _YEARS[year]))), judged_only=True)
 
 
-def _corpora() -> dict[str, BenchmarkCorpus]:
-    corpora = {"neuclir-multi": BenchmarkCorpus(DatasetDocuments("neuclir/1/multi"), None)}
-    for language in _LANGUAGES:
-        code = language_code(language)
-        corpus = BenchmarkCorpus(DatasetDocuments(f"neuclir/1/{code}"), code)
-        # Both spellings of the language are accepted.
-        corpora |= {f"neuclir-{language}": corpus, f"neuclir-{code}": corpus}
-    return corpora
-
-
 def _topics() -> dict[str, BenchmarkTopics]:
     # 2022 has no judgments across languages.
     topics = {f"neuclir-bench-multi-{year}": _bench_topics("multi", year) for year in ("2023", "2024")}
     topics |= {"neuclir-multi-2023": _topics_2023("multi"), "neuclir-multi-2024": topics["neuclir-bench-multi-2024"]}
     for language in _LANGUAGES:
-        identity = f"neuclir/1/{language_code(language)}/trec-2022"
         topics |= {f"neuclir-bench-{language}-{year}": _bench_topics(language, year) for year in _YEARS}
         years = {
-            "2022": BenchmarkTopics(DatasetQueries(identity), DatasetQrels(identity)),
+            "2022": dataset_topics(f"neuclir/1/{language_code(language)}/trec-2022"),
             "2023": _topics_2023(language),
             "2024": topics[f"neuclir-bench-{language}-2024"],
         }
@@ -80,11 +68,19 @@ NEUCLIR = Benchmark(
     languages=(*_LANGUAGES, "multi"),
     license="ODC-BY (documents), CC BY 4.0 (NeuCLIRBench)",
     citation="Lawrie et al. Overview of the TREC 2022 NeuCLIR Track. TREC 2022; Lawrie et al. NeuCLIRBench: A Modern "
-    "Evaluation Collection for Monolingual, Cross-Language, and Multilingual Information Retrieval. 2025",
+    "Evaluation Collection for Monolingual, Cross-Language, and Multilingual Information Retrieval. arXiv:2511.14758, "
+    "2025",
     source="ir_datasets neuclir; titles of 2023: NIST; 2024 and neuclir-bench-*: Hugging Face hub, "
     f"{_BENCH}, branch main",
-    field_rule="title + ' ' + text",
-    corpora=_corpora(),
+    # Both spellings of a language are accepted.
+    corpora={
+        "neuclir-multi": dataset_corpus("neuclir/1/multi", None),
+        **{
+            f"neuclir-{spelling}": dataset_corpus(f"neuclir/1/{language_code(language)}", language_code(language))
+            for language in _LANGUAGES
+            for spelling in (language, language_code(language))
+        },
+    },
     topics=_topics(),
     note="the measure is nDCG@20; queries of neuclir-* of 2022 and 2023 are titles, others title and description",
     unconfirmed="that the topics of 2024 are those numbered from 300; NIST's own files of 2024",

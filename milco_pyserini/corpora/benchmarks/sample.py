@@ -52,7 +52,6 @@ SAMPLE = Benchmark(
     license="Apache-2.0",
     citation="milco_pyserini, CITATION.cff",
     source="part of milco_pyserini: read without a network",
-    field_rule="title + ' ' + text",
     corpora={name: _corpus(codes) for name, codes in _NAMES.items()},
     topics={name: _topics(codes) for name, codes in _NAMES.items()},
     note="the qrels of sample-LANG are within the language; those of sample are across all languages",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from milco_pyserini.console import counted, log
-from milco_pyserini.corpora.benchmarks import miracl, mrtydi
+from milco_pyserini.corpora.benchmarks.irds import MIRACL_SPLITS, MRTYDI_LANGUAGES
 from milco_pyserini.corpora.records import BadLineError
 from milco_pyserini.errors import Unreachable, unknown_name
 from milco_pyserini.io.hub import DATASET, fetch_snapshot
@@ -48,8 +48,8 @@ COLLECTIONS = {
     "en_trivia-triviaqa": RetrievalCollection("en_trivia", ("en",), 60_315),
     "en_quora": RetrievalCollection("en_quora", ("en",), 60_202),
     "en_nq": RetrievalCollection("en_nq", ("en",), 58_568),
-    "multilingual_mrtydi": RetrievalCollection("multilingual_mrtydi", tuple(mrtydi.LANGUAGES), 48_729),
-    "multilingual_miracl": RetrievalCollection("multilingual_miracl", tuple(miracl.SPLITS["train"]), 40_203),
+    "multilingual_mrtydi": RetrievalCollection("multilingual_mrtydi", tuple(MRTYDI_LANGUAGES), 48_729),
+    "multilingual_miracl": RetrievalCollection("multilingual_miracl", tuple(MIRACL_SPLITS["train"]), 40_203),
     "en_fever-fever": RetrievalCollection("en_fever", ("en",), 29_096),
     "en_fiqa": RetrievalCollection("en_fiqa", ("en",), 5_500),
     "en_arguana": RetrievalCollection("en_arguana", ("en",), 4_065),

@@ -94,11 +94,11 @@ def all_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict[
     """Return the runs of the table by name: BM25 if selected, the views, and the fusion of both with BM25."""
     runs = ({"BM25": bm25_run(collection)} if options.bm25 else {}) | view_runs(collection, options)
     if {"BM25", "both"} <= runs.keys():
-        from milco_pyserini.search.fusion import FusionMethod, fuse
+        from milco_pyserini.search.fusion import fuse
 
         runs["both + BM25"] = {
             topic: dict(zip(hits.docids, hits.scores.tolist(), strict=True))
-            for topic, hits in fuse([runs["both"], runs["BM25"]], FusionMethod(), HITS)
+            for topic, hits in fuse([runs["both"], runs["BM25"]], depth=HITS)
         }
     return runs
 

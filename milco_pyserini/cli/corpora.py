@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from milco_pyserini.corpora.benchmark import Benchmark
 
 PROG = "milco corpora"
-# Written for a query without results: its qrels contain no relevant passage.
-_NO_PASSAGE = "-"
 
 
 @dataclass(frozen=True)
@@ -124,15 +122,12 @@ def show_names(options: ShowOptions) -> None:
 
 def judge(options: JudgeOptions) -> None:
     """Write qrels by answers."""
-    from milco_pyserini.corpora.answers import judge_runs
-    from milco_pyserini.io.files import atomic_file, validate_output_file
+    from milco_pyserini.corpora.answers import judge_runs, write_qrels
+    from milco_pyserini.io.files import validate_output_file
 
     validate_output_file(options.output, options.overwrite)
     qrels = judge_runs(options.topics, options.run, options.corpus, options.depth)
-    with atomic_file(options.output, "w") as handle:
-        for query, grades in qrels.items():
-            lines = grades or {_NO_PASSAGE: 0}
-            handle.writelines(f"{query} 0 {passage} {grade}\n" for passage, grade in lines.items())
+    write_qrels(options.output, qrels)
     judged, answered = sum(map(len, qrels.values())), sum(any(grades.values()) for grades in qrels.values())
     found = f"{answered:,} of {len(qrels):,} topics have one with an answer"
     log(f"Judged {counted(judged, 'passage')} into {options.output}: {found}")

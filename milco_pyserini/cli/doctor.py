@@ -191,7 +191,7 @@ def sample() -> Iterator[CheckResult]:
     if not ROOT.is_dir():
         raise MilcoError(_NOT_INSTALLED, hint=_REINSTALL)
     languages = len(SAMPLE.languages)
-    documents, topics = open_corpus(SAMPLE.name).check().documents, open_topics(SAMPLE.name).check().topics
+    documents, topics = open_corpus(SAMPLE.name).check().records, open_topics(SAMPLE.name).check().records
     yield CheckResult(
         "sample", GOOD, f"embedded, {documents:,} passages and {topics:,} queries in {languages} languages"
     )

@@ -3,15 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import RUNS, directory_name
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
-
-if TYPE_CHECKING:
-    from milco_pyserini.io.runs import Run
 
 
 @dataclass(frozen=True)
@@ -56,30 +52,15 @@ class FuseOptions:
 def command(options: FuseOptions) -> None:
     """Fuse and write the run. Raises MilcoError before anything is written if something does not fit."""
     from milco_pyserini.io.files import atomic_file, validate_output_file
-    from milco_pyserini.io.runs import validate_tag, write_hits
-    from milco_pyserini.search.fusion import FusionMethod, fuse
+    from milco_pyserini.io.lines import first_line
+    from milco_pyserini.io.runs import MSMARCO_COLUMNS, read_run, validate_tag, write_hits
+    from milco_pyserini.search.fusion import fuse
 
     tag = options.tag or f"milco-{options.method}"
     validate_tag(tag)
     names = "+".join(directory_name(str(path)) for path in options.runs)
     output = options.output or RUNS / f"{names}.{options.method}.txt"
     validate_output_file(output, options.overwrite)
-    runs = _read(options)
-    alpha = 0.5 if options.alpha is None else options.alpha
-    method = FusionMethod(options.method, options.rrf_k or 60, alpha, options.normalize)
-    topics = 0
-    with atomic_file(output, "w") as handle:
-        for topic, hits in fuse(runs, method, options.depth, options.hits):
-            write_hits(handle, topic, hits, "trec", tag)
-            topics += 1
-    log(f"fused {len(runs)} runs ({options.method}) into {output}: {counted(topics, 'query', 'queries')}")
-
-
-def _read(options: FuseOptions) -> "list[Run]":
-    """Read the runs. Raises MilcoError for one without scores if they count, and for runs without a common topic."""
-    from milco_pyserini.io.lines import first_line
-    from milco_pyserini.io.runs import MSMARCO_COLUMNS, read_run
-
     runs = []
     for path in options.runs:
         run = read_run(path)
@@ -97,4 +78,16 @@ def _read(options: FuseOptions) -> "list[Run]":
     for path, run in zip(options.runs, runs, strict=True):
         if missing := len(topics) - len(run):
             log(f"{path} lacks {missing:,} of {counted(len(topics), 'topic')}: they come only from the other runs")
-    return runs
+    found = fuse(
+        runs,
+        options.method,
+        rrf_k=options.rrf_k or 60,
+        alpha=0.5 if options.alpha is None else options.alpha,
+        normalize=options.normalize,
+        depth=options.depth,
+        hits=options.hits,
+    )
+    with atomic_file(output, "w") as handle:
+        for topic, hits in found:
+            write_hits(handle, topic, hits, "trec", tag)
+    log(f"fused {len(runs)} runs ({options.method}) into {output}: {counted(len(topics), 'query', 'queries')}")

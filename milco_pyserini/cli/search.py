@@ -5,7 +5,6 @@ milco search fuse --runs runs/bm25.txt runs/milco.txt: fuse runs.
 """
 
 import contextlib
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -205,35 +204,24 @@ def print_hits(searcher: "Searcher", query: str, k: int, as_json: bool) -> None:
         value = {"query": query, "index": str(searcher.index.path), "engine": searcher.index.engine.name, "hits": rows}
         sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif hits:
-        sys.stdout.write(_table(hits, searcher.has_documents) + "\n")
+        sys.stdout.write(_table(hits, searcher.has_documents))
     else:
         log("no document has a term of this query")
 
 
 def _table(hits: "Sequence[Hit]", has_documents: bool) -> str:
-    from tabulate import tabulate
-    from wcwidth import wcwidth
+    from milco_pyserini.explain.render import terminal_width, text_table
 
     # Scores are of integers for some engines, and of cosines for others.
     score = "{:,.0f}" if all(float(hit.score).is_integer() for hit in hits) else "{:.4f}"
-    rows = [[rank, score.format(hit.score), hit.docid] for rank, hit in enumerate(hits, 1)]
-    headers = ["rank", "score", "docid"]
-    align = ["right", "right", "left"]
+    rows = [[f"{rank}", score.format(hit.score), hit.docid] for rank, hit in enumerate(hits, 1)]
     if not has_documents:
-        return tabulate(rows, headers, "plain", disable_numparse=True, colalign=align)
-    headers, align = [*headers, "text"], [*align, "left"]
-    empty = tabulate([[*row, ""] for row in rows], headers, "plain", disable_numparse=True, colalign=align)
-    room = max(shutil.get_terminal_size().columns - empty.split("\n")[0].rindex("text"), 20)
-    for row, hit in zip(rows, hits, strict=True):
-        snippet, width = "", 0
-        for character in " ".join((hit.text or "").split()):
-            width += max(wcwidth(character), 0)
-            if width >= room:
-                snippet += "…"
-                break
-            snippet += character
-        row.append(snippet)
-    return tabulate(rows, headers, "plain", disable_numparse=True, colalign=align)
+        return text_table(rows, ["rank", "score", "docid"], "rrl", sys.maxsize)
+    columns = terminal_width()
+    # More than a line holds; the table clips it.
+    texts = [" ".join((hit.text or "")[: 10 * columns].split()) for hit in hits]
+    rows = [[*row, text] for row, text in zip(rows, texts, strict=True)]
+    return text_table(rows, ["rank", "score", "docid", "text"], "rrll", columns)
 
 
 def _validate_docids(index: "Index", passages: bool) -> None:

@@ -2,13 +2,13 @@
 
 >>> from milco_pyserini.corpora import open_corpus, open_qrels, open_topics
 >>> corpus, topics, qrels = open_corpus("sample-sw"), open_topics("sample-sw"), open_qrels("sample-sw")
->>> corpus.check().documents
+>>> corpus.check().records
 50
 """
 
 from typing import TYPE_CHECKING
 
-from milco_pyserini.corpora.collection import Corpus, CorpusReport, Topics, TopicsReport
+from milco_pyserini.corpora.collection import Corpus, RecordsReport, Topics
 from milco_pyserini.corpora.records import Document, Query
 from milco_pyserini.lazy import lazy
 
@@ -23,11 +23,10 @@ _CATALOG = ("corpus_language", "open_answers", "open_corpus", "open_qrels", "ope
 
 __all__ = [
     "Corpus",
-    "CorpusReport",
     "Document",
     "Query",
+    "RecordsReport",
     "Topics",
-    "TopicsReport",
     "corpus_language",
     "open_answers",
     "open_corpus",

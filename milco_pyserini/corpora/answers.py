@@ -12,6 +12,7 @@ from pathlib import Path
 from milco_pyserini.corpora.catalog import open_answers, open_corpus
 from milco_pyserini.corpora.records import Document
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.qrels import Qrels
 from milco_pyserini.io.runs import read_run
 
@@ -84,6 +85,14 @@ def judge(
             for query in queries:
                 qrels[query][document.id] = int(any(answer in text for answer in wanted[query]))
     return qrels
+
+
+def write_qrels(path: Path, qrels: Qrels) -> None:
+    """Write TREC qrels. A query without judged passages gets one that is not relevant: it counts as well."""
+    with atomic_file(path, "w") as handle:
+        for query, grades in qrels.items():
+            lines = grades or {"-": 0}
+            handle.writelines(f"{query} 0 {passage} {grade}\n" for passage, grade in lines.items())
 
 
 def word_splitter() -> Callable[[str], str]:

@@ -28,30 +28,20 @@ class RecordSource(Protocol[RecordT_co]):
 
 
 @dataclass(frozen=True)
-class CorpusReport:
-    """The findings of a full pass over a corpus.
+class RecordsReport(Generic[RecordT]):
+    """The findings of a full pass over a corpus or topics.
 
     Args:
-        documents: number of documents.
+        records: number of documents or queries.
         skipped: "file:line: reason" of each skipped line.
-        digest: TextDigest of all documents, in their order.
-        first: the first document.
+        digest: TextDigest of all records, in their order.
+        first: the first record.
     """
 
-    documents: int
+    records: int
     skipped: list[str]
     digest: str
-    first: Document
-
-
-@dataclass(frozen=True)
-class TopicsReport:
-    """The findings of a full pass over topics; fields as in CorpusReport."""
-
-    topics: int
-    skipped: list[str]
-    digest: str
-    first: Query
+    first: RecordT
 
 
 class TextDigest:
@@ -84,7 +74,12 @@ class _Records(Generic[RecordT]):
     def __iter__(self) -> Iterator[RecordT]:
         return (record for _, _, record in self._source.read(_skip if self._skip_bad_lines else refuse_bad_line))
 
-    def _check(self) -> tuple[int, list[str], str, RecordT]:
+    def check(self) -> RecordsReport[RecordT]:
+        """Read all records once, before expensive work; needs 8 bytes of memory for each.
+
+        Raises:
+            MilcoError: a line is malformed (unless these are skipped), an id occurs twice, or there is no record.
+        """
         skipped: list[str] = []
 
         def note(where: str, number: int, why: str) -> None:
@@ -110,7 +105,7 @@ class _Records(Generic[RecordT]):
             raise MilcoError(f"duplicate id {shown(duplicate.id)}: {duplicate.first} and {duplicate.second}{more}")
         if self._published not in (None, len(ids)):
             log(f"{self.name}: read {len(ids):,} records, {self._published:,} were published: is the copy complete?")
-        return len(ids), skipped, digest.hexdigest(), first
+        return RecordsReport(len(ids), skipped, digest.hexdigest(), first)
 
 
 class Corpus(_Records[Document]):
@@ -124,21 +119,9 @@ class Corpus(_Records[Document]):
         """How Document.contents is made from the source's fields, for the manifest."""
         return self._source.field_rule
 
-    def check(self) -> CorpusReport:
-        """Read all documents once, before expensive work; needs 8 bytes of memory per document.
-
-        Raises:
-            MilcoError: a line is malformed (unless these are skipped), an id occurs twice, or there is no document.
-        """
-        return CorpusReport(*self._check())
-
 
 class Topics(_Records[Query]):
     """The queries of one name or path; iterating streams them, in the same order every time."""
-
-    def check(self) -> TopicsReport:
-        """Read all queries once, before expensive work. Raises MilcoError as Corpus.check() does."""
-        return TopicsReport(*self._check())
 
 
 def refuse_bad_line(where: str, number: int, why: str) -> None:

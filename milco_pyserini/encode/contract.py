@@ -1,8 +1,9 @@
 """Encoders with Pyserini's interface (versions 1.6 and 2): texts to {term: impact}."""
 
+import copy
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.encoder import MilcoEncoder, as_texts, open_encoder
@@ -105,6 +106,22 @@ class MilcoQueryEncoder(_PyseriniEncoder):
     """
 
     _default_length = "query_max_length"
+    alpha: float | None = None
+
+    def with_alpha(self, alpha: float | None) -> Self:
+        """Return the same encoder with weighted views: alpha x pivot + (1 - alpha) x source; None for both as they are.
+
+        Raises MilcoError unless alpha is in [0, 1] and queries have two views.
+        """
+        if alpha is not None and not 0 <= alpha <= 1:
+            raise MilcoError(f"alpha {alpha} is not between 0 and 1")
+        if alpha is not None and len(self.views) < 2:
+            raise MilcoError(
+                f"alpha {alpha} weighs two views of a query, but this encoder only has the {self.views[0]} view"
+            )
+        other = copy.copy(self)
+        other.alpha = alpha
+        return other
 
     def encode(self, text: str, max_length: int | None = None, **_: Any) -> dict[str, int]:
         """Return the impacts of one query's terms. max_length: None or 0 for the encoder's own."""
@@ -113,6 +130,10 @@ class MilcoQueryEncoder(_PyseriniEncoder):
     def encode_batch(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """Return the float weights of the terms of several queries, for searchers that quantize themselves."""
         return self._vectors(texts, None).to_dicts()
+
+    def _vectors(self, texts: Sequence[str], max_length: int | None) -> SparseBatch:
+        batch = super()._vectors(texts, max_length)
+        return batch if self.alpha is None else batch.weighted(self.alpha)
 
 
 def open_query_encoder(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini.console import Progress, counted, duration, log
-from milco_pyserini.corpora import Corpus, CorpusReport, Topics, open_corpus
+from milco_pyserini.corpora import Corpus, Topics, open_corpus
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import encoded_text
 from milco_pyserini.defaults import MINI, check_local_name
@@ -126,13 +126,10 @@ def _read_through(records: Corpus | Topics) -> dict[str, Any]:
         log(f"Skipped {counted(len(report.skipped), 'invalid line')}:")
         for line in report.skipped:
             log(f"  {line}")
-    if isinstance(report, CorpusReport):
-        texts, what = report.documents, counted(report.documents, "document")
-    else:
-        texts, what = report.topics, counted(report.topics, "topic")
+    what = counted(report.records, "document" if isinstance(records, Corpus) else "topic")
     text = " ".join(encoded_text(report.first).split())
     log(f"{records.name}: {what}, the first is {shown(report.first.id)}: {shown(text) if text else 'empty'}")
-    return {"texts": texts, "corpus_hash": report.digest}
+    return {"texts": report.records, "corpus_hash": report.digest}
 
 
 def _encode_missing(

@@ -6,7 +6,6 @@ from milco_pyserini.lazy import lazy
 
 if TYPE_CHECKING:
     from milco_pyserini.explain.explainer import Explainer as Explainer
-    from milco_pyserini.explain.explainer import explain as explain
     from milco_pyserini.explain.explainer import explain_texts as explain_texts
     from milco_pyserini.explain.explanation import Comparison as Comparison
     from milco_pyserini.explain.explanation import Explanation as Explanation
@@ -17,7 +16,6 @@ _LAZY = {
     "Explainer": "milco_pyserini.explain.explainer",
     "Explanation": "milco_pyserini.explain.explanation",
     "compare": "milco_pyserini.explain.explanation",
-    "explain": "milco_pyserini.explain.explainer",
     "explain_texts": "milco_pyserini.explain.explainer",
 }
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isclose
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from milco_pyserini.corpora import Document
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
@@ -16,7 +16,6 @@ from milco_pyserini.explain.origins import EncodedText, encode_with_origins, pas
 from milco_pyserini.explain.terms import ExplainedText, LostTerm, Term, match_terms, sum_scores
 from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.protocol import DocumentLookup, Hit
-from milco_pyserini.index.sparse_engine import validate_alpha
 from milco_pyserini.search.documents import open_lookup
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
 
@@ -66,10 +65,6 @@ class Explainer:
         documents: Looks up documents by docid, those of passages by the passage's docid. Without documents and store,
             explanations have neither origins nor lost terms.
         store: The vector store that the index was built from, for documents without a text.
-        alpha: Weight of a query's pivot view, in [0, 1]; its source view has 1 - alpha (default: both count in full).
-
-    Raises:
-        MilcoError: alpha is out of its range, or the encoder has only one view.
     """
 
     def __init__(
@@ -78,12 +73,9 @@ class Explainer:
         encoder: "MilcoQueryEncoder",
         documents: DocumentLookup | None = None,
         store: VectorStore | PlainStore | None = None,
-        alpha: float | None = None,
     ) -> None:
-        validate_alpha(alpha, encoder.views)
         self.index = index
         self.encoder = encoder
-        self.alpha = alpha
         self._documents = documents
         self._store = store
         self._searcher = index.searcher()
@@ -107,6 +99,7 @@ class Explainer:
             encoder: A query encoder that fits the index, or where the index's encoder is now (default: the manifest's).
             corpus: Name or path of the index's documents (default: where they were encoded; nothing is downloaded).
             vectors: The vector store that the index was built from (default: vectors/NAME).
+            alpha: Weight of a query's pivot view, in [0, 1]; its source view has 1 - alpha (default: the encoder's).
         """
         from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
 
@@ -115,7 +108,7 @@ class Explainer:
         documents, store = open_lookup(index, corpus), find_store(index, vectors)
         if not isinstance(encoder, MilcoQueryEncoder):
             encoder = open_query_encoder(index.vectors, encoder, device, dtype)
-        return cls(index, encoder, documents, store, alpha)
+        return cls(index, encoder if alpha is None else encoder.with_alpha(alpha), documents, store)
 
     @property
     def unit(self) -> float:
@@ -124,10 +117,7 @@ class Explainer:
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
         """Return the k best hits with their texts, best first, without explaining them: only the query is encoded."""
-        batch = self.encoder.encoder.encode(
-            [query], self.encoder.max_length, self.encoder.views, self.encoder.lowercase
-        ).batch
-        hits = self._searcher.search([self._query_vector(batch)], k)[0]
+        hits = self._searcher.search(self.encoder.encode_batch([query]), k)[0]
         texts = self._find_texts(hits.docids)
         found = []
         for docid, score in zip(hits.docids, hits.scores.tolist(), strict=True):
@@ -144,7 +134,8 @@ class Explainer:
             MilcoError: the index lacks one of the documents.
         """
         encoded = encode_with_origins(self.encoder.encoder, query, self.encoder.max_length, self.encoder.lowercase)
-        vector = self._query_vector(encoded.batch.view(*self.encoder.views))
+        batch = encoded.batch.view(*self.encoder.views)
+        vector = query_vector(batch, self.encoder.encoder.vocabulary, self.encoder.alpha)
         hits = self._searcher.search([vector], DEPTH if docids else k)[0]
         ranked = {
             docid: (rank, score)
@@ -216,7 +207,7 @@ class Explainer:
             unit=engine.unit,
             contributions=contributions,
             total=total,
-            alpha=self.alpha,
+            alpha=self.encoder.alpha,
             score=score,
             rank=rank,
             difference=difference,
@@ -261,9 +252,6 @@ class Explainer:
         )
         return wrong > len(indexed) / 10
 
-    def _query_vector(self, batch: SparseBatch) -> dict[str, float]:
-        return query_vector(batch, self.encoder.encoder.vocabulary, self.alpha)
-
     def _indexed_numbers(self, docid: str, vector: dict[str, float]) -> dict[str, float] | None:
         """Return the index's numbers of a document for the query's terms; None if the index cannot be read."""
         if not self._engine.is_readable:
@@ -307,29 +295,6 @@ class Explainer:
         return _EncodedDocument(trace=trace, weights=trace.indexed)
 
 
-def explain(
-    index: Index | str | Path,
-    query: str,
-    docids: Sequence[str] = (),
-    k: int = 3,
-    encoder: "MilcoQueryEncoder | str | None" = None,
-    **options: Any,
-) -> list[Explanation]:
-    """Explain the scores of some documents of an index for a query, or of its k best hits.
-
-    For several queries, Explainer.open(index) loads everything once.
-
-    Args:
-        index: An open index, or the directory of one.
-        query: The query's text.
-        docids: Documents to explain, in this order (default: the best hits, best first).
-        k: Number of best hits if no docids are given.
-        encoder: A query encoder that fits the index, or where the index's encoder is now.
-        options: Further arguments of Explainer.open().
-    """
-    return Explainer.open(index, encoder, **options).explain(query, docids, k)
-
-
 def explain_texts(
     encoder: "MilcoEncoder", query: str, texts: Sequence[str], lowercase: bool = False, alpha: float | None = None
 ) -> list[Explanation]:
@@ -339,18 +304,19 @@ def explain_texts(
 
     Args:
         encoder: Of any kind, see encode.open_encoder().
-        alpha: As for Explainer.
+        alpha: As for Explainer.open().
 
     Raises:
         MilcoError: alpha is out of its range, or the encoder has only one view.
     """
-    validate_alpha(alpha, encoder.views)
-    config, vocabulary = encoder.model.config, encoder.vocabulary
-    encoded_query = encode_with_origins(encoder, query, config.query_max_length, lowercase)
+    from milco_pyserini.encode import MilcoQueryEncoder
+
+    queries, vocabulary = MilcoQueryEncoder(encoder).with_alpha(alpha), encoder.vocabulary
+    encoded_query = encode_with_origins(encoder, query, queries.max_length, lowercase)
     vector = query_vector(encoded_query.batch, vocabulary, alpha)
     explanations = []
     for number, text in enumerate(texts, 1):
-        encoded = encode_with_origins(encoder, text, config.passage_max_length, lowercase)
+        encoded = encode_with_origins(encoder, text, encoder.model.config.passage_max_length, lowercase)
         weights = encoded.batch.to_dicts(vocabulary)[0]
         contributions = match_terms(vector, weights, vocabulary)
         explanations.append(

@@ -41,12 +41,6 @@ class _Token(NamedTuple):
     stop: int
 
 
-class _Truncated(NamedTuple):
-    text: str
-    num_encoded: int
-    tokens: list[_Token]
-
-
 def encode_with_origins(
     encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool = False, passage: int | None = None
 ) -> EncodedText:
@@ -65,7 +59,7 @@ def encode_with_origins(
 
 def passage_text(encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool, passage: int) -> str:
     """Return the text of one passage of a document split at max_length, without encoding it."""
-    return _truncate(encoder, text, max_length, lowercase, passage).text
+    return _truncate(encoder, text, max_length, lowercase, passage)[0]
 
 
 @torch.inference_mode()
@@ -95,7 +89,9 @@ def token_scores(
     return logits.cpu().numpy(), echo.cpu().numpy()
 
 
-def _truncate(encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool, passage: int | None) -> _Truncated:
+def _truncate(
+    encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool, passage: int | None
+) -> tuple[str, int, list[_Token]]:
     text = replace_lone_surrogates(text)
     encoding = encoder.tokenizer.tokenizer.encode(text.lower() if lowercase else text)
     # Lowercasing may lengthen a text: İ becomes two characters.
@@ -118,7 +114,7 @@ def _truncate(encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bo
         kept = [token._replace(start=token.start - start, stop=token.stop - start) for token in kept]
     is_complete = passage is not None or len(kept) == len(inner)
     num_encoded = len(text) if is_complete else kept[-1].stop
-    return _Truncated(text, num_encoded, [*tokens[:before], *kept, *tokens[end:]] if kept else [])
+    return text, num_encoded, [*tokens[:before], *kept, *tokens[end:]] if kept else []
 
 
 def _origins(encoder: "MilcoEncoder", tokens: Sequence[_Token], batch: SparseBatch) -> dict[str, tuple[Origin, ...]]:

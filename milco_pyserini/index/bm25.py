@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from milco_pyserini.console import Progress
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.index import jvm
-from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
+from milco_pyserini.index.documents import CheckedDocuments
 from milco_pyserini.index.errors import engine_errors, reason_of
 from milco_pyserini.index.lucene_java import explain_newer_lucene
 from milco_pyserini.index.protocol import BuildResult, Engine, EngineSearcher, Hits, QueryOptions, SourceOptions
@@ -25,7 +24,6 @@ from milco_pyserini.io.manifest import TEXT_INDEX
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
-    from milco_pyserini.index.directory import Index
     from milco_pyserini.model.tokenization import TextTokenizer
 
 # Pyserini's defaults.
@@ -51,6 +49,24 @@ class TextDocuments:
         return iter(self.source)
 
 
+class CheckedTexts(CheckedDocuments):
+    """TextDocuments, validated and counted."""
+
+    def documents(self) -> "Iterator[Document]":
+        """Yield every document."""
+        for document in self.source.documents():
+            self.count([document.id])
+            yield document
+
+    def describe(self) -> dict[str, Any]:
+        """Return the manifest of the texts."""
+        return {"texts": self.manifest}
+
+    def ids(self) -> Iterator[str]:
+        """Yield every id."""
+        return (document.id for document in self.source.documents())
+
+
 class Bm25Engine(Engine):
     """BM25 with k1 = 0.9 and b = 0.4; ties by docid. Documents without a word are left out."""
 
@@ -58,6 +74,7 @@ class Bm25Engine(Engine):
     exactness = "exact float"
     query_type = "texts"
     manifest_fields = TEXT_INDEX
+    checked = CheckedTexts
     source_option = "--corpus"
 
     def available(self) -> None:
@@ -93,11 +110,7 @@ class Bm25Engine(Engine):
         }
         return TextDocuments(Path(name), manifest, source)
 
-    def checked(self, documents: DocumentSource, progress: Progress) -> "CheckedTexts":
-        """Return the texts, validated and counted."""
-        return CheckedTexts(documents, progress)
-
-    def open_query_encoder(self, index: "Index", options: QueryOptions) -> None:
+    def open_query_encoder(self, index: Path, manifest: dict, options: QueryOptions) -> None:
         """Return None: texts are queries."""
         for name, value in (("encoder", options.encoder), ("alpha", options.alpha)):
             if value is not None:
@@ -155,24 +168,6 @@ class Bm25Searcher(EngineSearcher):
             by_number = self._searcher.batch_search(_java_list(texts), _java_list(numbers), k, threads)
             found = [by_number.get(number) for number in numbers]
         return [Hits([hit.docid for hit in one], np.array([hit.score for hit in one], np.float32)) for one in found]
-
-
-class CheckedTexts(CheckedDocuments):
-    """TextDocuments, validated and counted."""
-
-    def documents(self) -> "Iterator[Document]":
-        """Yield every document."""
-        for document in self.source.documents():
-            self.count([document.id])
-            yield document
-
-    def describe(self) -> dict[str, Any]:
-        """Return the manifest of the texts."""
-        return {"texts": self.manifest}
-
-    def ids(self) -> Iterator[str]:
-        """Yield every id."""
-        return (document.id for document in self.source.documents())
 
 
 class _Words:

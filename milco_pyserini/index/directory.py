@@ -98,8 +98,7 @@ class Index:
         Raises:
             MilcoError: if the engine is not available, does not know an option, or path exists.
         """
-        given = {"prune": prune, "views": views}
-        for name, value in given.items():
+        for name, value in (("prune", prune), ("views", views)):
             if isinstance(value, str):
                 raise TypeError(f"{name}={value!r}: expected a list, such as [{value!r}]")
         chosen = find_engine(engine).with_settings(settings or {}, BUILD, SEARCH)
@@ -189,15 +188,12 @@ def build_index(
     output: Path,
     threads: int = 1,
     overwrite: bool = False,
-    settings: Mapping[str, float] | None = None,
     topics: DocumentSource | None = None,
 ) -> Index:
     """Build an index of open documents, of the type that the engine takes. Index.build() opens them first.
 
-    Raises MilcoError if the engine is not available or does not know a setting, or if output exists and overwrite is
-    not set.
+    Raises MilcoError if the engine is not available, or if output exists and overwrite is not set.
     """
-    engine = engine.with_settings(settings or {}, BUILD, SEARCH)
     engine.available()
     progress = Progress("documents", documents.manifest.get("documents"))
     checked = engine.checked(documents, progress)

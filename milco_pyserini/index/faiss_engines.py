@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.console import Progress, counted
+from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
 from milco_pyserini.index.errors import engine_errors
@@ -23,12 +23,13 @@ from milco_pyserini.index.protocol import (
     BuildResult,
     Engine,
     EngineSearcher,
+    GroundTruth,
     Hits,
     QueryOptions,
     SourceOptions,
     setting,
 )
-from milco_pyserini.index.recall import DEPTH, GroundTruth, keep_best, ranking, sample_documents, sample_topics
+from milco_pyserini.index.recall import best_documents, sample_rows, sample_topics
 from milco_pyserini.index.sparse_engine import validate_same_encoder
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import atomic_file
@@ -36,7 +37,6 @@ from milco_pyserini.io.manifest import DENSE_INDEX
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.dense import DenseQueryEncoder
-    from milco_pyserini.index.directory import Index
 
 _INDEX = "index"
 _DOCIDS = "docid"
@@ -52,11 +52,30 @@ class DenseDocuments(DocumentSource, Protocol):
         """Yield ids and float32 [ids, d]."""
 
 
+class CheckedDenseVectors(CheckedDocuments):
+    """DenseDocuments, validated and counted."""
+
+    def batches(self) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+        """Yield ids and float32 [ids, d]."""
+        for names, vectors in self.source.batches():
+            self.count(names)
+            yield names, vectors
+
+    def describe(self) -> dict[str, Any]:
+        """Return the manifest of the vectors."""
+        return {"vectors": self.manifest}
+
+    def ids(self) -> Iterator[str]:
+        """Yield every id."""
+        return (docid for names, _ in self.source.batches() for docid in names)
+
+
 class FaissEngine(Engine):
     """Base of both engines: everything but the type of index."""
 
     query_type = "dense vectors"
     manifest_fields = DENSE_INDEX
+    checked = CheckedDenseVectors
     # Additional hits that are fetched to see whether there is a tie at the last position.
     spare = 0
 
@@ -76,10 +95,6 @@ class FaissEngine(Engine):
 
         return open_dense_store(path)
 
-    def checked(self, documents: DocumentSource, progress: Progress) -> "CheckedDenseVectors":
-        """Return the vectors, validated and counted."""
-        return CheckedDenseVectors(documents, progress)
-
     def ground_truth(self, documents: DenseDocuments, topics: DenseDocuments | None, count: int) -> GroundTruth:
         """Search for the vectors of topics (a sample of very many), or for those of sampled documents."""
         if topics is not None:
@@ -87,34 +102,29 @@ class FaissEngine(Engine):
             queries = queries[queries.any(axis=1)]
             queries = queries[sample_topics(len(queries))]
             return find_dense_ground_truth(documents, queries, f"{counted(len(queries), 'topic')} of {topics.path}")
-        sample = sample_documents(count)
-        rows, before = [], 0
-        for _, vectors in documents.batches():
-            filled = np.flatnonzero(vectors.any(axis=1))
-            rows.append(vectors[filled[sample[(sample >= before) & (sample < before + len(filled))] - before]])
-            before += len(filled)
+        rows = [vectors[rows] for vectors, rows in sample_rows(documents, count, lambda vectors: vectors.any(axis=1))]
         queries = np.concatenate(rows)
         what = f"the vectors of {counted(len(queries), 'sampled document')}"
         return find_dense_ground_truth(documents, queries, what)
 
-    def open_query_encoder(self, index: "Index", options: QueryOptions) -> "DenseQueryEncoder":
+    def open_query_encoder(self, index: Path, manifest: dict, options: QueryOptions) -> "DenseQueryEncoder":
         """Return the encoder of the index."""
         from milco_pyserini.encode.dense import open_dense_query_encoder
 
         if options.alpha is not None:
-            raise MilcoError(f"--alpha {options.alpha}: {index.path} has dense vectors, which have no views")
+            raise MilcoError(f"--alpha {options.alpha}: {index} has dense vectors, which have no views")
         encoder = None if options.encoder is None else str(options.encoder)
-        return open_dense_query_encoder(index.vectors, encoder, options.device, options.dtype)
+        return open_dense_query_encoder(manifest["vectors"], encoder, options.device, options.dtype)
 
-    def read_queries(self, path: Path, index: "Index") -> tuple[list[str], list[NDArray[np.float32]]]:
+    def read_queries(self, path: Path, index: Path, manifest: dict) -> tuple[list[str], list[NDArray[np.float32]]]:
         """Read a store of dense vectors of topics."""
         if not path.is_dir():
             raise MilcoError(
-                f"--topics {path} holds sparse vectors, and {index.path} is of engine {self.name}: give it texts, or "
+                f"--topics {path} holds sparse vectors, and {index} is of engine {self.name}: give it texts, or "
                 "dense vectors that milco encode --topics --dense wrote"
             )
         store = self.open_topics(path)
-        validate_same_encoder(path, store.manifest, index)
+        validate_same_encoder(path, store.manifest, index, manifest["vectors"])
         ids: list[str] = []
         queries: list[NDArray[np.float32]] = []
         for names, vectors in store.batches():
@@ -241,24 +251,6 @@ class FaissSearcher(EngineSearcher):
         return found
 
 
-class CheckedDenseVectors(CheckedDocuments):
-    """DenseDocuments, validated and counted."""
-
-    def batches(self) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
-        """Yield ids and float32 [ids, d]."""
-        for names, vectors in self.source.batches():
-            self.count(names)
-            yield names, vectors
-
-    def describe(self) -> dict[str, Any]:
-        """Return the manifest of the vectors."""
-        return {"vectors": self.manifest}
-
-    def ids(self) -> Iterator[str]:
-        """Yield every id."""
-        return (docid for names, _ in self.source.batches() for docid in names)
-
-
 def find_dense_ground_truth(documents: DenseDocuments, queries: NDArray[np.float32], what: str) -> GroundTruth:
     """Return the best documents in one pass over the documents, whatever their number; ties by docid.
 
@@ -267,13 +259,8 @@ def find_dense_ground_truth(documents: DenseDocuments, queries: NDArray[np.float
     if not len(queries) or queries.shape[1] != documents.manifest["dimensions"]:
         dimensions = documents.manifest["dimensions"]
         raise MilcoError(f"{what}: recall is measured with vectors of {dimensions} dimensions that are not zero")
-    scores = np.full((len(queries), DEPTH), -np.inf, np.float32)
-    docids = np.full((len(queries), DEPTH), "", object)
-    progress = Progress("documents", documents.manifest.get("documents"))
-    for names, vectors in documents.batches():
-        found = np.where(vectors.any(axis=1), queries @ vectors.T, np.float32(-np.inf))
-        scores, docids = keep_best(scores, docids, found, names)
-        progress.add(len(names))
-    progress.close(f"compared with {counted(len(queries), 'query', 'queries')}")
-    best = [ranking(*one, above=-np.inf) for one in zip(scores.round(_DECIMALS), docids, strict=True)]
-    return GroundTruth(queries.tolist(), best, what)
+    scored = (
+        (names, np.where(vectors.any(axis=1), (queries @ vectors.T).round(_DECIMALS), np.float32(-np.inf)))
+        for names, vectors in documents.batches()
+    )
+    return GroundTruth(queries.tolist(), best_documents(documents, len(queries), scored, above=-np.inf), what)

@@ -18,12 +18,9 @@ from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.index.errors import engine_errors
 
 if TYPE_CHECKING:
-    from milco_pyserini.console import Progress
     from milco_pyserini.corpora import Document
     from milco_pyserini.encode import MilcoEncoder
-    from milco_pyserini.index.directory import Index
     from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
-    from milco_pyserini.index.recall import GroundTruth
 
 BUILD = "build"
 SEARCH = "search"
@@ -86,6 +83,15 @@ class Hits(Sequence[Hit]):
 
 
 @dataclass(frozen=True)
+class GroundTruth:
+    """Queries of an engine, the best documents of each by exact search, and a description of the queries."""
+
+    queries: list[Any]
+    best: list[Hits]
+    what: str
+
+
+@dataclass(frozen=True)
 class BuildResult:
     """The number of documents that an index holds, and of those without a term, which it leaves out."""
 
@@ -130,18 +136,7 @@ class QueryEncoder(Protocol):
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """How to read what an index is built of. Every field is for some engines only; others refuse it.
-
-    Args:
-        prune: pruning rules such as "top-k:100", applied one after the other.
-        views: the views to index; none for all.
-        plain: the source is external Anserini JSONL, without a manifest of this project.
-        scale: with plain, impact = round(weight x scale).
-        language: of the texts, a code that Anserini has an analyzer for.
-        tokenizer: a checkpoint whose tokenizer splits the texts, in place of an analyzer.
-        ids: docids of vectors in memory.
-        encoder: encoder of vectors in memory.
-    """
+    """How to read what an index is built of: options of Index.build(). Each is for some engines, others refuse it."""
 
     prune: Sequence[str] = ()
     views: Sequence[str] = ()
@@ -193,13 +188,15 @@ class Engine:
 
     name: in the registry and in every manifest. exactness: "exact integer", "exact float", or "approximate", whose
     recall is measured when an index is built. query_type: what a query is, for messages. manifest_fields: what the
-    manifests of its indexes hold (a table of io.manifest). source_option: of milco index, names the documents.
+    manifests of its indexes hold (a table of io.manifest). checked: validates and counts documents while build() reads
+    them. source_option: of milco index, names the documents.
     """
 
     name: str
     exactness: str
     query_type: str
     manifest_fields: dict
+    checked: "type[CheckedDocuments]"
     source_option = "--vectors"
 
     # What each engine implements.
@@ -225,11 +222,7 @@ class Engine:
         """Return the encoded topics at path. Raises MilcoError if it holds others."""
         raise MilcoError(f"{path}: engine {self.name} takes no encoded topics, its queries are {self.query_type}")
 
-    def checked(self, documents: "DocumentSource", progress: "Progress") -> "CheckedDocuments":
-        """Return the documents as build() gets them: validated and counted while they are read."""
-        raise NotImplementedError
-
-    def ground_truth(self, documents: Any, topics: Any, count: int) -> "GroundTruth":
+    def ground_truth(self, documents: Any, topics: Any, count: int) -> GroundTruth:
         """Return queries and their best documents by exact search.
 
         Args:
@@ -238,16 +231,16 @@ class Engine:
         """
         raise NotImplementedError
 
-    def open_query_encoder(self, index: "Index", options: QueryOptions) -> QueryEncoder | None:
+    def open_query_encoder(self, index: Path, manifest: dict, options: QueryOptions) -> QueryEncoder | None:
         """Return what makes queries of texts; None if they are queries. Raises MilcoError if it does not fit."""
         raise NotImplementedError
 
-    def read_queries(self, path: Path, index: "Index") -> tuple[list[str], list[Any]]:
-        """Return ids and queries of the encoded topics at path.
+    def read_queries(self, path: Path, index: Path, manifest: dict) -> tuple[list[str], list[Any]]:
+        """Return ids and queries of the encoded topics at path, for an index and its manifest.
 
         Raises MilcoError for topics of another type, or that were not encoded as the documents of the index were.
         """
-        raise MilcoError(f"--topics {path} holds vectors, and {index.path} is of engine {self.name}: give it texts")
+        raise MilcoError(f"--topics {path} holds vectors, and {index} is of engine {self.name}: give it texts")
 
     # Settings.
 

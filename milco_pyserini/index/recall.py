@@ -1,7 +1,7 @@
 """Recall and speed of an approximate index: recall@k over queries whose best documents are known."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.console import log
-from milco_pyserini.index.protocol import EngineSearcher, Hits
+from milco_pyserini.console import Progress, counted, log
+from milco_pyserini.index.documents import DocumentSource
+from milco_pyserini.index.protocol import EngineSearcher, GroundTruth, Hits
 from milco_pyserini.io.manifest import RECALL, intact, read_checked, write_checked
 
 APPROXIMATE = "approximate"
@@ -22,15 +23,6 @@ SAMPLE_TERMS = 32
 _SAMPLE_DOCUMENTS = 200
 _SAMPLE_TOPICS = 500
 _PASSES = 3
-
-
-@dataclass(frozen=True)
-class GroundTruth:
-    """Queries of an engine, the DEPTH best documents of each by exact search, and a description of the queries."""
-
-    queries: list[Any]
-    best: list[Hits]
-    what: str
 
 
 @dataclass(frozen=True)
@@ -83,34 +75,49 @@ def read_ground_truth(directory: Path) -> GroundTruth:
         return GroundTruth(stored["queries"], best, stored["what"])
 
 
-def sample_documents(documents: int) -> NDArray[np.int64]:
-    """Return positions of documents whose vectors replace topics, ascending; always the same for a number."""
-    return np.sort(np.random.default_rng(0).choice(documents, min(_SAMPLE_DOCUMENTS, documents), replace=False))
-
-
 def sample_topics(topics: int) -> NDArray[np.int64]:
     """Return positions of all topics, or of some that are evenly spaced among very many."""
     return np.unique(np.linspace(0, topics - 1, min(topics, _SAMPLE_TOPICS)).astype(int))
 
 
-def keep_best(
-    scores: NDArray[np.float32], docids: NDArray[np.object_], more: NDArray[np.float32], ids: Sequence[str]
-) -> tuple[NDArray[np.float32], NDArray[np.object_]]:
-    """Return the DEPTH highest scores of each query with their docids, in no order.
+def sample_rows(
+    documents: Any, count: int, is_filled: Callable[[Any], NDArray]
+) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+    """Yield the batches of documents, each with the rows whose vectors replace topics; always the same for a count.
 
     Args:
-        scores, docids: [queries, DEPTH], the best so far.
-        more: [queries, documents], scores of further documents.
-        ids: docids of these documents.
+        count: number of documents that have a vector.
+        is_filled: whether each row of a batch has one.
     """
-    scores = np.concatenate([scores, more], 1)
-    docids = np.concatenate([docids, np.broadcast_to(np.asarray(ids, object), more.shape)], 1)
-    places = np.argpartition(-scores, DEPTH - 1, axis=1)[:, :DEPTH]
-    return np.take_along_axis(scores, places, 1), np.take_along_axis(docids, places, 1)
+    sample = np.sort(np.random.default_rng(0).choice(count, min(_SAMPLE_DOCUMENTS, count), replace=False))
+    before = 0
+    for _, batch in documents.batches():
+        filled = np.flatnonzero(is_filled(batch))
+        yield batch, filled[sample[(sample >= before) & (sample < before + len(filled))] - before]
+        before += len(filled)
 
 
-def ranking(scores: NDArray[np.float32], docids: NDArray[np.object_], above: float) -> Hits:
-    """Return the hits of one query with scores above a bound, best first, ties by docid."""
-    pairs = zip(scores.tolist(), docids.tolist(), strict=True)
-    found = sorted((-score, docid) for score, docid in pairs if score > above)
-    return Hits([docid for _, docid in found], np.asarray([-score for score, _ in found]))
+def best_documents(
+    documents: DocumentSource, queries: int, scored: Iterable[tuple[Sequence[str], NDArray[np.float32]]], above: float
+) -> list[Hits]:
+    """Return the DEPTH best documents of each query in one pass, whatever their number: best first, ties by docid.
+
+    Args:
+        scored: docids and scores [queries, docids] of some documents at a time.
+        above: what a score must exceed.
+    """
+    scores = np.full((queries, DEPTH), above, np.float32)
+    docids = np.full((queries, DEPTH), "", object)
+    progress = Progress("documents", documents.manifest.get("documents"))
+    for names, more in scored:
+        scores = np.concatenate([scores, more], 1)
+        docids = np.concatenate([docids, np.broadcast_to(np.asarray(names, object), more.shape)], 1)
+        places = np.argpartition(-scores, DEPTH - 1, axis=1)[:, :DEPTH]
+        scores, docids = np.take_along_axis(scores, places, 1), np.take_along_axis(docids, places, 1)
+        progress.add(len(names))
+    progress.close(f"compared with {counted(queries, 'query', 'queries')}")
+    best = []
+    for pairs in zip(scores.tolist(), docids.tolist(), strict=True):
+        found = sorted((-score, docid) for score, docid in zip(*pairs, strict=True) if score > above)
+        best.append(Hits([docid for _, docid in found], np.asarray([-score for score, _ in found])))
+    return best

@@ -7,19 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from milco_pyserini.console import Progress, counted
+from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
-from milco_pyserini.index.protocol import Engine, QueryOptions, SourceOptions
-from milco_pyserini.index.recall import (
-    DEPTH,
-    SAMPLE_TERMS,
-    GroundTruth,
-    keep_best,
-    ranking,
-    sample_documents,
-    sample_topics,
-)
+from milco_pyserini.index.protocol import Engine, GroundTruth, QueryOptions, SourceOptions
+from milco_pyserini.index.recall import SAMPLE_TERMS, best_documents, sample_rows, sample_topics
 from milco_pyserini.io.manifest import SPARSE_INDEX
 from milco_pyserini.sparse import SparseBatch, VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
@@ -27,7 +19,6 @@ from milco_pyserini.sparse.quantization import SCALE
 
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoEncoder, MilcoQueryEncoder
-    from milco_pyserini.index.directory import Index
 
 # Lucene's limit, for every engine as that of ids.
 MAX_IMPACTS = 2**31 - 1
@@ -49,107 +40,6 @@ class SparseDocuments(DocumentSource, Protocol):
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Yield ids and float weights of many documents at a time."""
-
-
-class SparseEngine(Engine):
-    """Base of the engines whose queries are {term: weight}. The manifest of an index has their query_scale."""
-
-    query_type = "weighted terms"
-    manifest_fields = SPARSE_INDEX
-
-    def open_source(self, source: Any, options: SourceOptions) -> SparseDocuments:
-        """Return a vector store at a path, an open store, or a SparseBatch with ids and encoder; pruned if asked."""
-        options.validate_for(self.name, "prune", "views", "plain", "scale", "ids", "encoder")
-        if options.scale is not None and not options.plain:
-            raise MilcoError("--scale is for --plain: a vector store states its own")
-        if isinstance(source, SparseBatch):
-            source = BatchDocuments(source, options.ids, options.encoder)
-        elif isinstance(source, str | Path):
-            source = open_store(Path(source), options.plain, 1.0 if options.scale is None else options.scale)
-        rules = [PruningRule.parse(rule) for rule in options.prune]
-        return PrunedStore(source, rules, options.views) if rules or options.views else source
-
-    def open_topics(self, path: Path) -> SparseDocuments:
-        """Return the vector store at path."""
-        return open_store(path)
-
-    def checked(self, documents: DocumentSource, progress: Progress) -> "CheckedVectors":
-        """Return the vectors, validated and counted."""
-        return CheckedVectors(documents, progress)
-
-    def ground_truth(self, documents: SparseDocuments, topics: SparseDocuments | None, count: int) -> GroundTruth:
-        """Search for topics (a sample of very many), or for the strongest terms of sampled documents."""
-        if topics is not None:
-            queries = [query for _, batch in topics.batches() for query in _as_queries(batch, topics.terms)]
-            queries = [queries[place] for place in sample_topics(len(queries))]
-            return find_ground_truth(documents, queries, f"{counted(len(queries), 'topic')} of {topics.path}")
-        sample = sample_documents(count)
-        queries, before = [], 0
-        for _, batch in documents.batches():
-            filled = np.flatnonzero(batch.lengths())
-            rows = filled[sample[(sample >= before) & (sample < before + len(filled))] - before]
-            queries += _as_queries(PruningRule("top-k", SAMPLE_TERMS)(batch.take(rows)), documents.terms)
-            before += len(filled)
-        what = f"the {SAMPLE_TERMS} strongest terms of {counted(len(sample), 'sampled document')}"
-        return find_ground_truth(documents, queries, what)
-
-    def open_query_encoder(self, index: "Index", options: QueryOptions) -> "MilcoQueryEncoder | WeightedQueryEncoder":
-        """Return the encoder of the index, with the views weighted if alpha is given."""
-        from milco_pyserini.encode import open_query_encoder
-
-        encoder = open_query_encoder(index.vectors, options.encoder, options.device, options.dtype)
-        validate_alpha(options.alpha, encoder.views)
-        return encoder if options.alpha is None else WeightedQueryEncoder(encoder, options.alpha)
-
-    def read_queries(self, path: Path, index: "Index") -> tuple[list[str], list[dict[str, float]]]:
-        """Read a vector store of topics, or JSONL files with id and vector."""
-        from milco_pyserini.corpora.local_files import find_files
-        from milco_pyserini.io.manifest import MANIFEST
-
-        if not ((path / MANIFEST).is_file() or (path / "plan.json").is_file()):
-            return _read_jsonl_queries(find_files(path, "topics"), index)
-        store = cast(VectorStore, open_store(path))
-        validate_same_encoder(path, store.manifest, index)
-        ids, queries = [], []
-        for names, batch in store.batches():
-            ids += names
-            queries += batch.to_dicts(store.vocabulary)
-        return ids, queries
-
-
-class BatchDocuments:
-    """A SparseBatch in memory as the documents of an index.
-
-    Args:
-        batch: vectors of documents, as MilcoEncoder.encode_document() returns them.
-        ids: their docids.
-        encoder: the encoder that made them; queries are encoded by it. Without it, Searcher.open() needs an encoder.
-    """
-
-    path = Path("the given vectors")
-
-    def __init__(self, batch: SparseBatch, ids: Sequence[str] | None, encoder: "MilcoEncoder | None") -> None:
-        vocabulary = batch.vocabulary if encoder is None else encoder.vocabulary
-        if ids is None or vocabulary is None:
-            raise TypeError("a SparseBatch has no docids: pass ids=[...], and encoder=encoder if it has no vocabulary")
-        if isinstance(ids, str) or len(ids) != len(batch):
-            raise ValueError(f"ids: a list with one docid for each of {len(batch):,} vectors, got {shown(str(ids))}")
-        self._batch = batch
-        self._ids = list(ids)
-        self.terms = vocabulary.terms.tolist()
-        self.manifest: dict = {"documents": len(ids), "english_prefix": vocabulary.english_prefix, "scale": SCALE}
-        if encoder is not None:
-            names = ("weight_hash", "tokenizer_hash")
-            about = {name: getattr(encoder, name) for name in names}
-            self.manifest |= {"encoder": encoder.name, "views": list(encoder.views), **about}
-
-    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Yield the id and {term: impact} of every document."""
-        return PrunedStore(cast(Any, self)).vectors()
-
-    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
-        """Yield all documents at once."""
-        yield self._ids, self._batch
 
 
 class CheckedVectors(CheckedDocuments):
@@ -192,33 +82,101 @@ class CheckedVectors(CheckedDocuments):
         return (docid for docid, _ in self.source.vectors())
 
 
-class WeightedQueryEncoder:
-    """A query encoder whose queries are alpha x their pivot view and (1 - alpha) x their source view."""
+class SparseEngine(Engine):
+    """Base of the engines whose queries are {term: weight}. The manifest of an index has their query_scale."""
 
-    def __init__(self, encoder: "MilcoQueryEncoder", alpha: float) -> None:
-        self.base = encoder
-        self.alpha = alpha
+    query_type = "weighted terms"
+    manifest_fields = SPARSE_INDEX
+    checked = CheckedVectors
 
-    def encode_batch(self, texts: Sequence[str]) -> list[dict[str, float]]:
-        """Return {term: weight} of each text."""
-        base = self.base
-        batch = base.encoder.encode_query(texts, self.alpha, base.max_length, base.views, base.lowercase)
-        return batch.to_dicts(base.encoder.vocabulary)
+    def open_source(self, source: Any, options: SourceOptions) -> SparseDocuments:
+        """Return a vector store at a path, an open store, or a SparseBatch with ids and encoder; pruned if asked."""
+        options.validate_for(self.name, "prune", "views", "plain", "scale", "ids", "encoder")
+        if options.scale is not None and not options.plain:
+            raise MilcoError("--scale is for --plain: a vector store states its own")
+        if isinstance(source, SparseBatch):
+            source = BatchDocuments(source, options.ids, options.encoder)
+        elif isinstance(source, str | Path):
+            source = open_store(Path(source), options.plain, 1.0 if options.scale is None else options.scale)
+        rules = [PruningRule.parse(rule) for rule in options.prune]
+        return PrunedStore(source, rules, options.views) if rules or options.views else source
+
+    def open_topics(self, path: Path) -> SparseDocuments:
+        """Return the vector store at path."""
+        return open_store(path)
+
+    def ground_truth(self, documents: SparseDocuments, topics: SparseDocuments | None, count: int) -> GroundTruth:
+        """Search for topics (a sample of very many), or for the strongest terms of sampled documents."""
+        if topics is not None:
+            queries = [query for _, batch in topics.batches() for query in _as_queries(batch, topics.terms)]
+            queries = [queries[place] for place in sample_topics(len(queries))]
+            return find_ground_truth(documents, queries, f"{counted(len(queries), 'topic')} of {topics.path}")
+        prune, queries = PruningRule("top-k", SAMPLE_TERMS), []
+        for batch, rows in sample_rows(documents, count, SparseBatch.lengths):
+            queries += _as_queries(prune(batch.take(rows)), documents.terms)
+        what = f"the {SAMPLE_TERMS} strongest terms of {counted(len(queries), 'sampled document')}"
+        return find_ground_truth(documents, queries, what)
+
+    def open_query_encoder(self, index: Path, manifest: dict, options: QueryOptions) -> "MilcoQueryEncoder":
+        """Return the encoder of the index, with the views weighted if alpha is given."""
+        from milco_pyserini.encode import open_query_encoder
+
+        encoder = open_query_encoder(manifest["vectors"], options.encoder, options.device, options.dtype)
+        return encoder if options.alpha is None else encoder.with_alpha(options.alpha)
+
+    def read_queries(self, path: Path, index: Path, manifest: dict) -> tuple[list[str], list[dict[str, float]]]:
+        """Read a vector store of topics, or JSONL files with id and vector."""
+        from milco_pyserini.corpora.local_files import find_files
+        from milco_pyserini.io.manifest import MANIFEST
+
+        if not ((path / MANIFEST).is_file() or (path / "plan.json").is_file()):
+            return _read_jsonl_queries(find_files(path, "topics"), manifest["query_scale"])
+        store = cast(VectorStore, open_store(path))
+        validate_same_encoder(path, store.manifest, index, manifest["vectors"])
+        ids, queries = [], []
+        for names, batch in store.batches():
+            ids += names
+            queries += batch.to_dicts(store.vocabulary)
+        return ids, queries
 
 
-def validate_alpha(alpha: float | None, views: Sequence[str]) -> None:
-    """Raise MilcoError unless alpha is None, or in [0, 1] and queries have two views to weigh."""
-    if alpha is None:
-        return
-    if not 0 <= alpha <= 1:
-        raise MilcoError(f"alpha {alpha} is not between 0 and 1")
-    if len(views) < 2:
-        raise MilcoError(f"alpha {alpha} weighs two views of a query, but this encoder only has the {views[0]} view")
+class BatchDocuments:
+    """A SparseBatch in memory as the documents of an index.
+
+    Args:
+        batch: vectors of documents, as MilcoEncoder.encode_document() returns them.
+        ids: their docids.
+        encoder: the encoder that made them; queries are encoded by it. Without it, Searcher.open() needs an encoder.
+    """
+
+    path = Path("the given vectors")
+
+    def __init__(self, batch: SparseBatch, ids: Sequence[str] | None, encoder: "MilcoEncoder | None") -> None:
+        vocabulary = batch.vocabulary if encoder is None else encoder.vocabulary
+        if ids is None or vocabulary is None:
+            raise TypeError("a SparseBatch has no docids: pass ids=[...], and encoder=encoder if it has no vocabulary")
+        if isinstance(ids, str) or len(ids) != len(batch):
+            raise ValueError(f"ids: a list with one docid for each of {len(batch):,} vectors, got {shown(str(ids))}")
+        self._batch = batch
+        self._ids = list(ids)
+        self.terms = vocabulary.terms.tolist()
+        self.manifest: dict = {"documents": len(ids), "english_prefix": vocabulary.english_prefix, "scale": SCALE}
+        if encoder is not None:
+            names = ("weight_hash", "tokenizer_hash")
+            about = {name: getattr(encoder, name) for name in names}
+            self.manifest |= {"encoder": encoder.name, "views": list(encoder.views), **about}
+
+    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield the id and {term: impact} of every document."""
+        return PrunedStore(cast(Any, self)).vectors()
+
+    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
+        """Yield all documents at once."""
+        yield self._ids, self._batch
 
 
-def validate_same_encoder(path: Path, topics: dict, index: "Index") -> None:
-    """Raise MilcoError if topics were not encoded as the documents of the index were. topics: their manifest."""
-    documents = index.vectors
+def validate_same_encoder(path: Path, topics: dict, index: Path, documents: dict) -> None:
+    """Raise MilcoError unless topics were encoded as the documents of an index were. topics, documents: manifests."""
     for name in _MUST_AGREE:
         if None in (topics.get(name), documents.get(name)) or topics[name] == documents[name]:
             continue
@@ -226,7 +184,7 @@ def validate_same_encoder(path: Path, topics: dict, index: "Index") -> None:
         flags = " --lowercase" if documents.get("lowercase") else ""
         flags += " --dense" if "dimensions" in documents else ""
         raise MilcoError(
-            f"{path} does not fit {index.path}: its {name} is {topics[name]!r}, the documents' is "
+            f"{path} does not fit {index}: its {name} is {topics[name]!r}, the documents' is "
             f"{documents[name]!r}; encode them again with milco encode --topics {topics.get('corpus')} --encoder "
             f"{documents.get('encoder')}{prefix}{flags} --output {path} --overwrite"
         )
@@ -247,18 +205,13 @@ def find_ground_truth(documents: SparseDocuments, queries: Sequence[dict[str, fl
         np.asarray([weight for _, weight in pairs], np.float32),
         len(columns),
     )
-    scores = np.zeros((len(queries), DEPTH), np.float32)
-    docids = np.full((len(queries), DEPTH), "", object)
-    progress = Progress("documents", documents.manifest.get("documents"))
-    for names, batch in documents.batches():
-        for start in range(0, len(names), _CHUNK):
-            rows = range(start, min(start + _CHUNK, len(names)))
-            chunk = names[rows.start : rows.stop]
-            scores, docids = keep_best(scores, docids, wanted.dot(batch.take(rows)), chunk)
-            progress.add(len(chunk))
-    progress.close(f"compared with {counted(len(queries), 'query', 'queries')}")
-    ranked = [ranking(*one, above=0) for one in zip(scores, docids, strict=True)]
-    found = [(query, hits) for query, hits in zip(queries, ranked, strict=True) if len(hits)]
+    scored = (
+        (names[start : start + _CHUNK], wanted.dot(batch.take(range(start, min(start + _CHUNK, len(names))))))
+        for names, batch in documents.batches()
+        for start in range(0, len(names), _CHUNK)
+    )
+    best = best_documents(documents, len(queries), scored, above=0)
+    found = [(query, hits) for query, hits in zip(queries, best, strict=True) if len(hits)]
     if not found:
         raise MilcoError(f"{what}: {documents.path} has none of their terms, recall cannot be measured")
     return GroundTruth([query for query, _ in found], [hits for _, hits in found], what)
@@ -271,7 +224,7 @@ def _as_queries(batch: SparseBatch, terms: list[str]) -> list[dict[str, float]]:
     ]
 
 
-def _read_jsonl_queries(files: Sequence[Path], index: "Index") -> tuple[list[str], list[dict[str, float]]]:
+def _read_jsonl_queries(files: Sequence[Path], query_scale: float) -> tuple[list[str], list[dict[str, float]]]:
     """Read ids and weights > 0. If all weights are integers, they are impacts.
 
     Impacts are divided by the scale of the index, by which its searcher multiplies.
@@ -295,7 +248,7 @@ def _read_jsonl_queries(files: Sequence[Path], index: "Index") -> tuple[list[str
                     raise MilcoError(f"{where}: weight {weight!r} of term {shown(term)} is not a number")
             positive = {term: float(weight) for term, weight in record["vector"].items() if weight > 0}
             queries.append({lucene_term(term, spellings, where): weight for term, weight in positive.items()})
-    scale = index.query_scale if all(weight.is_integer() for one in queries for weight in one.values()) else 1.0
+    scale = query_scale if all(weight.is_integer() for one in queries for weight in one.values()) else 1.0
     return ids, [{term: weight / scale for term, weight in one.items()} for one in queries]
 
 

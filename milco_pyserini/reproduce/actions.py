@@ -69,23 +69,18 @@ def search(
 
 def fuse(runs: tuple[Path, ...], method: str, output: Path) -> None:
     """Fuse runs into one."""
-    from milco_pyserini.search.fusion import FusionMethod
     from milco_pyserini.search.fusion import fuse as fuse_runs
 
     with atomic_file(output, "w") as file:
-        for topic, best in fuse_runs([read_run(run) for run in runs], FusionMethod(method)):
+        for topic, best in fuse_runs([read_run(run) for run in runs], method):
             write_hits(file, topic, best, "trec", f"milco-{method}")
 
 
 def judge(topics: str, corpus: str, run: tuple[Path, ...], depth: int, output: Path) -> None:
     """Judge the passages of runs by the topics' answers, and write qrels."""
-    from milco_pyserini.corpora.answers import judge_runs
+    from milco_pyserini.corpora.answers import judge_runs, write_qrels
 
-    with atomic_file(output, "w") as file:
-        for query, grades in judge_runs(topics, run, corpus, depth).items():
-            # A query without results is judged, too.
-            lines = grades or {"-": 0}
-            file.writelines(f"{query} 0 {passage} {grade}\n" for passage, grade in lines.items())
+    write_qrels(output, judge_runs(topics, run, corpus, depth))
 
 
 def evaluate(run: tuple[Path], qrels: tuple[str], measures: tuple[str, ...], format: str, output: Path) -> None:

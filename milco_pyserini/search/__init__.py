@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING
 from milco_pyserini.lazy import lazy
 
 if TYPE_CHECKING:
-    from milco_pyserini.search.fusion import FusionMethod as FusionMethod
     from milco_pyserini.search.fusion import fuse as fuse
     from milco_pyserini.search.searcher import Searcher as Searcher
     from milco_pyserini.search.topics import SearchTopics as SearchTopics
     from milco_pyserini.search.topics import read_topics as read_topics
 
 _LAZY = {
-    "FusionMethod": "milco_pyserini.search.fusion",
     "SearchTopics": "milco_pyserini.search.topics",
     "Searcher": "milco_pyserini.search.searcher",
     "fuse": "milco_pyserini.search.fusion",

@@ -1,8 +1,10 @@
 """The documents behind the hits of an index, read from the corpus that it was made of."""
 
 import re
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
 
+from milco_pyserini.console import Progress
 from milco_pyserini.corpora import Corpus, Document, open_corpus
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
@@ -39,6 +41,46 @@ class CorpusLookup:
         self._found.update(dict.fromkeys(missing))
         found = {docid: self._found[name] for docid, name in names.items()}
         return {docid: document for docid, document in found.items() if document is not None}
+
+
+class CachedDocuments:
+    """All documents of a corpus in a temporary database, for many lookups; removed by close(), or with the process.
+
+    One thread may use it at a time, which need not be the one that created it.
+
+    Args:
+        passages: Docids are those of passages, ID#0, ID#1, ...: their document is found.
+    """
+
+    def __init__(self, corpus: Corpus, passages: bool = False) -> None:
+        self._passages = passages
+        # A database without a name is SQLite's own temporary file.
+        self._database = sqlite3.connect("", check_same_thread=False)
+        self._database.execute("CREATE TABLE documents (id TEXT PRIMARY KEY, contents BLOB) WITHOUT ROWID")
+        progress = Progress("documents")
+
+        def rows() -> Iterator[tuple[str, bytes]]:
+            for document in corpus:
+                yield document.id, document.contents.encode("utf-8", "surrogatepass")
+                progress.add(1)
+
+        self._database.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?)", rows())
+        self._database.commit()
+        progress.close(f"Read {corpus.name}")
+
+    def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
+        """Return the documents of those docids that the corpus has."""
+        found = {}
+        for docid in docids:
+            name = _PASSAGE.sub("", docid) if self._passages else docid
+            row = self._database.execute("SELECT contents FROM documents WHERE id = ?", (name,)).fetchone()
+            if row is not None:
+                found[docid] = Document(name, "", row[0].decode("utf-8", "surrogatepass"))
+        return found
+
+    def close(self) -> None:
+        """Remove the database."""
+        self._database.close()
 
 
 def corpus_name(index: Index) -> str:

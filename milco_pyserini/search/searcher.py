@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError
@@ -15,7 +15,7 @@ from milco_pyserini.search.passages import search_documents
 from milco_pyserini.search.topics import SearchTopics
 
 if TYPE_CHECKING:
-    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode import MilcoEncoder, MilcoQueryEncoder
     from milco_pyserini.explain import Explainer, Explanation
 
 
@@ -83,7 +83,7 @@ class Searcher:
     @cached_property
     def query_encoder(self) -> QueryEncoder | None:
         """Converts texts to queries; None if texts are queries. Raises MilcoError if it does not fit the index."""
-        return self.index.engine.open_query_encoder(self.index, self.options)
+        return self.index.engine.open_query_encoder(self.index.path, self.index.manifest, self.options)
 
     @property
     def has_documents(self) -> bool:
@@ -172,8 +172,7 @@ class Searcher:
         from milco_pyserini.explain import Explainer
 
         index = open_index(self.index.path, sparse=True)
-        encoder: Any = self.query_encoder
-        return Explainer.open(index, getattr(encoder, "base", encoder), self._corpus, alpha=self.options.alpha)
+        return Explainer.open(index, cast("MilcoQueryEncoder", self.query_encoder), self._corpus)
 
 
 def _validate_texts(texts: Any) -> None:

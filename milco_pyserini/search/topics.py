@@ -45,7 +45,7 @@ def read_topics(name: str, index: Index) -> SearchTopics:
             "as milco encode --topics writes them"
         )
     if is_store or (name and path.exists() and _has_vectors(path)):
-        ids, queries = index.engine.read_queries(path, index)
+        ids, queries = index.engine.read_queries(path, index.path, index.manifest)
         topics = SearchTopics(ids, vectors=queries)
     else:
         from milco_pyserini.corpora import open_topics

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import uvicorn
 from fastapi import FastAPI, Query, Request
@@ -27,13 +27,10 @@ from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.encode import open_query_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explainer import Explainer
-from milco_pyserini.explain.explanation import Explanation, compare, explanation_fragment
+from milco_pyserini.explain.explanation import compare, explanation_fragment
 from milco_pyserini.explain.render import content_security_policy, render
 from milco_pyserini.index import Index, open_index
-from milco_pyserini.index.protocol import Hit
-from milco_pyserini.index.sparse_engine import validate_alpha
-from milco_pyserini.search.documents import open_lookup
-from milco_pyserini.serve.documents import CachedDocuments
+from milco_pyserini.search.documents import CachedDocuments, open_lookup
 
 MAX_QUERY_CHARACTERS = 2000
 MAX_HITS = 100
@@ -44,16 +41,6 @@ _BACKLOG = 1024
 _PAGE, _FRAGMENT = "/", "/explain"
 _TOPICS = re.compile(r"(queries|topics)(?![a-z])", re.IGNORECASE)
 _EXAMPLES = 6
-
-
-class Backend(Protocol):
-    """Searches and explains for the page, as an Explainer does. One thread calls it, for one request at a time."""
-
-    def search(self, query: str, k: int) -> list[Hit]:
-        """Return the k best hits."""
-
-    def explain(self, query: str, docids: Sequence[str]) -> list[Explanation]:
-        """Explain the scores of some documents."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +85,12 @@ def serve(
     lookup = open_lookup(index, corpus)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(listen(host, port))
-        query_encoder = open_query_encoder(index.vectors, encoder, device, dtype)
-        validate_alpha(alpha, query_encoder.views)
+        query_encoder = open_query_encoder(index.vectors, encoder, device, dtype).with_alpha(alpha)
         documents = None
         if lookup is not None:
             cached = CachedDocuments(lookup.corpus, bool(index.vectors.get("split_passages")))
             documents = stack.enter_context(contextlib.closing(cached))
-        explainer = Explainer(index, query_encoder, documents, alpha=alpha)
+        explainer = Explainer(index, query_encoder, documents)
         description = IndexDescription(
             index.path.resolve().name,
             index.manifest["documents"],
@@ -122,7 +108,7 @@ def serve(
 
 
 def create_app(
-    backend: Backend,
+    backend: Explainer,
     description: IndexDescription,
     hits: int = 10,
     hosts: Sequence[str] = (),
@@ -131,6 +117,7 @@ def create_app(
     """Create the application: the search page, and explanations of single hits for a page that is open.
 
     Args:
+        backend: Searches and explains, for one request at a time.
         hosts: Host headers that are answered; () for all.
         worker: The one thread that calls the backend.
     """

@@ -16,7 +16,7 @@ import yaml
 from pyarrow import parquet
 
 from milco_pyserini.corpora import Document, Query, open_answers, open_corpus, open_qrels, open_topics
-from milco_pyserini.corpora.catalog import CORPORA, TOPICS
+from milco_pyserini.corpora.catalog import BENCHMARKS
 from milco_pyserini.errors import MilcoError, Unreachable
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval" / "limit-small"
@@ -80,7 +80,7 @@ def test_mteb_tables_are_found_by_the_card(tmp_path: Path, capsys: pytest.Captur
     assert qrels == {"7": {"1#0": 1}}
     corpus = open_corpus(f"miracl-hn-sw@{tmp_path}")
     assert corpus.field_rule == "title + ' ' + text"
-    assert corpus.check().documents == 2
+    assert corpus.check().records == 2
     assert "read 2 records, 131,924 were published: is the copy complete?" in capsys.readouterr().err
 
 
@@ -378,14 +378,16 @@ def test_a_copy_that_lacks_a_file_is_neither_completed_nor_changed(
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     missing = f"^{tmp_path} holds (no|neither) .*: a copy must have the layout of "
-    for name in (name for name, corpus in CORPORA.items() if corpus.has_copies):
-        with pytest.raises(MilcoError, match=missing):
-            next(iter(open_corpus(f"{name}@{tmp_path}")))
-    for name in (name for name, topics in TOPICS.items() if topics.has_copies):
-        with pytest.raises(MilcoError, match=missing):
-            next(iter(open_topics(f"{name}@{tmp_path}")))
-        with pytest.raises(MilcoError, match=f"{missing}|is judged by the answers"):
-            open_qrels(f"{name}@{tmp_path}")
+    for benchmark in BENCHMARKS.values():
+        # The names of a benchmark differ in the paths of their files only.
+        for name in [name for name, corpus in benchmark.corpora.items() if corpus.has_copies][:2]:
+            with pytest.raises(MilcoError, match=missing):
+                next(iter(open_corpus(f"{name}@{tmp_path}")))
+        for name in [name for name, topics in benchmark.topics.items() if topics.has_copies][-4:]:
+            with pytest.raises(MilcoError, match=missing):
+                next(iter(open_topics(f"{name}@{tmp_path}")))
+            with pytest.raises(MilcoError, match=f"{missing}|is judged by the answers"):
+                open_qrels(f"{name}@{tmp_path}")
     assert not list(tmp_path.iterdir())
 
 

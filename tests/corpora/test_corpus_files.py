@@ -134,8 +134,8 @@ def test_a_directory_may_hold_corpus_and_topics(tmp_path: Path, layout: str, cap
 def test_public_collections_are_read_by_directory(name: str, documents: int, topics: int) -> None:
     """Each is a directory of corpus.LANG.jsonl.gz, queries.LANG.tsv and qrels.LANG.txt."""
     directory = str(SHARED / name)
-    assert open_corpus(directory).check().documents == documents
-    assert open_topics(directory).check().topics == topics
+    assert open_corpus(directory).check().records == documents
+    assert open_topics(directory).check().records == topics
 
 
 def test_a_directory_without_a_corpus_is_refused(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_corpus_can_be_iterated_many_times(tmp_path: Path) -> None:
     """An abandoned pass does not affect others."""
     corpus = corpus_of(tmp_path / "c.jsonl", TWO_JSONL)
     next(iter(corpus))
-    assert corpus.check().documents == 2
+    assert corpus.check().records == 2
     assert list(corpus) == list(corpus) == TWO
 
 
@@ -175,7 +175,7 @@ BROKEN_JSONL = [
     ('{"id": "a b", "text": "y"}', "the id 'a b' holds white space"),
     ('{"id": "a\\n", "text": "y"}', "holds white space"),
     ('{"id": "' + "long " * 99 + '", "text": "y"}', "long long…' holds white space"),
-    ('{"id": "' + "x" * 40_000 + '", "text": "y"}', "xxx…' has 40,000 bytes: the limit is 32,700"),
+    ('{"id": "' + "x" * 20_000 + '", "text": "y"}', "xxx…' has 20,000 bytes: the limit is 32,700"),
     ('{"id": "x"}', "no field 'contents' or 'text'"),
     ('{"id": "x", "text": 3}', "'text' is a number"),
     ('{"id": "x", "text": null}', "'text' is null"),
@@ -230,7 +230,7 @@ def test_skipped_lines_are_listed(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path / "c.jsonl", content, skip_bad_lines=True)
     report = corpus.check()
     where = tmp_path / "c.jsonl"
-    assert report.documents == 2
+    assert report.records == 2
     assert [line.split(": ")[0] for line in report.skipped] == [f"{where}:2", f"{where}:4"]
     assert list(corpus) == TWO
 
@@ -248,7 +248,7 @@ def test_a_duplicate_id_is_reported_with_both_places(tmp_path: Path, skip_bad_li
 def test_hash_collisions_are_not_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A repeated hash is confirmed by rereading."""
     monkeypatch.setattr("milco_pyserini.corpora.records.hash", lambda value: 1, raising=False)
-    assert corpus_of(tmp_path / "c.jsonl", TWO_JSONL).check().documents == 2
+    assert corpus_of(tmp_path / "c.jsonl", TWO_JSONL).check().records == 2
     with pytest.raises(MilcoError, match=r"duplicate id 'a': .*:1 and .*:3"):
         corpus_of(tmp_path / "c.jsonl", TWO_JSONL + TWO_JSONL).check()
 
@@ -298,7 +298,7 @@ def test_long_lines_are_refused_or_skipped(tmp_path: Path, monkeypatch: pytest.M
         assert tracemalloc.get_traced_memory()[1] < 4_000_000
     finally:
         tracemalloc.stop()
-    assert (report.documents, len(report.skipped)) == (2, 1)
+    assert (report.records, len(report.skipped)) == (2, 1)
     assert [document.id for document in skipping] == ["a", "c"]
 
 
@@ -342,17 +342,17 @@ def test_trec_topics_are_refused_as_a_corpus(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
-    """Except for the 8 bytes that check() needs for each of the 40,000 documents."""
+    """Except for the 8 bytes that check() needs for each of the 20,000 documents."""
     text = "x" * 400
     with gzip.open(tmp_path / "c.jsonl.gz", "wt", compresslevel=1) as handle:
-        handle.writelines(f'{{"id": "{number}", "text": "{text}"}}\n' for number in range(40_000))
+        handle.writelines(f'{{"id": "{number}", "text": "{text}"}}\n' for number in range(20_000))
     corpus = open_corpus(str(tmp_path / "c.jsonl.gz"))
     next(iter(corpus))
     tracemalloc.start()
     try:
-        assert sum(1 for _ in corpus) == 40_000
+        assert sum(1 for _ in corpus) == 20_000
         iterating = tracemalloc.get_traced_memory()[1]
-        assert corpus.check().documents == 40_000
+        assert corpus.check().records == 20_000
         checking = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -275,6 +275,6 @@ def test_a_benchmark_is_fetched_when_it_is_read(
     monkeypatch.setitem(CORPORA, "xquad-es", BenchmarkCorpus(source, "es", 1))
     corpus = open_corpus("xquad-es")
     assert not server.asked
-    assert corpus.check().documents == 1
+    assert corpus.check().records == 1
     assert [document.text for document in corpus] == ["agua"]
     assert server.asked == [""]

@@ -83,12 +83,12 @@ from milco_pyserini.errors import MilcoError
 def documents(name):
     corpus = open_corpus(name)
     first = list(corpus)
-    assert list(corpus) == first and corpus.check().documents == len(first)
+    assert list(corpus) == first and corpus.check().records == len(first)
     return [corpus.field_rule, [[document.id, document.title, document.text] for document in first]]
 
 def queries(name):
     topics = open_topics(name)
-    assert topics.check().topics == len(list(topics))
+    assert topics.check().records == len(list(topics))
     return [[query.id, query.text] for query in topics]
 
 answers = []
@@ -322,8 +322,8 @@ def test_the_sample_is_complete() -> None:
     """Every language has as many documents and queries, and the qrels refer to existing ones."""
     languages = [f"sample-{code}" for code in SAMPLE.languages]
     assert {file.stem for file in ROOT.glob("*/*")} == set(SAMPLE.languages)
-    assert len({open_corpus(name).check().documents for name in languages}) == 1
-    assert len({open_topics(name).check().topics for name in languages}) == 1
+    assert len({open_corpus(name).check().records for name in languages}) == 1
+    assert len({open_topics(name).check().records for name in languages}) == 1
     documents = {document.id for document in open_corpus("sample")}
     queries = {query.id for query in open_topics("sample")}
     qrels = open_qrels("sample")

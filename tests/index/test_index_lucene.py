@@ -1,5 +1,6 @@
 """The Lucene engine equals Anserini's indexer and Pyserini's searcher. One Java runs all tests."""
 
+import functools
 import json
 import os
 import shutil
@@ -56,16 +57,20 @@ def anserini(built: SimpleNamespace) -> Path:
     return output
 
 
-def pyserini_search(index: Path, queries: list[dict[str, float]], k: int) -> list[tuple[list[str], list[float]]]:
-    """Docids and scores of LuceneImpactSearcher."""
+QUERIES = synthetic_queries(30)
+
+
+@functools.cache
+def pyserini_search(index: Path, k: int) -> list[tuple[list[str], list[float]]]:
+    """Docids and scores of LuceneImpactSearcher for QUERIES."""
     from pyserini.search.lucene import LuceneImpactSearcher
 
     class Vectors:
         def encode(self, number: str) -> dict[str, int]:
-            return quantize_vector(queries[int(number)], 100.0)
+            return quantize_vector(QUERIES[int(number)], 100.0)
 
     searcher = LuceneImpactSearcher(str(index), Vectors(), min_idf=-1)
-    results = [searcher.search(str(number), k) for number in range(len(queries))]
+    results = [searcher.search(str(number), k) for number in range(len(QUERIES))]
     return [([hit.docid for hit in hits], [hit.score for hit in hits]) for hits in results]
 
 
@@ -100,19 +105,17 @@ def index_terms(index: Path) -> dict[str, int]:
 @pytest.mark.parametrize("k", [1, 10, 1000])
 def test_pyserini_cannot_tell_our_index_from_anserinis(built: SimpleNamespace, anserini: Path, k: int) -> None:
     """Docids and scores of LuceneImpactSearcher are the same on both, ties and nasty terms included."""
-    queries = synthetic_queries(60)
-    expected = pyserini_search(anserini, queries, k)
-    assert pyserini_search(built.ours.path, queries, k) == expected
-    assert pyserini_search(built.threaded.path, queries, k) == expected
+    expected = pyserini_search(anserini, k)
+    assert pyserini_search(built.ours.path, k) == expected
+    assert pyserini_search(built.threaded.path, k) == expected
 
 
 @pytest.mark.parametrize("k", [1, 3, 10, 50, 1000])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_our_searcher_finds_what_pyserini_finds(built: SimpleNamespace, anserini: Path, k: int, threads: int) -> None:
     """Same docids in the same order, also where k cuts through a tie; the same scores, to the last bit."""
-    queries = synthetic_queries(60)
-    found = built.threaded.searcher().search(queries, k, threads)
-    for hits, (docids, scores) in zip(found, pyserini_search(anserini, queries, k), strict=True):
+    found = built.threaded.searcher().search(QUERIES, k, threads)
+    for hits, (docids, scores) in zip(found, pyserini_search(anserini, k), strict=True):
         assert hits.docids == docids
         assert adjusted(hits.scores) == scores
         # The adjustment never changes an integer, on which benchmarks/lucene_search.py relies.

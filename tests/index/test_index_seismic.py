@@ -18,7 +18,8 @@ from synthetic_stores import renew_checksums, synthetic_batch, synthetic_queries
 from milco_pyserini.cli.index import main
 from milco_pyserini.cli.search import main as search
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, find_engine, open_index, recall, seismic
+from milco_pyserini.index import Index, build_index, find_engine, open_index, recall, seismic
+from milco_pyserini.index.protocol import GroundTruth
 from milco_pyserini.index.tuning import search_grid
 from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.sparse import open_store
@@ -45,8 +46,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 @pytest.fixture
 def copied(built: SimpleNamespace, tmp_path: Path) -> Path:
-    """A copy of the index that a test may change."""
-    return shutil.copytree(built.index.path, tmp_path / "copied.seismic")
+    """A copy of the index that a test may change, with few queries to measure recall on."""
+    path = shutil.copytree(built.index.path, tmp_path / "copied.seismic")
+    truth = json.loads((path / "recall.json").read_text())
+    write_checked(path / "recall.json", truth | {name: truth[name][:15] for name in ("queries", "best")})
+    return path
 
 
 def changed(path: Path, **values: object) -> None:
@@ -73,14 +77,6 @@ def test_settings_change_a_search_and_not_the_index(built: SimpleNamespace) -> N
     assert built.index.manifest["build_settings"] == {"n_postings": 200}
 
 
-def test_settings_of_a_build_are_the_defaults_of_searches(built: SimpleNamespace, tmp_path: Path) -> None:
-    """They are in the manifest."""
-    settings = {"n_postings": 50, "query_cut": 3}
-    build_index(built.store, find_engine("seismic"), tmp_path / "index", settings=settings)
-    engine = open_index(tmp_path / "index").engine
-    assert (engine.n_postings, engine.query_cut, engine.heap_factor) == (50, 3, 0.9)  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize(
     ("engine", "settings", "message"),
     [
@@ -96,7 +92,7 @@ def test_invalid_settings_are_refused_before_anything_is_written(
 ) -> None:
     """Unknown names, settings of other engines and values out of range."""
     with pytest.raises(MilcoError, match=message):
-        build_index(built.store, find_engine(engine), tmp_path / "index", settings=settings)
+        Index.build(built.store, tmp_path / "index", engine, settings=settings)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -122,8 +118,7 @@ def test_build_settings_cannot_be_changed_by_a_search(built: SimpleNamespace) ->
 def test_recall_is_measured_against_the_exact_ranking(built: SimpleNamespace) -> None:
     """The ground truth is what the exact engine finds; a thorough search finds all of it."""
     truth = recall.read_ground_truth(built.index.path)
-    for query, best in zip(truth.queries, truth.best, strict=True):
-        expected = built.exact.search([query], recall.DEPTH)[0]
+    for expected, best in zip(built.exact.search(truth.queries, recall.DEPTH), truth.best, strict=True):
         assert best.scores == pytest.approx(expected.scores, rel=1e-5)
     thorough = built.index.searcher(THOROUGH)
     # 16 bits of a weight decide some near ties another way.
@@ -136,17 +131,31 @@ def test_ties_at_the_last_position_count_as_found(tmp_path: Path) -> None:
     """Two documents are equally good for position 1: finding either is enough."""
     best = recall.Hits(["a", "b", "c"], np.asarray([2.0, 2.0, 1.0]))
     searcher = SimpleNamespace(search=lambda queries, k: [recall.Hits(["b"], np.asarray([2.0]))])
-    truth = recall.GroundTruth([{"x": 1.0}], [best], "")
+    truth = GroundTruth([{"x": 1.0}], [best], "")
     assert recall.measure_recall(searcher, truth, 1).recall == 1  # type: ignore[arg-type]
     assert recall.measure_recall(searcher, truth, 3).recall == pytest.approx(1 / 3)  # type: ignore[arg-type]
 
 
-def test_recall_can_be_measured_on_topics(built: SimpleNamespace, tmp_path: Path) -> None:
-    """The queries are the topics that have terms; the manifest names them."""
-    index = build_index(built.store, find_engine("seismic"), tmp_path / "index", topics=built.topics)
+def test_a_build_reports_its_time_and_its_recall(
+    built: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """On stderr: the estimate before and the recall after, on the topics that have terms, and hints on how to improve
+    both. Settings of searches are defaults of the index.
+    """
+    monkeypatch.setattr(seismic, "_LONG", 0.0)
+    settings = {"n_postings": 50, "query_cut": 1}
+    topics = built.topics.path
+    index = Index.build(built.store, tmp_path / "index", "seismic", settings=settings, topics=topics)
+    out, err = capfd.readouterr()
+    assert out == ""
+    before, after = err.split("recall@10", 1)
+    assert "lists of" in before and "a smaller --n-postings" in before
+    assert "milco index tune --index" in after
     full = sum(1 for _, vector in built.topics.vectors() if vector)
     assert len(recall.read_ground_truth(index.path).queries) == full
-    assert index.manifest["recall"]["queries"].endswith(f"topics of {built.topics.path}")
+    assert index.manifest["recall"]["queries"].endswith(f"topics of {topics}")
+    engine = open_index(tmp_path / "index").engine
+    assert (engine.n_postings, engine.query_cut, engine.heap_factor) == (50, 1, 0.9)  # type: ignore[attr-defined]
 
 
 def test_recall_of_plain_and_pruned_vectors(built: SimpleNamespace, tmp_path: Path) -> None:
@@ -260,17 +269,6 @@ def test_a_missing_package_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPa
         find_engine("seismic").available()
 
 
-def test_the_output_of_the_builder_never_reaches_stdout(
-    built: SimpleNamespace, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """stderr has the estimated time before, and the recall after the build."""
-    build_index(built.store, find_engine("seismic"), tmp_path / "index").searcher()
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert "lists of" in err
-    assert "recall@10" in err
-
-
 def test_the_estimate_of_a_build_grows_with_its_parts() -> None:
     """With postings kept, terms of a document, and the square of the columns."""
     base = seismic.build_seconds(10_000, 2_000_000, 30_000, 1000)
@@ -339,20 +337,3 @@ def test_tune_skips_settings_that_cannot_be_faster() -> None:
     assert {heap for _, heap in tried} == {1.0, 0.95, 0.9, 0.8}
     assert len(list(search_grid(figures(0.0), 0.9))) > len(tried)
     assert [*dict(search_grid(figures(1.0), 0.9))] == [(3, 1.0)]
-
-
-def test_a_long_build_comes_with_hints(
-    built: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before it begins, and only if it is long."""
-    monkeypatch.setattr(seismic, "_LONG", 0.0)
-    build_index(built.store, find_engine("seismic"), tmp_path / "index")
-    assert "a smaller --n-postings" in capsys.readouterr().err.split("recall@10")[0]
-
-
-def test_a_low_recall_comes_with_hints(
-    built: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One line that names tune and n_postings."""
-    build_index(built.store, find_engine("seismic"), tmp_path / "index", settings={"query_cut": 1})
-    assert "milco index tune --index" in capsys.readouterr().err

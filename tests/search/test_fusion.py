@@ -8,7 +8,7 @@ import pytest
 
 from milco_pyserini.cli.search import main
 from milco_pyserini.io.runs import write_hits
-from milco_pyserini.search.fusion import FusionMethod, fuse
+from milco_pyserini.search.fusion import fuse
 
 pytest.importorskip("pyserini", reason="Pyserini is not installed")
 
@@ -55,31 +55,29 @@ def refused(capsys: Capture, *arguments: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("method", "count"),
+    ("method", "settings", "count"),
     [
-        (FusionMethod("rrf"), 3),
-        (FusionMethod("rrf", rrf_k=7), 2),
-        (FusionMethod("interpolation", alpha=0.3), 2),
-        (FusionMethod("average"), 3),
-        (FusionMethod("average", normalize=True), 2),
+        ("rrf", {"rrf_k": 60}, 3),
+        ("rrf", {"rrf_k": 7}, 2),
+        ("interpolation", {"alpha": 0.3}, 2),
+        ("average", {}, 3),
+        ("average", {"normalize": True}, 2),
     ],
 )
-def test_fused_scores_are_pyserinis(method: FusionMethod, count: int, tmp_path: Path) -> None:
+def test_fused_scores_are_pyserinis(method: str, settings: dict, count: int, tmp_path: Path) -> None:
     """Documents and scores of Pyserini's fusion of the same files, at the same depth."""
     from pyserini import fusion
     from pyserini.trectools import TrecRun
 
     runs = [made(seed) for seed in range(count)]
     theirs = [TrecRun(str(written(tmp_path / f"{number}.txt", run))) for number, run in enumerate(runs)]
-    if method.name == "rrf":
-        expected = fusion.reciprocal_rank_fusion(theirs, rrf_k=method.rrf_k, depth=20)
-    elif method.name == "interpolation":
-        expected = fusion.interpolation(theirs, alpha=method.alpha, depth=20)
+    if method == "average" and settings:
+        # Pyserini's normalize adds up what average divides.
+        expected, share = fusion.normalize(theirs, depth=20), count
     else:
-        expected = (fusion.normalize if method.normalize else fusion.average)(theirs, depth=20)
-    # Pyserini's normalize adds up what average divides.
-    share = count if method.normalize else 1
-    for topic, hits in fuse(runs, method, depth=20):
+        functions = {"rrf": fusion.reciprocal_rank_fusion, "interpolation": fusion.interpolation}
+        expected, share = functions.get(method, fusion.average)(theirs, depth=20, **settings), 1
+    for topic, hits in fuse(runs, method, depth=20, **settings):
         rows = expected.get_docs_by_topic(topic)
         wanted = dict(zip(rows["docid"], rows["score"] / share, strict=True))
         assert dict(zip(hits.docids, hits.scores, strict=True)) == pytest.approx(wanted, abs=1e-5)
@@ -92,7 +90,7 @@ def test_ties_are_in_order_of_docid() -> None:
     two = {"q": {"c": 3.0, "a": 2.0, "b": 1.0}}
     three = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
     for runs in ([one, two, three], [three, one, two]):
-        ((topic, hits),) = fuse(runs, FusionMethod("rrf"), hits=2)
+        ((topic, hits),) = fuse(runs, hits=2)
         assert (topic, hits.docids) == ("q", ["a", "b"])
 
 
@@ -116,8 +114,8 @@ def test_ids_are_strings(tmp_path: Path) -> None:
 def test_runs_may_lack_topics(tmp_path: Path) -> None:
     """With every method."""
     long, short = made(1), {"t001": {"d1": 2.0, "d2": 1.0}}
-    for method in (FusionMethod("rrf"), FusionMethod("interpolation"), FusionMethod("average", normalize=True)):
-        found = dict(fuse([long, short], method))
+    for method in ("rrf", "interpolation", "average"):
+        found = dict(fuse([long, short], method, normalize=method == "average"))
         assert list(found) == list(long)
         assert set(found["t120"].docids) == set(long["t120"])
 
@@ -175,7 +173,7 @@ def test_invalid_input_is_one_line_and_writes_nothing(tmp_path: Path, capsys: Ca
 
 def test_a_fused_run_can_be_fused_again(tmp_path: Path) -> None:
     """Printed scores strictly decrease, so that the order is kept."""
-    hits = dict(fuse([made(1, 3), made(2, 3)], FusionMethod("rrf")))
+    hits = dict(fuse([made(1, 3), made(2, 3)], "rrf"))
     path = tmp_path / "run"
     with path.open("w") as handle:
         for topic, found in hits.items():

@@ -25,7 +25,7 @@ from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain import Explanation
 from milco_pyserini.index.protocol import Hit
-from milco_pyserini.search.documents import CorpusLookup
+from milco_pyserini.search.documents import CachedDocuments, CorpusLookup
 from milco_pyserini.serve import app
 from milco_pyserini.serve.app import (
     IndexDescription,
@@ -36,7 +36,6 @@ from milco_pyserini.serve.app import (
     example_queries,
     listen,
 )
-from milco_pyserini.serve.documents import CachedDocuments
 
 QUERY = queries(50)[7]
 

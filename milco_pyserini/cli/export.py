@@ -1,0 +1,59 @@
+"""milco export --to TARGET --vectors DIR: hand a vector store to another search engine."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from milco_pyserini.cli.parser import run_command
+from milco_pyserini.defaults import directory_name
+from milco_pyserini.options import option
+
+EXPORTS = Path("exports")
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Write the files that another search engine loads: documents, schema, queries, and a README with the commands.
+
+    Targets: elasticsearch, opensearch, qdrant, and parquet (rows, for DuckDB and Spark).
+
+      milco export --to qdrant --vectors vectors/sample --topics vectors/sample.topics
+    """
+
+    to: str = option(metavar="TARGET", help="search engine, see above")
+    vectors: Path = option(metavar="DIR", help="vector store of milco encode")
+    topics: Path | None = option(None, metavar="DIR", help="encoded topics, exported as queries")
+    output: Path | None = option(None, metavar="DIR", help="directory of the files (default: exports/NAME.TARGET)")
+    overwrite: bool = option(False, help="replace an export at --output, once the new one is complete")
+    prune: tuple[str, ...] = option((), metavar="RULE", help="drop weak terms of documents, as in milco index")
+    since: Path | None = option(
+        None, metavar="DIR", help="store that the target has: only documents that differ from it are exported"
+    )
+    collection: str | None = option(
+        None, help="collection, index or table at the target (default: the name of --vectors)"
+    )
+
+
+def command(options: ExportOptions) -> None:
+    """Export. Raises MilcoError before anything is written if something does not fit."""
+    from milco_pyserini.export.directory import export_files, validate_output
+    from milco_pyserini.export.protocol import Export, Vectors
+    from milco_pyserini.export.registry import find_target
+
+    target = find_target(options.to)
+    name = directory_name(options.vectors.name)
+    output = options.output or EXPORTS / f"{name}.{target.name}"
+    validate_output(output, options.overwrite)
+    export = Export(
+        Vectors.open(options.vectors, options.prune),
+        options.collection or re.sub(r"[^a-z0-9_]+", "_", name.lower()),
+        None if options.topics is None else Vectors.open(options.topics),
+        None if options.since is None else Vectors.open(options.since, options.prune),
+    )
+    export_files(export, target, output, options.overwrite)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    return run_command("milco export", ExportOptions, command, argv, interrupted="nothing was written")

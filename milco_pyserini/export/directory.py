@@ -1,0 +1,100 @@
+"""Write the files of an export: a directory that is complete or absent, and explains itself."""
+
+import shutil
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from milco_pyserini import __version__
+from milco_pyserini.console import counted, log
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.export.protocol import Export, Target
+from milco_pyserini.io.files import atomic_directory, is_json_with, validate_output_directory
+from milco_pyserini.io.manifest import MANIFEST, describe_files, list_files, write_checked
+from milco_pyserini.sparse.store import VOCABULARY
+
+FORMAT_VERSION = 1
+
+
+def export_files(export: Export, target: Target, output: Path, overwrite: bool = False) -> dict:
+    """Write the files of an export to the directory output, which exists only when it is complete.
+
+    Returns:
+        Its manifest: target, documents, deleted, the encoder's fingerprint as vectors, and the files.
+
+    Raises:
+        MilcoError: output exists, the target cannot hold a document, or takes no changes (export.since).
+    """
+    if export.since is not None and not target.is_incremental:
+        raise MilcoError(f"--since: files of {target.title} cannot be changed: export all documents")
+    with atomic_directory(output, overwrite, is_export) as directory:
+        target.write(export, directory)
+        if not export.written + len(export.deleted):
+            what = (
+                "no document with a term" if export.since is None else f"nothing that differs from {export.since.path}"
+            )
+            raise MilcoError(f"{export.documents.path} holds {what}: nothing to export")
+        shutil.copyfile(export.documents.path / VOCABULARY, directory / VOCABULARY)
+        (directory / "README.md").write_text(readme(export, target), encoding="utf-8")
+        manifest = {
+            "format_version": FORMAT_VERSION,
+            "target": target.name,
+            "collection": export.collection,
+            "documents": export.written,
+            "empty_documents": export.empty,
+            "deleted": len(export.deleted),
+            "fingerprint": export.documents.fingerprint,
+            "since": None if export.since is None else export.since.fingerprint,
+            "vectors": export.documents.about,
+            "milco_pyserini": __version__,
+            "files": describe_files(directory, list_files(directory)),
+        }
+        write_checked(directory / MANIFEST, manifest)
+    report(export, target)
+    export.progress.close(f"exported {counted(export.written, 'document')} for {target.title} into {output}")
+    return manifest
+
+
+def report(export: Export, target: Target) -> None:
+    """Log what of the documents the target does not hold as it is."""
+    if export.empty:
+        log(f"skipped {counted(export.empty, 'document')} without terms (empty), which no query could find")
+    if export.deleted:
+        log(f"{counted(len(export.deleted), 'document')} to delete")
+    if export.largest > target.exact_up_to:
+        log(
+            f"{target.title} is exact for impacts up to {target.exact_up_to:,}, the largest here is "
+            f"{export.largest:,}: such scores differ by up to 0.4 %"
+        )
+
+
+def readme(export: Export, target: Target) -> str:
+    """Return the README.md of an export: the commands that load it, and what its users must know."""
+    changes = f" that changed (and {len(export.deleted):,} to delete)" if export.since is not None else ""
+    environment = Environment(
+        loader=PackageLoader("milco_pyserini.export"),
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+    )
+    return environment.get_template(f"{target.name}.md").render(
+        title=target.title,
+        name=target.name,
+        collection=export.collection,
+        documents=counted(export.written, "document") + changes,
+        encoder=export.documents.about.get("encoder"),
+        scale=f"{export.documents.about['scale']:g}",
+        version=__version__,
+        since=export.since is not None,
+        topics=export.topics is not None,
+    )
+
+
+def is_export(path: Path) -> bool:
+    """Return whether a directory holds an export."""
+    return is_json_with(path / MANIFEST, "format_version", "target")
+
+
+def validate_output(output: Path, overwrite: bool) -> None:
+    """Raise MilcoError if files cannot be written to the directory output, before any work."""
+    validate_output_directory(output, overwrite, is_export)

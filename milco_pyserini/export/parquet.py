@@ -1,0 +1,56 @@
+"""Parquet: postings as rows, for DuckDB, Spark and every other SQL engine."""
+
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from milco_pyserini.export.protocol import HITS, Export, Target, Vector
+
+_VECTORS = 4096
+_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("term", pa.string()),
+        ("column", pa.int32()),
+        ("impact", pa.int32()),
+        ("weight", pa.float32()),
+    ]
+)
+_SEARCH = f"""-- The {HITS} best documents of every query, ties by docid.
+with scored as (
+    select q.id as query, d.id as docid, sum(q.impact::bigint * d.impact) as score
+    from 'queries.parquet' q join 'documents.parquet' d using (term) group by all
+)
+select * from scored qualify row_number() over (partition by query order by score desc, docid) <= {HITS}
+order by query, score desc, docid;
+"""
+
+
+class ParquetTarget(Target):
+    """One row per document and term in documents.parquet, the same for queries, and the SQL that searches."""
+
+    name = "parquet"
+    title = "Parquet"
+
+    def write(self, export: Export, directory: Path) -> None:
+        """Write documents.parquet, queries.parquet, deleted.parquet (docids to remove) and search.sql."""
+        _write(directory / "documents.parquet", self.documents(export))
+        if export.deleted:
+            parquet.write_table(pa.table({"id": export.deleted}), directory / "deleted.parquet")
+        if export.topics is not None:
+            _write(directory / "queries.parquet", export.topics)
+            (directory / "search.sql").write_text(_SEARCH, encoding="utf-8")
+
+
+def _write(path: Path, vectors: Iterable[Vector]) -> None:
+    rest = iter(vectors)
+    with parquet.ParquetWriter(path, _SCHEMA, compression="zstd") as writer:
+        while group := list(islice(rest, _VECTORS)):
+            columns = [[vector.id for vector in group for _ in vector.terms]]
+            columns += [
+                [value for vector in group for value in vector[place]] for place in range(1, len(Vector._fields))
+            ]
+            writer.write_table(pa.table(columns, schema=_SCHEMA))

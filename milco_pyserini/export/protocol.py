@@ -1,0 +1,219 @@
+"""What every export target receives, and what a target is.
+
+A document or query is a Vector: its id, terms, columns, impacts and floats. A target writes what it needs of them.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import orjson
+
+from milco_pyserini.console import Progress
+from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.index.directory import Index
+from milco_pyserini.index.sparse_engine import validate_same_encoder
+from milco_pyserini.io.files import checksum_bytes
+from milco_pyserini.sparse import SparseBatch, VectorStore
+from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
+from milco_pyserini.sparse.quantization import quantize
+from milco_pyserini.sparse.store import VOCABULARY
+
+# Hits of a query in the files of queries and in the check of a server.
+HITS = 10
+# Fields of a store's manifest by which users know the encoder of an export.
+ENCODER_FIELDS = (
+    *("encoder", "weight_hash", "tokenizer_hash", "views", "scale", "pruning", "english_prefix", "source_prefix"),
+    *("lowercase", "max_length", "corpus", "corpus_hash"),
+)
+# Servers accept bodies of 32 MB (Qdrant) and more.
+_FILE_BYTES = 16 * 2**20
+_COLLECTION = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+
+class Vector(NamedTuple):
+    """A document or query with its terms in the order of their columns in vocabulary.json.
+
+    impacts: integers of at least 1; floats: impact / scale.
+    """
+
+    id: str
+    terms: list[str]
+    columns: list[int]
+    impacts: list[int]
+    floats: list[float]
+
+
+class Vectors:
+    """A vector store whose weights are its impacts: SparseDocuments with scale 1, or one Vector after the other."""
+
+    def __init__(self, store: VectorStore, prune: Sequence[str] = ()) -> None:
+        source = PrunedStore(store, [PruningRule.parse(rule) for rule in prune]) if prune else store
+        self.path = store.path
+        self.terms = store.terms
+        self.about = {name: source.manifest[name] for name in ENCODER_FIELDS if name in source.manifest}
+        self.manifest = source.manifest | {"scale": 1.0}
+        self._source = source
+
+    @classmethod
+    def open(cls, path: Path, prune: Sequence[str] = ()) -> "Vectors":
+        """Open the vector store at path. Raises MilcoError if it has no vocabulary, which gives terms their columns."""
+        if path.is_dir() and not (path / VOCABULARY).is_file():
+            raise MilcoError(f"{path} has no {VOCABULARY}: an export needs a finished vector store of milco encode")
+        return cls(VectorStore.open(path), prune)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Checksum of what determines the vectors: the parts of the store, its scale, and pruning."""
+        parts = [part.get("checksum", part) for part in self.manifest["parts"]]
+        return checksum_bytes(orjson.dumps([self.about, parts], option=orjson.OPT_SORT_KEYS))
+
+    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
+        """Yield ids and vectors whose weights are impacts."""
+        for ids, batch in self._source.batches():
+            kept, impacts = quantize(batch, self.about["scale"])
+            yield ids, replace(kept, weights=impacts.astype(np.float32))
+
+    def __iter__(self) -> Iterator[Vector]:
+        for ids, batch in self.batches():
+            for name, (columns, impacts) in zip(ids, batch.rows(), strict=True):
+                numbers, scale = columns.tolist(), self.about["scale"]
+                terms = [self.terms[column] for column in numbers]
+                yield Vector(name, terms, numbers, impacts.astype(int).tolist(), (impacts / scale).tolist())
+
+    def validate_fits(self, other: "Vectors") -> None:
+        """Raise MilcoError if other vectors, such as topics, are not those of the same encoder."""
+        validate_same_encoder(other.path, other.manifest, Index(self.path, {"vectors": self.manifest}))
+        if self.terms != other.terms:
+            raise MilcoError(f"{other.path} and {self.path} have other vocabularies: encode both with one encoder")
+
+
+@dataclass
+class Export:
+    """Documents for a target, with queries, and with the store that the target already has.
+
+    Args:
+        documents: what is exported.
+        collection: name of the collection, index or table at the target.
+        topics: encoded queries.
+        since: export only what differs from these vectors.
+
+    Attributes:
+        written, empty, largest, deleted: after changed() has ended, the number of documents it yielded, the number of
+            documents without terms, the largest impact, and ids that the target has and the documents lack.
+
+    Raises:
+        MilcoError: the name cannot be that of a collection, or the vectors are those of different encoders.
+    """
+
+    documents: Vectors
+    collection: str
+    topics: Vectors | None = None
+    since: Vectors | None = None
+    written: int = 0
+    empty: int = 0
+    largest: int = 0
+    deleted: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not _COLLECTION.fullmatch(self.collection):
+            raise MilcoError(
+                f"--collection {shown(self.collection)}: must be a lower-case letter and up to 62 lower-case letters, "
+                "digits and _, a name that every target accepts"
+            )
+        for other in (self.topics, self.since):
+            if other is not None:
+                self.documents.validate_fits(other)
+        self.progress = Progress("documents", self.documents.manifest["documents"])
+
+    def changed(self) -> Iterator[Vector]:
+        """Yield every document that has terms; with since, those that are new or have changed."""
+        before = {vector.id: _digest(vector) for vector in self.since or () if vector.terms}
+        for vector in self.documents:
+            self.progress.add(1)
+            self.empty += not vector.terms
+            if vector.terms and before.pop(vector.id, None) != _digest(vector):
+                self.written += 1
+                self.largest = max(self.largest, *vector.impacts)
+                yield vector
+        self.deleted = sorted(before)
+
+
+class Target:
+    """A search engine to which vectors are exported. Its file writes its files and states what its users must know."""
+
+    name = ""
+    # Its own program or service, as people write it.
+    title = ""
+    # Limits: bytes of a docid, terms of a document, and the largest impact of which no bit is lost.
+    max_id_bytes = 2**31
+    max_terms = 2**31
+    exact_up_to = 2**24
+    is_incremental = True
+
+    def write(self, export: Export, directory: Path) -> None:
+        """Write documents, schema and queries to a directory."""
+        raise NotImplementedError
+
+    def documents(self, export: Export) -> Iterator[Vector]:
+        """Yield the documents to write. Raises MilcoError for one that the target cannot hold."""
+        for vector in export.changed():
+            size = len(vector.id.encode())
+            if size > self.max_id_bytes:
+                raise MilcoError(
+                    f"document {shown(vector.id)}: its id has {size:,} bytes, {self.title} takes {self.max_id_bytes:,}"
+                )
+            if len(vector.terms) > self.max_terms:
+                raise MilcoError(
+                    f"document {shown(vector.id)}: {len(vector.terms):,} terms, {self.title} takes {self.max_terms:,}",
+                    f"Pass --prune top-k:{self.max_terms}.",
+                )
+            yield vector
+
+
+def write_parts(
+    directory: Path,
+    stem: str,
+    ending: str,
+    records: Iterable[bytes],
+    start: bytes = b"",
+    separator: bytes = b"\n",
+    end: bytes = b"\n",
+) -> None:
+    """Write records to files STEM-00000.ENDING, ... that a server accepts as one request each; none without records.
+
+    start, separator, end: of each file.
+    """
+    number, size, handle = 0, 0, None
+    try:
+        for record in records:
+            if handle is None:
+                handle = (directory / f"{stem}-{number:05d}.{ending}").open("wb")
+                size = handle.write(start)
+            else:
+                handle.write(separator)
+            size += handle.write(record)
+            if size > _FILE_BYTES:
+                handle.write(end)
+                handle.close()
+                number, handle = number + 1, None
+        if handle is not None:
+            handle.write(end)
+    finally:
+        if handle is not None:
+            handle.close()
+
+
+def write_lines(path: Path, values: Iterable[object]) -> None:
+    """Write JSON lines."""
+    with path.open("wb") as handle:
+        for value in values:
+            handle.write(orjson.dumps(value) + b"\n")
+
+
+def _digest(vector: Vector) -> int:
+    return hash((*vector.columns, *vector.impacts))

@@ -1,0 +1,158 @@
+"""What the files of every target promise."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from exported_files import READERS, lines_of
+from synthetic_stores import synthetic_batch, write_plain, write_store
+
+from milco_pyserini.cli.main import main
+from milco_pyserini.export import find_target
+from milco_pyserini.export.opensearch import OpenSearchTarget
+from milco_pyserini.export.protocol import Vector
+from milco_pyserini.export.qdrant import point_id
+from milco_pyserini.export.registry import TARGETS
+from milco_pyserini.sparse import VectorStore
+
+INCREMENTAL = [name for name, target in TARGETS.items() if target.is_incremental]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """160 documents whose terms and docids are hard to quote, some of them empty."""
+    ids, batch = synthetic_batch(160)
+    keep = [place for place, docid in enumerate(ids) if "\x00" not in docid]
+    return write_store(tmp_path_factory.mktemp("store") / "v", [ids[place] for place in keep], batch.take(keep))
+
+
+@pytest.fixture(scope="module")
+def changed(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store with two documents less, one more, and one that changed."""
+    ids, batch = VectorStore.open(store).load()
+    order = np.r_[2 : len(ids), 5]
+    # The one that changed has the vector of another.
+    order[8] = order[0]
+    return write_store(tmp_path_factory.mktemp("changed") / "v", [*ids[2:], "new"], batch.take(order))
+
+
+def vectors(path: Path) -> dict[str, dict[str, int]]:
+    """Return the documents of a store that have terms."""
+    return {docid: vector for docid, vector in VectorStore.open(path).vectors() if vector}
+
+
+def export(target: str, path: Path, output: Path, *more: str) -> int:
+    """Run milco export; return its exit code."""
+    return main(["export", "--to", target, "--vectors", str(path), "--output", str(output), *more])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_files_hold_every_document_with_terms(target: str, store: Path, tmp_path: Path) -> None:
+    """Every docid, term and impact, whatever their characters; documents without terms are left out."""
+    assert export(target, store, tmp_path / "out") == 0
+    documents, deleted = READERS[target](tmp_path / "out")
+    assert documents == vectors(store)
+    assert not deleted
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_export_explains_and_checks_itself(target: str, store: Path, tmp_path: Path) -> None:
+    """README.md, the vocabulary of the store, the fingerprint of the encoder, and checksums."""
+    output = tmp_path / "out"
+    assert export(target, store, output, "--topics", str(store), "--collection", "mine") == 0
+    assert (output / "vocabulary.json").read_bytes() == (store / "vocabulary.json").read_bytes()
+    readme = (output / "README.md").read_text("utf-8")
+    assert "```sh\n" in readme and "--encoder tiny" in readme and find_target(target).title in readme
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert (manifest["target"], manifest["collection"]) == (target, "mine")
+    assert (manifest["vectors"]["encoder"], manifest["vectors"]["scale"]) == ("tiny", 100.0)
+    assert manifest["documents"] + manifest["empty_documents"] == len(VectorStore.open(store))
+    assert main(["verify", str(output)]) == 0
+
+
+@pytest.mark.parametrize("target", INCREMENTAL)
+def test_changes_lead_from_one_store_to_the_other(target: str, store: Path, changed: Path, tmp_path: Path) -> None:
+    """--since: documents that are new or differ, and the ids of those that are gone."""
+    assert export(target, changed, tmp_path / "out", "--since", str(store)) == 0
+    documents, deleted = READERS[target](tmp_path / "out")
+    before, after = vectors(store), vectors(changed)
+    assert documents == {docid: vector for docid, vector in after.items() if before.get(docid) != vector}
+    gone = before.keys() - after.keys()
+    assert deleted == (set(map(point_id, gone)) if target == "qdrant" else gone)
+    assert documents and gone
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--to", "elastic"], "unknown target 'elastic': did you mean 'elasticsearch'?"),
+        (["--vectors", "nowhere"], "no vectors at nowhere"),
+        (["--vectors", "external"], "has no vocabulary.json: an export needs a finished vector store"),
+        (["--topics", "other"], "its weight_hash is 'theirs'"),
+        (["--since", "same"], "nothing that differs from same"),
+        (["--collection", "Mine!"], "--collection 'Mine!': must be a lower-case letter"),
+        (["--prune", "top-k:x"], "top-k takes a number"),
+        (["--output", "taken"], "taken was not written by this command"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    """Exit code 2, before any work."""
+    monkeypatch.chdir(tmp_path)
+    ids, batch = synthetic_batch(20)
+    write_store(Path("same"), ids, batch, weight_hash="ours")
+    write_store(Path("other"), ids, batch, weight_hash="theirs")
+    write_plain(Path("external/vectors.jsonl"), {"d": {"t": 1}})
+    Path("taken").mkdir()
+    Path("taken", "thesis.txt").touch()
+    given = {"--to": "parquet", "--vectors": "same", "--output": "out"} | {arguments[0]: arguments[1]}
+    assert main(["export", *(word for pair in given.items() for word in pair)]) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("error:") == 1
+    assert not Path("out").exists()
+
+
+def test_an_export_is_replaced_only_if_asked(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """--overwrite replaces an export."""
+    assert export("parquet", store, tmp_path / "out") == 0
+    assert export("parquet", store, tmp_path / "out") == 2
+    assert "replace it with --overwrite" in capsys.readouterr().err
+    assert export("qdrant", store, tmp_path / "out", "--overwrite") == 0
+    assert not (tmp_path / "out" / "documents.parquet").exists()
+
+
+def test_pruned_documents_are_exported(store: Path, tmp_path: Path) -> None:
+    """--prune keeps the strongest terms of every document, and the manifest names the rule."""
+    assert export("parquet", store, tmp_path / "out", "--prune", "top-k:3") == 0
+    assert max(map(len, READERS["parquet"](tmp_path / "out")[0].values())) == 3
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["vectors"]["pruning"] == "top-k:3"
+
+
+def test_impacts_that_elasticsearch_rounds_are_reported(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Above 512 its 9 significant bits do not suffice."""
+    assert export("elasticsearch", store, tmp_path / "out") == 0
+    assert "exact for impacts up to 512, the largest here is 4,000" in capsys.readouterr().err
+
+
+def test_elasticsearch_is_told_not_to_prune(store: Path, tmp_path: Path) -> None:
+    """In the mapping and in every query: its default drops terms of queries."""
+    assert export("elasticsearch", store, tmp_path / "out", "--topics", str(store)) == 0
+    mapping = json.loads((tmp_path / "out" / "mapping.json").read_text())["mappings"]
+    assert mapping["properties"]["vector"] == {"type": "sparse_vector", "index_options": {"prune": False}}
+    bodies = lines_of(tmp_path / "out", "queries.ndjson")[1::2]
+    assert all(body["query"]["sparse_vector"]["prune"] is False for body in bodies)
+
+
+def test_query_weights_for_opensearch_are_at_most_64() -> None:
+    """Larger ones are divided by a power of two, all weights of the query by the same."""
+    for weights, sent in (([257.0, 1.0], [257 / 8, 1 / 8]), ([64.0, 0.01], [64.0, 0.01])):
+        query = OpenSearchTarget().query(Vector("q", ["a", "b"], [0, 1], [1, 1], weights))
+        assert query["neural_sparse"]["vector"]["query_tokens"] == dict(zip("ab", sent, strict=True))

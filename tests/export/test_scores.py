@@ -1,0 +1,108 @@
+"""Other engines, filled with the exported files, find what exact search finds: the sample's 650 queries, all scores."""
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from exported_files import READERS, lines_of
+from feature_field import search_features
+
+from milco_pyserini.cli.main import main
+from milco_pyserini.export.protocol import HITS
+from milco_pyserini.index import Index
+from milco_pyserini.sparse import VectorStore
+
+pytestmark = pytest.mark.integration
+Best = dict[str, list[int]]
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the stores vectors and topics of the sample."""
+    root = tmp_path_factory.mktemp("sample")
+    for kind, name in (("corpus", "vectors"), ("topics", "topics")):
+        assert main(["encode", f"--{kind}", "sample", "--encoder", "mini", "--output", str(root / name)]) == 0
+    return root
+
+
+@pytest.fixture(scope="module")
+def best(sample: Path) -> Best:
+    """Query id -> scores of its best documents by the engine exact, as integers of impacts."""
+    searcher = Index.build(sample / "vectors", sample / "index", engine="exact").searcher()
+    ids, queries = VectorStore.open(sample / "topics").load()
+    found = searcher.search(queries.to_dicts(), HITS)
+    return {name: [round(score * 100 * 100) for score in hits.scores] for name, hits in zip(ids, found, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def exported(sample: Path) -> Callable[[str], Path]:
+    """Return a function that exports the sample with its topics to a target and returns the directory."""
+
+    def export(target: str) -> Path:
+        stores = ["--vectors", str(sample / "vectors"), "--topics", str(sample / "topics")]
+        assert main(["export", "--to", target, *stores, "--output", str(sample / target)]) == 0
+        return sample / target
+
+    return export
+
+
+def queries_of(directory: Path) -> dict[str, dict]:
+    """Return each search of queries.json by the id of its query."""
+    searches = json.loads((directory / "queries.json").read_bytes())["searches"]
+    return dict(zip(lines_of(directory, "queries.ids"), searches, strict=True))
+
+
+@pytest.mark.parametrize("target", ["elasticsearch", "opensearch"])
+def test_lucenes_feature_field(target: str, exported: Callable[[str], Path], best: Best) -> None:
+    """What both servers store weighted terms in; for OpenSearch up to the rounding of 32-bit floats."""
+    directory = exported(target)
+    bodies = [body["query"] for body in lines_of(directory, "queries.ndjson")[1::2]]
+    if target == "elasticsearch":
+        queries, scale, tolerance = [body["sparse_vector"]["query_vector"] for body in bodies], 1, 0.0
+    else:
+        queries, scale, tolerance = [body["neural_sparse"]["vector"]["query_tokens"] for body in bodies], 100, 1e-6
+    documents, _ = READERS[target](directory)
+    found = search_features(list(documents.values()), queries, HITS, boosted=target == "elasticsearch")
+    scores = [[score * scale for _, score in hits] for hits in found]
+    assert lines_of(directory, "queries.ids") == list(best)
+    assert scores == [pytest.approx(expected, rel=tolerance, abs=0) for expected in best.values()]
+
+
+def test_qdrants_engine(exported: Callable[[str], Path], best: Best, tmp_path: Path) -> None:
+    """qdrant-edge-py is the server's own core."""
+    edge = pytest.importorskip("qdrant_edge", reason="needs qdrant-edge-py")
+    directory = exported("qdrant")
+    about = json.loads((directory / "collection.json").read_text())
+    config = edge.EdgeConfig(sparse_vectors={name: edge.EdgeSparseVectorParams() for name in about["sparse_vectors"]})
+    shard = edge.EdgeShard.create(str(tmp_path), config)
+    for path in directory.glob("documents-*"):
+        points = [
+            edge.Point(
+                uuid.UUID(point["id"]),
+                {name: edge.SparseVector(**vector) for name, vector in point["vector"].items()},
+                point["payload"],
+            )
+            for point in json.loads(path.read_bytes())["points"]
+        ]
+        shard.update(edge.UpdateOperation.upsert_points(points))
+    found = {}
+    for name, search in queries_of(directory).items():
+        nearest = edge.Query.Nearest(edge.SparseVector(**search["query"]), search["using"])
+        hits = shard.query(edge.QueryRequest(limit=search["limit"], query=nearest, with_payload=True))
+        found[name] = [hit.score for hit in hits]
+    assert found == best
+
+
+def test_duckdb(exported: Callable[[str], Path], best: Best, monkeypatch: pytest.MonkeyPatch) -> None:
+    """search.sql ranks ties in the order of docids, too."""
+    duckdb = pytest.importorskip("duckdb", reason="needs duckdb")
+    monkeypatch.chdir(exported("parquet"))
+    rows = duckdb.sql(Path("search.sql").read_text()).fetchall()
+    found: Best = {}
+    for query, _, score in rows:
+        found.setdefault(query, []).append(score)
+    assert found == best
+    ranked = [(query, -score, docid) for query, docid, score in rows]
+    assert ranked == sorted(ranked)

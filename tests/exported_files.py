@@ -1,9 +1,11 @@
 """Read the files of an export back, as the engine that they are for would."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 Weights = dict[str, float]
 
@@ -58,9 +60,123 @@ def parquet(directory: Path) -> tuple[dict[str, Weights], set[str]]:
     return documents, set(read_table(deleted)["id"].to_pylist()) if deleted.exists() else set()
 
 
+def milvus(directory: Path) -> tuple[dict[str, Weights], set[str]]:
+    """Return the rows to insert, and the docids in the filter of those to delete."""
+    terms = terms_of(directory)
+    documents, deleted = {}, set()
+    for path in sorted(directory.glob("documents-*")):
+        for row in json.loads(path.read_bytes())["data"]:
+            documents[row["docid"]] = {terms[int(column)]: weight for column, weight in row["vector"].items()}
+            assert all(isinstance(weight, float) for weight in row["vector"].values())
+    for path in directory.glob("deleted-*"):
+        deleted |= set(json.loads(json.loads(path.read_bytes())["filter"].removeprefix("docid in ")))
+    return documents, deleted
+
+
+def pgvector(directory: Path) -> tuple[dict[str, Weights], set[str]]:
+    """Return the rows of documents.copy and deleted.copy."""
+    terms, documents = terms_of(directory), {}
+    for line in (directory / "documents.copy").read_text("utf-8").split("\n")[:-1]:
+        docid, vector = line.split("\t")
+        pairs, dimensions = vector[1:].split("}/")
+        assert int(dimensions) == len(terms)
+        entries = (pair.split(":") for pair in pairs.split(","))
+        documents[_unquoted(docid)] = {terms[int(column) - 1]: int(impact) for column, impact in entries}
+    return documents, set(map(_unquoted, (directory / "deleted.copy").read_text("utf-8").split("\n")[:-1]))
+
+
+def _unquoted(field: str) -> str:
+    return re.sub(r"\\(.)", lambda found: {"t": "\t", "n": "\n", "r": "\r"}.get(found[1], found[1]), field)
+
+
+def vespa(directory: Path) -> tuple[dict[str, Weights], set[str]]:
+    """Return the documents that the feed puts, and the docids that it removes."""
+    documents, deleted = {}, set()
+    for operation in lines_of(directory, "documents.jsonl"):
+        if "put" in operation:
+            documents[operation["fields"]["docid"]] = operation["fields"]["terms"]
+        else:
+            deleted.add(unquote(operation["remove"].split("::")[1]))
+    return documents, deleted
+
+
+_CIFF = """
+name: "ciff.proto" syntax: "proto3"
+message_type { name: "Posting" field { name: "docid" number: 1 type: TYPE_INT32 }
+  field { name: "tf" number: 2 type: TYPE_INT32 } }
+message_type { name: "PostingsList" field { name: "term" number: 1 type: TYPE_STRING }
+  field { name: "df" number: 2 type: TYPE_INT64 } field { name: "cf" number: 3 type: TYPE_INT64 }
+  field { name: "postings" number: 4 type: TYPE_MESSAGE type_name: "Posting" label: LABEL_REPEATED } }
+message_type { name: "DocRecord" field { name: "docid" number: 1 type: TYPE_INT32 }
+  field { name: "collection_docid" number: 2 type: TYPE_STRING }
+  field { name: "doclength" number: 3 type: TYPE_INT32 } }
+message_type { name: "Header" field { name: "version" number: 1 type: TYPE_INT32 }
+  field { name: "num_postings_lists" number: 2 type: TYPE_INT32 } field { name: "num_docs" number: 3 type: TYPE_INT32 }
+  field { name: "total_postings_lists" number: 4 type: TYPE_INT32 }
+  field { name: "total_docs" number: 5 type: TYPE_INT32 }
+  field { name: "total_terms_in_collection" number: 6 type: TYPE_INT64 }
+  field { name: "average_doclength" number: 7 type: TYPE_DOUBLE }
+  field { name: "description" number: 8 type: TYPE_STRING } }
+"""
+
+
+def messages_of(path: Path) -> tuple[dict, list[dict]]:
+    """Return the header of a CIFF file, and its posting lists with the records of documents after them."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(text_format.Parse(_CIFF, descriptor_pb2.FileDescriptorProto()))
+    kinds = {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+        for name in ("Header", "PostingsList", "DocRecord")
+    }
+    content, place, found = path.read_bytes(), 0, []
+    while place < len(content):
+        size, shift = 0, 0
+        while True:
+            byte, place = content[place], place + 1
+            size |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+        lists = found[0].num_postings_lists if found else 0
+        kind = "Header" if not found else "PostingsList" if len(found) <= lists else "DocRecord"
+        found.append(kinds[kind].FromString(content[place : place + size]))
+        place += size
+    header, *messages = found
+    return plain(header), [plain(message) for message in messages]
+
+
+def plain(message: Any) -> dict:
+    """Return the fields of a message that are set."""
+    return {
+        field.name: [plain(one) for one in value] if field.name == "postings" else value
+        for field, value in message.ListFields()
+    }
+
+
+def ciff(directory: Path) -> tuple[dict[str, Weights], set[str]]:
+    """Return the documents of posting lists, read with Google's protocol buffers."""
+    header, messages = messages_of(directory / "index.ciff")
+    lists, records = messages[: header["num_postings_lists"]], messages[header["num_postings_lists"] :]
+    assert len(records) == header["num_docs"]
+    documents: dict[str, Weights] = {record["collection_docid"]: {} for record in records}
+    names = list(documents)
+    for postings in lists:
+        docid = 0
+        for posting in postings["postings"]:
+            docid += posting.get("docid", 0)
+            documents[names[docid]][postings["term"]] = posting["tf"]
+    return documents, set()
+
+
 READERS: dict[str, Callable[[Path], tuple[dict[str, Weights], set[str]]]] = {
     "elasticsearch": elasticsearch,
     "opensearch": elasticsearch,
     "qdrant": qdrant,
     "parquet": parquet,
+    "milvus": milvus,
+    "pgvector": pgvector,
+    "vespa": vespa,
+    "ciff": ciff,
 }

@@ -16,7 +16,8 @@ EXPORTS = Path("exports")
 class ExportOptions:
     """Write the files that another search engine loads: documents, schema, queries, and a README with the commands.
 
-    Targets: elasticsearch, opensearch, qdrant, and parquet (rows, for DuckDB and Spark).
+    Targets: elasticsearch, opensearch, qdrant, milvus, pgvector, vespa, ciff (for PISA, JASS and Terrier) and parquet
+    (for DuckDB and Spark).
 
       milco export --to qdrant --vectors vectors/sample --topics vectors/sample.topics
     """

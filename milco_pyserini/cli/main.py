@@ -15,7 +15,7 @@ GROUPS = {
         "encode": ("milco_pyserini.cli.encode", "encode a corpus, topics or a text as sparse (or dense) vectors"),
         "index": ("milco_pyserini.cli.index", "build an index: lucene, seismic, exact, flat, hnsw or bm25"),
         "search": ("milco_pyserini.cli.search", "search an index and write a TREC run; fuse runs"),
-        "export": ("milco_pyserini.cli.export", "write the files of other search engines: Elasticsearch, Qdrant ..."),
+        "export": ("milco_pyserini.cli.export", "export vectors to other search engines: Elasticsearch, Qdrant ..."),
         "eval": ("milco_pyserini.cli.eval", "evaluate runs, with significance tests"),
     },
     "Inspection": {

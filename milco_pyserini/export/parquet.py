@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -49,7 +50,7 @@ def _write(path: Path, vectors: Iterable[Vector]) -> None:
     rest = iter(vectors)
     with parquet.ParquetWriter(path, _SCHEMA, compression="zstd") as writer:
         while group := list(islice(rest, _VECTORS)):
-            columns = [[vector.id for vector in group for _ in vector.terms]]
+            columns: list[list[Any]] = [[vector.id for vector in group for _ in vector.terms]]
             columns += [
                 [value for vector in group for value in vector[place]] for place in range(1, len(Vector._fields))
             ]

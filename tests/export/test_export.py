@@ -14,7 +14,8 @@ from milco_pyserini.export.opensearch import OpenSearchTarget
 from milco_pyserini.export.protocol import Vector
 from milco_pyserini.export.qdrant import point_id
 from milco_pyserini.export.registry import TARGETS
-from milco_pyserini.sparse import VectorStore
+from milco_pyserini.io.files import write_json
+from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
 
 INCREMENTAL = [name for name, target in TARGETS.items() if target.is_incremental]
 
@@ -90,6 +91,7 @@ def test_changes_lead_from_one_store_to_the_other(target: str, store: Path, chan
         (["--vectors", "nowhere"], "no vectors at nowhere"),
         (["--vectors", "external"], "has no vocabulary.json: an export needs a finished vector store"),
         (["--topics", "other"], "its weight_hash is 'theirs'"),
+        (["--since", "same", "--to", "ciff"], "--since: files of CIFF cannot be changed"),
         (["--since", "same"], "nothing that differs from same"),
         (["--collection", "Mine!"], "--collection 'Mine!': must be a lower-case letter"),
         (["--prune", "top-k:x"], "top-k takes a number"),
@@ -111,7 +113,9 @@ def test_bad_input_is_one_line_and_writes_nothing(
     write_plain(Path("external/vectors.jsonl"), {"d": {"t": 1}})
     Path("taken").mkdir()
     Path("taken", "thesis.txt").touch()
-    given = {"--to": "parquet", "--vectors": "same", "--output": "out"} | {arguments[0]: arguments[1]}
+    given = {"--to": "parquet", "--vectors": "same", "--output": "out"} | dict(
+        zip(arguments[::2], arguments[1::2], strict=True)
+    )
     assert main(["export", *(word for pair in given.items() for word in pair)]) == 2
     err = capsys.readouterr().err
     assert message in err and err.count("error:") == 1
@@ -156,3 +160,16 @@ def test_query_weights_for_opensearch_are_at_most_64() -> None:
     for weights, sent in (([257.0, 1.0], [257 / 8, 1 / 8]), ([64.0, 0.01], [64.0, 0.01])):
         query = OpenSearchTarget().query(Vector("q", ["a", "b"], [0, 1], [1, 1], weights))
         assert query["neural_sparse"]["vector"]["query_tokens"] == dict(zip("ab", sent, strict=True))
+
+
+def test_a_document_with_too_many_terms_for_pgvector_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """16,000 terms fit a sparsevec; the error names the option that helps, and nothing is written."""
+    vocabulary = Vocabulary([f"w{number}" for number in range(16_001)], [])
+    columns = np.arange(16_001, dtype=np.int32)
+    batch = SparseBatch(np.array([0, 16_001]), columns, np.ones(16_001, np.float32), len(vocabulary), vocabulary)
+    path = write_store(tmp_path / "v", ["d"], batch, parquet=True)
+    write_json(path / "vocabulary.json", vocabulary.to_json())
+    assert export("pgvector", path, tmp_path / "out") == 2
+    assert "document 'd': 16,001 terms, pgvector takes 16,000. Pass --prune top-k:16000." in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert export("pgvector", path, tmp_path / "out", "--prune", "top-k:16000") == 0

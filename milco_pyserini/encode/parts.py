@@ -62,8 +62,8 @@ class PartEncoder:
 
     def tokenize(self, number: int, records: Sequence[Document | Query]) -> TokenizedPart:
         """Return consecutive documents, passages ID#0, ID#1, ... of them, or queries as token ids."""
-        plan, tokenizer = self.plan, self.encoder.tokenizer
-        topics = isinstance(records[0], Query)
+        plan, topics = self.plan, isinstance(records[0], Query)
+        tokenizer = self._encoder_of(topics).tokenizer
         texts = [encoded_text(record) for record in records]
         if plan.dense:
             kind = QUERIES if topics else DOCUMENTS
@@ -98,10 +98,13 @@ class PartEncoder:
             tokens += more_tokens
             report(part.number, part.texts * rows // len(part.rows), tokens)
 
-        plan = self.plan
+        plan, encoder = self.plan, self._encoder_of(part.contents is not None)
         if plan.dense:
-            return self.encoder.encode_rows(part.rows, plan.batch_size, part.ids, count)
-        return self.encoder.encode_rows(part.rows, plan.views, plan.batch_size, part.ids, count)
+            return encoder.encode_rows(part.rows, plan.batch_size, part.ids, count)
+        return encoder.encode_rows(part.rows, plan.views, plan.batch_size, part.ids, count)
+
+    def _encoder_of(self, topics: bool) -> Any:
+        return self.encoder.query_encoder if topics and not self.plan.dense else self.encoder
 
     def serialize(self, part: TokenizedPart, vectors: Any) -> EncodedPart:
         """Prune the vectors of a part and return its file."""

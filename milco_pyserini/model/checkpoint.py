@@ -1,7 +1,8 @@
 """MILCO checkpoints on disk: the authors' layout and our own, read as one configuration and one set of tensors.
 
-Our own: config.json, model.safetensors, tokenizer.json, english/tokenizer.json. The authors': pytorch_model.bin or
-safetensors, in one file or in shards, with the two sub-models that config.json names inside it or next to it.
+Our own: config.json, model.safetensors, tokenizer.json, english/tokenizer.json, and what sentence-transformers needs to
+load it as a SparseEncoder. The authors': pytorch_model.bin or safetensors, in one file or in shards, with the two
+sub-models that config.json names inside it or next to it. A SparseEncoder may have either in a directory of its own.
 """
 
 import re
@@ -11,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
+from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, ST
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.io.files import read_json
+from milco_pyserini.io.files import is_json_with, read_json, write_json
 from milco_pyserini.model.configuration import VARIANTS, MilcoConfig
 from milco_pyserini.model.loading import find_model, listed, loading, one_line, validate_weights, weight_files
 
@@ -25,7 +26,7 @@ _SCALE = "_scale"
 _DROPPED = re.compile(r"(^|\.)(en_lsr\.|m_model\.pooler\.|pooler\.)|\.position_ids$")
 # The authors' names (model-notes 1.3) and our own. RoBERTa-style heads have no "predictions.transform".
 _RENAMED = (
-    (re.compile(r"^(module\.|milco\.)+"), ""),
+    (re.compile(r"^(module\.|milco\.|model\.)+"), ""),
     (re.compile(r"^m_model\."), "encoder."),
     (re.compile(r"^projector\."), "connector.projector."),
     (re.compile(r"^mlm_head\.predictions\.transform\.dense\."), "connector.dense."),
@@ -70,7 +71,17 @@ from milco_pyserini import MilcoEncoder
 encoder = MilcoEncoder.from_pretrained("PATH")
 encoder.decode(encoder.encode_query("Wer erfand das Telefon?"), top_k=10)
 ```
+
+With sentence-transformers: `SparseEncoder("PATH", trust_remote_code=True)`.
 """
+# sentence-transformers' files: the modules of a model, each with its directory, and the model's class.
+_MODULES = "modules.json"
+_MODEL_CLASS = "config_sentence_transformers.json"
+_CODE = "milco_sentence_transformers.py"
+_CODE_TEXT = '''"""This MILCO checkpoint in sentence-transformers: SparseEncoder(PATH, trust_remote_code=True)."""
+
+from milco_pyserini.integrations.sentence_transformers import MilcoModule
+'''
 
 
 def find_checkpoint(name: str, weights: bool = True) -> Path:
@@ -78,7 +89,26 @@ def find_checkpoint(name: str, weights: bool = True) -> Path:
 
     weights: as for find_model(). Raises MilcoError, with the fix, if it is none of these.
     """
-    return _EMBEDDED[name] if name in _EMBEDDED else find_model(name, "encoder", DEFAULT_ENCODER, MINI, weights)
+    if name in _EMBEDDED:
+        return _EMBEDDED[name]
+    directory = find_model(name.removeprefix(ST), "encoder", DEFAULT_ENCODER, MINI, weights)
+    if name.startswith(ST) or (directory / "config.json").exists():
+        return directory
+    # A SparseEncoder with its only module in a directory of its own.
+    nested = [path.parent for path in directory.glob("*/config.json") if is_json_with(path, "model_type")]
+    return nested[0] if (directory / _MODULES).is_file() and len(nested) == 1 else directory
+
+
+def write_sentence_transformers_files(directory: Path) -> None:
+    """Write the files by which sentence-transformers loads a checkpoint of our own layout. Existing ones are kept."""
+    modules = [{"idx": 0, "name": "0", "path": "", "type": f"{Path(_CODE).stem}.MilcoModule"}]
+    for file, content in (
+        (_MODULES, modules),
+        (_MODEL_CLASS, {"model_type": "SparseEncoder", "similarity_fn_name": "dot"}),
+    ):
+        if not (directory / file).exists():
+            write_json(directory / file, content)
+    (directory / _CODE).write_text(_CODE_TEXT, encoding="utf-8")
 
 
 def read_checkpoint(directory: Path, variants: dict[str, Any]) -> tuple[MilcoConfig, dict[str, Tensor]]:

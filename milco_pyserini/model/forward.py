@@ -37,7 +37,8 @@ class Forward(Protocol):
     """Rows of token ids (<s> to </s>), none empty, to logits and echo weights, on the network's device.
 
     Returns logits, float32 [B, V_e], the highest logit of each English piece over a text's tokens; and echo, float32
-    [T], the weights of all T tokens in the order of the rows, or None without a LexEcho head.
+    [T], the weights of all T tokens in the order of the rows, or None without a LexEcho head. A Forward with an
+    attribute returns_weights that is true returns weights in place of logits.
     """
 
     def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]: ...

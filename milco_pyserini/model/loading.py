@@ -57,9 +57,11 @@ def find_model(name: str, kind: str, example: str, embedded: str, weights: bool 
     if cached is not None:
         if not weights and any((cached / file).is_file() for file in TOKENIZER_FILES):
             return cached
-        with suppress(MilcoError):
-            weight_files(cached)
-            return cached
+        # The modules of a SparseEncoder may have directories of their own.
+        for place in (cached, *(cached.iterdir() if (cached / "modules.json").is_file() else ())):
+            with suppress(MilcoError):
+                weight_files(place)
+                return cached
     hint = f"Pass the path of a downloaded checkpoint, or {embedded!r}, which needs no download."
     return fetch_snapshot(name, _ALL_FILES if weights else _SMALL_FILES, what=f"{kind} {name!r}", hint=hint)
 

@@ -38,7 +38,7 @@ class _PyseriniEncoder:
         self.views = encoder.resolve_views(views)
         self.lowercase = lowercase
 
-    def _vectors(self, texts: Sequence[str], max_length: int | None, encoder: MilcoEncoder) -> SparseBatch:
+    def _encode(self, encoder: MilcoEncoder, texts: Sequence[str], max_length: int | None) -> SparseBatch:
         return encoder.encode(texts, max_length or self.max_length, self.views, self.lowercase).batch
 
 
@@ -86,7 +86,7 @@ class MilcoDocumentEncoder(_PyseriniEncoder):
                     f"{len(titles):,} titles for {len(contents):,} texts: give one title, or None, per text"
                 )
             contents = [f"{title} {text}" if title else text for title, text in zip(titles, contents, strict=True)]
-        kept, impacts = quantize(self._vectors(contents, max_length, self.encoder), self.scale)
+        kept, impacts = quantize(self._encode(self.encoder, contents, max_length), self.scale)
         terms = self.encoder.vocabulary.terms
         return [
             dict(zip(terms[kept.columns[start:stop]].tolist(), impacts[start:stop].tolist(), strict=True))
@@ -125,14 +125,14 @@ class MilcoQueryEncoder(_PyseriniEncoder):
 
     def encode(self, text: str, max_length: int | None = None, **_: Any) -> dict[str, int]:
         """Return the impacts of one query's terms. max_length: None or 0 for the encoder's own."""
-        return quantize_vector(self._vectors([text], max_length, self.encoder.query_encoder).to_dicts()[0], self.scale)
+        return quantize_vector(self._vectors([text], max_length).to_dicts()[0], self.scale)
 
     def encode_batch(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """Return the float weights of the terms of several queries, for searchers that quantize themselves."""
-        return self._vectors(texts, None, self.encoder.query_encoder).to_dicts()
+        return self._vectors(texts, None).to_dicts()
 
     def _vectors(self, texts: Sequence[str], max_length: int | None) -> SparseBatch:
-        batch = super()._vectors(texts, max_length)
+        batch = self._encode(self.encoder.query_encoder, texts, max_length)
         return batch if self.alpha is None else batch.weighted(self.alpha)
 
 

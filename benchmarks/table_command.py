@@ -33,8 +33,9 @@ import table_encoding
 import table_engines
 import table_figure
 from lucene_indexing import in_fresh_process
-from table_rows import JSON, Row, format_rows, processor
+from table_rows import JSON, Row, format_rows
 
+from milco_pyserini.analysis.workbench import processor
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
 from milco_pyserini.defaults import MINI

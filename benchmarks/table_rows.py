@@ -1,6 +1,5 @@
 """Rows of the table of `python benchmarks`: a step, the system that ran it, and its measurements."""
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -102,11 +101,3 @@ def with_peak(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
 
     own = next(int(line.split()[1]) for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
     return result, max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) * 1024 / 1e6
-
-
-def processor() -> str:
-    """Return the processor's name, if /proc/cpuinfo has it, and the number of cores."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else 'unknown'}, {os.cpu_count()} cores"

@@ -1,8 +1,6 @@
 """Run the milco command: python -m milco_pyserini COMMAND."""
 
-import sys
-
 from milco_pyserini.cli.main import start
 
 if __name__ == "__main__":
-    sys.exit(start())
+    raise SystemExit(start())

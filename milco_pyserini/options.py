@@ -24,6 +24,11 @@ class InvalidOptions(MilcoError):  # noqa: N818
         self.errors = tuple(errors)
         super().__init__("; ".join(map(str, self.errors)))
 
+    @classmethod
+    def of(cls, errors: Sequence[MilcoError]) -> MilcoError:
+        """Return several errors as one; a single one as it is."""
+        return cls(errors) if len(errors) > 1 else errors[0]
+
 
 def option(
     default: Any = dataclasses.MISSING,
@@ -85,7 +90,7 @@ def validate(options: Any) -> None:
     if conflicts is not None and not errors:
         errors = [MilcoError(message) for message in conflicts()]
     if errors:
-        raise InvalidOptions(errors) if len(errors) > 1 else errors[0]
+        raise InvalidOptions.of(errors)
 
 
 def value_error(field: dataclasses.Field, value: Any) -> MilcoError | None:

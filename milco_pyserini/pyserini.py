@@ -1,8 +1,6 @@
 """Run milco pyserini."""
 
-import sys
-
 from milco_pyserini.cli.main import start
 
 if __name__ == "__main__":
-    sys.exit(start("pyserini"))
+    raise SystemExit(start("pyserini"))

@@ -1,8 +1,6 @@
 """Run milco verify."""
 
-import sys
-
 from milco_pyserini.cli.main import start
 
 if __name__ == "__main__":
-    sys.exit(start("verify"))
+    raise SystemExit(start("verify"))

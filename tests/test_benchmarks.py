@@ -53,6 +53,14 @@ def one_process(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def small_parts(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw synthetic documents by the hundred, tune on few topics, and time after one pass."""
+    monkeypatch.setattr(load("topical_vectors"), "PART", 400)
+    monkeypatch.setattr(load("table_engines"), "TUNING_TOPICS", 40)
+    monkeypatch.setattr("milco_pyserini.analysis.timing.WARM_UP_SECONDS", 0.0)
+
+
+@pytest.fixture
 def pairs(tmp_path: Path) -> Path:
     lines = [f"{number}\t{text}\t{text}\n" for number, text in enumerate(TEXTS)]
     for language in ("xx", "yy"):
@@ -389,7 +397,9 @@ def test_scipy_and_numpy_rank_as_exact_does(load: Load, tmp_path: Path) -> None:
             np.testing.assert_allclose(one.scores, other.scores, rtol=1e-5)
 
 
-def test_synthetic_documents_have_topics_and_extend_smaller_collections(load: Load, tmp_path: Path) -> None:
+def test_synthetic_documents_have_topics_and_extend_smaller_collections(
+    load: Load, small_parts: None, tmp_path: Path
+) -> None:
     """Documents of one topic share many terms; vectors are valid in a store."""
     module = load("topical_vectors")
     module.write_topical_store(tmp_path / "few", 30)
@@ -405,7 +415,7 @@ def test_synthetic_documents_have_topics_and_extend_smaller_collections(load: Lo
     assert similarity.max() > 8 * np.median(similarity)
 
 
-def test_settings_tuned_on_topics_hold_for_other_queries(load: Load, tmp_path: Path) -> None:
+def test_settings_tuned_on_topics_hold_for_other_queries(load: Load, small_parts: None, tmp_path: Path) -> None:
     """Seismic is searched with its defaults and with tuned settings, which reach about the target recall."""
     pytest.importorskip("seismic", reason="pyseismic-lsr is not installed")
     vectors, module = load("topical_vectors"), load("table_engines")
@@ -443,7 +453,7 @@ def test_peak_memory_includes_child_processes(load: Load) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures("one_process")
+@pytest.mark.usefixtures("one_process", "small_parts")
 def test_the_table_has_all_engines_and_their_peers(load: Load, tmp_path: Path, capsys: Capture) -> None:
     """python benchmarks prints a row per system, as JSON with the rounds, and plots them."""
     module, picture = load("table_command"), tmp_path / "table.png"

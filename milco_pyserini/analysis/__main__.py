@@ -1,8 +1,6 @@
 """Run milco analyze."""
 
-import sys
-
 from milco_pyserini.cli.main import start
 
 if __name__ == "__main__":
-    sys.exit(start("analyze"))
+    raise SystemExit(start("analyze"))

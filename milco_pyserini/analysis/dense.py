@@ -5,7 +5,7 @@ of each row on a line. All vectors are L2-normalized, so that inner products are
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -33,33 +33,27 @@ _WINDOW = 1024
 
 @dataclass(frozen=True)
 class DenseVectors:
-    """N ids, and float32 [N, d]: rows of length 1, zeros for a blank text."""
+    """N ids, and float32 [N, d]: rows of length 1, zeros for a blank text. An index can be built of them.
+
+    Args:
+        path: For messages.
+        origin: What they are made of.
+    """
 
     ids: list[str]
     matrix: NDArray[np.float32]
-
-    def to_store(self, path: Path, origin: dict) -> "InMemoryStore":
-        """Return them as a store that can be indexed."""
-        return InMemoryStore(path, self, origin)
-
-
-@dataclass(frozen=True)
-class InMemoryStore:
-    """Dense vectors as a store. origin: what they are made of."""
-
-    path: Path
-    vectors: DenseVectors
-    origin: dict
+    path: Path = Path()
+    origin: dict = field(default_factory=dict)
 
     @property
     def manifest(self) -> dict:
         """Origin, number and dimension of the vectors."""
-        documents, dimensions = self.vectors.matrix.shape
+        documents, dimensions = self.matrix.shape
         return {"documents": documents, "dimensions": dimensions, "dense": True, "of": self.origin}
 
     def batches(self) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
         """Yield all ids and vectors at once."""
-        yield self.vectors.ids, self.vectors.matrix
+        yield self.ids, self.matrix
 
 
 class DenseBaseline:
@@ -101,14 +95,15 @@ class DenseBaseline:
         Raises:
             MilcoError: The texts are not known, or vectors and ids do not fit together.
         """
+        origin = self.origin(kind)
         if self._store is not None and kind == DOCUMENTS:
             ids, parts = zip(*self._store.batches(), strict=True)
-            return DenseVectors(list(chain.from_iterable(ids)), np.concatenate(parts))
-        origin = self._directory / f"{kind}.json"
-        if not self._is_numpy and not (is_json_with(origin, "encoder") and read_json(origin) == self.origin(kind)):
+            return DenseVectors(list(chain.from_iterable(ids)), np.concatenate(parts), self._store.path, origin)
+        encoded = self._directory / f"{kind}.json"
+        if not self._is_numpy and not (is_json_with(encoded, "encoder") and read_json(encoded) == origin):
             save_vectors(self._directory, kind, self._encode(kind))
-            write_json(origin, self.origin(kind))
-        return load_vectors(self._directory, kind)
+            write_json(encoded, origin)
+        return replace(load_vectors(self._directory, kind), path=Path(self.name), origin=origin)
 
     def _encode(self, kind: str) -> DenseVectors:
         from milco_pyserini.corpora import open_corpus

@@ -7,20 +7,22 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import orjson
 
 from milco_pyserini.console import counted, duration, log
+from milco_pyserini.corpora import open_qrels
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, shown, validate_unique
 from milco_pyserini.eval.measures import parse_measures
-
-if TYPE_CHECKING:
-    from milco_pyserini.index.protocol import Engine
-    from milco_pyserini.io.qrels import Qrels
-    from milco_pyserini.sparse import VectorStore
-    from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
+from milco_pyserini.index.directory import Index
+from milco_pyserini.index.protocol import BUILD, SEARCH, Engine
+from milco_pyserini.index.registry import find_engine
+from milco_pyserini.io.qrels import Qrels
+from milco_pyserini.search.topics import read_topics
+from milco_pyserini.sparse import VectorStore, open_store
+from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 
 UNPRUNED = "none"
 # Retrieved for a measure without a cutoff.
@@ -41,21 +43,19 @@ class RetrievalTask:
         hits: Documents to retrieve for each topic.
     """
 
-    store: "VectorStore"
+    store: VectorStore
     views: tuple[str, ...]
     topics: str
     qrels: str
     ids: Sequence[str]
     vectors: Sequence[dict[str, float]]
     texts: Sequence[str] | None
-    grades: "Qrels"
+    grades: Qrels
     measures: tuple[str, ...]
     hits: int
 
-    def pruned(self, rules: "Sequence[PruningRule]") -> "PrunedStore":
+    def pruned(self, rules: Sequence[PruningRule]) -> PrunedStore:
         """Return the documents' vectors after these rules."""
-        from milco_pyserini.sparse.pruning import PrunedStore
-
         return PrunedStore(self.store, rules, self.views)
 
     @cached_property
@@ -66,14 +66,19 @@ class RetrievalTask:
 
 @dataclass(frozen=True)
 class IndexSpec:
-    """An engine and the settings that differ from its defaults, for building and for searching."""
+    """An engine with settings. given: those that were given, for building or for searching; the others are defaults."""
 
-    engine: str
-    build: tuple[tuple[str, float], ...] = ()
-    search: tuple[tuple[str, float], ...] = ()
+    engine: Engine
+    given: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        return " ".join([self.engine, *(f"{name}={value:g}" for name, value in (*self.build, *self.search))])
+        return self.label(BUILD, SEARCH)
+
+    def label(self, *when: str) -> str:
+        """Return the engine with its given settings for BUILD or SEARCH, such as "seismic query_cut=10"."""
+        settings = {name: value for one in when for name, value in self.engine.settings(one).items()}
+        given = (f"{name}={value:g}" for name, value in settings.items() if name in self.given)
+        return " ".join([self.engine.name, *given])
 
     @classmethod
     def parse(cls, text: str) -> "IndexSpec":
@@ -82,9 +87,6 @@ class IndexSpec:
         Raises:
             MilcoError: The engine, or a setting of it, is unknown, or a value is out of range.
         """
-        from milco_pyserini.index.protocol import BUILD, SEARCH
-        from milco_pyserini.index.registry import find_engine
-
         name, _, rest = text.partition(":")
         settings = {}
         for part in rest.split(",") if rest else ():
@@ -96,32 +98,18 @@ class IndexSpec:
                     f"engine {text!r}: {part!r} is not a setting",
                     "Write ENGINE:NAME=VALUE,NAME=VALUE, such as seismic:query_cut=10,heap_factor=0.9.",
                 ) from None
-        engine = find_engine(name).with_settings(settings, BUILD, SEARCH)
-        build, search = (
-            tuple((key, settings[key]) for key in engine.settings(when) if key in settings) for when in (BUILD, SEARCH)
-        )
-        return cls(name, build, search)
-
-    def adjusted_engine(self) -> "Engine":
-        """Return the engine with these settings."""
-        from milco_pyserini.index.protocol import BUILD, SEARCH
-        from milco_pyserini.index.registry import find_engine
-
-        return find_engine(self.engine).with_settings(dict((*self.build, *self.search)), BUILD, SEARCH)
+        return cls(find_engine(name).with_settings(settings, BUILD, SEARCH), frozenset(settings))
 
     def settings(self) -> dict[str, float]:
         """Return all settings of the engine, with its defaults."""
-        from milco_pyserini.index.protocol import BUILD, SEARCH
-
-        engine = self.adjusted_engine()
-        return engine.settings(BUILD) | engine.settings(SEARCH)
+        return self.engine.settings(BUILD) | self.engine.settings(SEARCH)
 
 
 @dataclass(frozen=True)
 class IndexVariant:
     """Vectors pruned by rules that apply one after the other, in an index."""
 
-    rules: "tuple[PruningRule, ...]"
+    rules: tuple[PruningRule, ...]
     spec: IndexSpec
 
     def __str__(self) -> str:
@@ -140,7 +128,7 @@ class IndexVariant:
     @property
     def index_name(self) -> str:
         """A directory name, the same for variants that differ only in how they search."""
-        return directory_name(f"{IndexSpec(self.spec.engine, self.spec.build)}.{self.pruning}")
+        return directory_name(f"{self.spec.label(BUILD)}.{self.pruning}")
 
 
 def parse_variants(prune: Iterable[str], engines: Iterable[str]) -> list[IndexVariant]:
@@ -153,14 +141,12 @@ def parse_variants(prune: Iterable[str], engines: Iterable[str]) -> list[IndexVa
     Raises:
         MilcoError: A rule or engine is invalid or given twice, or an engine is not installed.
     """
-    from milco_pyserini.sparse.pruning import PruningRule
-
     prunings = [() if text == UNPRUNED else tuple(map(PruningRule.parse, text.split(","))) for text in prune]
     specs = [IndexSpec.parse(text) for text in engines]
     validate_unique("--prune", [",".join(map(str, rules)) or UNPRUNED for rules in prunings])
     validate_unique("--engines", specs)
     for spec in specs:
-        spec.adjusted_engine().available()
+        spec.engine.available()
     return [IndexVariant(rules, spec) for rules, spec in product(prunings, specs)]
 
 
@@ -194,12 +180,6 @@ def open_task(
     deepest = max(cutoff or 1 for cutoff in cutoffs)
     if hits is not None and hits < deepest:
         raise MilcoError(f"--hits {hits}: {' '.join(map(str, parsed))} needs {counted(deepest, 'document')}")
-
-    from milco_pyserini.corpora import open_qrels
-    from milco_pyserini.index.directory import Index
-    from milco_pyserini.search.topics import read_topics
-    from milco_pyserini.sparse import VectorStore, open_store
-    from milco_pyserini.sparse.pruning import PrunedStore
 
     store = cast(VectorStore, open_store(Path(vectors)))
     if store.manifest.get("split_passages"):

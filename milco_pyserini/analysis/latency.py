@@ -7,13 +7,10 @@ from milco_pyserini.analysis.dense import DenseBaseline
 from milco_pyserini.analysis.experiment import UNPRUNED, RetrievalTask, parse_variants
 from milco_pyserini.analysis.timing import SearchQuery, time_searches
 from milco_pyserini.analysis.workbench import IndexMeasurement, Workbench
-from milco_pyserini.console import log
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.index.directory import Index, build_index, is_index
 from milco_pyserini.index.faiss_engines import HnswEngine
-from milco_pyserini.io.manifest import MANIFEST, read_checked
 
 
 def measure_latency(
@@ -61,20 +58,21 @@ def _open_dense(workbench: Workbench, name: str, pooling: str | None) -> tuple[P
     """Return the HNSW index of a dense baseline, built if it does not exist, and how to search it."""
     task, folder = workbench.task, directory_name(name)
     baseline = DenseBaseline(name, pooling, task, workbench.directory / "dense" / folder)
-    origin, path = baseline.origin(DOCUMENTS), workbench.indexes / f"hnsw.{folder}"
     queries = baseline.load(QUERIES)
     rows = {topic: row for row, topic in enumerate(queries.ids)}
     missing = [topic for topic in task.ids if topic not in rows]
     if missing:
         raise MilcoError(f"--dense {name} has no vector of topic {shown(missing[0])}")
-    if is_index(path) and read_checked(path / MANIFEST)["vectors"].get("of") == origin:
-        index = Index(path, read_checked(path / MANIFEST))
-    else:
-        log(f"{name}, {_hnsw_name()}: building")
-        store = baseline.load(DOCUMENTS).to_store(Path(name), origin)
-        index = build_index(store, HnswEngine(), path, workbench.threads, overwrite=True)
+    origin = baseline.origin(DOCUMENTS)
+    index = workbench.built(
+        f"hnsw.{folder}",
+        f"{name}, {_hnsw_name()}",
+        HnswEngine(),
+        lambda of: of.get("of") == origin,
+        lambda: baseline.load(DOCUMENTS),
+    )
     searcher, vectors = index.searcher(), queries.matrix[[rows[topic] for topic in task.ids]]
-    return path, lambda number: searcher.search([vectors[number]], task.hits)[0]
+    return index.path, lambda number: searcher.search([vectors[number]], task.hits)[0]
 
 
 def _hnsw_name() -> str:

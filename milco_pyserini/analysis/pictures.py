@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib import rc_context
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, get_font
@@ -22,14 +22,36 @@ from milco_pyserini.io.files import atomic_file
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "^", "s", "D", "v", "P")
 DASHES = ("-", "--", ":", "-.")
-_GREY = "#555555"
-_GRID = {"color": "#dddddd", "linewidth": 0.6}
+INK, GREY, GROUND = "#1b1b1b", "#5c5c5c", "#ffffff"
+# Any: matplotlib types the names of its settings.
+STYLE: Any = {
+    "font.size": 9,
+    "text.color": INK,
+    "text.parse_math": False,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.titlesize": "medium",
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.axisbelow": True,
+    "axes.facecolor": GROUND,
+    "figure.facecolor": GROUND,
+    "grid.color": "#d9d9d9",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    # Text that can be searched, and the same bytes for the same figures.
+    "svg.fonttype": "none",
+    "svg.hashsalt": "milco",
+}
 # Enough points to show a distribution; more only darken the picture.
 _MAX_POINTS = 4000
 _MAX_LANGUAGES = 40
 _MAX_BINS = 50
 
 
+@rc_context(STYLE)
 def draw_sweep(path: Path, measurements: Sequence[IndexMeasurement]) -> None:
     """Draw effectiveness against terms per document, index size and latency: a curve per kind of rule and engine."""
     curves = sweep_curves(measurements)
@@ -65,20 +87,23 @@ def draw_sweep(path: Path, measurements: Sequence[IndexMeasurement]) -> None:
                             fontsize=6,
                             color=colors[kind],
                         )
-            low, high = min(map(min, positions)), max(map(max, positions))
-            # A logarithmic axis of less than a decade could have a single labeled tick.
-            if low > 0 and high > 5 * low:
-                panel.set_xscale("log")
-                panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-                panel.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
-                panel.xaxis.set_minor_formatter(NullFormatter())
-            panel.grid(True, **_GRID)
+            scale_axis(panel, [x for xs in positions for x in xs])
+            panel.grid()
             panel.set_xlabel(label)
         row[0].set_ylabel(measure)
     lines = [Line2D([], [], color=color, linewidth=3, label=kind) for kind, color in colors.items()]
-    lines += [Line2D([], [], color=_GREY, markersize=4.5, label=engine, **style) for engine, style in styles.items()]
-    figure.legend(handles=lines, loc="outside lower center", ncols=6, frameon=False, fontsize="small")
+    lines += [Line2D([], [], color=GREY, markersize=4.5, label=engine, **style) for engine, style in styles.items()]
+    figure.legend(handles=lines, loc="outside lower center", ncols=6, fontsize="small")
     _save(path, figure)
+
+
+def scale_axis(panel: Any, values: Sequence[float]) -> None:
+    """Make the x axis logarithmic for values that span a decade: less could have a single labeled tick."""
+    if min(values) > 0 and max(values) >= 10 * min(values):
+        panel.set_xscale("log")
+        panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        panel.xaxis.set_minor_formatter(NullFormatter())
+    panel.xaxis.set_major_formatter(lambda number, _: f"{number:,.10g}")
 
 
 def sweep_curves(measurements: Sequence[IndexMeasurement]) -> dict[tuple[str, str], list[IndexMeasurement]]:
@@ -97,14 +122,14 @@ def sweep_curves(measurements: Sequence[IndexMeasurement]) -> dict[tuple[str, st
     return {key: sorted(group, key=lambda one: -(one.terms or 0)) for key, group in curves.items()}
 
 
+@rc_context(STYLE)
 def draw_statistics(path: Path, statistics: StoreStatistics) -> None:
     """Draw six panels: terms, lengths, languages, posting lists, columns and frequent terms; a color per view."""
     values, counts = statistics.values, statistics.counts
     unit = str(values["unit"])
     colors = dict(zip(counts.views, COLORS, strict=False))
     figure = Figure((13.5, 7.6), dpi=130, layout="constrained")
-    title = f"{Path(values['vectors']).name}: {values['documents']:,} {unit}"
-    figure.suptitle(title).set_parse_math(False)
+    figure.suptitle(f"{Path(values['vectors']).name}: {values['documents']:,} {unit}")
     panels = figure.subplots(2, 3).ravel()
 
     most = max(int(counts.terms[view].max()) for view in colors)
@@ -113,7 +138,7 @@ def draw_statistics(path: Path, statistics: StoreStatistics) -> None:
         terms = counts.terms[view]
         panels[0].hist(terms, edges, color=color, alpha=0.6, label=f"{view}, mean {terms.mean():,.1f}")
     panels[0].set(title=f"terms per {unit[:-1]}", xlabel="terms", ylabel=unit)
-    panels[0].legend(frameon=False, fontsize="small")
+    panels[0].legend(fontsize="small")
 
     _draw_lengths(panels[1], statistics, colors, unit)
     _draw_languages(panels[2], values, colors, unit)
@@ -124,8 +149,8 @@ def draw_statistics(path: Path, statistics: StoreStatistics) -> None:
         panels[3].plot(np.arange(1, len(active) + 1), active, color=color, label=f"{view}, {len(active):,} active")
     scale = "log" if counts.all_postings.any() else "linear"
     panels[3].set(title="posting lists by length", xlabel="rank of the list", ylabel=unit, xscale=scale, yscale=scale)
-    panels[3].grid(True, **_GRID)
-    panels[3].legend(frameon=False, fontsize="small")
+    panels[3].grid()
+    panels[3].legend(fontsize="small")
 
     _draw_columns(panels[4], statistics, colors, unit)
 
@@ -136,12 +161,8 @@ def draw_statistics(path: Path, statistics: StoreStatistics) -> None:
     if frequent:
         panels[5].barh(range(len(frequent)), [100 * term["share"] for term in frequent], color=color)
         panels[5].set_yticks(range(len(frequent)), [_drawable(term["term"]) for term in frequent], fontsize="small")
-        for label in panels[5].get_yticklabels():
-            label.set_parse_math(False)
     else:
         _note(panels[5], "no term is active")
-    for panel in panels:
-        panel.title.set_fontsize("medium")
     _save(path, figure)
 
 
@@ -159,7 +180,7 @@ def _draw_lengths(panel: Any, statistics: StoreStatistics, colors: Mapping[str, 
         terms = statistics.counts.terms[view][shown]
         panel.scatter(lengths.tokens[shown], terms, s=5, color=color, alpha=0.4, lw=0, label=label)
     panel.set_ylim(bottom=0)
-    panel.legend(frameon=False, fontsize="small", markerscale=3)
+    panel.legend(fontsize="small", markerscale=3)
 
 
 def _draw_languages(panel: Any, values: Mapping[str, Any], colors: Mapping[str, str], unit: str) -> None:
@@ -175,7 +196,7 @@ def _draw_languages(panel: Any, values: Mapping[str, Any], colors: Mapping[str, 
         left += means
     panel.tick_params("y", labelsize="small" if len(languages) <= 20 else 5)
     panel.set_xlim(0, max(left.max(), 1) * 1.3)
-    panel.legend(frameon=False, fontsize="small", loc="lower right")
+    panel.legend(fontsize="small", loc="lower right")
 
 
 def _draw_columns(panel: Any, statistics: StoreStatistics, colors: Mapping[str, str], unit: str) -> None:
@@ -201,7 +222,7 @@ def _draw_columns(panel: Any, statistics: StoreStatistics, colors: Mapping[str, 
         # The inactive columns of external vectors are not known.
         panel.set_xlim(left=0.5)
     patches = [Patch(color=color, label=view) for view, color in colors.items()]
-    panel.legend(handles=patches, frameon=False, fontsize="small")
+    panel.legend(handles=patches, fontsize="small")
 
 
 def _drawable(term: str) -> str:
@@ -211,14 +232,10 @@ def _drawable(term: str) -> str:
 
 
 def _note(panel: Any, text: str) -> None:
-    panel.text(0.5, 0.5, text, transform=panel.transAxes, ha="center", va="center", color=_GREY)
+    panel.text(0.5, 0.5, text, transform=panel.transAxes, ha="center", va="center", color=GREY)
     panel.set(xticks=[], yticks=[])
 
 
 def _save(path: Path, figure: Figure) -> None:
-    for panel in figure.axes:
-        panel.spines[["top", "right"]].set_visible(False)
-    # Not through pyplot, which would look for a screen.
-    canvas = FigureCanvasAgg(figure)
     with atomic_file(path) as file:
-        canvas.print_png(file)
+        figure.savefig(file, format="png")

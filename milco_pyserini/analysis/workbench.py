@@ -5,8 +5,8 @@ runs, for milco eval. points/ has the measurements that a sweep need not repeat.
 """
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,11 @@ from milco_pyserini.eval.evaluation import evaluate
 from milco_pyserini.eval.report import DIGITS, ReportTable, render
 from milco_pyserini.index.directory import FORMAT_VERSION as INDEX_VERSION
 from milco_pyserini.index.directory import Index, build_index, is_index
-from milco_pyserini.index.protocol import BUILD, SEARCH
+from milco_pyserini.index.documents import DocumentSource
+from milco_pyserini.index.protocol import BUILD, SEARCH, Engine
 from milco_pyserini.io.files import atomic_file, is_json_with, read_json, validate_output_directory, write_json
 from milco_pyserini.io.manifest import MANIFEST, RECALL, read_checked
+from milco_pyserini.io.resume import plan_difference
 from milco_pyserini.io.runs import write_hits
 
 FORMAT_VERSION = 1
@@ -97,7 +99,6 @@ class Workbench:
         self.task = task
         self.rounds = rounds
         self.threads = threads
-        self.indexes = directory / "indexes"
         for variant in variants:
             # Raises for a rule of a view that the store does not have.
             task.pruned(variant.rules)
@@ -105,31 +106,43 @@ class Workbench:
         write_json(directory / _MARKER, {"format_version": FORMAT_VERSION})
 
     def index(self, variant: IndexVariant) -> Index:
-        """Return the index of a variant: an existing one of the same vectors and settings, or a new one."""
-        path = self.indexes / self._name(variant.index_name)
-        engine = variant.spec.adjusted_engine()
+        """Return the index of a variant, with a message if it leaves documents out."""
         store = self.task.pruned(variant.rules)
-        expected = {
-            "format_version": INDEX_VERSION,
-            "engine": engine.name,
-            "build_settings": engine.settings(BUILD),
-            "vectors": store.manifest,
-        }
-        if is_index(path):
-            manifest = read_checked(path / MANIFEST)
-            if all(manifest.get(name) == value for name, value in expected.items()):
-                return Index(path, manifest)
-        log(f"{variant}: building")
-        index = build_index(store, engine, path, self.threads, overwrite=True)
+        name = self._name(variant.index_name)
+        index = self.built(name, str(variant), variant.spec.engine, lambda of: of == store.manifest, lambda: store)
         if (name := index.manifest["id_with_space"]) is not None:
             raise MilcoError(f"{self.task.store.path}: docid {shown(name)} has white space, which ends a run's column")
         if empty := index.manifest["empty_documents"]:
             log(f"{variant}: {counted(empty, 'document')} without terms, which no query can find")
         return index
 
+    def built(
+        self,
+        name: str,
+        label: str,
+        engine: Engine,
+        is_of: Callable[[dict], bool],
+        open_vectors: Callable[[], DocumentSource],
+    ) -> Index:
+        """Return an existing index of the same vectors and settings, or a new one.
+
+        Args:
+            name: Of its directory.
+            label: For messages.
+            is_of: Returns whether the vectors' manifest in an existing index is that of these vectors.
+        """
+        path = self.directory / "indexes" / name
+        if is_index(path):
+            manifest = read_checked(path / MANIFEST)
+            plan = {"format_version": INDEX_VERSION, "engine": engine.name, "build_settings": engine.settings(BUILD)}
+            if is_of(manifest["vectors"]) and not plan_difference(manifest, plan):
+                return Index(path, manifest)
+        log(f"{label}: building")
+        return build_index(open_vectors(), engine, path, self.threads, overwrite=True)
+
     def open(self, variant: IndexVariant, index: Index) -> SearchQuery:
         """Open an index with the search settings of a variant."""
-        searcher = index.searcher(variant.spec.adjusted_engine().settings(SEARCH))
+        searcher = index.searcher(variant.spec.engine.settings(SEARCH))
         queries, hits = self.task.vectors, self.task.hits
         return lambda number: searcher.search([queries[number]], hits)[0]
 
@@ -155,9 +168,8 @@ class Workbench:
 
     def record(self, variant: IndexVariant, measurement: IndexMeasurement) -> None:
         """Keep a measurement for recorded()."""
-        value = asdict(replace(measurement, measures={}))
-        del value["measures"]
-        write_json(self._record_path(variant), {"asked": self._conditions(variant), **value})
+        values = {name: value for name, value in vars(measurement).items() if name != "measures"}
+        write_json(self._record_path(variant), {"asked": self._conditions(variant), **values})
 
     def recorded(self, variant: IndexVariant) -> IndexMeasurement | None:
         """Return an earlier measurement of the same documents, topics and settings; None if there is none."""
@@ -166,7 +178,8 @@ class Workbench:
         if not is_json_with(path, "asked", *names):
             return None
         known = read_json(path)
-        if known.pop("asked") != self._conditions(variant) or not (self.directory / known["run"]).is_file():
+        has_run = (self.directory / known["run"]).is_file()
+        if plan_difference(known.pop("asked"), self._conditions(variant)) or not has_run:
             return None
         return IndexMeasurement(**known)
 
@@ -179,9 +192,9 @@ class Workbench:
         ]
         with atomic_file(self.directory / f"{name}.csv", "w") as file:
             file.write(render(measurements_table(measured), "csv"))
-        points = [asdict(one) for one in measured]
+        points = [vars(one) | {"figures": one.measures} for one in measured]
         for point in points:
-            point["figures"] = point.pop("measures")
+            del point["measures"]
         about = {
             "vectors": str(task.store.path),
             "topics": task.topics,

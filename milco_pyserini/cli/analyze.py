@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.cli.parser import Subcommand, run_subcommand
 from milco_pyserini.console import log
@@ -21,6 +21,10 @@ PROG = "milco analyze"
 RESULTS = Path("results")
 _SUMMARY = "Analyze vectors: how sparse they are, what pruning costs, how fast engines search them."
 _RESUMES = "the same command resumes"
+_RULES = (
+    "none, top-k:K, percentile:P, mass:P or threshold:T, of one view as pivot:top-k:K; several rules on the same "
+    "vectors as RULE,RULE"
+)
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,7 @@ class TaskOptions:
         metavar="ENGINE",
         help="lucene, seismic or exact, with settings such as seismic:query_cut=10,heap_factor=0.9",
     )
-    prune: tuple[str, ...] = option(
-        ("none",),
-        metavar="RULE",
-        help="none, top-k:K, percentile:P, mass:P or threshold:T, of one view as pivot:top-k:K; several rules on the "
-        "same vectors as RULE,RULE",
-    )
+    prune: tuple[str, ...] = option(("none",), metavar="RULE", help=_RULES)
     views: tuple[str, ...] = option((), choices=("pivot", "source"), help="views to index (default: all)")
     measures: tuple[str, ...] = option(
         ("nDCG@10",), names=("-m",), metavar="MEASURE", help="measures, see milco eval measures"
@@ -91,6 +90,10 @@ class TaskOptions:
     def directory(self) -> Path:
         """The output directory."""
         return self.output or RESULTS / directory_name(self.vectors.name)
+
+    def timing(self) -> dict[str, Any]:
+        """Return the engines, and how they are built and timed."""
+        return {"engines": self.engines, "rounds": self.rounds, "threads": self.threads}
 
     def open_task(self) -> "RetrievalTask":
         """Open vectors, topics and qrels; raise MilcoError for other invalid options before topics are encoded."""
@@ -121,10 +124,7 @@ class SweepOptions(TaskOptions):
     """
 
     prune: tuple[str, ...] = option(
-        (),
-        metavar="RULE",
-        help="none, top-k:K, percentile:P, mass:P or threshold:T, of one view as pivot:top-k:K; several rules on the "
-        "same vectors as RULE,RULE (default: those of the paper that change these vectors)",
+        (), metavar="RULE", help=f"{_RULES} (default: those of the paper that change these vectors)"
     )
 
 
@@ -181,14 +181,7 @@ def _statistics(options: StatisticsOptions) -> None:
 def _sweep(options: SweepOptions) -> None:
     from milco_pyserini.analysis.sweep import sweep
 
-    measurements = sweep(
-        options.open_task(),
-        options.directory,
-        prune=options.prune or None,
-        engines=options.engines,
-        rounds=options.rounds,
-        threads=options.threads,
-    )
+    measurements = sweep(options.open_task(), options.directory, prune=options.prune or None, **options.timing())
     _print(options, measurements, "sweep.png, sweep.csv, sweep.json")
 
 
@@ -199,11 +192,9 @@ def _latency(options: LatencyOptions) -> None:
         options.open_task(),
         options.directory,
         prune=options.prune,
-        engines=options.engines,
         dense=options.dense,
         dense_pooling=options.dense_pooling,
-        rounds=options.rounds,
-        threads=options.threads,
+        **options.timing(),
     )
     _print(options, measurements, "latency.csv, latency.json")
 

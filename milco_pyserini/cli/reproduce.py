@@ -13,7 +13,6 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import MAX_THREADS, option
 
 if TYPE_CHECKING:
-    from milco_pyserini.reproduce.runner import Runner
     from milco_pyserini.reproduce.steps import Pipeline
     from milco_pyserini.reproduce.tables import TablePlan
 
@@ -83,8 +82,9 @@ def reproduce_command(options: ReproduceOptions) -> int:
     from milco_pyserini.reproduce.actions import ACTIONS
     from milco_pyserini.reproduce.conditions import find_table
     from milco_pyserini.reproduce.page import reproduction_text, write_page
+    from milco_pyserini.reproduce.records import DONE
     from milco_pyserini.reproduce.runner import Runner, assemble, claim_directory
-    from milco_pyserini.reproduce.tables import plan_all, plan_tables
+    from milco_pyserini.reproduce.tables import Combination, plan_all, plan_tables
 
     pipeline = _open_pipeline(options)
     plans = plan_all(pipeline, options.systems, options.lang) if options.all else []
@@ -93,32 +93,22 @@ def reproduce_command(options: ReproduceOptions) -> int:
     _validate_copies(options.local, plans)
     encoder = claim_directory(pipeline, plans)
     runner = Runner(options.output, ACTIONS)
-    measured = _measure(plans, runner)
+    # Means and differences are counted as on the page; they follow from the others.
+    cells = {cell.key: cell for plan in plans for cell in plan.cells if not cell.is_quoted}
+    results = [
+        runner.measure(cell, f"[{number}/{len(cells)}]")
+        for number, cell in enumerate(cells.values(), 1)
+        if not isinstance(cell.source, Combination)
+    ]
+    measured = sum(result.status == DONE for result in results)
+    lacking = f"; {len(results) - measured:,} could not be measured" if measured < len(results) else ""
+    log(f"{counted(len(cells), 'cell')} of {counted(len(plans), 'table')}{lacking}")
     reproduction = assemble(pipeline, runner, plans, encoder)
     write_json(options.output / FIGURES, reproduction.to_json())
     page = write_page(reproduction, options.output)
     sys.stdout.write(reproduction_text(reproduction, [plan.name for plan in plans]))
     log(f"Wrote {page} (vectors/ and indexes/ next to it may be removed)")
     return 0 if measured else NOTHING_MEASURED
-
-
-def _measure(plans: "Sequence[TablePlan]", runner: "Runner") -> int:
-    """Measure all cells; return how many have a figure."""
-    from milco_pyserini.reproduce.records import DONE
-    from milco_pyserini.reproduce.runner import is_measurable
-    from milco_pyserini.reproduce.tables import Combination
-
-    # Means and differences are counted as on the page; they follow from the others.
-    cells = list({cell.key: cell for plan in plans for cell in plan.cells if is_measurable(cell)}.values())
-    results = [
-        runner.measure(cell, f"[{number}/{len(cells)}]")
-        for number, cell in enumerate(cells, 1)
-        if not isinstance(cell.source, Combination)
-    ]
-    measured = sum(result.status == DONE for result in results)
-    lacking = f"; {len(results) - measured:,} could not be measured" if measured < len(results) else ""
-    log(f"{counted(len(cells), 'cell')} of {counted(len(plans), 'table')}{lacking}")
-    return measured
 
 
 def _open_pipeline(options: ReproduceOptions) -> "Pipeline":

@@ -5,8 +5,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from milco_pyserini.analysis.workbench import size_on_disk
 from milco_pyserini.console import log
 from milco_pyserini.corpora import Document, Query, open_corpus, open_qrels, open_topics
 from milco_pyserini.eval import evaluate, read_run
@@ -76,7 +78,8 @@ def run_demo(output: Path, encoder: str) -> DemoResult:
         weighed = {} if alpha is None else {"alpha": alpha}
         seconds[name] = _run("search", index=index, topics=SAMPLE, hits=len(documents), **weighed, output=runs[name])
         results[name] = read_run(runs[name])
-    costs = [DemoCost("MILCO, Lucene impacts", encoding, indexing, 1000 * seconds[SHOWN] / len(queries), _size(index))]
+    per_query = 1000 * seconds[SHOWN] / len(queries)
+    costs = [DemoCost("MILCO, Lucene impacts", encoding, indexing, per_query, size_on_disk(index))]
 
     log("BM25: Pyserini's, one index per language with Lucene's analyzer for it")
     # Java's start is not indexing.
@@ -93,7 +96,7 @@ def run_demo(output: Path, encoder: str) -> DemoResult:
             merged.setdefault(query, {}).update(hits)
         indexing, searching = indexing + built - started, searching + time.monotonic() - built
     per_query = 1000 * searching / (len(queries) * len(languages))
-    costs.append(DemoCost(f"BM25, {len(languages)} indexes", 0.0, indexing, per_query, _size(bm25)))
+    costs.append(DemoCost(f"BM25, {len(languages)} indexes", 0.0, indexing, per_query, size_on_disk(bm25)))
 
     results = {BM25: merged, **results}
     matrices = {name: language_matrix(run, qrels) for name, run in results.items()}
@@ -147,7 +150,7 @@ def language_matrix(run: Run, qrels: Qrels) -> LanguageMatrix:
     values = evaluate(split(run), split(qrels), [MEASURE]).per_query[MEASURE]
     return {
         asked: {
-            code: mean([values[f"{query} {code}"] for query in qrels if language_of(query) == asked]) for code in codes
+            code: fmean([values[f"{query} {code}"] for query in qrels if language_of(query) == asked]) for code in codes
         }
         for asked in codes
     }
@@ -157,19 +160,14 @@ def summarize(run: Run, qrels: Qrels, matrix: LanguageMatrix) -> dict[str, float
     """Return nDCG@10 and R@100 of all passages at once, and the matrix's means within and across languages."""
     return {
         **evaluate(run, qrels, (MEASURE, "R@100")).mean,
-        "within": mean([matrix[asked][asked] for asked in matrix]),
-        "across": mean([across(matrix, asked) for asked in matrix]),
+        "within": fmean([matrix[asked][asked] for asked in matrix]),
+        "across": fmean([across(matrix, asked) for asked in matrix]),
     }
 
 
 def across(matrix: LanguageMatrix, asked: str) -> float:
     """Return the mean of a language's queries on the passages of every other language."""
-    return mean([value for code, value in matrix[asked].items() if code != asked])
-
-
-def mean(values: Sequence[float]) -> float:
-    """Return the mean of values."""
-    return sum(values) / len(values)
+    return fmean([value for code, value in matrix[asked].items() if code != asked])
 
 
 def _run(command: str, **arguments: Any) -> float:
@@ -203,7 +201,3 @@ def _examples(name: str, texts: Sequence[str]) -> list[Example]:
         )
         for text, english, own in zip(texts, pivot, source, strict=True)
     ]
-
-
-def _size(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())

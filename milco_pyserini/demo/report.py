@@ -1,10 +1,11 @@
 """The demo's figures as text for a terminal."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from tabulate import tabulate
 
-from milco_pyserini.demo.evaluation import BM25, SHOWN, DemoCost, DemoResult, LanguageMatrix, across, mean
+from milco_pyserini.demo.evaluation import BM25, SHOWN, DemoCost, DemoResult, LanguageMatrix, across
 
 NAMES = dict(
     zip(
@@ -48,7 +49,7 @@ def languages_table(name: str, milco: LanguageMatrix, bm25: LanguageMatrix, pass
         ]
         for asked in milco
     ]
-    rows.append(["mean", *(mean(column) for column in list(zip(*rows, strict=True))[1:])])
+    rows.append(["mean", *(fmean(column) for column in list(zip(*rows, strict=True))[1:])])
     heads = ["queries in", "BM25 within", "MILCO within", "BM25 across", "MILCO across"]
     title = f"{name}, nDCG@10, ranking the {passages} passages of one language at a time (across: mean of the others)"
     return _titled(title, tabulate(rows, heads, "plain", floatfmt=".3f"))

@@ -1,8 +1,6 @@
 """Run milco encode."""
 
-import sys
-
 from milco_pyserini.cli.main import start
 
 if __name__ == "__main__":
-    sys.exit(start("encode"))
+    raise SystemExit(start("encode"))

@@ -1,8 +1,6 @@
 """Run milco eval."""
 
-import sys
-
 from milco_pyserini.cli.main import start
 
 if __name__ == "__main__":
-    sys.exit(start("eval"))
+    raise SystemExit(start("eval"))

@@ -1,8 +1,6 @@
 """Run milco explain."""
 
-import sys
-
 from milco_pyserini.cli.main import start
 
 if __name__ == "__main__":
-    sys.exit(start("explain"))
+    raise SystemExit(start("explain"))

@@ -1,8 +1,6 @@
 """Run milco index."""
 
-import sys
-
 from milco_pyserini.cli.main import start
 
 if __name__ == "__main__":
-    sys.exit(start("index"))
+    raise SystemExit(start("index"))

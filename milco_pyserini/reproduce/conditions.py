@@ -90,17 +90,20 @@ class Paper:
     by_cost: tuple[str, ...]
 
 
-@functools.cache
 def published_figures(
-    name: str, row_columns: int = 1, factor: float = 1.0, transposed: bool = False, rename: tuple = ()
-) -> Figures:
+    name: str,
+    row_columns: int = 1,
+    factor: float = 1.0,
+    transposed: bool = False,
+    rename: Mapping[str, str] | None = None,
+) -> dict[tuple[str, str], float]:
     """Return the figures of resources/paper/NAME.tsv.
 
     Args:
         row_columns: First columns that together name a row.
         factor: Of all figures, to the table's units; gigabytes ("61G") become MB in any case.
         transposed: The file's rows are the table's columns.
-        rename: Pairs of a column in the file and its name in the table.
+        rename: Column in the file -> its name in the table.
     """
     path = files(milco_pyserini.resources) / "paper" / f"{name}.tsv"
     if not path.is_file():
@@ -117,7 +120,7 @@ def published_figures(
             except ValueError:
                 continue
             key = (column, row) if transposed else (row, column)
-            figures[key[0], dict(rename).get(key[1], key[1])] = value
+            figures[key[0], (rename or {}).get(key[1], key[1])] = value
     return figures
 
 
@@ -180,19 +183,20 @@ def _table(name: str, entry: dict[str, Any]) -> TableSpec:
     columns = settings.pop("columns")
     overrides = columns if isinstance(columns, dict) else {key: {} for key in columns}
     template: dict[str, Any] = settings.pop("dataset")
-    datasets = {}
-    for column, changes in overrides.items():
-        values: dict[str, Any] = {
-            key: value.format(column) if isinstance(value, str) else value
-            for key, value in (template | changes).items()
-        }
-        datasets[column] = Dataset(**values)
-    published = settings.pop("published", {"files": []})
-    rename = tuple(published.get("rename", {}).items())
-    layout = {key: value for key, value in published.items() if key not in ("files", "rename")}
+
+    def filled(value: Any, column: str) -> Any:
+        return value.format(column) if isinstance(value, str) else value
+
+    datasets = {
+        column: Dataset(**{key: filled(value, column) for key, value in (template | changes).items()})
+        for column, changes in overrides.items()
+    }
+    layout = dict(settings.pop("published", {"files": []}))
+    files_of_figures = layout.pop("files")
     figures: dict[tuple[str, str], float] = {}
-    for file in published["files"]:
-        figures = {**figures, **published_figures(file, rename=rename, **layout), **figures}
+    for file in files_of_figures:
+        # An earlier file wins.
+        figures = figures | published_figures(file, **layout) | figures
     picture = settings.pop("picture")
     return TableSpec(
         name=name,
@@ -202,7 +206,7 @@ def _table(name: str, entry: dict[str, Any]) -> TableSpec:
             mean: tuple(datasets) if over == "all" else tuple(over) for mean, over in settings.pop("means", {}).items()
         },
         figures=figures,
-        source=published["files"][0] if published["files"] else "",
+        source=next(iter(files_of_figures), ""),
         parts=tuple(_table(*part) for part in settings.pop("parts", {}).items()),
         conditions=tuple(settings.pop("conditions", BASELINES)),
         **{key: settings.pop(key) for key in ("kind", "title", "caption", "measure") if key in settings},

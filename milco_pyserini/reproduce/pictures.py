@@ -3,39 +3,21 @@
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from milco_pyserini.analysis.pictures import COLORS
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from milco_pyserini.analysis.pictures import COLORS, GREY, GROUND, INK, STYLE, scale_axis
 from milco_pyserini.reproduce.records import BARS, CURVE, QUOTED, SCATTER, Picture, TableResult
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+# The fields of a cell that are drawn.
 MEASURED, PUBLISHED = KINDS = ("measured", "published")
-INK, SOFT, LINE, GROUND = "#1b1b1b", "#5c5c5c", "#d9d9d9", "#ffffff"
 DASHES = (0, (3.5, 2))
 WIDTH, HEIGHT = 7.2, 4.2
 # More rows of bars, or names of points, cannot be read.
 MOST_BARS, MOST_NAMES = 24, 40
-# Any: matplotlib types the names of its settings.
-STYLE: Any = {
-    "font.size": 9,
-    "text.color": INK,
-    "axes.edgecolor": SOFT,
-    "axes.labelcolor": INK,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.axisbelow": True,
-    "axes.facecolor": GROUND,
-    "figure.facecolor": GROUND,
-    "grid.color": LINE,
-    "grid.linewidth": 0.6,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "text.parse_math": False,
-    # Text that can be searched.
-    "svg.fonttype": "none",
-}
 
 
 @dataclass(frozen=True)
@@ -56,33 +38,34 @@ class Series:
     measured: tuple[PlotPoint, ...]
     published: tuple[PlotPoint, ...]
 
+    @property
+    def points(self) -> tuple[PlotPoint, ...]:
+        """All points, the measured ones last."""
+        return self.published + self.measured
 
-def draw(table: TableResult) -> "Figure | None":
+
+@rc_context(STYLE)
+def draw(table: TableResult) -> Figure | None:
     """Return the picture of a table; None if it has none, or no figure to show in it."""
     if table.picture is None:
         return None
-    from matplotlib import rc_context
-
     kinds = {BARS: _draw_bars, CURVE: _draw_curves, SCATTER: _draw_scatter}
-    with rc_context(STYLE):
-        return kinds[table.picture.kind](table, table.picture)
+    return kinds[table.picture.kind](table, table.picture)
 
 
-def to_png(figure: "Figure") -> bytes:
+def to_png(figure: Figure) -> bytes:
     """Return the picture as PNG: the same bytes for the same figures."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=180, metadata={"Software": None})
     return file.getvalue()
 
 
-def to_svg(figure: "Figure") -> str:
+@rc_context(STYLE)
+def to_svg(figure: Figure) -> str:
     """Return the picture as an SVG document: the same text for the same figures."""
-    from matplotlib import rc_context
-
     file = io.StringIO()
     metadata: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with rc_context({**STYLE, "svg.hashsalt": "milco"}):
-        figure.savefig(file, format="svg", metadata=metadata)
+    figure.savefig(file, format="svg", metadata=metadata)
     return file.getvalue()
 
 
@@ -106,7 +89,7 @@ def series_of(table: TableResult, x: str | None = None) -> list[Series]:
         return tuple(sorted(found, key=lambda point: point.x))
 
     series = [Series(column, *(points(column, kind) for kind in KINDS)) for column in _shown(table)]
-    return [one for one in series if one.measured or one.published]
+    return [one for one in series if one.points]
 
 
 def without_quotes(table: TableResult) -> TableResult:
@@ -124,8 +107,7 @@ def without_quotes(table: TableResult) -> TableResult:
 
 
 def _value(table: TableResult, row: str, column: str, kind: str) -> float | None:
-    cell = table.cells.get((row, column))
-    return None if cell is None else cell.measured if kind == MEASURED else cell.published
+    return getattr(table.cells.get((row, column)), kind, None)
 
 
 def _values(table: TableResult, column: str, kind: str) -> dict[str, float]:
@@ -145,17 +127,12 @@ def _is_mean(column: str) -> bool:
     return column.lower().startswith("avg")
 
 
-def _panels(width: float, height: float, columns: int = 1) -> tuple["Figure", list[Any]]:
-    # Not through pyplot, which would look for a display.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def _panels(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Any]]:
     figure = Figure((width, height), layout="constrained")
-    FigureCanvasAgg(figure)
     return figure, list(figure.subplots(1, columns, squeeze=False, sharey=True)[0])
 
 
-def _draw_curves(table: TableResult, picture: Picture) -> "Figure | None":
+def _draw_curves(table: TableResult, picture: Picture) -> Figure | None:
     """A panel against the rows' numbers; one against their cost, if at least two were measured."""
     # Quoted curves would hide the others.
     table = without_quotes(table)
@@ -175,7 +152,7 @@ def _draw_curves(table: TableResult, picture: Picture) -> "Figure | None":
             color = colors.get(one.label)
             for points, dashes, face in ((one.published, DASHES, GROUND), (one.measured, "-", color)):
                 strong = {"linewidth": 1.7, "marker": "o", "markersize": 5, "markerfacecolor": face, "color": color}
-                style = strong if color else {"linewidth": 0.7, "alpha": 0.5, "color": SOFT}
+                style = strong if color else {"linewidth": 0.7, "alpha": 0.5, "color": GREY}
                 panel.plot([point.x for point in points], [point.y for point in points], linestyle=dashes, **style)
         _label_axes(panel, label, picture.y_label if panel is panels[0] else "", series)
     others = [column for column in columns if column not in colors]
@@ -183,14 +160,14 @@ def _draw_curves(table: TableResult, picture: Picture) -> "Figure | None":
     return figure
 
 
-def _draw_scatter(table: TableResult, picture: Picture) -> "Figure | None":
+def _draw_scatter(table: TableResult, picture: Picture) -> Figure | None:
     series = series_of(table, picture.x)
     if not series:
         return None
     figure, (panel,) = _panels(WIDTH, HEIGHT)
     colors = dict(zip((one.label for one in series), COLORS, strict=False))
-    largest = max((point.size or 0.0 for one in series for point in (*one.measured, *one.published)), default=0.0)
-    rows = {point.row for one in series for point in (*one.measured, *one.published)}
+    points_of = [point for one in series for point in one.points]
+    largest = max(point.size or 0.0 for point in points_of)
     for one in series:
         color = colors[one.label]
         published = {point.row: point for point in one.published}
@@ -208,16 +185,16 @@ def _draw_scatter(table: TableResult, picture: Picture) -> "Figure | None":
                 linestyles=[DASHES if largest and not is_measured else "-"],
                 alpha=0.75 if is_measured else 1,
             )
-        if one is series[0] and len(rows) <= MOST_NAMES:
-            for point in {point.row: point for point in (*one.published, *one.measured)}.values():
-                panel.annotate(point.row, (point.x, point.y), (5, 4), textcoords="offset points", size=7, color=SOFT)
+        if one is series[0] and len({point.row for point in points_of}) <= MOST_NAMES:
+            for point in {point.row: point for point in one.points}.values():
+                panel.annotate(point.row, (point.x, point.y), (5, 4), textcoords="offset points", size=7, color=GREY)
     _label_axes(panel, picture.x_label, picture.y_label, series)
     panel.margins(0.08)
     _add_legend(figure, colors if len(series) > 1 else {}, _kinds(series), area=picture.size if largest else None)
     return figure
 
 
-def _draw_bars(table: TableResult, picture: Picture) -> "Figure | None":
+def _draw_bars(table: TableResult, picture: Picture) -> Figure | None:
     table = without_quotes(table)
     columns = list(_shown(table))
 
@@ -231,11 +208,7 @@ def _draw_bars(table: TableResult, picture: Picture) -> "Figure | None":
         return None
     if len(rows) > len(COLORS):
         columns = ([column for column in columns if _is_mean(column)] or columns)[:3]
-    kinds = [
-        kind
-        for kind in KINDS
-        if any(_value(table, row, column, kind) is not None for row in rows for column in columns)
-    ]
+    kinds = [kind for kind in KINDS if any(has(row, [kind]) for row in rows)]
     colors = dict(zip(rows, COLORS, strict=False))
     if len(columns) > 3:
         # A group for each column, a color for each row.
@@ -278,14 +251,7 @@ def _draw_bar(
 
 
 def _label_axes(panel: Any, x_label: str, y_label: str, series: Sequence[Series]) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    across = [point.x for one in series for point in (*one.measured, *one.published)]
-    if min(across) > 0 and max(across) >= 20 * min(across):
-        panel.set_xscale("log")
-        panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        panel.xaxis.set_minor_formatter(NullFormatter())
-    panel.xaxis.set_major_formatter(lambda number, _: f"{number:,.10g}")
+    scale_axis(panel, [point.x for one in series for point in one.points])
     panel.grid()
     panel.set(xlabel=x_label, ylabel=y_label)
 
@@ -295,21 +261,19 @@ def _kinds(series: Sequence[Series]) -> list[str]:
 
 
 def _add_legend(
-    figure: "Figure", colors: dict[str, str], kinds: Sequence[str], others: Sequence[str] = (), area: str | None = None
+    figure: Figure, colors: dict[str, str], kinds: Sequence[str], others: Sequence[str] = (), area: str | None = None
 ) -> None:
     """Name the colors; measured and published, if anything is published; and what the area of a point shows."""
-    from matplotlib.lines import Line2D
-
     handles = [Line2D([], [], color=color, linewidth=3, label=label) for label, color in colors.items()]
     if others:
         label = others[0] if len(others) == 1 else f"{others[0]} … {others[-1]} ({len(others)})"
-        handles.append(Line2D([], [], color=SOFT, linewidth=0.7, label=label))
-    color = SOFT if colors else COLORS[0]
+        handles.append(Line2D([], [], color=GREY, linewidth=0.7, label=label))
+    color = GREY if colors else COLORS[0]
     for kind in kinds if PUBLISHED in kinds else ():
         style: dict[str, Any] = {"linestyle": DASHES, "markerfacecolor": GROUND} if kind == PUBLISHED else {}
         handles.append(Line2D([], [], color=color, marker="o", markersize=5, label=kind, **style))
     if area:
         hollow: dict[str, Any] = {"linestyle": "none", "marker": "o", "markerfacecolor": "none", "markersize": 9}
-        handles.append(Line2D([], [], color=SOFT, label=f"area: {area}", **hollow))
+        handles.append(Line2D([], [], color=GREY, label=f"area: {area}", **hollow))
     if handles:
-        figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
+        figure.legend(handles=handles, loc="outside lower center", ncols=5)

@@ -4,7 +4,7 @@ Figures are in the units of the published table: points of 100 for effectiveness
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from milco_pyserini.errors import MilcoError
@@ -104,13 +104,6 @@ class TableResult:
     cells: Mapping[tuple[str, str], CellResult]
     picture: Picture | None = None
 
-    def counts(self) -> dict[str, int]:
-        """Return verdict -> number of cells."""
-        counts: dict[str, int] = {}
-        for cell in self.cells.values():
-            counts[cell.verdict] = counts.get(cell.verdict, 0) + 1
-        return counts
-
     @classmethod
     def of(
         cls, cells: Iterable[CellResult], name: str, title: str, caption: str, picture: Picture | None = None
@@ -134,16 +127,8 @@ class Reproduction:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as a JSON object; the cells of a table are a list."""
-        head = {field.name: getattr(self, field.name) for field in fields(self)}
-        tables = [
-            {
-                **{field.name: getattr(table, field.name) for field in fields(table)},
-                "picture": None if table.picture is None else asdict(table.picture),
-                "cells": [asdict(cell) for cell in table.cells.values()],
-            }
-            for table in self.tables
-        ]
-        return {**head, "tables": tables}
+        tables = [vars(table) | {"cells": tuple(table.cells.values())} for table in self.tables]
+        return vars(self) | {"tables": tables}
 
 
 def cell_from_json(record: Mapping[str, Any]) -> CellResult:

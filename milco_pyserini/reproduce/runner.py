@@ -4,7 +4,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import date
 from hashlib import blake2b
 from pathlib import Path
@@ -116,7 +116,7 @@ class Runner:
             return known
         name = f"{place} {cell.table}: {cell.row}, {cell.column}".lstrip()
         result, error = self._try(cell, name)
-        write_json(self._record(cell), asdict(result))
+        write_json(self._record(cell), result)
         # Many cells lack the same data: once is enough. The table has the reason in full.
         if error is not None and error.message not in self._reported:
             self._reported.add(error.message)
@@ -211,7 +211,7 @@ def assemble(pipeline: Pipeline, runner: Runner, plans: Iterable[TablePlan], enc
         encoder: MILCO's checkpoint, for the page.
     """
     plans = list(plans)
-    asked = {cell.key: cell for plan in plans for cell in plan.cells if is_measurable(cell)}
+    asked = {cell.key: cell for plan in plans for cell in plan.cells if not cell.is_quoted}
     recorded = {path.name for path in (runner.directory / CELLS).glob("*")}
     names = recorded | {plan.name for plan in plans}
     everything: dict[str, TablePlan] = {}
@@ -236,11 +236,6 @@ def assemble(pipeline: Pipeline, runner: Runner, plans: Iterable[TablePlan], enc
     tables = [_table(plan, known) for plan in everything.values() if any(cell.key in known for cell in plan.cells)]
     made = date.today().isoformat()
     return Reproduction(TITLE, encoder, processor(), __version__, made, tuple(tables))
-
-
-def is_measurable(cell: Cell) -> bool:
-    """Return whether a cell is a result, not a quoted figure."""
-    return not isinstance(cell.source, Quotation)
 
 
 def _table(plan: TablePlan, known: Mapping[Key, CellResult]) -> TableResult:

@@ -1,7 +1,8 @@
 """Pipelines of a figure, encode -> index -> search -> eval: steps that are both a command line and a call."""
 
+import functools
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,11 +72,6 @@ class Step:
         for step in self.inputs:
             yield from step.pipeline()
         yield self
-
-
-def pipeline_of(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Return these steps and all before them, each once, in the order of running."""
-    return tuple(dict.fromkeys(each for step in steps for each in step.pipeline()))
 
 
 class Pipeline:
@@ -237,11 +233,7 @@ class Pipeline:
 
 
 def _step(
-    command: str,
-    options: Options,
-    done: Path,
-    inputs: tuple[Step, ...],
-    requires: tuple[Requirement, ...] = (),
+    command: str, options: Options, done: Path, inputs: tuple[Step, ...], requires: tuple[Requirement, ...] = ()
 ) -> Step:
     return Step(command, tuple(options.items()), options["output"], done, inputs, requires)
 
@@ -251,5 +243,6 @@ def _suffix(prune: str | None = None, alpha: str | None = None) -> str:
     return "".join(f".{directory_name(part)}" for part in (prune, alpha and f"alpha-{alpha}") if part)
 
 
+@functools.cache
 def _short(name: str) -> str:
     return directory_name(name.partition("@")[0])

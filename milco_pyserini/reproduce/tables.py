@@ -21,7 +21,7 @@ from milco_pyserini.reproduce.conditions import (
     task_datasets,
 )
 from milco_pyserini.reproduce.records import ANOTHER_MODEL, Picture
-from milco_pyserini.reproduce.steps import Pipeline, Step, pipeline_of
+from milco_pyserini.reproduce.steps import Pipeline, Step
 
 # Table, row and column of a cell.
 Key = tuple[str, str, str]
@@ -60,6 +60,9 @@ class Quotation:
     reason: str
 
 
+FigureSource = MeasuredFigure | Combination | Unavailable | Quotation
+
+
 @dataclass(frozen=True)
 class Cell:
     """A figure of a table and how it is obtained. caveat: as in CellResult. label: the published row it belongs to."""
@@ -69,7 +72,7 @@ class Cell:
     column: str
     measure: str
     published: float | None
-    source: MeasuredFigure | Combination | Unavailable | Quotation
+    source: FigureSource
     caveat: str = ""
     label: str = ""
 
@@ -81,7 +84,13 @@ class Cell:
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps of its pipelines, in the order of running."""
-        return pipeline_of(self.source.steps) if isinstance(self.source, MeasuredFigure) else ()
+        last = self.source.steps if isinstance(self.source, MeasuredFigure) else ()
+        return tuple(dict.fromkeys(each for step in last for each in step.pipeline()))
+
+    @property
+    def is_quoted(self) -> bool:
+        """A published figure that is never measured: no result."""
+        return isinstance(self.source, Quotation)
 
 
 @dataclass(frozen=True)
@@ -142,44 +151,38 @@ Columns = Mapping[str, Dataset]
 def _effectiveness(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[TablePlan]:
     """A row for each system, a column for each dataset; then the published rows of other systems."""
     cells = [_effect(spec, pipeline, row, column, row.title) for row in rows for column in columns]
-    cells += _mean_cells(spec, pipeline, rows, columns)
-    cells += _quoted_rows(spec, {column: dataset.measure for column, dataset in columns.items()})
-    return [_plan(spec, cells)]
+    for row in rows:
+        cells += _means(spec, pipeline, row, row.title, columns)
+    return [_plan(spec, [*cells, *_quoted_rows(spec, columns)])]
 
 
 def _tasks(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[TablePlan]:
     """A column for each task of MTEB: the mean over a table of its own."""
     plans, cells = [], []
-    for task in columns:
+    for task, dataset in columns.items():
         name = f"{spec.name}-{task.lower()}"
         caption = "Every language, or pair of documents' and queries' languages."
         of_task = TableSpec(name, "effectiveness", f"MTEB v2: {task}", caption, task_datasets()[task], None)
-        plans += _effectiveness(of_task, pipeline, rows, of_task.columns)
-    for task, plan in zip(columns, plans, strict=True):
+        (plan,) = _effectiveness(of_task, pipeline, rows, of_task.columns)
+        plans.append(plan)
         for row in rows:
-            label, parts = row.published_as.get(spec.source, ""), [one for one in plan.cells if one.row == row.title]
-            figure, source = spec.figures.get((label, task)), Combination(tuple(part.key for part in parts))
-            caveat = parts[0].caveat
-            cells.append(Cell(spec.name, row.title, task, parts[0].measure, figure, source, caveat, label))
-    cells += _mean_cells(spec, pipeline, rows, columns)
-    cells += _quoted_rows(spec, {task: dataset.measure for task, dataset in columns.items()})
-    return [_plan(spec, cells), *plans]
+            parts = Combination(tuple(part.key for part in plan.cells if part.row == row.title))
+            cells.append(_cell(spec, pipeline, row, row.title, task, dataset.measure, parts))
+    for row in rows:
+        cells += _means(spec, pipeline, row, row.title, columns)
+    return [_plan(spec, [*cells, *_quoted_rows(spec, columns)]), *plans]
 
 
 def _sweep(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[TablePlan]:
     """MILCO with a row for each pruning rule, or each alpha. Terms and means need all columns."""
     milco, vary = find_condition(MILCO), spec.settings["vary"]
-    caveat, is_complete = _other_model(pipeline, milco), len(columns) == len(spec.columns)
     cells: list[Cell] = []
     for row, value in spec.settings["rows"].items():
-        if vary == "prune" and is_complete:
+        if vary == "prune" and len(columns) == len(spec.columns):
             indexes = tuple(pipeline.index(milco, dataset, value) for dataset in columns.values())
-            read = partial(mean_terms, [index.output for index in indexes])
-            figure = spec.figures.get((row, "terms"))
-            cells.append(Cell(spec.name, row, "terms", "terms", figure, MeasuredFigure(indexes, read), caveat))
-        for mean, over in spec.means.items() if is_complete else ():
-            source = Combination(tuple((spec.name, row, column) for column in over))
-            cells.append(Cell(spec.name, row, mean, spec.measure, spec.figures.get((row, mean)), source, caveat))
+            terms = MeasuredFigure(indexes, partial(mean_terms, [index.output for index in indexes]))
+            cells.append(_cell(spec, pipeline, milco, row, "terms", "terms", terms))
+        cells += _means(spec, pipeline, milco, row, columns)
         cells += [_effect(spec, pipeline, milco, column, row, **{vary: value}) for column in columns]
     return [_plan(spec, cells)]
 
@@ -194,12 +197,9 @@ def _latency(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) 
     cells = []
     for row, vectors in (rules | encoders).items():
         for column, timing in spec.settings["timings"].items():
-            read = partial(
-                latency_figure, step.output / "latency.json", vectors, timing["field"], timing.get("factor", 1)
-            )
-            caveat = timing.get("caveat", "") or _other_model(pipeline, milco)
-            figure = spec.figures.get((row, column))
-            cells.append(Cell(spec.name, row, column, column, figure, MeasuredFigure((step,), read), caveat))
+            read = partial(latency_figure, step.done, vectors, timing["field"], timing.get("factor", 1))
+            source = MeasuredFigure((step,), read)
+            cells.append(_cell(spec, pipeline, milco, row, column, column, source, timing.get("caveat", "")))
     return [_plan(spec, cells)]
 
 
@@ -227,18 +227,14 @@ def _coverage(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns)
     """Bitext of each language (quoted), and MILCO's gain on the dense model of the same training data."""
     measured, milco, dense = find_table("miracl-hn"), find_condition(MILCO), find_condition("milco-dense")
     (effectiveness,) = _effectiveness(measured, pipeline, [milco, dense], columns)
-    caveat, cells = _other_model(pipeline, milco), []
-    quotation = Quotation("a fact about the paper's training data: there is nothing to measure")
+    quotation, cells = Quotation("a fact about the paper's training data: there is nothing to measure"), []
     for row in columns:
         ours, theirs = ((measured.name, one.title, row) for one in (milco, dense))
-        sources: dict[str, tuple[str, Any, str]] = {
-            "nDCG@10": ("nDCG@10", Combination((ours,)), caveat),
-            "gain on dense": ("nDCG@10", Combination((ours, theirs), is_difference=True), caveat),
-            "bitext pairs": ("pairs", quotation, ""),
-            "% of bitext": ("%", quotation, ""),
-        }
-        for column, (measure, source, why) in sources.items():
-            cells.append(Cell(spec.name, row, column, measure, spec.figures.get((row, column)), source, why))
+        gain = Combination((ours, theirs), is_difference=True)
+        cells.append(_cell(spec, pipeline, milco, row, "nDCG@10", "nDCG@10", Combination((ours,))))
+        cells.append(_cell(spec, pipeline, milco, row, "gain on dense", "nDCG@10", gain))
+        for column, measure in (("bitext pairs", "pairs"), ("% of bitext", "%")):
+            cells.append(Cell(spec.name, row, column, measure, spec.figures.get((row, column)), quotation))
     return [effectiveness, _plan(spec, cells)]
 
 
@@ -267,57 +263,61 @@ def _effect(
 ) -> Cell:
     """Return the cell of a condition's effectiveness on a column's dataset."""
     dataset = spec.columns[column]
-    label = condition.published_as.get(spec.source, "")
-    figure = spec.figures.get((label or row, column))
-    if not pipeline.has_checkpoints(condition):
-        reason = (
-            f"needs --checkpoints {condition.checkpoint}=PATH: that checkpoint is not published and must be trained"
-        )
-        return Cell(spec.name, row, column, dataset.measure, figure, Unavailable(reason), label=label)
-    run = pipeline.search(condition, dataset, prune, alpha)
-    # Columns may differ in the measure only: one evaluation of the run has all of them.
-    asked = (dataset.corpus, dataset.topics)
-    measures = [one.measure for one in spec.columns.values() if (one.corpus, one.topics) == asked]
-    evaluation = pipeline.evaluate(run, dataset, tuple(dict.fromkeys(measures)))
-    source = MeasuredFigure(
-        (evaluation,), partial(effectiveness_figure, evaluation.output, dataset.measure), run.output
-    )
-    caveat = _other_model(pipeline, condition) or condition.caveats.get(spec.source, "")
-    return Cell(spec.name, row, column, dataset.measure, figure, source, caveat, label)
+    source: MeasuredFigure | Unavailable
+    if pipeline.has_checkpoints(condition):
+        run = pipeline.search(condition, dataset, prune, alpha)
+        # Columns may differ in the measure only: one evaluation of the run has all of them.
+        asked = (dataset.corpus, dataset.topics)
+        measures = [one.measure for one in spec.columns.values() if (one.corpus, one.topics) == asked]
+        evaluation = pipeline.evaluate(run, dataset, tuple(dict.fromkeys(measures)))
+        read = partial(effectiveness_figure, evaluation.output, dataset.measure)
+        source = MeasuredFigure((evaluation,), read, run.output)
+    else:
+        needed = f"--checkpoints {condition.checkpoint}=PATH"
+        source = Unavailable(f"needs {needed}: that checkpoint is not published and must be trained")
+    return _cell(spec, pipeline, condition, row, column, dataset.measure, source)
 
 
-def _mean_cells(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[Cell]:
-    """Return each row's means whose columns are all among the given ones."""
-    cells = []
-    for mean, over in spec.means.items():
-        for row in rows if set(over) <= columns.keys() else ():
-            label = row.published_as.get(spec.source, "")
-            source = Combination(tuple((spec.name, row.title, column) for column in over))
-            caveat = _other_model(pipeline, row) or row.caveats.get(spec.source, "")
-            figure = spec.figures.get((label, mean))
-            cells.append(Cell(spec.name, row.title, mean, spec.measure, figure, source, caveat, label))
-    return cells
-
-
-def _quoted_rows(spec: TableSpec, measures: Mapping[str, str]) -> list[Cell]:
-    """Return the published rows of systems that are not among the conditions."""
-    known = {condition.published_as.get(spec.source) for condition in paper().conditions.values()}
-    quotation = Quotation("not among the systems that this command measures")
+def _means(spec: TableSpec, pipeline: Pipeline, condition: Condition, row: str, columns: Columns) -> list[Cell]:
+    """Return a row's means whose columns are all among the given ones."""
     return [
-        Cell(spec.name, row, column, measure, spec.figures[row, column], quotation)
-        for row in dict.fromkeys(row for row, _ in spec.figures)
-        for column, measure in {**measures, **dict.fromkeys(spec.means, spec.measure)}.items()
-        if row not in known and (row, column) in spec.figures
+        _cell(spec, pipeline, condition, row, mean, spec.measure, Combination(tuple((spec.name, row, c) for c in over)))
+        for mean, over in spec.means.items()
+        if set(over) <= columns.keys()
     ]
 
 
-def _other_model(pipeline: Pipeline, condition: Condition) -> str:
-    """Return the caveat of a condition whose encoder is not the published one, or ""."""
+def _cell(
+    spec: TableSpec,
+    pipeline: Pipeline,
+    condition: Condition,
+    row: str,
+    column: str,
+    measure: str,
+    source: FigureSource,
+    caveat: str = "",
+) -> Cell:
+    """Return a cell next to its published figure. caveat: one that counts more than those of the condition."""
     published = paper().checkpoints
-    keys = [str(one.checkpoint) for one in [find_condition(part) for part in condition.parts] or [condition]]
-    return (
-        ANOTHER_MODEL if any(key in published and pipeline.checkpoints[key] != published[key] for key in keys) else ""
-    )
+    encoders = [str(one.checkpoint) for one in [find_condition(part) for part in condition.parts] or [condition]]
+    if not caveat and any(key in published and pipeline.checkpoints[key] != published[key] for key in encoders):
+        caveat = ANOTHER_MODEL
+    caveat = caveat or condition.caveats.get(spec.source, "")
+    label = condition.published_as.get(spec.source, "")
+    return Cell(spec.name, row, column, measure, spec.figures.get((label or row, column)), source, caveat, label)
+
+
+def _quoted_rows(spec: TableSpec, columns: Columns) -> list[Cell]:
+    """Return the published rows of systems that are not among the conditions."""
+    known = {condition.published_as.get(spec.source) for condition in paper().conditions.values()}
+    quotation = Quotation("not among the systems that this command measures")
+    measures = {column: dataset.measure for column, dataset in columns.items()}
+    return [
+        Cell(spec.name, row, column, measure, spec.figures[row, column], quotation)
+        for row in dict.fromkeys(row for row, _ in spec.figures)
+        for column, measure in (measures | dict.fromkeys(spec.means, spec.measure)).items()
+        if row not in known and (row, column) in spec.figures
+    ]
 
 
 def effectiveness_figure(path: Path, measure: str) -> float:

@@ -1,8 +1,6 @@
 """Run milco train (the entry point of torchrun)."""
 
-import sys
-
 from milco_pyserini.cli.main import start
 
 if __name__ == "__main__":
-    sys.exit(start("train"))
+    raise SystemExit(start("train"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
-from milco_pyserini.analysis import sweep, timing
+from milco_pyserini.analysis import pictures, sweep, timing
 from milco_pyserini.analysis.experiment import IndexSpec, parse_variants
 from milco_pyserini.analysis.pictures import sweep_curves
 from milco_pyserini.analysis.timing import time_searches
@@ -39,13 +39,16 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def command(files: Path, capsys: pytest.CaptureFixture) -> Sweep:
-    """Run the command with the exact engine and one round: exit code, stdout, stderr."""
+def command(files: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Sweep:
+    """Run the command with the exact engine and one round: exit code, stdout, stderr. Drawing takes a second."""
 
-    def run(*more: str) -> tuple[int, str, str]:
+    def run(*more: str, draws: bool = False) -> tuple[int, str, str]:
         defaults = {"vectors": "vectors", "topics": "topics.jsonl", "qrels": "qrels", "rounds": "1", "engines": "exact"}
         task = [part for name, value in defaults.items() if f"--{name}" not in more for part in (f"--{name}", value)]
-        code = main(["sweep", *task, *more])
+        with monkeypatch.context() as patch:
+            if not draws:
+                patch.setattr(pictures, "draw_sweep", lambda *_: None)
+            code = main(["sweep", *task, *more])
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 
@@ -59,7 +62,7 @@ def points() -> list[dict]:
 
 def test_a_sweep_writes_a_table_and_a_picture(command: Sweep) -> None:
     """A row for each rule on stdout, the same in CSV and JSON, and a PNG."""
-    code, out, _ = command("--prune", "none", "top-k:10", "top-k:3", "-m", "nDCG@10", "R@50")
+    code, out, _ = command("--prune", "none", "top-k:10", "top-k:3", "-m", "nDCG@10", "R@50", draws=True)
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == ["vectors", "none", "top-k:10", "top-k:3"]
     found = points()

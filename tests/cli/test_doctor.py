@@ -103,10 +103,10 @@ def test_a_jvm_that_fails_to_start_does_not_end_the_command(monkeypatch: pytest.
 
 @pytest.mark.integration
 def test_java_starts() -> None:
-    """Four lines: the home, the vector module, the version of Anserini, and the start."""
+    """Three lines: the home, the version of Anserini, and the start."""
     found = list(examine(doctor.java))
-    assert [finding.name for finding in found] == ["Java home", "vector module", "Anserini", "Java"]
-    assert [finding.state for finding in found] == [GOOD] * 4
+    assert [finding.name for finding in found] == ["Java home", "Anserini", "Java"]
+    assert [finding.state for finding in found] == [GOOD] * 3
     assert "Lucene" in found[-1].what
 
 

@@ -1,8 +1,6 @@
 """The command milco eval."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -167,16 +165,3 @@ def test_a_broken_line_in_a_later_run_leaves_no_table(command: Callable[..., Out
     assert (code, out) == (2, "")
     assert "error: broken.txt:5: 3 columns" in err
     assert not (files / "t").exists()
-
-
-def test_help_loads_nothing_heavy() -> None:
-    """So that it answers at once."""
-    script = (
-        "import sys; from milco_pyserini.cli.eval import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: print('|', *sys.modules)"
-    )
-    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    page, _, loaded = shown.rpartition("|")
-    assert "--per-query" in page
-    assert not {"numpy", "scipy", "ir_measures", "ir_datasets", "torch", "jnius"} & set(loaded.split())

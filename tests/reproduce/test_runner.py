@@ -10,9 +10,11 @@ from urllib.parse import unquote
 
 import pytest
 import torch
+from browsing import opened
 from golden_set import GOLDEN
 from huggingface_hub.errors import LocalEntryNotFoundError
 
+from milco_pyserini.analysis import timing
 from milco_pyserini.cli.main import main
 from milco_pyserini.errors import MilcoError, Unreachable
 from milco_pyserini.io.files import read_json, write_json
@@ -468,6 +470,7 @@ def sample_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (conditions, runner):
             patch.setattr(module, "paper", lambda: small)
+        patch.setattr(timing, "WARM_UP_SECONDS", 0.0)
         # Absolute paths: Java stays in the directory where it was started.
         arguments = ["sample", "--lang", "ar", "--encoder", "mini", "--output", str(directory)]
         assert main(["reproduce", *arguments]) == 0
@@ -494,11 +497,10 @@ def test_the_samples_page_is_made_offline(sample_page: Path) -> None:
 def test_the_samples_page_is_read_in_a_browser(browser: Any, sample_page: Path) -> None:
     """A heading and a picture for every table, and a link to each run that leads to a file."""
     tables = read_json(sample_page / "figures.json")["tables"]
-    page = browser.new_page()
-    page.goto((sample_page / "index.html").as_uri())
-    text = page.inner_text("body")
-    links = page.eval_on_selector_all("a[href*='runs/']", "found => found.map(one => one.getAttribute('href'))")
-    widths = page.eval_on_selector_all("figure img", "found => found.map(one => one.naturalWidth)")
+    with opened(browser, (sample_page / "index.html").as_uri()) as page:
+        text = page.inner_text("body")
+        links = page.eval_on_selector_all("a[href*='runs/']", "found => found.map(one => one.getAttribute('href'))")
+        widths = page.eval_on_selector_all("figure img", "found => found.map(one => one.naturalWidth)")
     assert all(table["title"] in text for table in tables)
     assert len(widths) == len(list((sample_page / "figures").glob("*.svg"))) == len(tables) and all(widths)
     assert links and all((sample_page / unquote(link)).is_file() for link in links)

@@ -6,7 +6,7 @@ of each row on a line. All vectors are L2-normalized, so that inner products are
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from milco_pyserini.analysis.experiment import RetrievalTask, digest
 from milco_pyserini.console import Progress
 from milco_pyserini.encode.dense_store import open_dense_store
-from milco_pyserini.encode.prompts import DOCUMENTS
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import atomic_file, is_json_with, read_json, write_json
 from milco_pyserini.sparse.store import MANIFEST
@@ -25,6 +24,7 @@ from milco_pyserini.sparse.store import MANIFEST
 if TYPE_CHECKING:
     from milco_pyserini.encode.dense import DenseEncoder
 
+DOCUMENTS, QUERIES = "documents", "queries"
 # The manifest fields of a store that determine the vectors of queries.
 _QUERY_FIELDS = ("weight_hash", "tokenizer_hash", "pooling", "query_prompt", "lowercase")
 # Texts that are sorted by length together.
@@ -120,7 +120,7 @@ class DenseBaseline:
         else:
             # Documents and topics share one model.
             self._encoder = self._encoder or DenseEncoder(self.name, self._pooling)
-            encode = partial(self._encoder.encode, kind=kind)
+            encode = self._encoder.encode_document if kind == DOCUMENTS else self._encoder.encode_query
         progress = Progress(kind, total)
         ids: list[str] = []
         parts = []

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from milco_pyserini.analysis.dense import DenseBaseline
+from milco_pyserini.analysis.dense import DOCUMENTS, QUERIES, DenseBaseline
 from milco_pyserini.analysis.experiment import UNPRUNED, RetrievalTask, parse_variants
 from milco_pyserini.analysis.timing import SearchQuery, time_searches
 from milco_pyserini.analysis.workbench import IndexMeasurement, Workbench
 from milco_pyserini.defaults import directory_name
-from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.faiss_engines import HnswEngine
 

@@ -1,9 +1,8 @@
 """Encode texts into dense vectors: a bi-encoder, one L2-normalized vector per text."""
 
 import contextlib
-import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -15,14 +14,14 @@ from torch.nn import functional
 from milco_pyserini.console import Report
 from milco_pyserini.encode.batches import halved_budget, token_budget
 from milco_pyserini.encode.contract import validate_encoder
-from milco_pyserini.encode.dense_checkpoint import CLS, LAST, POOLINGS, load_checkpoint, network_weights
+from milco_pyserini.encode.dense_checkpoint import CLS, LAST, POOLINGS, load_network, read_pooling, read_prompts
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.encoder import BATCH_SIZE
-from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.model.checkpoint import find_checkpoint
 from milco_pyserini.model.forward import pad_rows
-from milco_pyserini.model.loading import weight_hash
+from milco_pyserini.model.loading import token_limit, weight_hash
 from milco_pyserini.model.packed import NotPacked, PackedEncoder
 from milco_pyserini.sparse.batch import validate_finite
 
@@ -32,13 +31,13 @@ class DenseEncoder:
 
     >>> from milco_pyserini.encode import DenseEncoder
     >>> encoder = DenseEncoder("intfloat/multilingual-e5-small")  # doctest: +SKIP
-    >>> vectors = encoder.encode(["Wer erfand das Telefon?"], "queries")  # doctest: +SKIP
+    >>> vectors = encoder.encode_query(["Wer erfand das Telefon?"])  # doctest: +SKIP
 
     Args:
         name: a directory, a hub name, or "mini"; of a MILCO checkpoint only the multilingual encoder is used.
         pooling: "cls", "mean" or "last" (default: as the checkpoint's sentence-transformers files state, else "mean").
         device, dtype: as for MilcoEncoder.
-        prompts: prefixes of QUERIES and of DOCUMENTS, in place of those that the files state.
+        query_prompt, document_prompt: prefixes of texts (default: as the files state, else none).
 
     Raises:
         MilcoError: the checkpoint cannot be found, or is not an encoder of this kind.
@@ -50,35 +49,36 @@ class DenseEncoder:
         pooling: str | None = None,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
-        prompts: Mapping[str, str | None] | None = None,
+        query_prompt: str | None = None,
+        document_prompt: str | None = None,
     ) -> None:
         if pooling not in (None, *POOLINGS):
             raise unknown_name("pooling", str(pooling), POOLINGS)
         self.name = os.fspath(name)
         self.device = choose_device(device)
         self.dtype = choose_dtype(dtype, self.device)
-        checkpoint = load_checkpoint(find_checkpoint(self.name), pooling)
-        self.model = checkpoint.model.eval()
-        self.tokenizer = checkpoint.tokenizer
-        self.dimensions = checkpoint.dimensions
-        self.pooling = checkpoint.pooling
-        given = {kind: prompt for kind, prompt in (prompts or {}).items() if prompt is not None}
-        self.prompts = checkpoint.prompts | given
-        self.query_max_length = checkpoint.query_max_length
-        self.passage_max_length = checkpoint.passage_max_length
+        directory = find_checkpoint(self.name)
+        self.pooling = pooling or read_pooling(directory)
+        query, document = read_prompts(directory)
+        self.query_prompt = query if query_prompt is None else query_prompt
+        self.document_prompt = document if document_prompt is None else document_prompt
+        self.model, self.tokenizer, self._padding_id, lengths = load_network(directory)
+        self.query_max_length, self.passage_max_length = lengths
+        self.dimensions: int = self.model.config.hidden_size
         self.token_budget = token_budget(self.device)
-        self._limit = checkpoint.limit
-        self._padding_id = checkpoint.padding_id
+        self._limit = token_limit(self.model, self.model.config)
 
     @cached_property
     def weight_hash(self) -> str:
         """BLAKE2b over the name, shape and float32 values of every tensor that the vectors depend on."""
-        return weight_hash(network_weights(self.model))
+        # A missing pooler is initialized at random, and the hidden states do not depend on it.
+        tensors = self.model.state_dict().items()
+        return weight_hash({name: tensor for name, tensor in tensors if not name.startswith("pooler.")})
 
     @cached_property
     def tokenizer_hash(self) -> str:
         """BLAKE2b over the tokenizer's definition."""
-        return hashlib.blake2b(self.tokenizer.tokenizer.to_str().encode(), digest_size=16).hexdigest()
+        return checksum_bytes(self.tokenizer.tokenizer.to_str().encode())
 
     def validate_length(self, max_length: int) -> None:
         """Raise MilcoError for a maximum length without positions in the encoder, or without room for a token."""
@@ -86,19 +86,28 @@ class DenseEncoder:
         if not least <= max_length <= self._limit:
             raise MilcoError(f"maximum length {max_length}: encoder {self.name} takes {least} to {self._limit} tokens")
 
-    def encode(
-        self, texts: Sequence[str], kind: str, max_length: int | None = None, lowercase: bool = False
+    def encode_query(
+        self, texts: Sequence[str], max_length: int | None = None, lowercase: bool = False
     ) -> NDArray[np.float32]:
-        """Return float32 [B, d] for B texts. kind: DOCUMENTS or QUERIES, which decides prompt and default length."""
-        default = self.query_max_length if kind == QUERIES else self.passage_max_length
-        inputs = [self.spelled(text, kind, lowercase) for text in texts]
-        rows = self.tokenizer.tokenize(inputs, default if max_length is None else max_length)
-        return self.encode_rows([row.ids for row in rows])
+        """Return float32 [B, d] for B queries. max_length: in tokens, default the checkpoint's for queries."""
+        inputs = self.prompted(texts, self.query_prompt, lowercase)
+        return self._encode_texts(inputs, max_length or self.query_max_length)
 
-    def spelled(self, text: str, kind: str, lowercase: bool = False) -> str:
-        """Return a text as it is tokenized: after the prompt of its kind. A blank one stays as it is."""
-        text = text.lower() if lowercase else text
-        return self.prompts[kind] + text if text.strip() else text
+    def encode_document(
+        self, texts: Sequence[str], max_length: int | None = None, lowercase: bool = False
+    ) -> NDArray[np.float32]:
+        """Return float32 [B, d] for B documents; arguments as for encode_query()."""
+        inputs = self.prompted(texts, self.document_prompt, lowercase)
+        return self._encode_texts(inputs, max_length or self.passage_max_length)
+
+    @staticmethod
+    def prompted(texts: Sequence[str], prompt: str, lowercase: bool = False) -> list[str]:
+        """Return texts as they are tokenized: after the prompt, which is not lowercased. A blank one stays blank."""
+        texts = [text.lower() for text in texts] if lowercase else texts
+        return [prompt + text if text.strip() else text for text in texts]
+
+    def _encode_texts(self, texts: Sequence[str], max_length: int) -> NDArray[np.float32]:
+        return self.encode_rows([row.ids for row in self.tokenizer.tokenize(texts, max_length)])
 
     def encode_rows(
         self,
@@ -186,7 +195,7 @@ class DenseQueryEncoder:
 
     def encode_batch(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return float32 [B, d] for B queries; zeros for a blank one."""
-        return self.encoder.encode(texts, QUERIES, lowercase=self.lowercase)
+        return self.encoder.encode_query(texts, lowercase=self.lowercase)
 
 
 def open_dense_query_encoder(
@@ -203,8 +212,8 @@ def open_dense_query_encoder(
             f"the manifest of the vectors lacks {', '.join(sorted(missing))}, which queries need: encode the vectors "
             "again, or search with encoded topics"
         )
-    prompts = {QUERIES: manifest["query_prompt"], DOCUMENTS: manifest["document_prompt"]}
-    loaded = DenseEncoder(encoder or manifest["encoder"], manifest["pooling"], device, dtype, prompts)
+    prompts = manifest["query_prompt"], manifest["document_prompt"]
+    loaded = DenseEncoder(encoder or manifest["encoder"], manifest["pooling"], device, dtype, *prompts)
     validate_encoder(loaded, manifest)
     return DenseQueryEncoder(loaded, manifest["lowercase"])
 

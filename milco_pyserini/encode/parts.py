@@ -13,7 +13,6 @@ from milco_pyserini.corpora import Document, Query
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER, encoded_text
 from milco_pyserini.encode.dense_store import write_dense
 from milco_pyserini.encode.plan import EncodePlan
-from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
 # The number of a part and its records.
@@ -66,8 +65,8 @@ class PartEncoder:
         tokenizer = self._encoder_of(topics).tokenizer
         texts = [encoded_text(record) for record in records]
         if plan.dense:
-            kind = QUERIES if topics else DOCUMENTS
-            inputs = [self.encoder.spelled(text, kind, plan.lowercase) for text in texts]
+            prompt = plan.query_prompt if topics else plan.document_prompt
+            inputs = self.encoder.prompted(texts, prompt, plan.lowercase)
         else:
             inputs = [text.lower() for text in texts] if plan.lowercase else texts
         ids, truncated = [record.id for record in records], 0

@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, DTYPES, POOLINGS, VIEWS
-from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.options import option
 
@@ -108,8 +107,8 @@ class EncodePlan:
         if self.dense:
             from milco_pyserini.encode.dense import DenseEncoder
 
-            prompts = {QUERIES: self.query_prompt, DOCUMENTS: self.document_prompt}
-            return DenseEncoder(self.encoder, self.pooling, device, self.dtype, prompts)
+            prompts = self.query_prompt, self.document_prompt
+            return DenseEncoder(self.encoder, self.pooling, device, self.dtype, *prompts)
         from milco_pyserini.encode.encoder import open_encoder
 
         return open_encoder(self.encoder, device, self.dtype, self.english_prefix)
@@ -131,13 +130,12 @@ class EncodePlan:
         plan = replace(self, max_length=max_length, dtype=str(encoder.dtype).removeprefix("torch."))
         if not self.dense:
             return replace(plan, views=encoder.resolve_views(self.views))
-        prompts = encoder.prompts
-        if self.split_passages and prompts[DOCUMENTS]:
+        if self.split_passages and encoder.document_prompt:
             raise MilcoError(
-                f"--split-passages would put the prompt {shown(prompts[DOCUMENTS])} before the first passage of each "
-                "document only: omit it, or the prompt with --document-prompt ''"
+                f"--split-passages would put the prompt {shown(encoder.document_prompt)} before the first passage of "
+                "each document only: omit it, or the prompt with --document-prompt ''"
             )
-        return replace(plan, pooling=encoder.pooling, query_prompt=prompts[QUERIES], document_prompt=prompts[DOCUMENTS])
+        return replace(plan, **{name: getattr(encoder, name) for name in _ONLY_DENSE})
 
     def manifest_fields(self) -> dict[str, Any]:
         """Return the settings as fields of a manifest, without those that resolve() has yet to fill in."""

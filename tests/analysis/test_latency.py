@@ -14,11 +14,10 @@ from golden_set import GOLDEN
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
 from milco_pyserini.analysis import timing
-from milco_pyserini.analysis.dense import DenseVectors, load_vectors, save_vectors
+from milco_pyserini.analysis.dense import DOCUMENTS, QUERIES, DenseVectors, load_vectors, save_vectors
 from milco_pyserini.analysis.timing import Timed, one_core, time_searches
 from milco_pyserini.cli.analyze import main
 from milco_pyserini.cli.encode import main as encode
-from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.index import Hits
 
 TEXTS = ["music", "", "the river Nile is the longest of Africa", "music", "two words"]

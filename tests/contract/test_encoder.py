@@ -8,7 +8,6 @@ from golden_set import EXACT, GOLDEN, TEXTS, encoder
 from golden_set import dense as rows_of
 
 from milco_pyserini.encode.dense import DenseEncoder
-from milco_pyserini.encode.prompts import DOCUMENTS
 
 LENGTH = 32
 
@@ -20,7 +19,7 @@ def milco(name: str) -> Callable[[list[str]], np.ndarray]:
 
 def dense(texts: list[str]) -> np.ndarray:
     """Return dense vectors of texts."""
-    return DenseEncoder(str(GOLDEN / "ckpt_distillation"), device="cpu").encode(texts, DOCUMENTS, LENGTH)
+    return DenseEncoder(str(GOLDEN / "ckpt_distillation"), device="cpu").encode_document(texts, LENGTH)
 
 
 ENCODERS = {"both views": milco("distillation"), "pivot view": milco("alignment"), "dense": dense}

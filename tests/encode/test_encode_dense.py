@@ -13,10 +13,9 @@ from golden_set import GOLDEN
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from milco_pyserini.cli.encode import main
-from milco_pyserini.encode import dense_checkpoint
+from milco_pyserini.defaults import POOLINGS
 from milco_pyserini.encode.dense import DenseEncoder, open_dense_query_encoder, pool, pool_packed
 from milco_pyserini.encode.dense_store import open_dense_store
-from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.packed import PackedEncoder
 from milco_pyserini.sparse import open_store
@@ -120,7 +119,7 @@ def test_poolings_equal_their_definitions() -> None:
     assert pool(states, mask, "last").tolist() == [[6, 0], [3, 3]]
     assert pool(states, mask, "mean").tolist() == [[3, 0], [2, 2]]
     together = torch.cat([states[0], states[1]])
-    for pooling in dense_checkpoint.POOLINGS:
+    for pooling in POOLINGS:
         assert pool_packed(together, [3, 2], pooling).tolist() == pool(states, mask, pooling).tolist()
 
 
@@ -128,26 +127,26 @@ def test_poolings_equal_their_definitions() -> None:
 def test_dense_vectors_do_not_depend_on_batch_composition(layout: str, tmp_path: Path) -> None:
     """L2-normalized, in the order of the texts; a blank text is zero."""
     encoder = DenseEncoder(str(LAYOUTS[layout](tmp_path)), device="cpu", dtype="float32")
-    vectors = encoder.encode(TEXTS, DOCUMENTS)
+    vectors = encoder.encode_document(TEXTS)
     assert vectors.dtype == np.float32 and vectors.shape == (5, encoder.dimensions)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 0, 1, 1, 1], abs=1e-5)
     encoder.token_budget = 1
-    assert encoder.encode(TEXTS, DOCUMENTS) == pytest.approx(vectors, abs=1e-5)
+    assert encoder.encode_document(TEXTS) == pytest.approx(vectors, abs=1e-5)
     assert encoder.encode_rows([]).shape == (0, encoder.dimensions)
 
 
-@pytest.mark.parametrize("pooling", dense_checkpoint.POOLINGS)
+@pytest.mark.parametrize("pooling", POOLINGS)
 def test_packed_texts_have_the_vectors_of_padded_ones(pooling: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """PackedEncoder equals transformers' own forward of a padded batch."""
     fast = DenseEncoder(str(ENCODER), pooling, device="cpu", dtype="float32")
-    vectors = fast.encode(TEXTS, DOCUMENTS)
+    vectors = fast.encode_document(TEXTS)
     assert isinstance(fast._network, PackedEncoder)
     plain = DenseEncoder(str(ENCODER), pooling, device="cpu", dtype="float32")
     monkeypatch.setattr(plain, "_network", plain.model)
-    assert plain.encode(TEXTS, DOCUMENTS) == pytest.approx(vectors, abs=1e-5)
+    assert plain.encode_document(TEXTS) == pytest.approx(vectors, abs=1e-5)
 
 
-@pytest.mark.parametrize("pooling", dense_checkpoint.POOLINGS)
+@pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("layout", ["XLM-R", "BERT", "decoder"])
 def test_vectors_equal_transformers(layout: str, pooling: str, tmp_path: Path) -> None:
     """One text at a time through AutoModel, pooled and normalized by hand."""
@@ -166,7 +165,7 @@ def test_vectors_equal_transformers(layout: str, pooling: str, tmp_path: Path) -
         vector = {"cls": states[0], "last": states[-1], "mean": states.mean(dim=0)}[pooling]
         expected.append((vector / vector.norm()).numpy())
     encoder = DenseEncoder(str(path), pooling, device="cpu", dtype="float32")
-    assert encoder.encode(texts, DOCUMENTS, max_length=14) == pytest.approx(np.stack(expected), abs=1e-5)
+    assert encoder.encode_document(texts, max_length=14) == pytest.approx(np.stack(expected), abs=1e-5)
 
 
 def test_vectors_equal_sentence_transformers(tmp_path: Path) -> None:
@@ -178,8 +177,9 @@ def test_vectors_equal_sentence_transformers(tmp_path: Path) -> None:
     model.save(str(tmp_path / "saved"))
     encoder = DenseEncoder(str(tmp_path / "saved"), device="cpu", dtype="float32")
     texts = ["old harbour", "the longest river of Africa " * 3]
-    for kind, encode in ((QUERIES, model.encode_query), (DOCUMENTS, model.encode_document)):
-        assert encoder.encode(texts, kind) == pytest.approx(encode(texts, normalize_embeddings=True), abs=1e-5)
+    for name in ("encode_query", "encode_document"):
+        wanted = getattr(model, name)(texts, normalize_embeddings=True)
+        assert getattr(encoder, name)(texts) == pytest.approx(wanted, abs=1e-5)
 
 
 def test_pooling_and_prompts_come_from_the_checkpoint(checkpoint: Path) -> None:
@@ -190,17 +190,17 @@ def test_pooling_and_prompts_come_from_the_checkpoint(checkpoint: Path) -> None:
     encoder = DenseEncoder(str(checkpoint), device="cpu")
     assert encoder.pooling == "cls"
     assert DenseEncoder(str(checkpoint), "mean", device="cpu").pooling == "mean"
-    assert (encoder.encode(["words"], QUERIES) == encoder.encode(["two words"], DOCUMENTS)).all()
+    assert (encoder.encode_query(["words"]) == encoder.encode_document(["two words"])).all()
     (checkpoint / "1_Pooling" / "config.json").write_text('{"pooling_mode": "lasttoken"}')
-    asked = DenseEncoder(str(checkpoint), device="cpu", prompts={QUERIES: "", DOCUMENTS: None})
-    assert (asked.pooling, asked.prompts) == ("last", {QUERIES: "", DOCUMENTS: ""})
+    asked = DenseEncoder(str(checkpoint), device="cpu", query_prompt="")
+    assert (asked.pooling, asked.query_prompt, asked.document_prompt) == ("last", "", "")
 
 
 def test_out_of_memory_halves_the_batches(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     """The vectors are the same; a single text without memory is an error with the fix."""
     encoder = DenseEncoder(str(ENCODER), device="cpu", dtype="float32")
     texts = ["music " * number for number in range(1, 9)]
-    vectors, encode, most = encoder.encode(texts, DOCUMENTS), encoder._encode, 3
+    vectors, encode, most = encoder.encode_document(texts), encoder._encode, 3
 
     def cramped(rows: list[list[int]]) -> torch.Tensor:
         if len(rows) > most:
@@ -208,11 +208,11 @@ def test_out_of_memory_halves_the_batches(monkeypatch: pytest.MonkeyPatch, capsy
         return encode(rows)
 
     monkeypatch.setattr(encoder, "_encode", cramped)
-    assert encoder.encode(texts, DOCUMENTS) == pytest.approx(vectors, abs=1e-5)
+    assert encoder.encode_document(texts) == pytest.approx(vectors, abs=1e-5)
     assert "cpu is out of memory: continuing with" in capsys.readouterr().err
     most = 0
     with pytest.raises(MilcoError, match=r"cpu has no memory for a text of .* tokens: use a smaller --max-length"):
-        encoder.encode(texts, DOCUMENTS)
+        encoder.encode_document(texts)
 
 
 def damaged(path: Path) -> Path:
@@ -240,7 +240,7 @@ def test_an_unsupported_checkpoint_is_refused(checkpoint: Path, tmp_path: Path) 
         (checkpoint / "1_Pooling" / "config.json").write_text(stderr)
         with pytest.raises(MilcoError, match=r"does not state one pooling of cls, mean, last: .* --pooling"):
             DenseEncoder(str(checkpoint), device="cpu")
-    with pytest.raises(MilcoError, match=r"lacks the weights of encoder.layer.0.attention.self.query.bias and 1 more"):
+    with pytest.raises(MilcoError, match=r"lacks the weights encoder.layer.0.attention.self.query.bias, enc"):
         DenseEncoder(str(damaged(tmp_path / "damaged")), device="cpu")
     (tmp_path / "config.json").write_text('{"model_type": "unheard-of"}')
     with pytest.raises(MilcoError, match=r"cannot be read as a dense encoder: .*unheard-of"):
@@ -290,7 +290,7 @@ def test_a_dense_store_has_every_document_and_describes_itself(run: Run, tmp_pat
     matrix = np.concatenate(rows)
     assert matrix.dtype == np.float32
     assert np.linalg.norm(matrix, axis=1) == pytest.approx([float(number % 7 > 0) for number in range(25)], abs=1e-5)
-    expected = DenseEncoder(str(ENCODER), device="cpu", dtype="float32").encode(["old harbour river"], DOCUMENTS)[0]
+    expected = DenseEncoder(str(ENCODER), device="cpu", dtype="float32").encode_document(["old harbour river"])[0]
     assert vectors_of(store.path)["d3"] == pytest.approx(expected, abs=1e-6)
 
 
@@ -337,8 +337,8 @@ def test_dense_queries_are_encoded_as_the_manifest_states(run: Run) -> None:
     assert found[:3] == pytest.approx(np.stack([topics[name] for name in ("q1", "q2", "q3")]), abs=1e-5)
     assert not found[3].any()
     plain = DenseEncoder(str(ENCODER), "last", device="cpu", dtype="float32")
-    assert found[0] == pytest.approx(plain.encode(["query: music"], DOCUMENTS)[0], abs=1e-5)
-    document = plain.encode(["passage: old harbour"], DOCUMENTS)[0]
+    assert found[0] == pytest.approx(plain.encode_document(["query: music"])[0], abs=1e-5)
+    document = plain.encode_document(["passage: old harbour"])[0]
     assert vectors_of(documents.path)["d2"] == pytest.approx(document, abs=1e-5)
 
 

@@ -52,14 +52,10 @@ class EncodeOptions(EncodePlan):
         if len(given) != 1:
             what = f"not {' and '.join(given)}" if given else "none was given"
             yield f"give one of --corpus, --topics and --text: {what}"
-        if self.shard_id >= self.shard_num:
-            yield f"--shard-id {self.shard_id}: must be from 0 to {self.shard_num - 1} (--shard-num - 1)"
         if self.text is not None and self.launcher == RAY:
             yield "--launcher ray is for --corpus and --topics, not for --text"
         if self.text is not None and self.dense:
             yield "--text is for sparse vectors, not for --dense"
-        if self.split_passages and self.topics:
-            yield "--split-passages is for documents, not for --topics"
         yield from super().conflicts()
 
 
@@ -95,6 +91,8 @@ def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:
     encoder = open_encoder(plan.encoder, device, plan.dtype, plan.english_prefix)
     plan = plan.resolve(encoder, topics=False)
     encoded = encoder.encode(text, plan.max_length, plan.views, plan.lowercase)
+    if not encoded.tokens:
+        log("The text is blank: its vector is empty")
     if encoded.truncated:
         log(f"Truncated the text to {plan.max_length} tokens")
     batch = encoded.batch

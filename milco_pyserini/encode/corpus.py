@@ -4,8 +4,9 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora import Corpus, Topics, open_corpus
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import encoded_text
-from milco_pyserini.defaults import MINI, check_local_name
+from milco_pyserini.defaults import MINI, ST, check_local_name
 from milco_pyserini.encode.devices import LOCAL, RAY, choose_devices, validate_devices
-from milco_pyserini.encode.launch import encode_here, encode_in_workers, launch
+from milco_pyserini.encode.launch import LocalWorker, Worker, encode_here, encode_in_workers
 from milco_pyserini.encode.parts import EncodedPart, Job, PartEncoder
 from milco_pyserini.encode.plan import EncodePlan, encoder_fields
 from milco_pyserini.encode.writer import StoreWriter, validate_output
@@ -155,6 +156,9 @@ def _encode_missing(
     digest, lock = TextDigest(), threading.Lock()
     encoded: dict[int, tuple[int, int]] = {}
     written: set[int] = set()
+    # No more processes than parts: each takes its time to start.
+    devices = devices[: max(1, len(parts) - len(existing))]
+    log(f"Encoding {counted(texts - texts_before, unit.removesuffix('s'))} on {', '.join(devices)} in {plan.dtype}")
 
     def missing_parts() -> Iterator[Job]:
         stream = iter(records)
@@ -183,12 +187,18 @@ def _encode_missing(
             written.add(part.number)
             progress.average(record.texts, **{f"{view} terms": float(record.terms[view]) for view in plan.views})
 
-    # No more processes than parts: each takes its time to start.
-    devices = devices[: max(1, len(parts) - len(existing))]
     if launcher == LOCAL and len(devices) == 1:
         encode_here(missing_parts(), encoder, report, write)
     else:
-        start = launch(launcher, plan, devices, encoder.encoder.weight_hash)
+        # Workers may have another working directory.
+        name = plan.encoder.removeprefix(ST)
+        if Path(name).is_dir():
+            plan = replace(plan, encoder=plan.encoder.removesuffix(name) + str(Path(name).resolve()))
+        start: Callable[[str], Worker] = partial(LocalWorker, plan, len(devices))
+        if launcher == RAY:
+            from milco_pyserini.encode.ray_launcher import RayWorker, worker_resources
+
+            start = partial(RayWorker, plan, encoder.encoder.weight_hash, worker_resources(devices))
         encode_in_workers(missing_parts(), start, devices, report, write)
     if digest.hexdigest() != writer.plan["corpus_hash"]:
         writer.remove(written)

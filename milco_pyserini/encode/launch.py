@@ -6,7 +6,6 @@ so workers share no file system, and one that dies leaves nothing behind.
 
 import concurrent.futures
 import contextlib
-import functools
 import multiprocessing
 import os
 import signal
@@ -15,15 +14,11 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from multiprocessing.managers import BaseManager
-from pathlib import Path
 from typing import Any, Protocol
 
-from milco_pyserini.console import counted, log
+from milco_pyserini.console import log
 from milco_pyserini.corpora import Document, Query
-from milco_pyserini.defaults import ST
-from milco_pyserini.encode.devices import LOCAL
 from milco_pyserini.encode.parts import EncodedPart, Job, PartEncoder, PartReport, TokenizedPart
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
@@ -100,13 +95,12 @@ def encode_in_workers(
     """Encode parts in one worker per device. A worker that dies is replaced, and its parts are encoded again.
 
     Args:
-        start: starts a worker on a device (see launch).
+        start: starts a worker on a device.
         write: called with each part as soon as it is encoded, in any order.
 
     Raises:
         MilcoError: raised by a worker; or too many workers have died with the same part.
     """
-    log(f"Encoding with {counted(len(devices), 'process', 'processes')}: {', '.join(devices)}")
     workers: dict[Worker, str] = {}
     stream, lost = iter(jobs), deque[Job]()
     pending: dict[Future[EncodedPart], tuple[Worker, Job]] = {}
@@ -157,25 +151,6 @@ def encode_in_workers(
         for worker in workers:
             worker.stop()
         threads.shutdown(cancel_futures=True)
-
-
-def launch(launcher: str, plan: EncodePlan, devices: Sequence[str], weight_hash: str) -> Callable[[str], Worker]:
-    """Return what starts a worker on a device.
-
-    Args:
-        launcher: "local" or "ray".
-        plan: resolved.
-        weight_hash: of the encoder that workers on other machines must have.
-    """
-    # Workers may have another working directory.
-    name = plan.encoder.removeprefix(ST)
-    if Path(name).is_dir():
-        plan = replace(plan, encoder=plan.encoder.removesuffix(name) + str(Path(name).resolve()))
-    if launcher == LOCAL:
-        return functools.partial(LocalWorker, plan, len(devices))
-    from milco_pyserini.encode.ray_launcher import RayWorker, worker_resources
-
-    return functools.partial(RayWorker, plan, weight_hash, worker_resources(devices))
 
 
 class PartWorker:

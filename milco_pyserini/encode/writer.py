@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import orjson
@@ -23,6 +22,7 @@ from milco_pyserini.io.files import (
     PARTIAL,
     atomic_file,
     checksum,
+    checksum_bytes,
     is_json_with,
     json_bytes,
     read_json,
@@ -32,14 +32,11 @@ from milco_pyserini.io.files import (
     write_json,
 )
 from milco_pyserini.io.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
-from milco_pyserini.io.resume import plan_difference, validate_resume
 from milco_pyserini.sparse import Vocabulary
 from milco_pyserini.sparse.store import PART_FORMATS, PARTS, VOCABULARY
 
 _PLAN = "plan.json"
 _RECORDS = ".records"
-# Plan fields that may differ between the runs that fill one store.
-_IGNORED = ("versions",)
 
 
 @dataclass(frozen=True)
@@ -73,15 +70,13 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
     set. plan may hold only the fields that are known so far.
     """
     recorded = _recorded_plan(path)
-    if recorded is None:
+    if recorded is None or (overwrite and not recorded):
         return
     if not recorded:
-        if not overwrite:
-            raise MilcoError(
-                f"the {MANIFEST} of {path} is missing or damaged, so its parts cannot be verified: choose another "
-                "--output, or start over with --overwrite"
-            )
-        return
+        raise MilcoError(
+            f"the {MANIFEST} of {path} is missing or damaged, so its parts cannot be verified: choose another "
+            "--output, or start over with --overwrite"
+        )
     existing, wanted = _content({"kind": plan["kind"]} | recorded), _content(plan)
     if existing != wanted:
         # --overwrite is no remedy: who encodes topics does not mean to lose the documents, nor the reverse.
@@ -94,7 +89,8 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
             f"({recorded.get('texts', 0):,} then, {plan['texts']:,} now). Choose another --output, or start over with "
             "--overwrite"
         )
-    validate_resume(path, recorded, plan, _IGNORED)
+    if difference := _difference(recorded, plan):
+        raise MilcoError(f"{path} was begun with {difference}: choose another --output, or start over with --overwrite")
 
 
 class StoreWriter:
@@ -118,7 +114,8 @@ class StoreWriter:
             remove_partial(target)
             validate_output(path, plan, overwrite)
             recorded = _recorded_plan(path)
-            if recorded is not None and overwrite and (not recorded or "parts" in recorded or self._differs(recorded)):
+            # Even with overwrite, an incomplete store of the same plan is continued.
+            if overwrite and recorded is not None and ("parts" in recorded or _difference(recorded, plan)):
                 _remove_store(path)
                 recorded = None
             if recorded is None:
@@ -131,9 +128,7 @@ class StoreWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
     @property
@@ -177,7 +172,11 @@ class StoreWriter:
         damaged = [number for number in recorded if number not in intact]
         if damaged:
             log(f"{self.path}: {counted(len(damaged), 'part')} missing or damaged, the first is number {damaged[0]}")
-        if was_complete and (damaged or not self._has_vocabulary(vocabulary)):
+        is_damaged = bool(damaged)
+        if vocabulary is not None:
+            file = self.path / VOCABULARY
+            is_damaged |= not file.is_file() or file.read_bytes() != json_bytes(vocabulary.to_json())
+        if was_complete and is_damaged:
             with locks.locked_directory(self.path.resolve().parent):
                 write_json(self.path / _PLAN, self.plan)
                 for number, record in intact.items():
@@ -202,7 +201,7 @@ class StoreWriter:
         with atomic_file(path) as handle:
             handle.write(content)
         file = str(path.relative_to(self.path))
-        record = PartRecord(file=file, bytes=path.stat().st_size, checksum=checksum(path), **counts)
+        record = PartRecord(file=file, bytes=len(content), checksum=checksum_bytes(content), **counts)
         try:
             write_json(self._record_path(number), asdict(record))
         except FileNotFoundError:
@@ -251,17 +250,8 @@ class StoreWriter:
         self._remove_leftovers()
         return True
 
-    def _differs(self, recorded: dict) -> bool:
-        return bool(plan_difference(recorded, self.plan, _IGNORED))
-
     def _record_path(self, number: int) -> Path:
         return self.path / _RECORDS / f"{number:05d}.json"
-
-    def _has_vocabulary(self, vocabulary: Vocabulary | None) -> bool:
-        try:
-            return vocabulary is None or (self.path / VOCABULARY).read_bytes() == json_bytes(vocabulary.to_json())
-        except FileNotFoundError:
-            return False
 
     def _remove_leftovers(self) -> None:
         """Remove what a complete store does not need, and partial files of killed processes."""
@@ -292,6 +282,17 @@ def _recorded_plan(path: Path) -> dict | None:
         if parts and only_store_files and all(map(part_name.fullmatch, parts)):
             return {}
     raise MilcoError(f"{path} exists and is not a vector store, so it is never replaced: choose another --output")
+
+
+def _difference(recorded: dict, plan: dict) -> str:
+    """Return the first field of a plan that the recorded one has otherwise: "max_length 512, not 9"; "" without any.
+
+    The recorded plan may have more fields: results, and what is only known later. Versions of packages may differ.
+    """
+    for name, value in plan.items():
+        if name != "versions" and recorded.get(name) != value:
+            return f"{name} {recorded.get(name)}, not {value}"
+    return ""
 
 
 def _content(plan: dict) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse.terms import unescape
 
@@ -22,7 +23,9 @@ def listing(view: str, terms: Sequence[tuple[str, float]], total: int) -> str:
 
     terms: (escaped term, weight > 0), strongest first.
     """
-    lines = [f"{_TITLES[view]}: {total} terms" + (f", the strongest {len(terms)}" if len(terms) < total else "")]
+    lines = [f"{_TITLES[view]}: {counted(total, 'term')}"]
+    if len(terms) < total:
+        lines[0] += f", the strongest {len(terms)}"
     strongest = terms[0][1] if terms else 1.0
     for term, weight in terms:
         bar = "█" * max(1, round(_BAR * weight / strongest))

@@ -1,6 +1,7 @@
 """Several processes fill one store: its bytes are those of one process, whichever of them die; names of devices."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ from worker_encoders import BrokenPlan, WordLengthEncoder, WordLengthPlan
 
 from milco_pyserini.cli.encode import main
 from milco_pyserini.corpora import Document
-from milco_pyserini.encode.devices import LOCAL, choose_devices
-from milco_pyserini.encode.launch import encode_here, encode_in_workers, launch
+from milco_pyserini.encode.devices import choose_devices
+from milco_pyserini.encode.launch import LocalWorker, encode_here, encode_in_workers
 from milco_pyserini.encode.parts import EncodedPart, PartEncoder
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
@@ -28,7 +29,8 @@ def encoded_by_workers(plan: EncodePlan, count: int, num_workers: int) -> list[E
     """The parts that workers encode, in their order."""
     parts: list[EncodedPart] = []
     devices = ["cpu"] * num_workers
-    encode_in_workers(jobs(count), launch(LOCAL, plan, devices, ""), devices, lambda *_: None, parts.append)
+    start = partial(LocalWorker, plan, num_workers)
+    encode_in_workers(jobs(count), start, devices, lambda *_: None, parts.append)
     return sorted(parts, key=lambda part: part.number)
 
 
@@ -45,9 +47,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path, capsys: pytest.CaptureFi
     here = PartEncoder(WordLengthPlan(**PLAN), WordLengthEncoder())
     encode_here(jobs(6), here, lambda *_: None, expected.append)
     assert encoded_by_workers(WordLengthPlan(**PLAN, lives=lives(tmp_path, 1)), 6, 2) == expected
-    assert capsys.readouterr().err == (
-        "Encoding with 2 processes: cpu, cpu\nthe process on cpu has died (exit code -9): starting another\n"
-    )
+    assert capsys.readouterr().err == "the process on cpu has died (exit code -9): starting another\n"
 
 
 @pytest.mark.integration
@@ -74,7 +74,7 @@ def test_two_processes_write_the_store_of_one(tmp_path: Path, capsys: pytest.Cap
     assert main([*common, "--device", "cpu", "--output", str(tmp_path / "one")]) == 0
     capsys.readouterr()
     assert main([*common, "--device", "cpu,cpu", "--output", str(tmp_path / "two")]) == 0
-    assert "Encoding with 2 processes: cpu, cpu\n" in capsys.readouterr().err
+    assert "Encoding 12 documents on cpu, cpu in float32\n" in capsys.readouterr().err
     one, two = (
         {path.name: path.read_bytes() for path in (tmp_path / name).rglob("*") if path.is_file()}
         for name in ("one", "two")

@@ -9,7 +9,7 @@ from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.encoder import MilcoEncoder, as_texts, open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import SparseBatch
-from milco_pyserini.sparse.quantization import SCALE, quantize, quantize_vector, validate_scale
+from milco_pyserini.sparse.quantization import SCALE, quantize_vector, quantized_vectors, validate_scale
 
 
 class _PyseriniEncoder:
@@ -86,12 +86,8 @@ class MilcoDocumentEncoder(_PyseriniEncoder):
                     f"{len(titles):,} titles for {len(contents):,} texts: give one title, or None, per text"
                 )
             contents = [f"{title} {text}" if title else text for title, text in zip(titles, contents, strict=True)]
-        kept, impacts = quantize(self._encode(self.encoder, contents, max_length), self.scale)
-        terms = self.encoder.vocabulary.terms
-        return [
-            dict(zip(terms[kept.columns[start:stop]].tolist(), impacts[start:stop].tolist(), strict=True))
-            for start, stop in zip(kept.indptr[:-1].tolist(), kept.indptr[1:].tolist(), strict=True)
-        ]
+        vectors = self._encode(self.encoder, contents, max_length)
+        return list(quantized_vectors(vectors, self.scale, self.encoder.vocabulary.terms))
 
 
 class MilcoQueryEncoder(_PyseriniEncoder):

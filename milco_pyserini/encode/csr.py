@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from milco_pyserini.sparse import SparseBatch
+from milco_pyserini.sparse.batch import row_pointers
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class SourceTerms:
 def concat_views(pivot: ViewRows, source: ViewRows, english_size: int) -> SparseBatch:
     """Return both views of the same texts as one batch; every pivot column is below every source column."""
     counts = pivot.counts + source.counts
-    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    indptr = row_pointers(counts)
     columns, weights = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
     for rows, first in ((pivot, indptr[:-1]), (source, indptr[:-1] + pivot.counts)):
         shift = first - np.cumsum(rows.counts) + rows.counts

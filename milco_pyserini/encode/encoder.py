@@ -1,6 +1,5 @@
 """Encode texts into sparse vectors: a model with its tokenizers and its vocabulary."""
 
-import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Sequence
@@ -23,7 +22,7 @@ from milco_pyserini.encode.m3 import HEAD, empty_vocabulary, find_head, load_m3
 from milco_pyserini.encode.sentence_transformers import TaskModel, load_sparse_encoder
 from milco_pyserini.encode.splade import is_masked_language_model, load_splade
 from milco_pyserini.errors import MilcoError, shown, unknown_name
-from milco_pyserini.io.files import read_json, write_json
+from milco_pyserini.io.files import checksum_bytes, read_json, write_json
 from milco_pyserini.model import MilcoConfig, MilcoModel, SparseEncoderModel, find_checkpoint
 from milco_pyserini.model.checkpoint import ENGLISH, model_card, write_sentence_transformers_files
 from milco_pyserini.model.forward import choose_forward
@@ -160,8 +159,7 @@ class MilcoEncoder:
     @cached_property
     def tokenizer_hash(self) -> str:
         """BLAKE2b over both tokenizers' definitions."""
-        text = self.tokenizer.tokenizer.to_str() + self.english_tokenizer.to_str()
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return checksum_bytes((self.tokenizer.tokenizer.to_str() + self.english_tokenizer.to_str()).encode())
 
     def encode_query(
         self,

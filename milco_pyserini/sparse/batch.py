@@ -2,8 +2,9 @@
 
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +85,7 @@ class SparseBatch:
 
     def rows(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.float32]]]:
         """Yield columns and weights of every vector, in order."""
-        for start, stop in zip(self.indptr[:-1].tolist(), self.indptr[1:].tolist(), strict=True):
+        for start, stop in pairwise(self.indptr.tolist()):
             yield self.columns[start:stop], self.weights[start:stop]
 
     def lengths(self) -> NDArray[np.int64]:
@@ -97,8 +98,7 @@ class SparseBatch:
 
     def where(self, keep: NDArray[np.bool_]) -> "SparseBatch":
         """Return the same vectors with only the entries for which keep (bool [n]) is true."""
-        counts = np.bincount(self.row_numbers()[keep], minlength=len(self))
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        indptr = row_pointers(np.bincount(self.row_numbers()[keep], minlength=len(self)))
         return replace(self, indptr=indptr, columns=self.columns[keep], weights=self.weights[keep])
 
     def view(self, *views: str) -> "SparseBatch":
@@ -123,7 +123,7 @@ class SparseBatch:
         """Return the vectors at the given positions, in the given order."""
         order = np.asarray(order, dtype=np.int64)
         lengths = self.lengths()[order]
-        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        indptr = row_pointers(lengths)
         entries = np.arange(indptr[-1]) + np.repeat(self.indptr[order] - indptr[:-1], lengths)
         return replace(self, indptr=indptr, columns=self.columns[entries], weights=self.weights[entries])
 
@@ -257,27 +257,36 @@ class SparseBatch:
     @classmethod
     def from_dicts(cls, vectors: Sequence[dict[str, float]], vocabulary: Vocabulary) -> "SparseBatch":
         """Return the batch of {term: weight} vectors. Raises KeyError for a term that is not in the vocabulary."""
-        find = vocabulary.columns
+        return replace(cls.from_columns(vectors, vocabulary.columns, vocabulary.english_size), vocabulary=vocabulary)
+
+    @classmethod
+    def from_columns(
+        cls, vectors: Sequence[Mapping[str, float]], columns: Mapping[str, int], english_size: int
+    ) -> "SparseBatch":
+        """Return the batch of {term: weight} vectors, without a vocabulary. columns: the column of each term."""
         lengths = np.fromiter(map(len, vectors), np.int64, len(vectors))
         total = int(lengths.sum())
-        columns = np.fromiter((find[term] for vector in vectors for term in vector), np.int32, total)
-        weights = np.fromiter((w for vector in vectors for w in vector.values()), np.float32, total)
-        order = np.lexsort((columns, np.repeat(np.arange(len(vectors)), lengths)))
-        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        return cls(indptr, columns[order], weights[order], vocabulary.english_size, vocabulary)
+        numbers = np.fromiter((columns[term] for vector in vectors for term in vector), np.int32, total)
+        weights = np.fromiter((weight for vector in vectors for weight in vector.values()), np.float32, total)
+        order = np.lexsort((numbers, np.repeat(np.arange(len(vectors)), lengths)))
+        return cls(row_pointers(lengths), numbers[order], weights[order], english_size)
 
     @classmethod
     def concatenate(cls, batches: Iterable["SparseBatch"], english_size: int) -> "SparseBatch":
         """Return the vectors of several batches in one; an empty batch if there are none."""
         parts = list(batches)
-        lengths = np.concatenate([np.zeros(1, np.int64), *(part.lengths() for part in parts)])
         return cls(
-            np.cumsum(lengths).astype(np.int64),
+            row_pointers(np.concatenate([np.empty(0, np.int64), *(part.lengths() for part in parts)])),
             np.concatenate([np.empty(0, np.int32), *(part.columns for part in parts)]),
             np.concatenate([np.empty(0, np.float32), *(part.weights for part in parts)]),
             english_size,
             parts[0].vocabulary if parts else None,
         )
+
+
+def row_pointers(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the indptr of rows with these numbers of entries: int64 [B + 1]."""
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def validate_finite(

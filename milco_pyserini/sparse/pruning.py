@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.sparse.batch import PIVOT, VIEWS, SparseBatch
-from milco_pyserini.sparse.quantization import quantize
+from milco_pyserini.sparse.quantization import quantized_vectors
 from milco_pyserini.sparse.store import PlainStore, VectorStore
 
 _SPELLING = "Written METHOD:VALUE or VIEW:METHOD:VALUE, such as top-k:100 or pivot:mass:30."
@@ -127,11 +127,8 @@ class PrunedStore:
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield every document's id and {term: impact}; impacts are >= 1."""
         for names, batch in self.batches():
-            kept, impacts = quantize(batch, self.manifest["scale"])
-            terms = np.asarray(self.terms, object)[kept.columns].tolist()
-            integers = impacts.tolist()
-            for name, start, stop in zip(names, kept.indptr[:-1].tolist(), kept.indptr[1:].tolist(), strict=True):
-                yield name, dict(zip(terms[start:stop], integers[start:stop], strict=True))
+            vectors = quantized_vectors(batch, self.manifest["scale"], np.asarray(self.terms, object))
+            yield from zip(names, vectors, strict=True)
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Yield document ids and float weights, part by part."""

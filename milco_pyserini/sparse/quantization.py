@@ -1,5 +1,8 @@
 """Quantize weights to the integers of an impact index: round(weight x scale), without those that round to zero."""
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +29,14 @@ def quantize(batch: SparseBatch, scale: float = SCALE) -> tuple[SparseBatch, NDA
     impacts = _impacts(batch.weights, scale)
     keep = impacts > 0
     return batch.where(keep), impacts[keep].astype(np.int32)
+
+
+def quantized_vectors(batch: SparseBatch, scale: float, terms: NDArray[np.object_]) -> Iterator[dict[str, int]]:
+    """Yield {term: impact} of each vector; impacts are >= 1. terms: the term of each column."""
+    kept, impacts = quantize(batch, scale)
+    names, values = terms[kept.columns].tolist(), impacts.tolist()
+    for start, stop in pairwise(kept.indptr.tolist()):
+        yield dict(zip(names[start:stop], values[start:stop], strict=True))
 
 
 def quantize_vector(vector: dict[str, float], scale: float) -> dict[str, int]:

@@ -32,8 +32,8 @@ from milco_pyserini.io.manifest import (
     validate_fields,
     validate_files,
 )
-from milco_pyserini.sparse.batch import SparseBatch, validate_finite
-from milco_pyserini.sparse.quantization import MAX_IMPACT, quantize, validate_scale
+from milco_pyserini.sparse.batch import SparseBatch, row_pointers, validate_finite
+from milco_pyserini.sparse.quantization import MAX_IMPACT, quantize, quantized_vectors, validate_scale
 from milco_pyserini.sparse.terms import lucene_term
 from milco_pyserini.sparse.vocabulary import Vocabulary
 
@@ -130,7 +130,7 @@ class VectorStore:
         for path, content in read_parts(self.path, self.manifest):
             if path.suffix == ".parquet":
                 for ids, batch in _read_parquet(path, content, self.vocabulary):
-                    yield from zip(ids, _impacts(batch, self.vocabulary, self.scale), strict=True)
+                    yield from zip(ids, quantized_vectors(batch, self.scale, self.vocabulary.terms), strict=True)
             else:
                 for _, record in read_jsonl(path, lines_of(io.BytesIO(content), str(path))):
                     yield record["id"], record["vector"]
@@ -156,7 +156,6 @@ class VectorStore:
         return [name for ids, _ in batches for name in ids], replace(vectors, vocabulary=self.vocabulary)
 
 
-@dataclass(frozen=True)
 class PlainStore:
     """External vectors in Anserini's JSONL: {"id", "contents", "vector": {term: weight}} on each line.
 
@@ -167,16 +166,15 @@ class PlainStore:
         scale: impact = round(weight x scale).
     """
 
-    path: Path
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        validate_scale(self.scale)
-
-    @cached_property
-    def manifest(self) -> dict:
-        """Fields of a manifest that are known for external vectors: the scale."""
-        return {"format_version": FORMAT_VERSION, "plain": True, "encoder": None, "scale": self.scale}
+    def __init__(self, path: Path, scale: float = 1.0) -> None:
+        validate_scale(scale)
+        self.path = path
+        self.scale = scale
+        # Of a manifest's fields, only the scale is known.
+        self.manifest = {"format_version": FORMAT_VERSION, "plain": True, "encoder": None, "scale": scale}
+        self._columns: dict[str, int] = {}
+        # Term in the file of each term that was escaped.
+        self._spellings: dict[str, str] = {}
 
     @cached_property
     def files(self) -> list[Path]:
@@ -206,25 +204,12 @@ class PlainStore:
         columns = self._columns
         documents = self.vectors()
         while group := list(itertools.islice(documents, _PLAIN_BATCH)):
-            lengths = [len(vector) for _, vector in group]
-            indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-            found = np.asarray(
-                [columns.setdefault(term, len(columns)) for _, vector in group for term in vector], np.int32
-            )
-            impacts = [impact for _, vector in group for impact in vector.values()]
-            weights = np.asarray(impacts, np.float32) / np.float32(self.scale)
-            rows = np.repeat(np.arange(len(group)), lengths)
-            order = np.lexsort((found, rows))
-            batch = SparseBatch(indptr, found[order], weights[order], _ONE_VIEW)
-            yield [name for name, _ in group], batch
-
-    @cached_property
-    def _spellings(self) -> dict[str, str]:
-        return {}
-
-    @cached_property
-    def _columns(self) -> dict[str, int]:
-        return {}
+            names, vectors = zip(*group, strict=True)
+            for vector in vectors:
+                for term in vector:
+                    columns.setdefault(term, len(columns))
+            batch = SparseBatch.from_columns(vectors, columns, _ONE_VIEW)
+            yield list(names), replace(batch, weights=batch.weights / np.float32(self.scale))
 
     @property
     def terms(self) -> list[str]:
@@ -351,18 +336,10 @@ def write_parquet(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch) -> 
     parquet.write_table(table, handle, compression="zstd", write_page_checksum=True)
 
 
-def _impacts(batch: SparseBatch, vocabulary: Vocabulary, scale: float) -> Iterator[dict[str, int]]:
-    kept, impacts = quantize(batch, scale)
-    terms = vocabulary.terms
-    for start, stop in zip(kept.indptr[:-1].tolist(), kept.indptr[1:].tolist(), strict=True):
-        names = terms[kept.columns[start:stop]].tolist()
-        yield dict(zip(names, impacts[start:stop].tolist(), strict=True))
-
-
 def _read_parquet(path: Path, content: bytes, vocabulary: Vocabulary) -> Iterator[tuple[list[str], SparseBatch]]:
     for group in parquet_groups(path, content):
         columns, weights = group.column("columns"), group.column("weights")
-        indptr = np.concatenate([[0], np.cumsum(columns.value_lengths().to_numpy())]).astype(np.int64)
+        indptr = row_pointers(columns.value_lengths().to_numpy())
         ids, numbers, values = (
             group.column("id").to_pylist(),
             columns.flatten().to_numpy(),

@@ -58,7 +58,7 @@ class BatchRunner:
         dropped: Sequence[int],
     ) -> None:
         self.token_budget = token_budget(device)
-        self._forward = forward
+        self.forward = forward
         self._has_weights = getattr(forward, "returns_weights", False)
         self._device = device
         self._english_size = english_size
@@ -104,7 +104,7 @@ class BatchRunner:
 
     def batch_end(self, lengths: Sequence[int], start: int, batch_size: int) -> int:
         """Return the end of the batch that begins at start: within batch_size and token budget, or one text."""
-        padded, tokens = isinstance(self._forward, PaddedForward), 0
+        padded, tokens = isinstance(self.forward, PaddedForward), 0
         last = min(start + batch_size, len(lengths))
         for place in range(start, last):
             tokens = (place - start + 1) * lengths[place] if padded else tokens + lengths[place]
@@ -114,7 +114,7 @@ class BatchRunner:
 
     def _queue(self, rows: Sequence[Sequence[int]], views: Sequence[str]) -> _Queued:
         """Start the computation of a batch; on a GPU, without waiting for it."""
-        logits, echo = self._forward(rows)
+        logits, echo = self.forward(rows)
         event = self._copy_stream.event()
         source = None
         if SOURCE in views and echo is not None:

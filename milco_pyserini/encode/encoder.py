@@ -137,7 +137,7 @@ class MilcoEncoder:
         self.dtype = choose_dtype(self._requested_dtype, self.device)
         if self._query_encoder is not None:
             self._query_encoder.to(device)
-        self.__dict__.pop("_runner", None)
+        self.__dict__.pop("runner", None)
         return self
 
     @property
@@ -280,7 +280,7 @@ class MilcoEncoder:
         if report and len(parts[0]):
             report(len(parts[0]), 0)
         done = 0
-        for batch in self._runner.run(filled, views, batch_size):
+        for batch in self.runner.run(filled, views, batch_size):
             parts.append(batch)
             if report:
                 report(len(batch), sum(map(len, filled[done : done + len(batch)])))
@@ -406,8 +406,8 @@ class MilcoEncoder:
             raise MilcoError(f"maximum length {max_length!r}: encoder {self.name} takes 3 to {limit} tokens")
 
     @cached_property
-    def _runner(self) -> BatchRunner:
-        # Created for the first text: an encoder that is only inspected or saved stays where it was loaded.
+    def runner(self) -> BatchRunner:
+        """Runs the network; created for the first text, so that an encoder that is only saved stays where it is."""
         config = self.model.config
         dropped = self.tokenizer.special_ids if config.source_drop_special else []
         model = self.model.to(self.device)

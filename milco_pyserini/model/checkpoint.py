@@ -52,28 +52,6 @@ _TYPES = "encoder.embeddings.token_type_embeddings.weight"
 _INTERMEDIATE = "encoder.encoder.layer.0.intermediate.dense.weight"
 _PROJECTOR = "connector.projector.weight"
 _DECODER = "decoder.weight"
-_CARD = """---
-library_name: milco_pyserini
-pipeline_tag: feature-extraction
-tags: [sparse-retrieval, multilingual, cross-lingual, milco]
----
-
-# MILCO checkpoint
-
-Text in many languages to weighted English word pieces (pivot view){source}, for an inverted index.
-
-- encoder: {layers} layers of {hidden}, {pieces:,} pieces; English vocabulary of {english:,} word pieces
-- queries up to {query} tokens, passages up to {passage}
-{echo}
-```python
-from milco_pyserini import MilcoEncoder
-
-encoder = MilcoEncoder.from_pretrained("PATH")
-encoder.decode(encoder.encode_query("Wer erfand das Telefon?"), top_k=10)
-```
-
-With sentence-transformers: `SparseEncoder("PATH", trust_remote_code=True)`.
-"""
 # sentence-transformers' files: the modules of a model, each with its directory, and the model's class.
 _MODULES = "modules.json"
 _MODEL_CLASS = "config_sentence_transformers.json"
@@ -254,14 +232,30 @@ def sub_model_directories(directory: Path, field: str) -> list[Path]:
 
 def model_card(config: MilcoConfig) -> str:
     """Return the Markdown card of a checkpoint without one: sizes, lengths and views, as its configuration has them."""
-    echo = f"- source view: {config.echo_variant} LexEcho head, repeated tokens by {config.source_pool}\n"
-    return _CARD.format(
-        source=" and the text's own pieces (source view)" if config.echo else "",
-        layers=config.encoder.num_hidden_layers,
-        hidden=config.encoder.hidden_size,
-        pieces=config.encoder.vocab_size,
-        english=config.english_vocab_size,
-        query=config.query_max_length,
-        passage=config.passage_max_length,
-        echo=echo if config.echo else "",
-    )
+    encoder, source, echo = config.encoder, "", ""
+    if config.echo:
+        source = " and the text's own pieces (source view)"
+        echo = f"- source view: {config.echo_variant} LexEcho head, repeated tokens by {config.source_pool}\n"
+    return f"""---
+library_name: milco_pyserini
+pipeline_tag: feature-extraction
+tags: [sparse-retrieval, multilingual, cross-lingual, milco]
+---
+
+# MILCO checkpoint
+
+Text in many languages to weighted English word pieces (pivot view){source}, for an inverted index.
+
+- encoder: {encoder.num_hidden_layers} layers of {encoder.hidden_size}, {encoder.vocab_size:,} pieces; English \
+vocabulary of {config.english_vocab_size:,} word pieces
+- queries up to {config.query_max_length} tokens, passages up to {config.passage_max_length}
+{echo}
+```python
+from milco_pyserini import MilcoEncoder
+
+encoder = MilcoEncoder.from_pretrained("PATH")
+encoder.decode(encoder.encode_query("Wer erfand das Telefon?"), top_k=10)
+```
+
+With sentence-transformers: `SparseEncoder("PATH", trust_remote_code=True)`.
+"""

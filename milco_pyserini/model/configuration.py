@@ -73,8 +73,6 @@ _ENCODER_RULES = {
 }
 # Ignored: weights are loaded as float32.
 _PRECISION = ("dtype", "torch_dtype")
-# Characters of a wrong value in a message.
-_LONGEST = 60
 
 
 class MilcoConfig(PretrainedConfig):
@@ -144,7 +142,7 @@ def _encoder_config(encoder: PretrainedConfig | dict | None) -> PretrainedConfig
             layer_norm_eps=1e-5,
         )
     if not isinstance(encoder, Mapping):
-        raise MilcoError(f"encoder expects an object with the encoder's configuration, got {_shown(encoder)}")
+        raise MilcoError(f"encoder expects an object with the encoder's configuration, got {encoder!r:.60}")
     values = {"model_type": "xlm-roberta", **{name: encoder[name] for name in encoder if name not in _PRECISION}}
     _validate(values, _ENCODER_RULES, "encoder.")
     config = AutoConfig.for_model(values.pop("model_type"), **values)
@@ -171,13 +169,8 @@ def _validate(values: Mapping[str, Any], rules: Mapping[str, Rule], prefix: str 
             expected = {int: "an integer", float: "a number", bool: "true or false", str: "a name"}[kind]
             limits = f" of at least {least:,}" if math.isfinite(least) else ""
             limits = f" from {least:,} to {most:,}" if math.isfinite(most) else limits
-            raise MilcoError(f"{field} expects {expected}{limits}{' or null' * optional}, got {_shown(value)}")
+            raise MilcoError(f"{field} expects {expected}{limits}{' or null' * optional}, got {value!r:.60}")
         if choices and value not in choices:
             if kind is str:
                 raise unknown_name(field, value, choices)
             raise MilcoError(f"{field} expects {' or '.join(map(str, choices))}, got {value}")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

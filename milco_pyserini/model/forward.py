@@ -6,7 +6,8 @@ SparseEncoderModel.forward is the reference; tests compare both with it.
 import contextlib
 import copy
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -18,19 +19,12 @@ from torch import Tensor, nn
 from milco_pyserini.console import log
 from milco_pyserini.model.modeling import SparseEncoderModel
 from milco_pyserini.model.packed import NotPacked, PackedForward
-from milco_pyserini.model.pooling import highest_logits
+from milco_pyserini.model.pooling import BLOCK_LOGITS, highest_logits
 
-# Logits in memory at a time. On a GPU as many that launching the next kernel takes less time than they do (64 MB in
+# Logits in memory at a time on a GPU: so many that launching the next kernel takes less time than they do (64 MB in
 # bfloat16).
-_BLOCK_LOGITS = {"cpu": 1 << 22}
 _GPU_BLOCK_LOGITS = 1 << 25
-# Masked attention is fast on a GPU if its rows are aligned.
-_LENGTH_MULTIPLE = {"cpu": 1}
-_GPU_LENGTH_MULTIPLE = 8
-# Padded tokens of the smallest batch that runs through the compiled layers. Only the batch decides, so that the same
-# texts in the same batch have the same bits in every run.
 _COMPILED_FROM = 8192
-_COMPILATION: dict[str, Any] = {"dynamic": True}
 
 
 class Forward(Protocol):
@@ -63,18 +57,27 @@ class PaddedForward:
         model: on the device.
         device: any of torch's.
         dtype: of the matrix products, float32 or bfloat16.
-        compiled: whether large batches run through torch.compile (default: on CUDA).
+        compiled_from: padded tokens of the smallest batch that runs through torch.compile (default: 8,192 on CUDA, no
+            batch elsewhere). Only the batch decides, so that the same texts in the same batch have the same bits.
+        backend: of torch.compile.
     """
 
     def __init__(
-        self, model: SparseEncoderModel, device: torch.device, dtype: torch.dtype, compiled: bool | None = None
+        self,
+        model: SparseEncoderModel,
+        device: torch.device,
+        dtype: torch.dtype,
+        compiled_from: float | None = None,
+        backend: str | Callable = "inductor",
     ) -> None:
         self.device = device
         self.dtype = dtype
         config = model.config.encoder
         self._padding_id = config.pad_token_id
         self._positions = config.max_position_embeddings - config.pad_token_id - 1
-        self._compile = device.type == "cuda" if compiled is None else compiled
+        self._compiled_from = compiled_from or (_COMPILED_FROM if device.type == "cuda" else math.inf)
+        self._backend = backend
+        self._block_logits = BLOCK_LOGITS if device.type == "cpu" else _GPU_BLOCK_LOGITS
         self._network = _share_parameters(model).eval()
         for module in self._network.modules():
             if isinstance(module, nn.Linear):
@@ -93,19 +96,22 @@ class PaddedForward:
             if network.echo is not None:
                 states = projected if network.echo.variant == "paper" else hidden
                 echo = network.echo(states, mask.bool()).flatten()[real]
-            logits = max_logits(projected.to(self.dtype), mask.bool(), network.decoder)
-        return logits, echo
+            # A padded position becomes a copy of <s>, which the maximum already includes.
+            states = projected.to(self.dtype)
+            states = torch.where(mask.bool().unsqueeze(-1), states, states[:, :1])
+            decoder = network.decoder
+            return highest_logits(states, decoder.weight, decoder.bias, self._block_logits), echo
 
     def _hidden_states(self, ids: Tensor, mask: Tensor) -> Tensor:
         from torch._dynamo.exc import TorchDynamoException
 
-        if self._compile and ids.numel() >= _COMPILED_FROM:
+        if ids.numel() >= self._compiled_from:
             try:
                 return self._compiled_encoder(input_ids=ids, attention_mask=mask).last_hidden_state
             except TorchDynamoException as error:
                 # Compiling needs Triton and a C compiler, which are not everywhere; eager layers need neither.
                 log(f"torch.compile failed, encoding continues without it: {str(error).splitlines()[0]}")
-                self._compile = False
+                self._compiled_from = math.inf
         return self._network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
 
     @cached_property
@@ -115,7 +121,7 @@ class PaddedForward:
         for module in encoder.modules():
             if isinstance(module, nn.ModuleList) and len(module) == encoder.config.num_hidden_layers:
                 for layer in module:
-                    layer.compile(**_COMPILATION)
+                    layer.compile(dynamic=True, backend=self._backend)
         return encoder
 
 
@@ -124,23 +130,14 @@ def pad_rows(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return ids and mask, int64 [B, S]: S is the longest row, rounded up to what the device likes, at most limit."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    longest, multiple = int(lengths.max()), _LENGTH_MULTIPLE.get(device.type, _GPU_LENGTH_MULTIPLE)
-    width = max(longest, min(-(-longest // multiple) * multiple, limit))
+    width = int(lengths.max())
+    if device.type != "cpu":
+        # Masked attention is fast on a GPU if its rows are aligned.
+        width = max(width, min(-(-width // 8) * 8, limit))
     mask = (np.arange(width) < lengths[:, None]).astype(np.int64)
     ids = np.full(mask.shape, padding_id, np.int64)
     ids[mask.astype(bool)] = np.fromiter(itertools.chain.from_iterable(rows), np.int64, int(lengths.sum()))
     return ids, mask
-
-
-def max_logits(states: Tensor, mask: Tensor, decoder: nn.Linear) -> Tensor:
-    """Return what pooling.max_logits() returns, without gradients and without waiting for a GPU.
-
-    states: [B, S, D_e], of the decoder's dtype. mask: bool [B, S], right padding only. Returns float32 [B, V_e].
-    """
-    # A padded position becomes a copy of <s>, which the maximum already includes.
-    states = torch.where(mask.unsqueeze(-1), states, states[:, :1])
-    block = _BLOCK_LOGITS.get(states.device.type, _GPU_BLOCK_LOGITS)
-    return highest_logits(states, decoder.weight, decoder.bias, block)
 
 
 def _to_device(array: np.ndarray, device: torch.device) -> Tensor:

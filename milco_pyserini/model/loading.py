@@ -25,10 +25,8 @@ _ALL_FILES = [*_SMALL_FILES, "*.safetensors", "*pytorch_model*.bin"]
 # The largest float16. Trained weights are far below it (checkpoints are published in float16), and sums of products
 # with larger ones overflow float32.
 _LARGEST_WEIGHT = 65504.0
-_LONGEST_REASON = 200
 # The usual length for training and evaluating sparse encoders.
 _DEFAULT_LENGTH = 512
-_SENTENCE_TRANSFORMERS_LENGTH = ("sentence_bert_config.json", "max_seq_length")
 
 
 def find_model(name: str, kind: str, example: str, embedded: str, weights: bool = True) -> Path:
@@ -122,7 +120,7 @@ def loading(
 
 def one_line(error: Exception) -> str:
     """Return the first line of an error's text, truncated, without its period; its type if it has no text."""
-    return (str(error).strip() or type(error).__name__).split("\n")[0][:_LONGEST_REASON].rstrip(". ")
+    return (str(error).strip() or type(error).__name__).split("\n")[0][:200].rstrip(". ")
 
 
 def listed(names: list[str]) -> str:
@@ -164,6 +162,6 @@ def token_limit(network: nn.Module, config: PretrainedConfig) -> int:
 
 def text_length(directory: Path, limit: int) -> int:
     """Return the default maximum length in tokens: 512, or less if limit or sentence-transformers' file states less."""
-    file, field = _SENTENCE_TRANSFORMERS_LENGTH
-    stated = read_json(directory / file)[field] if is_json_with(directory / file, field) else None
+    path, field = directory / "sentence_bert_config.json", "max_seq_length"
+    stated = read_json(path)[field] if is_json_with(path, field) else None
     return min(_DEFAULT_LENGTH, limit, stated or _DEFAULT_LENGTH)

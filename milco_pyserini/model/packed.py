@@ -21,8 +21,8 @@ from milco_pyserini.model.pooling import VOCABULARY_CHUNK
 _KNOWN = ("xlm-roberta", "roberta", "camembert")
 _DTYPES = (torch.float32, torch.bfloat16)
 # Tokens with intermediate states in memory at a time: 16 MB of bfloat16 in the widest layer, 8 MB of logits.
-_LAYER_TOKENS = 2048
-_HEAD_TOKENS = 1024
+LAYER_TOKENS = 2048
+HEAD_TOKENS = 1024
 # oneDNN compiles a kernel for each number of rows, which takes longer than the products of a query.
 _FEW_ROWS, _MANY_ROWS = 16, 128
 # Text lengths in tokens for which batched matrix products are faster than torch's attention, and the scores that they
@@ -54,7 +54,7 @@ class OneDnnLinear(Linear):
     """A Linear with a weight packed by oneDNN, bias and GELU fused into the product."""
 
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous(), _LAYER_TOKENS)
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous(), LAYER_TOKENS)
         self.bias = bias.float()
 
     def __call__(self, states: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ class PackedForward:
         logits = hidden.new_full((len(lengths), self.model.config.english_vocab_size), -torch.inf)
         weights = []
         start = 0
-        for block in _blocks(lengths, _HEAD_TOKENS):
+        for block in _blocks(lengths, HEAD_TOKENS):
             counts = [length for _, length in block]
             tokens = sum(counts)
             states = hidden[start : start + padded_rows(tokens)]
@@ -206,16 +206,16 @@ class _Layer:
         attended = []
         for part, (count, length) in zip(query_key_value[: sum(sizes)].split(sizes), runs, strict=True):
             heads = part.view(count, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-            attended.append(_attention(*heads).transpose(1, 2).reshape(count * length, -1))
+            attended.append(attention(*heads).transpose(1, 2).reshape(count * length, -1))
         context = _pad_to(_concat(attended), len(query_key_value))
         done = []
-        for residual, mixed in zip(hidden.split(_LAYER_TOKENS), context.split(_LAYER_TOKENS), strict=True):
+        for residual, mixed in zip(hidden.split(LAYER_TOKENS), context.split(LAYER_TOKENS), strict=True):
             states = _layer_norm(residual.add_(self.attention_output(mixed)), self.attention_norm)
             done.append(_layer_norm(states.add_(self.down(self.up.gelu(states.to(self.dtype)))), self.norm))
         return _concat(done)
 
 
-def _attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Scaled dot-product attention within texts of one length; all [texts, heads, S, D_h].
 
     In bfloat16 by batched products with the softmax in float32: torch's own attention splits the queries of each head

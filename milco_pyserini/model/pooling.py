@@ -8,7 +8,7 @@ from torch.nn import functional
 
 # Logits are in memory for a block of texts and one chunk of the vocabulary at a time: 16 MB in float32.
 VOCABULARY_CHUNK = 4096
-_BLOCK_LOGITS = 1 << 22
+BLOCK_LOGITS = 1 << 22
 
 
 def log_saturation(logits: Tensor) -> Tensor:
@@ -39,22 +39,29 @@ def max_logits(projected: Tensor, mask: Tensor, weight: Tensor, bias: Tensor) ->
     return _MaxLogits.apply(projected, mask, weight, bias)
 
 
-def highest_logits(states: Tensor, weight: Tensor, bias: Tensor, block_logits: int) -> Tensor:
+def highest_logits(
+    states: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    block_logits: int = BLOCK_LOGITS,
+    vocabulary_chunk: int = VOCABULARY_CHUNK,
+) -> Tensor:
     """Return the maximum of the logits over the tokens, for a block of texts and a chunk of pieces at a time.
 
     Args:
         states: [B, S, D_e], without padding positions; the products are in their dtype.
         weight, bias: [V_e, D_e] and [V_e], the decoder's.
         block_logits: the most logits in memory at a time.
+        vocabulary_chunk: the pieces of a chunk.
 
     Returns:
         float32 [B, V_e], without gradients.
     """
     texts, tokens, _ = states.shape
     highest = torch.empty(texts, len(weight), dtype=torch.float32, device=states.device)
-    rows = max(1, block_logits // (tokens * VOCABULARY_CHUNK))
-    for start in range(0, len(weight), VOCABULARY_CHUNK):
-        chunk = slice(start, start + VOCABULARY_CHUNK)
+    rows = max(1, block_logits // (tokens * vocabulary_chunk))
+    for start in range(0, len(weight), vocabulary_chunk):
+        chunk = slice(start, start + vocabulary_chunk)
         decoder = weight[chunk].to(states.dtype), bias[chunk].to(states.dtype)
         for top in range(0, texts, rows):
             block = slice(top, top + rows)
@@ -75,7 +82,7 @@ class _MaxLogits(torch.autograd.Function):
         first = mask.int().argmax(dim=1)
         real = projected[torch.arange(len(projected), device=projected.device), first].unsqueeze(1)
         states = torch.where(mask.unsqueeze(-1), projected, real).to(dtype)
-        return highest_logits(states, weight, bias, _BLOCK_LOGITS)
+        return highest_logits(states, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:

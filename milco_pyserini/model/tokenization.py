@@ -17,8 +17,8 @@ _FILE, _SENTENCEPIECE, _WORD_PIECES = TOKENIZER_FILES
 _GATED = {"naver/splade-v3": "bert-base-uncased"}
 # Characters of a segment of a long text, and of the segments tokenized at a time: a tokenizer takes about a hundred
 # bytes of memory for each character.
-_SEGMENT = 2**20
-_AT_ONCE = 4 * _SEGMENT
+SEGMENT = 2**20
+AT_ONCE = 4 * SEGMENT
 # SentencePiece's pieces have at most 16 characters.
 _CHARACTERS_PER_TOKEN = 32
 _SPACES = " \n\t"
@@ -121,7 +121,7 @@ class TextTokenizer:
 def _segments(text: str) -> Iterator[str]:
     """Split a text into segments that can be tokenized one by one."""
     start = 0
-    while (stop := _end(text, start, _SEGMENT)) < len(text):
+    while (stop := _end(text, start, SEGMENT)) < len(text):
         yield replace_lone_surrogates(text[start:stop])
         start = stop
     yield replace_lone_surrogates(text[start:])
@@ -138,7 +138,7 @@ def _end(text: str, start: int, size: int) -> int:
         return len(text)
     if last := max(text.rfind(space, start + size // 2, stop) for space in _SPACES) + 1:
         return last - 1
-    limit = min(start + max(size, _SEGMENT), len(text))
+    limit = min(start + max(size, SEGMENT), len(text))
     return min((place for space in _SPACES if (place := text.find(space, stop, limit)) >= 0), default=limit)
 
 
@@ -149,7 +149,7 @@ def _groups(segments: Iterable[tuple[list[int], str]]) -> Iterator[list[tuple[li
     for row, segment in segments:
         group.append((row, segment))
         size += len(segment)
-        if size >= _AT_ONCE:
+        if size >= AT_ONCE:
             yield group
             group, size = [], 0
     yield group

@@ -7,11 +7,10 @@ from golden_set import GOLDEN, TEXTS, dense, encoder
 from torch import Tensor
 
 from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.model import MilcoModel, pooling
-from milco_pyserini.model import forward as forward_module
-from milco_pyserini.model.forward import PaddedForward, choose_forward, max_logits, pad_rows
+from milco_pyserini.model import MilcoModel
+from milco_pyserini.model.forward import PaddedForward, choose_forward, pad_rows
 from milco_pyserini.model.packed import PackedForward
-from milco_pyserini.model.pooling import max_logits_reference
+from milco_pyserini.model.pooling import log_saturation
 
 CPU = torch.device("cpu")
 DTYPES = (torch.float32, torch.bfloat16)
@@ -69,34 +68,14 @@ def test_only_matrices_are_copied(model: MilcoModel) -> None:
     assert {tensor.dtype for tensor in model.state_dict().values()} == {torch.float32}
 
 
-@pytest.mark.parametrize("block", [1, 1 << 15, 1 << 30])
-def test_highest_logits_do_not_depend_on_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One text at a time or all at once, a chunk of the vocabulary or all of it."""
-    monkeypatch.setitem(forward_module._BLOCK_LOGITS, "cpu", block)
-    monkeypatch.setattr(pooling, "VOCABULARY_CHUNK", 7)
-    states, decoder = torch.randn(5, 6, 8), torch.nn.Linear(8, 23)
-    mask = torch.arange(6) < torch.tensor([[6], [1], [3], [5], [2]])
-    with torch.no_grad():
-        wanted = max_logits_reference(states, mask, decoder.weight, decoder.bias)
-        torch.testing.assert_close(max_logits(states, mask, decoder), wanted)
-
-
-def test_padded_lengths_are_rounded_within_the_positions(
-    model: MilcoModel, rows: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rounding changes no logit and never exceeds the positions."""
+def test_padded_lengths_are_rounded_within_the_positions() -> None:
+    """On a GPU to a multiple of eight tokens; padding never changes a vector (see test_encoder.py)."""
     for limit, width in ((512, 8), (5, 5)):
         ids, mask = pad_rows([[0, 5, 2]], 1, limit, torch.device("cuda"))
         assert ids.tolist() == [[0, 5, 2] + [1] * (width - 3)] and mask.sum() == 3
-    plain = PaddedForward(model, CPU, torch.float32)
-    wanted = plain(rows[:4])[0]
-    monkeypatch.setitem(forward_module._LENGTH_MULTIPLE, "cpu", 1000)
-    torch.testing.assert_close(plain(rows[:4])[0], wanted, atol=1e-5, rtol=1e-5)
 
 
-def test_large_batches_use_compiled_layers(
-    model: MilcoModel, rows: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_batches_use_compiled_layers(model: MilcoModel, rows: list[list[int]]) -> None:
     """The layers are compiled once for all, with the same logits; a small batch is not compiled."""
     graphs = []
 
@@ -105,9 +84,7 @@ def test_large_batches_use_compiled_layers(
         return graph.forward
 
     torch._dynamo.reset()
-    monkeypatch.setattr(forward_module, "_COMPILATION", {"dynamic": True, "backend": backend})
-    monkeypatch.setattr(forward_module, "_COMPILED_FROM", 30)
-    compiled = PaddedForward(model, CPU, torch.float32, compiled=True)
+    compiled = PaddedForward(model, CPU, torch.float32, compiled_from=30, backend=backend)
     compiled([[0, 9, 2]])
     assert not graphs
     torch.testing.assert_close(compiled(rows)[0], reference(model, rows, torch.float32)[0], atol=1e-5, rtol=1e-5)
@@ -120,7 +97,7 @@ def test_large_batches_use_compiled_layers(
 
 
 def test_falls_back_to_eager_if_compile_fails(
-    model: MilcoModel, rows: list[list[int]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    model: MilcoModel, rows: list[list[int]], capsys: pytest.CaptureFixture
 ) -> None:
     """One line reports it, once."""
 
@@ -128,9 +105,7 @@ def test_falls_back_to_eager_if_compile_fails(
         raise RuntimeError("cannot find Triton")
 
     torch._dynamo.reset()
-    monkeypatch.setattr(forward_module, "_COMPILATION", {"dynamic": True, "backend": backend})
-    monkeypatch.setattr(forward_module, "_COMPILED_FROM", 30)
-    compiled = PaddedForward(model, CPU, torch.float32, compiled=True)
+    compiled = PaddedForward(model, CPU, torch.float32, compiled_from=30, backend=backend)
     for _ in range(2):
         torch.testing.assert_close(compiled(rows)[0], reference(model, rows, torch.float32)[0], atol=1e-5, rtol=1e-5)
     err = capsys.readouterr().err
@@ -148,12 +123,22 @@ def test_the_cpu_uses_the_packed_forward_if_supported(model: MilcoModel, monkeyp
 @needs_cuda
 @pytest.mark.parametrize(("dtype", "limit"), [("float32", 2e-3), ("bfloat16", 0.12)])
 @pytest.mark.parametrize("compiled_from", [1, 1 << 30])
-def test_gpu_and_cpu_vectors_agree(
-    dtype: str, limit: float, compiled_from: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With compiled layers or without, with batches in flight, within the dtype's error."""
-    monkeypatch.setattr(forward_module, "_COMPILED_FROM", compiled_from)
+def test_gpu_and_cpu_agree(rows: list[list[int]], dtype: str, limit: float, compiled_from: int) -> None:
+    """With compiled layers or without, within the dtype's error."""
+    model, gpu = MilcoModel.from_pretrained(GOLDEN / "ckpt_distillation"), torch.device("cuda")
+    wanted, wanted_echo = PackedForward(model, torch.float32)(rows)
+    logits, echo = PaddedForward(model.to(gpu), gpu, getattr(torch, dtype), compiled_from)(rows)
+    assert echo is not None and wanted_echo is not None
+    np.testing.assert_allclose(log_saturation(logits).cpu(), log_saturation(wanted), atol=limit)
+    np.testing.assert_allclose(echo.cpu(), wanted_echo, atol=limit)
+
+
+@pytest.mark.integration
+@needs_cuda
+@pytest.mark.parametrize(("dtype", "limit"), [("float32", 2e-3), ("bfloat16", 0.12)])
+def test_vectors_of_gpu_and_cpu_agree(dtype: str, limit: float) -> None:
+    """With batches in flight."""
     gpu = MilcoEncoder.from_pretrained(GOLDEN / "ckpt_distillation", "cuda", dtype)
-    gpu._runner.token_budget = 300
+    gpu.runner.token_budget = 300
     wanted = dense(encoder("distillation").encode(TEXTS, 512).batch)
     np.testing.assert_allclose(dense(gpu.encode(TEXTS * 3, 512).batch), np.tile(wanted, (3, 1)), atol=limit)

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from milco_pyserini.model import MilcoConfig, MilcoModel, pooling
 from milco_pyserini.model.modeling import LexEcho
-from milco_pyserini.model.pooling import VOCABULARY_CHUNK, max_logits, max_logits_reference
+from milco_pyserini.model.pooling import VOCABULARY_CHUNK, highest_logits, max_logits, max_logits_reference
 
 Case = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -38,13 +38,11 @@ def case(texts: int, tokens: int, width: int, vocabulary: int, seed: int) -> Cas
 def test_chunks_and_blocks_change_nothing(
     texts: int, tokens: int, width: int, chunk: int, vocabulary: int, block: int, seed: int
 ) -> None:
-    """For any chunk of the vocabulary and block of texts, max_logits equals its reference."""
-    values = case(texts, tokens, width, vocabulary, seed)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pooling, "VOCABULARY_CHUNK", chunk)
-        patch.setattr(pooling, "_BLOCK_LOGITS", block)
-        actual = max_logits(*values)
-    torch.testing.assert_close(actual, max_logits_reference(*values), atol=1e-5, rtol=1e-5)
+    """For any chunk of the vocabulary and block of texts, the maximum is that of all logits at once."""
+    states, _, weight, bias = case(texts, tokens, width, vocabulary, seed)
+    actual = highest_logits(states, weight, bias, block, chunk)
+    wanted = max_logits_reference(states, torch.ones(texts, tokens, dtype=torch.bool), weight, bias)
+    torch.testing.assert_close(actual, wanted, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("vocabulary", [1, VOCABULARY_CHUNK - 1, VOCABULARY_CHUNK, VOCABULARY_CHUNK + 1])

@@ -18,6 +18,8 @@ FORMATS = ("jsonl", "parquet")
 MIN_LENGTH = 3
 _ONLY_SPARSE = ("views", "prune", "scale", "english_prefix", "format")
 _ONLY_DENSE = ("pooling", "query_prompt", "document_prompt")
+_MANIFEST_FIELDS = ("encoder", "max_length", "lowercase", "split_passages", "batch_size", "part_size", "dtype")
+_SPARSE_FIELDS = ("views", "scale", "english_prefix", "format")
 _ENCODER = "encoder"
 _SPARSE = "sparse vectors"
 _DENSE = "dense vectors"
@@ -139,25 +141,14 @@ class EncodePlan:
 
     def manifest_fields(self) -> dict[str, Any]:
         """Return the settings as fields of a manifest, without those that resolve() has yet to fill in."""
-        common = {
-            "encoder": self.encoder,
-            "max_length": self.max_length,
-            "lowercase": self.lowercase,
-            "split_passages": self.split_passages,
-            "batch_size": self.batch_size,
-            "part_size": self.part_size,
-            "dtype": None if self.dtype == "auto" else self.dtype,
-        }
+        values = vars(self) | {"views": list(self.views)}
         if self.dense:
-            kind = {"dense": True, "format": "parquet", **{name: getattr(self, name) for name in _ONLY_DENSE}}
-        else:
-            kind = {
-                "views": list(self.views) or None,
-                "scale": self.scale,
-                "english_prefix": self.english_prefix,
-                "format": self.format,
-            }
-        known = {name: value for name, value in (common | kind).items() if value is not None}
+            values["format"] = "parquet"
+        known = {
+            name: values[name]
+            for name in (*_MANIFEST_FIELDS, *(("dense", "format", *_ONLY_DENSE) if self.dense else _SPARSE_FIELDS))
+            if values[name] not in (None, [], "auto")
+        }
         return known if self.dense else known | {"pruning": " ".join(map(str, self.pruning_rules)) or None}
 
 

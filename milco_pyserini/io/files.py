@@ -53,7 +53,7 @@ def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO]:
                 handle.flush()
                 os.fsync(handle.fileno())
                 temporary.replace(path)
-            sync_directory(path.parent)
+            sync_path(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -212,34 +212,25 @@ def publish(temporary: Path, path: Path) -> None:
     """Flush a complete file or directory to disk, rename it to path, and flush the new name."""
     sync_tree(temporary)
     temporary.replace(path)
-    sync_directory(path.parent)
+    sync_path(path.parent)
 
 
 def sync_tree(path: Path) -> None:
     """Flush a file, or every file and directory of a tree, to disk."""
     if not path.is_dir():
-        _sync_file(path)
+        sync_path(path)
     for parent, _, names in os.walk(path, topdown=False):
-        for name in names:
-            _sync_file(Path(parent, name))
-        sync_directory(Path(parent))
+        for name in (*names, "."):
+            sync_path(Path(parent, name))
 
 
-def _sync_file(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Flush a file, or the names in a directory, to disk; some FUSE and SMB mounts cannot flush a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_directory(directory: Path) -> None:
-    """Flush the names in a directory to disk if its file system supports that (some FUSE and SMB mounts do not)."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+        if path.is_file() or error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
             raise
     finally:
         os.close(descriptor)
@@ -345,24 +336,19 @@ def _make_directory(path: Path) -> None:
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for each in missing:
-        sync_directory(each.parent)
+        sync_path(each.parent)
 
 
 def _refuse_mount_point(path: Path) -> None:
-    if _is_mount_point(path):
+    # Path.is_mount() misses bind mounts of the same disk.
+    mounts = Path("/proc/self/mountinfo")
+    lines = mounts.read_text("utf-8").splitlines() if mounts.exists() else []
+    escaped = str(path).replace("\\", r"\134").replace(" ", r"\040")
+    if path.is_mount() or any(line.split()[4] == escaped for line in lines):
         raise MilcoError(
             f"{path} is a mount point, which cannot be replaced by a complete directory. Choose a directory inside it, "
             f"such as {path / 'NAME'}"
         )
-
-
-def _is_mount_point(path: Path) -> bool:
-    """Return whether path is a mount point, including bind mounts of the same disk, which os.path.ismount() misses."""
-    if path.is_mount():
-        return True
-    mounts = Path("/proc/self/mountinfo")
-    escaped = str(path).replace("\\", r"\134").replace(" ", r"\040")
-    return mounts.exists() and any(line.split()[4] == escaped for line in mounts.read_text("utf-8").splitlines())
 
 
 def _taken(path: Path) -> bool:
@@ -387,7 +373,7 @@ def _replace_directory(path: Path, new: Path) -> None:
     except BaseException:
         _restore(path)
         raise
-    sync_directory(path.parent)
+    sync_path(path.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 

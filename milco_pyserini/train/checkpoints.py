@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import checksum, read_json, sync_directory, sync_tree, write_json
+from milco_pyserini.io.files import checksum, read_json, sync_path, sync_tree, write_json
 
 STATE = "trainer_state.json"
 ALARMS = "alarms.pt"
@@ -45,7 +45,7 @@ def publish_checkpoint(written: Path, run: Path) -> None:
     write_json(written / CHECKSUMS, {path.relative_to(written).as_posix(): checksum(path) for path in files})
     sync_tree(written)
     written.replace(run / written.name)
-    sync_directory(run)
+    sync_path(run)
 
 
 def find_damage(directory: Path, files: Collection[str] = _FILES) -> str | None:

@@ -11,15 +11,27 @@ from types import SimpleNamespace
 import numpy as np
 
 from milco_pyserini.encode.plan import EncodePlan
-from milco_pyserini.sparse import SparseBatch
+from milco_pyserini.sparse import SparseBatch, Vocabulary
 
 
 class WordLengthEncoder:
     """One term per text: column i with weight i, where i is the number of words."""
 
+    weight_hash = tokenizer_hash = "words"
+    dtype = "float32"
+    vocabulary = Vocabulary([f"w{number}" for number in range(100)], [])
+    model = SimpleNamespace(config=SimpleNamespace(passage_max_length=64, query_max_length=64))
+
     def __init__(self, lives: str = "") -> None:
         self.tokenizer = self
         self._lives = lives
+
+    def validate_length(self, max_length: int) -> None:
+        """Accept every length."""
+
+    def resolve_views(self, views: Sequence[str]) -> tuple[str, ...]:
+        """Return the only view."""
+        return ("pivot",)
 
     def tokenize(self, texts: Sequence[str], max_length: int) -> list[SimpleNamespace]:
         """Return a token per word."""

@@ -163,18 +163,18 @@ class DenseEncoder:
 
     @torch.inference_mode()
     def _encode(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        if isinstance(self._network, PackedEncoder):
-            pooled = pool_packed(self._network(rows), [len(row) for row in rows], self.pooling)
+        if isinstance(self.network, PackedEncoder):
+            pooled = pool_packed(self.network(rows), [len(row) for row in rows], self.pooling)
             return functional.normalize(pooled, dim=-1)
         arrays = pad_rows(rows, self._padding_id, self._limit, self.device)
         ids, mask = (torch.from_numpy(array).to(self.device) for array in arrays)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
-            states = self._network(input_ids=ids, attention_mask=mask).last_hidden_state.float()
+            states = self.network(input_ids=ids, attention_mask=mask).last_hidden_state.float()
         return functional.normalize(pool(states, mask, self.pooling), dim=-1)
 
     @cached_property
-    def _network(self) -> PackedEncoder | torch.nn.Module:
-        # Created for the first text: an encoder that is only inspected stays where it was loaded.
+    def network(self) -> PackedEncoder | torch.nn.Module:
+        """What computes the hidden states; created for the first text, for an encoder may only be inspected."""
         if self.device.type == "cpu":
             # Padding gives the same vectors for networks that cannot be packed, only slower.
             with contextlib.suppress(NotPacked):

@@ -7,8 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from milco_pyserini.sparse import open_store
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
 WORDS = ["old harbour", "小さな市場", "первая книга", "Brücke", "خريطة", "train", "river bridge", "marché"]
-KILLS = 20
+KILLS = 40
 
 
 @pytest.fixture
@@ -106,15 +104,6 @@ def test_parquet_holds_the_float_weights_of_the_same_vectors(corpus: Path, tmp_p
     assert main(arguments(corpus, tmp_path / "j")) == 0
     assert main(arguments(corpus, tmp_path / "p", "--format", "parquet")) == 0
     assert list(open_store(tmp_path / "p").vectors()) == list(open_store(tmp_path / "j").vectors())
-
-
-def test_shards_in_any_order_write_the_same_store(corpus: Path, tmp_path: Path) -> None:
-    """Three processes' shares, the last one first, are byte for byte what one process writes."""
-    assert main(arguments(corpus, tmp_path / "one")) == 0
-    for shard in (2, 0, 1):
-        assert not (tmp_path / "three" / "manifest.json").exists()
-        assert main(arguments(corpus, tmp_path / "three", "--shard-id", str(shard), "--shard-num", "3")) == 0
-    assert contents(tmp_path / "three") == contents(tmp_path / "one")
 
 
 def test_a_complete_store_is_not_encoded_again(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -270,17 +259,6 @@ def test_parts_of_a_corpus_that_changes_meanwhile_are_removed(
     assert contents(tmp_path / "v") == contents(tmp_path / "one")
 
 
-def test_two_processes_in_one_directory_write_one_store(corpus: Path, tmp_path: Path) -> None:
-    """The same command twice at the same time: both end well, and the store is the one that one process writes."""
-    both = [sys.executable, "-m", "milco_pyserini.encode", *arguments(corpus, tmp_path / "both", "--part-size", "2")]
-    running = [subprocess.Popen(both, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    for process in running:
-        stderr = process.communicate()[1]
-        assert process.returncode == 0, stderr
-    assert main(arguments(corpus, tmp_path / "one", "--part-size", "2")) == 0
-    assert contents(tmp_path / "both") == contents(tmp_path / "one")
-
-
 def test_partial_files_of_killed_processes_are_removed(corpus: Path, tmp_path: Path) -> None:
     """A fragment of a part that another process wrote in the end: gone with the next command at the latest."""
     assert main(arguments(corpus, tmp_path / "v")) == 0
@@ -304,60 +282,69 @@ def test_overwrite_is_refused_while_another_process_writes(
     assert main(anew) == 0
 
 
-KILLED = textwrap.dedent(
-    """
-    # Argument 1: how many times to kill; then the encode command's. Prints the file events of a whole run.
-    import json, os, shutil, signal, sys
-    from pathlib import Path
-    import milco_pyserini.cli.encode as command, milco_pyserini.encode.corpus, milco_pyserini.encode.encoder
-    import scipy.sparse
+FORKED = """
+# Encodes argument 1 into directory 2 by processes that load no network: uninterrupted, killed at as many file events as
+# argument 3 states and run again, and two at once.
+import os, signal, sys
+from pathlib import Path
 
-    kills, argv = int(sys.argv[1]), sys.argv[2:]
-    output = Path(argv[argv.index("--output") + 1])
-    EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "tempfile.mkstemp")
+import torch, transformers
+from worker_encoders import WordLengthPlan
+from milco_pyserini.encode import encode_corpus
 
-    def run(place, moment):
-        child = os.fork()
-        if child == 0:
-            count = 0
-            def hook(event, arguments):
-                nonlocal count
-                if event in EVENTS and str(place) in str(arguments[0]):
-                    count += 1
-                    if count == moment:
-                        os.kill(os.getpid(), signal.SIGKILL)
-            sys.addaudithook(hook)
-            code = command.main([str(place) if value == str(output) else value for value in argv])
-            (place.parent / "events").write_text(str(count))
-            os._exit(code)
-        return os.waitpid(child, 0)[1]
+corpus, root, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "tempfile.mkstemp")
 
-    assert run(output, None) == 0
-    events = int((output.parent / "events").read_text())
-    moments = sorted({1 + round(step * (events - 1) / (kills - 1)) for step in range(kills)})
-    for moment in moments:
-        place = output.parent / f"killed-{moment}"
-        assert run(place, moment) == signal.SIGKILL, moment
-        assert run(place, None) == 0, moment
-    print(json.dumps(moments))
-    """
-)
+def encode(place):
+    encode_corpus(corpus, place, WordLengthPlan(part_size=5), device="cpu")
+
+def fork(place, moment=None):
+    child = os.fork()
+    if child:
+        return child
+    count = 0
+    def hook(event, arguments):
+        nonlocal count
+        if event in EVENTS and str(place) in str(arguments[0]):
+            count += 1
+            if count == moment:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+    encode(place)
+    (root / "events").write_text(str(count))
+    os._exit(0)
+
+def end(child):
+    return os.waitpid(child, 0)[1]
+
+encode(root / "whole")
+assert end(fork(root / "again")) == 0
+events = int((root / "events").read_text())
+assert events >= kills
+for step in range(kills):
+    moment = 1 + round(step * (events - 1) / (kills - 1))
+    place = root / f"killed-{moment}"
+    assert end(fork(place, moment)) == signal.SIGKILL, moment
+    assert end(fork(place)) == 0, moment
+assert [end(child) for child in [fork(root / "both") for _ in range(2)]] == [0, 0]
+"""
 
 
-def test_a_store_killed_at_twenty_moments_has_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
-    """SIGKILL at twenty file operations spread over the run, the same command again: equal to the last byte."""
+def test_killed_and_concurrent_processes_write_the_bytes_of_one(corpus: Path, tmp_path: Path) -> None:
+    """SIGKILL at forty file operations spread over the run and the same command again; two processes at once."""
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(KILLS), *arguments(corpus, tmp_path / "whole")],
+        [sys.executable, "-c", FORKED, str(corpus), str(tmp_path), str(KILLS)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [*sys.path]))},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    moments = orjson.loads(done.stdout)
-    assert len(moments) == KILLS
     whole = contents(tmp_path / "whole")
     assert "manifest.json" in whole
-    for moment in moments:
-        assert contents(tmp_path / f"killed-{moment}") == whole, moment
+    stores = [*tmp_path.glob("killed-*"), tmp_path / "both", tmp_path / "again"]
+    assert len(stores) == KILLS + 2
+    for store in stores:
+        assert contents(store) == whole, store
 
 
 def test_topics_carry_their_text_for_a_plain_pyserini(tmp_path: Path) -> None:
@@ -432,6 +419,10 @@ def test_text_prints_terms_strongest_first(capsys: pytest.CaptureFixture, monkey
     for view in (pivot, source):
         weights = [float(line.split()[0]) for line in view.splitlines()[1:]]
         assert weights and len(weights) <= 5 and weights == sorted(weights, reverse=True)
+    assert main(["--text", " ", *argv]) == 0
+    captured = capsys.readouterr()
+    assert "pivot view (English): 0 terms\n" in captured.out
+    assert captured.err.endswith("The text is blank: its vector is empty\n")
 
 
 def test_options_change_what_is_encoded(corpus: Path, tmp_path: Path) -> None:
@@ -575,41 +566,30 @@ def test_overwrite_removes_a_store_atomically(
 LIGHT = """
 import sys
 from milco_pyserini.cli.encode import main
-code = main(sys.argv[1:])
-assert "torch" not in sys.modules, "torch"
-sys.exit(code)
+for line in sys.stdin:
+    code = main(line.split("\\t")[:-1])
+    assert code == 2 and "torch" not in sys.modules, (code, line)
 """
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        ["--corpus", "absent.jsonl"],
-        ["--output", "taken"],
-        ["--output", "begun"],
-        ["--scale", "nan"],
-        ["--prune", "topk:3"],
-        ["--views", "pivots"],
-        ["--device", "tpu"],
-        ["--dtype", "float16"],
-        ["--max-length", "1"],
-        ["--corpus", "broken.jsonl"],
-    ],
-    ids=" ".join,
-)
-def test_bad_input_is_reported_before_torch_is_loaded(corpus: Path, tmp_path: Path, change: list[str]) -> None:
+def test_bad_input_is_reported_before_torch_is_loaded(corpus: Path, tmp_path: Path) -> None:
     """Errors in options, output and texts do not wait for a model to load."""
     (tmp_path / "taken").write_text("dear")
     (tmp_path / "broken.jsonl").write_text("{")
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "plan.json").write_text('{"format_version": 1, "texts": 50, "corpus": "other"}')
+    changes = "--corpus absent.jsonl, --output taken, --output begun, --scale nan, --prune topk:3, --views pivots, "
+    changes += "--device tpu, --dtype float16, --max-length 1, --corpus broken.jsonl"
+    commands = [arguments(corpus, tmp_path / "v", *change.split()) for change in changes.split(", ")]
     done = subprocess.run(
-        [sys.executable, "-c", LIGHT, *arguments(corpus, tmp_path / "v", *change)],
+        [sys.executable, "-c", LIGHT],
+        input="".join("\t".join([*command, "\n"]) for command in commands),
         cwd=tmp_path,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("error:") == len(commands)
     assert not (tmp_path / "v").exists()
 
 
@@ -654,26 +634,25 @@ def test_no_permission_is_one_clear_line(
     refused(arguments(corpus, tmp_path / "locked"), capsys, str(tmp_path / "locked"), "Permission denied")
 
 
-def test_ctrl_c_keeps_complete_parts_and_the_same_command_resumes(corpus: Path, tmp_path: Path) -> None:
-    """SIGINT while parts are written: exit code 130, one line, no fragment; then the uninterrupted store."""
-    command = [sys.executable, "-m", "milco_pyserini.encode"]
-    whole, stopped = (
-        [*command, *arguments(corpus, tmp_path / name, "--part-size", "1")] for name in ("whole", "stopped")
-    )
-    process = subprocess.Popen(stopped, stderr=subprocess.PIPE, text=True)
-    while not list((tmp_path / "stopped").glob("parts/part-*.jsonl")):
-        assert process.poll() is None
-        time.sleep(0.001)
-    process.send_signal(signal.SIGINT)
-    stderr = process.communicate()[1]
-    assert process.returncode == 130
-    assert stderr.splitlines()[-1] == (
+def test_ctrl_c_is_one_line_and_leaves_no_partial_file(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGINT while a part is written: exit code 130; contract/test_resume.py holds that the same command resumes."""
+    write = StoreWriter.write
+
+    def interrupted(writer: StoreWriter, number: int, *given: Any, **counts: Any) -> object:
+        if number == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return write(writer, number, *given, **counts)
+
+    monkeypatch.setattr(StoreWriter, "write", interrupted)
+    assert main(arguments(corpus, tmp_path / "v")) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == (
         "milco encode: interrupted; complete parts are kept; rerun the same command to resume"
     )
-    assert not [name for name in contents(tmp_path / "stopped") if ".partial-" in name or name == "manifest.json"]
-    for again in (whole, stopped):
-        assert subprocess.run(again, capture_output=True).returncode == 0
-    assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")
+    left = contents(tmp_path / "v")
+    assert "parts/part-00001.jsonl" in left and "manifest.json" not in left
+    assert not [name for name in left if PARTIAL in name]
 
 
 def test_a_full_disk_is_one_clear_line_and_complete_parts_are_kept(

@@ -136,13 +136,13 @@ def test_dense_vectors_do_not_depend_on_batch_composition(layout: str, tmp_path:
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_packed_texts_have_the_vectors_of_padded_ones(pooling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_texts_have_the_vectors_of_padded_ones(pooling: str) -> None:
     """PackedEncoder equals transformers' own forward of a padded batch."""
     fast = DenseEncoder(str(ENCODER), pooling, device="cpu", dtype="float32")
     vectors = fast.encode_document(TEXTS)
-    assert isinstance(fast._network, PackedEncoder)
+    assert isinstance(fast.network, PackedEncoder)
     plain = DenseEncoder(str(ENCODER), pooling, device="cpu", dtype="float32")
-    monkeypatch.setattr(plain, "_network", plain.model)
+    plain.network = plain.model
     assert plain.encode_document(TEXTS) == pytest.approx(vectors, abs=1e-5)
 
 
@@ -200,14 +200,14 @@ def test_out_of_memory_halves_the_batches(monkeypatch: pytest.MonkeyPatch, capsy
     """The vectors are the same; a single text without memory is an error with the fix."""
     encoder = DenseEncoder(str(ENCODER), device="cpu", dtype="float32")
     texts = ["music " * number for number in range(1, 9)]
-    vectors, encode, most = encoder.encode_document(texts), encoder._encode, 3
+    vectors, run, most = encoder.encode_document(texts), PackedEncoder.__call__, 3
 
-    def cramped(rows: list[list[int]]) -> torch.Tensor:
+    def cramped(network: PackedEncoder, rows: list[list[int]]) -> torch.Tensor:
         if len(rows) > most:
             raise torch.OutOfMemoryError
-        return encode(rows)
+        return run(network, rows)
 
-    monkeypatch.setattr(encoder, "_encode", cramped)
+    monkeypatch.setattr(PackedEncoder, "__call__", cramped)
     assert encoder.encode_document(texts) == pytest.approx(vectors, abs=1e-5)
     assert "cpu is out of memory: continuing with" in capsys.readouterr().err
     most = 0

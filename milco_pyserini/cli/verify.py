@@ -79,16 +79,23 @@ def _verify(path: Path) -> bool:
     # The parts in an index's manifest are those of its vector store.
     listed = manifest.get("files", []) + ([] if "engine" in manifest else manifest.get("parts", []))
     checked = ([MANIFEST, RECALL] if "recall" in manifest else [MANIFEST]) if is_complete else []
-    problems = [error for file in checked for error in _damage(read_checked, path / file, True)]
-    right_size = []
-    for one in listed:
-        found = _damage(validate_size, path, one)
-        problems += found
-        right_size += [] if found else [one]
+    problems: list[DamagedError] = []
+
+    def is_intact(check: Callable[..., object], *arguments: object) -> bool:
+        try:
+            check(*arguments)
+        except DamagedError as error:
+            problems.append(error)
+            return False
+        return True
+
+    for file in checked:
+        is_intact(read_checked, path / file, True)
+    right_size = [one for one in listed if is_intact(validate_size, path, one)]
     stated = {one["file"]: one["checksum"] for one in right_size if "checksum" in one}
-    for one in describe_files(path, map(Path, stated)):
-        if one["checksum"] != stated[one["file"]]:
-            problems.append(DamagedError(path, one["file"], OTHER_CONTENT))
+    found = describe_files(path, map(Path, stated))
+    changed = [one["file"] for one in found if one["checksum"] != stated[one["file"]]]
+    problems += [DamagedError(path, file, OTHER_CONTENT) for file in changed]
     checked += stated
     others = [file.as_posix() for file in list_files(path, [*checked, *(one["file"] for one in listed)])]
     if is_complete:
@@ -103,14 +110,6 @@ def _verify(path: Path) -> bool:
             what += f"; {counted(without, 'file')} without a checksum (written by version 0.1) could not be verified"
         sys.stdout.write(f"Verified {path}: {what}\n")
     return not problems
-
-
-def _damage(check: Callable[..., object], *arguments: object) -> list[DamagedError]:
-    try:
-        check(*arguments)
-    except DamagedError as error:
-        return [error]
-    return []
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,7 +20,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if importlib.util.find_spec("hypothesis"):
     from hypothesis import settings
 
-    settings.register_profile("patient", deadline=None)
+    settings.register_profile("patient", deadline=None, max_examples=50)
     settings.load_profile("patient")
 
 

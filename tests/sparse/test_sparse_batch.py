@@ -228,7 +228,7 @@ def pruned(vector: Vector, method: str, value: float) -> Vector:
     return {term: vector[term] for term in kept}
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     VECTORS,
     st.one_of(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milco_pyserini.errors import MilcoError
@@ -70,6 +70,7 @@ def test_jsonl_equals_orjsons(vectors: list) -> None:
     assert handle.getvalue() == b"".join(orjson.dumps(line) + b"\n" for line in wanted)
 
 
+@settings(max_examples=15)
 @given(VECTORS, VECTORS)
 def test_a_store_is_read_as_it_was_written(stores: Callable, first: list, second: list) -> None:
     """JSONL and Parquet give the same ids and impacts; Parquet the float weights, JSONL impact / scale."""
@@ -364,6 +365,7 @@ def test_a_directory_without_vectors_is_refused(tmp_path: Path) -> None:
         list(open_store(tmp_path, plain=True).vectors())
 
 
+@settings(max_examples=25)
 @given(
     st.lists(st.dictionaries(st.text("abcdefgh", min_size=1, max_size=2), st.integers(1, 99), max_size=6), max_size=8)
 )

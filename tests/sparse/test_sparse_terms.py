@@ -33,7 +33,7 @@ def assert_java_keeps(term: str) -> None:
     term.encode("utf-8")
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(ANY)
 @example("")
 @example(ESCAPE)
@@ -49,19 +49,21 @@ def test_escaping_is_reversible(text: str) -> None:
 
 
 def test_every_code_point_is_kept() -> None:
-    """Each of the 1,114,112 code points, surrogates included, between two letters."""
+    """Each of the 1,114,112 code points, surrogates included; those of a text that stays as it is are all kept."""
     changed = set()
-    for point in range(sys.maxunicode + 1):
-        text = f"a{chr(point)}z"
-        term = escape(text)
-        if term != text:
-            changed.add(point)
-            assert unescape(term) == text
-            assert_java_keeps(term)
+    for start in range(0, sys.maxunicode + 1, 64):
+        block = range(start, start + 64)
+        text = "".join(map(chr, block))
+        for point in block if escape(text) != text else ():
+            term = escape(f"a{chr(point)}z")
+            if term != f"a{chr(point)}z":
+                changed.add(point)
+                assert unescape(term) == f"a{chr(point)}z"
+                assert_java_keeps(term)
     assert changed == JAVA_SPACE | {ord(DELIMITER), ord(ESCAPE)} | set(range(0xD800, 0xE000))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(LONG, LONG)
 def test_different_texts_have_different_terms(first: str, second: str) -> None:
     """However long they are."""
@@ -69,7 +71,7 @@ def test_different_texts_have_different_terms(first: str, second: str) -> None:
     assert escape(first) != escape(second)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(LONG)
 def test_a_long_text_is_one_term(text: str) -> None:
     """Whatever the length, Lucene keeps the term as one token; a hashed one cannot be unescaped."""
@@ -110,7 +112,7 @@ def test_ordinary_pieces_are_not_changed(piece: str) -> None:
     assert escape(piece) == piece
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(st.lists(LONG, unique=True, max_size=8), st.lists(LONG, unique=True, max_size=8))
 def test_a_vocabulary_reverses_every_term(english: list[str], source: list[str]) -> None:
     """Vocabulary.text is exact for every string, hashed ones too; columns and terms are each other's inverse."""

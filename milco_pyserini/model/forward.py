@@ -103,16 +103,18 @@ class PaddedForward:
             return highest_logits(states, decoder.weight, decoder.bias, self._block_logits), echo
 
     def _hidden_states(self, ids: Tensor, mask: Tensor) -> Tensor:
+        if ids.numel() < self._compiled_from:
+            return self._network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        # Takes seconds to import.
         from torch._dynamo.exc import TorchDynamoException
 
-        if ids.numel() >= self._compiled_from:
-            try:
-                return self._compiled_encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-            except TorchDynamoException as error:
-                # Compiling needs Triton and a C compiler, which are not everywhere; eager layers need neither.
-                log(f"torch.compile failed, encoding continues without it: {str(error).splitlines()[0]}")
-                self._compiled_from = math.inf
-        return self._network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        try:
+            return self._compiled_encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        except TorchDynamoException as error:
+            # Compiling needs Triton and a C compiler, which are not everywhere; eager layers need neither.
+            log(f"torch.compile failed, encoding continues without it: {str(error).splitlines()[0]}")
+            self._compiled_from = math.inf
+            return self._hidden_states(ids, mask)
 
     @cached_property
     def _compiled_encoder(self) -> nn.Module:

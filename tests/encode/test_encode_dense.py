@@ -1,7 +1,7 @@
 """milco encode --dense: dense vectors by checkpoints of many layouts, in a store like that of sparse vectors."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,12 @@ from golden_set import GOLDEN
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from milco_pyserini.cli.encode import main
+from milco_pyserini.corpora import open_corpus
 from milco_pyserini.defaults import POOLINGS
 from milco_pyserini.encode.dense import DenseEncoder, open_dense_query_encoder, pool, pool_packed
 from milco_pyserini.encode.dense_store import open_dense_store
+from milco_pyserini.encode.launch import PartWorker
+from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.packed import PackedEncoder
 from milco_pyserini.sparse import open_store
@@ -306,24 +309,14 @@ def test_shards_and_resuming_give_the_same_dense_store(run: Run) -> None:
     assert code == 2 and "one was begun with pooling mean, not cls: choose another --output" in stderr
 
 
-@pytest.fixture
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One thread in this process and in those that it starts: the last bits of a sum depend on their number."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.integration
-def test_processes_give_the_same_dense_store(run: Run, one_thread: None) -> None:
-    """Two workers, each with its encoder and one thread: pooling and prompts reach them."""
+def test_a_worker_encodes_what_one_process_writes(run: Run) -> None:
+    """Pooling and prompts reach it with the plan; that processes work is in test_encode_workers.py."""
     how = ["--corpus", "c.jsonl", "--pooling", "cls", "--document-prompt", "two "]
     assert run(*how, "--output", "one")[0] == 0
-    code, printed = run(*how, "--output", "two", "--device", "cpu,cpu")
-    assert code == 0, printed
-    assert everything(Path("two")) == everything(Path("one"))
+    plan = EncodePlan(str(ENCODER), dtype="float32", dense=True, pooling="cls", document_prompt="two ")
+    plan = plan.resolve(plan.load_encoder("cpu"), topics=False)
+    part = PartWorker(plan, "cpu").encode(0, list(open_corpus("c.jsonl"))[:10])
+    assert part.content == Path("one/parts/part-00000.parquet").read_bytes()
 
 
 def test_dense_queries_are_encoded_as_the_manifest_states(run: Run) -> None:

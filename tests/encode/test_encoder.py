@@ -1,6 +1,7 @@
 """Vectors depend only on their texts, and every argument of the encoder has its documented effect."""
 
 import doctest
+import functools
 import shutil
 import sys
 from pathlib import Path
@@ -45,7 +46,7 @@ def variant(**fields: object) -> MilcoEncoder:
     return MilcoEncoder.from_pretrained(CHECKPOINT, "cpu", "float32", **fields)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     chosen=st.lists(st.integers(0, len(TEXTS) - 1), max_size=12), size=st.integers(1, 5), budget=st.integers(1, 2000)
 )
@@ -60,7 +61,7 @@ def test_vectors_do_not_depend_on_batch_composition(
     np.testing.assert_allclose(dense(batch), one_by_one[chosen], atol=2e-5, rtol=1e-5)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(rows=st.lists(st.lists(st.integers(4, 570), min_size=1, max_size=40), min_size=1, max_size=6))
 def test_padding_never_changes_a_vector(milco: MilcoEncoder, rows: list[list[int]]) -> None:
     """Rows of random ids padded together equal the rows encoded one by one, within 1e-5."""
@@ -343,8 +344,10 @@ def test_public_methods_accept_what_users_pass(milco: MilcoEncoder, capsys: pyte
     assert repr(milco) == f"MilcoEncoder({str(CHECKPOINT)!r}, views=pivot source, dtype=float32, device=cpu, 935 terms)"
 
 
-def test_examples_of_the_docstrings_run() -> None:
-    """Every public example of the encoders, on the embedded checkpoint."""
+def test_examples_of_the_docstrings_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every public example of the encoders, on the embedded checkpoint, which is loaded once."""
+    monkeypatch.setattr(MilcoEncoder, "from_pretrained", functools.cache(MilcoEncoder.from_pretrained))
+    monkeypatch.setattr(contract, "open_encoder", functools.cache(contract.open_encoder))
     for module in (encoder_module, contract, dense_module):
         assert doctest.testmod(module).failed == 0
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from milco_pyserini.encode.plan import EncodePlan
+from milco_pyserini.options import option
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 
 
@@ -60,7 +61,7 @@ class WordLengthEncoder:
 class WordLengthPlan(EncodePlan):
     """A plan with a WordLengthEncoder. lives: a directory with a file for each time that it kills its process."""
 
-    lives: str = ""
+    lives: str = option("", help="directory of lives")
 
     def load_encoder(self, device: str) -> WordLengthEncoder:
         """Return the encoder."""

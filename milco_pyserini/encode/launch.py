@@ -194,13 +194,15 @@ class PartWorker:
 
     def _load(self) -> PartEncoder:
         if self._encoder is None:
-            import torch
-
             if self._device.startswith("cuda:"):
+                import torch
+
                 # Else the libraries of every worker would occupy memory of the first GPU.
                 torch.cuda.set_device(self._device)
             encoder = self._plan.load_encoder(self._device)
-            if self._device == "cpu":
+            if self._device == "cpu" and self._num_workers > 1:
+                import torch
+
                 torch.set_num_threads(max(1, torch.get_num_threads() // self._num_workers))
             if self._weight_hash and encoder.weight_hash != self._weight_hash:
                 raise MilcoError(f"encoder {self._plan.encoder} has other weights on a machine of the Ray cluster")

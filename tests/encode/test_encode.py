@@ -23,7 +23,7 @@ from milco_pyserini.sparse import open_store
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
 WORDS = ["old harbour", "小さな市場", "первая книга", "Brücke", "خريطة", "train", "river bridge", "marché"]
-KILLS = 40
+KILLS = 20
 
 
 @pytest.fixture
@@ -331,7 +331,7 @@ assert [end(child) for child in [fork(root / "both") for _ in range(2)]] == [0, 
 
 
 def test_killed_and_concurrent_processes_write_the_bytes_of_one(corpus: Path, tmp_path: Path) -> None:
-    """SIGKILL at forty file operations spread over the run and the same command again; two processes at once."""
+    """SIGKILL at twenty file operations spread over the run and the same command again; two processes at once."""
     done = subprocess.run(
         [sys.executable, "-c", FORKED, str(corpus), str(tmp_path), str(KILLS)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [*sys.path]))},

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PretrainedConfig
 
-from milco_pyserini.encode.prompts import DOCUMENTS, QUERIES, read_prompts
+from milco_pyserini.encode.dense_checkpoint import read_prompts
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.model import MilcoConfig
@@ -144,8 +144,8 @@ def load_sparse_encoder(directory: Path, dtype: torch.dtype) -> list[tuple[TaskM
         definition |= {"truncation": None, "padding": None}
         # Vectors are pruned when they are complete.
         top_k, model.max_active_dims = model.max_active_dims, None
-        prompts, parts = read_prompts(directory), []
-        for task, prompt in ((QUERY, prompts[QUERIES] or ""), (DOCUMENT, prompts[DOCUMENTS] or "")):
+        parts = []
+        for task, prompt in zip((QUERY, DOCUMENT), read_prompts(directory), strict=True):
             tokenizer = Tokenizer.from_str(orjson.dumps(definition).decode())
             if tokenizer.encode(_PROBE).ids != model.preprocess([_PROBE], task=task)["input_ids"][0].tolist():
                 # Special tokens have no weights in a table.

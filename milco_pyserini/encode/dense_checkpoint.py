@@ -88,7 +88,7 @@ def read_prompts(directory: Path) -> tuple[str, str]:
     prompts = config.get("prompts") or {}
     default = prompts.get(config.get("default_prompt_name"), "")
     document = next((prompts[name] for name in ("document", "passage", "corpus") if name in prompts), default)
-    return prompts.get("query", default), document
+    return prompts.get("query", default) or "", document or ""
 
 
 def _validate_modules(directory: Path) -> None:

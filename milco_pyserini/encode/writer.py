@@ -32,11 +32,14 @@ from milco_pyserini.io.files import (
     write_json,
 )
 from milco_pyserini.io.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
+from milco_pyserini.io.resume import plan_difference
 from milco_pyserini.sparse import Vocabulary
 from milco_pyserini.sparse.store import PART_FORMATS, PARTS, VOCABULARY
 
 _PLAN = "plan.json"
 _RECORDS = ".records"
+# Plan fields that may differ between the runs that fill one store.
+_IGNORED = ("versions",)
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
             f"({recorded.get('texts', 0):,} then, {plan['texts']:,} now). Choose another --output, or start over with "
             "--overwrite"
         )
-    if difference := _difference(recorded, plan):
+    if difference := plan_difference(recorded, plan, _IGNORED):
         raise MilcoError(f"{path} was begun with {difference}: choose another --output, or start over with --overwrite")
 
 
@@ -115,7 +118,11 @@ class StoreWriter:
             validate_output(path, plan, overwrite)
             recorded = _recorded_plan(path)
             # Even with overwrite, an incomplete store of the same plan is continued.
-            if overwrite and recorded is not None and ("parts" in recorded or _difference(recorded, plan)):
+            if (
+                overwrite
+                and recorded is not None
+                and ("parts" in recorded or plan_difference(recorded, plan, _IGNORED))
+            ):
                 _remove_store(path)
                 recorded = None
             if recorded is None:
@@ -282,17 +289,6 @@ def _recorded_plan(path: Path) -> dict | None:
         if parts and only_store_files and all(map(part_name.fullmatch, parts)):
             return {}
     raise MilcoError(f"{path} exists and is not a vector store, so it is never replaced: choose another --output")
-
-
-def _difference(recorded: dict, plan: dict) -> str:
-    """Return the first field of a plan that the recorded one has otherwise: "max_length 512, not 9"; "" without any.
-
-    The recorded plan may have more fields: results, and what is only known later. Versions of packages may differ.
-    """
-    for name, value in plan.items():
-        if name != "versions" and recorded.get(name) != value:
-            return f"{name} {recorded.get(name)}, not {value}"
-    return ""
 
 
 def _content(plan: dict) -> str:

@@ -1,7 +1,7 @@
 """Errors that a user can fix: each names the value, the rule and the fix."""
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 # A full disk, an exhausted quota, or a file size limit (ulimit -f): with more space the same command succeeds.
@@ -43,6 +43,12 @@ def unknown_name(kind: str, value: str, valid: Iterable[str], hint: str = "") ->
     guess = f"did you mean {near!r}? " if near else ""
     rest = f" {hint}" if hint else ""
     return MilcoError(f"unknown {kind} {value!r}: {guess}valid are {', '.join(names)}.{rest}")
+
+
+def validate_name(kind: str, value: str, valid: Collection[str]) -> None:
+    """Raise unknown_name() if a name is not among the valid ones."""
+    if value not in valid:
+        raise unknown_name(kind, value, valid)
 
 
 def nearest(value: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
-from milco_pyserini.errors import MilcoError, unknown_name, validate_unique
+from milco_pyserini.errors import MilcoError, validate_name, validate_unique
 from milco_pyserini.eval.measures import EXAMPLES
 from milco_pyserini.eval.report import FORMATS
 from milco_pyserini.eval.significance import CORRECTIONS, NO_TEST, TESTS
@@ -120,8 +120,8 @@ def _systems(options: EvalOptions) -> dict[str, tuple[Path, ...]]:
     shorten = _stem if size == 1 else lambda path: Path(path).absolute().parent.name
     names = options.names or _short_names(firsts, shorten)
     validate_unique("system", names)
-    if options.baseline is not None and options.baseline not in names:
-        raise unknown_name("baseline", options.baseline, names)
+    if options.baseline is not None:
+        validate_name("baseline", options.baseline, names)
     return dict(zip(names, groups, strict=True))
 
 

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from milco_pyserini import __version__
 from milco_pyserini.cli import program
-from milco_pyserini.errors import unknown_name
+from milco_pyserini.errors import validate_name
 
 # Group -> command -> its purpose, in the order of the help page. The module of a command has its name.
 GROUPS = {
@@ -59,8 +59,7 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.write(f"milco_pyserini {__version__}\n")
         return 0
     command, rest = arguments[0], arguments[1:]
-    if command not in COMMANDS:
-        raise unknown_name("command", command, COMMANDS)
+    validate_name("command", command, COMMANDS)
     return import_module(f"milco_pyserini.cli.{command}").main(rest)
 
 

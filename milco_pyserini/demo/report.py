@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-
-from tabulate import tabulate
+from textwrap import indent
+from typing import Any
 
 from milco_pyserini.demo.evaluation import BM25, SHOWN, DemoCost, DemoResult, LanguageMatrix, across
+from milco_pyserini.eval import ReportTable, render
 
 NAMES = dict(
     zip(
@@ -39,7 +40,7 @@ def demo_text(result: DemoResult) -> str:
 
 def languages_table(name: str, milco: LanguageMatrix, bm25: LanguageMatrix, passages: int) -> str:
     """Return a line for each language of the queries: both systems, within the language and across to the others."""
-    rows = [
+    rows: list[list[Any]] = [
         [
             f"{asked}  {NAMES.get(asked, asked)}",
             bm25[asked][asked],
@@ -50,47 +51,36 @@ def languages_table(name: str, milco: LanguageMatrix, bm25: LanguageMatrix, pass
         for asked in milco
     ]
     rows.append(["mean", *(fmean(column) for column in list(zip(*rows, strict=True))[1:])])
-    heads = ["queries in", "BM25 within", "MILCO within", "BM25 across", "MILCO across"]
+    heads = ("BM25 within", "MILCO within", "BM25 across", "MILCO across")
     title = f"{name}, nDCG@10, ranking the {passages} passages of one language at a time (across: mean of the others)"
-    return _titled(title, tabulate(rows, heads, "plain", floatfmt=".3f"))
+    return _titled(title, ReportTable(("queries in",), heads, rows, (3,) * 4))
 
 
 def matrix_table(name: str, milco: LanguageMatrix) -> str:
     """Return the queries' languages (rows) by the passages' (columns), in hundredths."""
     rows = [[asked, *(100 * value for value in values.values())] for asked, values in milco.items()]
     title = f"{name}, nDCG@10 x 100: queries in (down), passages in (across)"
-    return _titled(title, tabulate(rows, ["", *milco], "plain", floatfmt=".0f"))
+    return _titled(title, ReportTable(("",), tuple(milco), rows, (0,) * len(milco)))
 
 
 def summary_table(summaries: Mapping[str, Mapping[str, float]], passages: int) -> str:
     """Return a line for each system: all languages' passages ranked together, and the means of the matrices."""
     rows = [[name, *figures.values()] for name, figures in summaries.items()]
-    heads = ["", "nDCG@10", "R@100", "within", "across"]
     title = (
         f"nDCG@10 and R@100, ranking all {passages} passages at once, with relevant ones in every language; and the "
         "mean nDCG@10\nwithin a language and across languages, ranking the passages of one language at a time"
     )
-    return _titled(title, tabulate(rows, heads, "plain", floatfmt=".3f"))
+    return _titled(title, ReportTable(("",), ("nDCG@10", "R@100", "within", "across"), rows, (3,) * 4))
 
 
 def cost_table(costs: Sequence[DemoCost]) -> str:
     """Return a line for each system: time and disk."""
-    rows = [
-        [
-            cost.name,
-            f"{cost.encode:.1f} s" if cost.encode else "-",
-            f"{cost.index:.1f} s",
-            f"{cost.query:.2f} ms",
-            f"{cost.size / 1e6:.2f} MB",
-        ]
-        for cost in costs
-    ]
-    align = ("left", "right", "right", "right", "right")
-    return _titled("Cost", tabulate(rows, ["", "encode", "index", "query", "disk"], "plain", colalign=align))
+    rows = [[one.name, one.encode or None, one.index, one.query, one.size / 1e6] for one in costs]
+    return _titled("Cost", ReportTable(("",), ("encode s", "index s", "query ms", "disk MB"), rows, (1, 1, 2, 2)))
 
 
-def _titled(title: str, table: str) -> str:
-    return "\n".join([title, "", *(f"  {line}" for line in table.splitlines())])
+def _titled(title: str, table: ReportTable) -> str:
+    return f"{title}\n\n{indent(render(table).rstrip(), '  ')}"
 
 
 def _terms(terms: Sequence[tuple[str, float]]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import isnan
 from typing import Any
 
-from milco_pyserini.errors import unknown_name
+from milco_pyserini.errors import validate_name
 
 FORMATS = ("text", "markdown", "csv", "latex")
 # A number whose p-value is below it is marked with an asterisk.
@@ -50,8 +50,7 @@ def render(table: ReportTable, form: str = "text") -> str:
     Raises:
         MilcoError: The format is none of these.
     """
-    if form not in FORMATS:
-        raise unknown_name("format", form, FORMATS)
+    validate_name("format", form, FORMATS)
     if form == "csv":
         return _csv(table)
     from tabulate import LATEX_ESCAPE_RULES, tabulate

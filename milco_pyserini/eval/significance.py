@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini import __version__
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import MilcoError, validate_name
 from milco_pyserini.eval.evaluation import CONFIDENCE, DEFAULT_MEASURES, Evaluation, QrelsMapping, Run, evaluate
 from milco_pyserini.eval.report import ALPHA, ReportTable, render
 
@@ -267,13 +267,10 @@ def compare_evaluations(
     """
     if not results or not all(results.values()):
         raise MilcoError("there is no evaluation to compare")
-    if test not in (*TESTS, NO_TEST):
-        raise unknown_name("test", test, (*TESTS, NO_TEST))
-    if correction not in CORRECTIONS:
-        raise unknown_name("correction", correction, CORRECTIONS)
     baseline = next(iter(results)) if baseline is None else baseline
-    if baseline not in results:
-        raise unknown_name("baseline", baseline, results)
+    validate_name("test", test, (*TESTS, NO_TEST))
+    validate_name("correction", correction, CORRECTIONS)
+    validate_name("baseline", baseline, results)
     expected = results[baseline]
     measures = next(iter(expected.values())).mean.keys()
     for system, evaluations in results.items():

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 import milco_pyserini.resources
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import MilcoError, unknown_name, validate_name
 from milco_pyserini.reproduce.records import Picture
 
 SPARSE, DENSE, BM25, FUSION = "sparse", "dense", "bm25", "fusion"
@@ -138,15 +138,13 @@ def task_datasets() -> dict[str, dict[str, Dataset]]:
 
 def find_condition(name: str) -> Condition:
     """Return the condition with that name; raise MilcoError, with the valid names, if there is none."""
-    if name not in paper().conditions:
-        raise unknown_name("system", name, paper().conditions)
+    validate_name("system", name, paper().conditions)
     return paper().conditions[name]
 
 
 def find_table(name: str) -> TableSpec:
     """Return the table with that name; raise MilcoError, with the valid names, if there is none."""
-    if name not in paper().tables:
-        raise unknown_name("table", name, paper().tables)
+    validate_name("table", name, paper().tables)
     return paper().tables[name]
 
 

@@ -8,45 +8,32 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from tabulate import tabulate
 
 from milco_pyserini.console import counted, duration
 from milco_pyserini.io.files import atomic_file
+from milco_pyserini.reproduce import records
 from milco_pyserini.reproduce.pictures import draw, to_png, to_svg
-from milco_pyserini.reproduce.records import (
-    DIFFERS,
-    FAILED,
-    NEAR,
-    NEAR_WITHIN,
-    OPEN,
-    QUOTED,
-    REPRODUCED,
-    REPRODUCED_WITHIN,
-    UNPUBLISHED,
-    UNREACHABLE,
-    CellResult,
-    Reproduction,
-    TableResult,
-)
-
-if TYPE_CHECKING:
-    from jinja2 import Template
+from milco_pyserini.reproduce.records import DIFFERS, NEAR, QUOTED, REPRODUCED, CellResult, Reproduction, TableResult
 
 PAGE, FIGURES, TABLES = "index.html", "figures", "tables"
 MEANINGS = {
-    REPRODUCED: f"at most {REPRODUCED_WITHIN:g} points from the published figure",
-    NEAR: f"at most {NEAR_WITHIN:g} points from it",
+    REPRODUCED: f"at most {records.REPRODUCED_WITHIN:g} points from the published figure",
+    NEAR: f"at most {records.NEAR_WITHIN:g} points from it",
     DIFFERS: "further away",
-    UNPUBLISHED: "nothing is published to compare it with",
-    UNREACHABLE: "its data or model cannot be fetched; the reason is given",
-    FAILED: "a command failed; the error is given",
-    OPEN: "not tried yet",
+    records.UNPUBLISHED: "nothing is published to compare it with",
+    records.UNREACHABLE: "its data or model cannot be fetched; the reason is given",
+    records.FAILED: "a command failed; the error is given",
+    records.OPEN: "not tried yet",
     QUOTED: "published, and not measured here",
 }
 CAVEAT_MEANING = "measured with something else than the published figure: they need not agree"
 # Shown in place of a figure.
-SIGNS = {UNREACHABLE: "∅", FAILED: "×", OPEN: "·"}
+SIGNS = {records.UNREACHABLE: "∅", records.FAILED: "×", records.OPEN: "·"}
 # The difference that is shaded as strongly as any larger one.
 STRONGEST = 5.0
 # Reasons that the terminal shows for a table.
@@ -97,8 +84,6 @@ def table_tsv(table: TableResult) -> str:
 
 def reproduction_text(reproduction: Reproduction, names: Sequence[str]) -> str:
     """Return the tables of these names for a terminal: a line for each figure, then why others are missing."""
-    from tabulate import tabulate
-
     blocks = []
     for table in reproduction.tables:
         cells = [cell for cell in table.cells.values() if cell.verdict != QUOTED]
@@ -139,9 +124,7 @@ def missing_reasons(cells: Iterable[CellResult]) -> dict[tuple[str, str], int]:
 
 
 @cache
-def _template() -> "Template":
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
+def _template() -> Template:
     environment = Environment(
         loader=PackageLoader("milco_pyserini.reproduce", "assets"),
         autoescape=True,

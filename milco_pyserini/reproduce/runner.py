@@ -258,7 +258,7 @@ def _table(plan: TablePlan, known: Mapping[Key, CellResult]) -> TableResult:
             elif cell.row in by_title and cell.row not in rows and cell.row not in unavailable:
                 reason = f"not asked for: --systems {by_title[cell.row]} measures it"
             cells.append(replace(untried(cell), status=DONE, reason=reason, commands=(), caveat=""))
-    table = TableResult.of(cells, plan.name, plan.title, plan.caption, plan.picture)
+    table = TableResult.of(cells, plan.name, plan.spec.title, plan.spec.caption, plan.spec.picture)
     order = dict.fromkeys(cell.column for cell in plan.cells)
     return replace(table, columns=tuple(column for column in order if column in table.columns))
 

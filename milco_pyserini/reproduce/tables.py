@@ -1,12 +1,12 @@
 """The cells of the paper's tables: how each figure is obtained, by the kind of its table."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import MilcoError, validate_name
 from milco_pyserini.io.files import read_json
 from milco_pyserini.io.manifest import MANIFEST
 from milco_pyserini.reproduce.conditions import (
@@ -20,7 +20,7 @@ from milco_pyserini.reproduce.conditions import (
     paper,
     task_datasets,
 )
-from milco_pyserini.reproduce.records import ANOTHER_MODEL, Picture
+from milco_pyserini.reproduce.records import ANOTHER_MODEL
 from milco_pyserini.reproduce.steps import Pipeline, Step
 
 # Table, row and column of a cell.
@@ -97,11 +97,13 @@ class Cell:
 class TablePlan:
     """The cells of a table, before they are measured."""
 
-    name: str
-    title: str
-    caption: str
+    spec: TableSpec
     cells: tuple[Cell, ...]
-    picture: Picture | None
+
+    @property
+    def name(self) -> str:
+        """Of the table."""
+        return self.spec.name
 
 
 def plan_tables(
@@ -114,8 +116,7 @@ def plan_tables(
     if spec.milco_only and conditions and MILCO not in conditions:
         raise MilcoError(f"--systems {' '.join(conditions)}: {spec.name} is an analysis of {MILCO} only")
     for column in columns:
-        if column not in spec.columns:
-            raise unknown_name(f"column of {spec.name} (--lang)", column, spec.columns)
+        validate_name(f"column of {spec.name} (--lang)", column, spec.columns)
     rows = [find_condition(name) for name in dict.fromkeys(conditions or spec.conditions)]
     wanted = {name: dataset for name, dataset in spec.columns.items() if not columns or name in columns}
     plans = _KINDS[spec.kind](spec, pipeline, rows, wanted)
@@ -135,8 +136,7 @@ def plan_all(pipeline: Pipeline, conditions: Sequence[str] = (), columns: Sequen
     specs = [spec for spec in specs if not (spec.milco_only and conditions and MILCO not in conditions)]
     known = dict.fromkeys(column for spec in specs for column in spec.columns)
     for column in columns:
-        if column not in known:
-            raise unknown_name("column (--lang)", column, known)
+        validate_name("column (--lang)", column, known)
     plans: list[TablePlan] = []
     for spec in specs:
         if not columns or set(columns) & set(spec.columns):
@@ -153,7 +153,7 @@ def _effectiveness(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Col
     cells = [_effect(spec, pipeline, row, column, row.title) for row in rows for column in columns]
     for row in rows:
         cells += _means(spec, pipeline, row, row.title, columns)
-    return [_plan(spec, [*cells, *_quoted_rows(spec, columns)])]
+    return [TablePlan(spec, (*cells, *_quoted_rows(spec, columns)))]
 
 
 def _tasks(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[TablePlan]:
@@ -170,7 +170,7 @@ def _tasks(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) ->
             cells.append(_cell(spec, pipeline, row, row.title, task, dataset.measure, parts))
     for row in rows:
         cells += _means(spec, pipeline, row, row.title, columns)
-    return [_plan(spec, [*cells, *_quoted_rows(spec, columns)]), *plans]
+    return [TablePlan(spec, (*cells, *_quoted_rows(spec, columns))), *plans]
 
 
 def _sweep(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[TablePlan]:
@@ -184,7 +184,7 @@ def _sweep(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) ->
             cells.append(_cell(spec, pipeline, milco, row, "terms", "terms", terms))
         cells += _means(spec, pipeline, milco, row, columns)
         cells += [_effect(spec, pipeline, milco, column, row, **{vary: value}) for column in columns]
-    return [_plan(spec, cells)]
+    return [TablePlan(spec, tuple(cells))]
 
 
 def _latency(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[TablePlan]:
@@ -200,7 +200,7 @@ def _latency(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) 
             read = partial(latency_figure, step.done, vectors, timing["field"], timing.get("factor", 1))
             source = MeasuredFigure((step,), read)
             cells.append(_cell(spec, pipeline, milco, row, column, column, source, timing.get("caveat", "")))
-    return [_plan(spec, cells)]
+    return [TablePlan(spec, tuple(cells))]
 
 
 def _lengths(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) -> list[TablePlan]:
@@ -208,6 +208,7 @@ def _lengths(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) 
     plans = []
     for column, dataset in columns.items():
         name = f"{spec.name}-{column}" if len(spec.columns) > 1 else spec.name
+        table = replace(spec, name=name, title=spec.title.format(column))
         step = pipeline.statistics(find_condition(MILCO), dataset)
         fields: dict[tuple[str, str, str], tuple] = {}
         for number in range(BINS):
@@ -219,7 +220,7 @@ def _lengths(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns) 
             Cell(name, row, view, measure, None, MeasuredFigure((step,), partial(length_figure, step.output, *path)))
             for (row, view, measure), path in fields.items()
         ]
-        plans.append(TablePlan(name, spec.title.format(column), spec.caption, tuple(cells), spec.picture))
+        plans.append(TablePlan(table, tuple(cells)))
     return plans
 
 
@@ -235,7 +236,7 @@ def _coverage(spec: TableSpec, pipeline: Pipeline, rows: Rows, columns: Columns)
         cells.append(_cell(spec, pipeline, milco, row, "gain on dense", "nDCG@10", gain))
         for column, measure in (("bitext pairs", "pairs"), ("% of bitext", "%")):
             cells.append(Cell(spec.name, row, column, measure, spec.figures.get((row, column)), quotation))
-    return [effectiveness, _plan(spec, cells)]
+    return [effectiveness, TablePlan(spec, tuple(cells))]
 
 
 _KINDS: dict[str, Callable[[TableSpec, Pipeline, Rows, Columns], list[TablePlan]]] = {
@@ -246,10 +247,6 @@ _KINDS: dict[str, Callable[[TableSpec, Pipeline, Rows, Columns], list[TablePlan]
     "lengths": _lengths,
     "coverage": _coverage,
 }
-
-
-def _plan(spec: TableSpec, cells: Iterable[Cell]) -> TablePlan:
-    return TablePlan(spec.name, spec.title, spec.caption, tuple(cells), spec.picture)
 
 
 def _effect(

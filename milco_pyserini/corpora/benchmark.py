@@ -63,7 +63,7 @@ class BenchmarkCorpus(_Entry):
 
 @dataclass(frozen=True)
 class BenchmarkTopics(_Entry):
-    """Queries with a name, and their judgments.
+    """Queries with a name, and their judgments, as a RecordSource.
 
     Args:
         source: nothing is fetched before it is read.
@@ -80,9 +80,17 @@ class BenchmarkTopics(_Entry):
     answers: RemoteRecords[tuple[str, list[str]]] | None = None
 
     @property
-    def queries(self) -> RecordSource[Query]:
-        """The queries, without those to drop."""
-        return JudgedQueries(self.source, self.qrels) if self.judged_only and self.qrels else self.source
+    def field_rule(self) -> str:
+        """How the text is made from the source's fields."""
+        return self.source.field_rule
+
+    def read(self, bad: OnBad) -> Iterator[tuple[str, int, Query]]:
+        """Yield (file, line number, query), without the queries to drop."""
+        found = self.source.read(bad)
+        if not self.judged_only or self.qrels is None:
+            return found
+        judged = self.qrels.read_qrels().keys()
+        return (record for record in found if record[2].id in judged)
 
     def at(self, copy: Path) -> "BenchmarkTopics":
         """Return the same topics, read from a local copy."""
@@ -136,24 +144,6 @@ class Benchmark:
     field_rule: str = FIELD_RULE
     note: str = ""
     unconfirmed: str = ""
-
-
-@dataclass(frozen=True)
-class JudgedQueries:
-    """The queries of a source that have judgments, as a RecordSource."""
-
-    source: RecordSource[Query]
-    qrels: QrelsSource
-
-    @property
-    def field_rule(self) -> str:
-        """How the text is made from the source's fields."""
-        return self.source.field_rule
-
-    def read(self, bad: OnBad) -> Iterator[tuple[str, int, Query]]:
-        """Yield (file, line number, query)."""
-        judged = self.qrels.read_qrels().keys()
-        return (found for found in self.source.read(bad) if found[2].id in judged)
 
 
 def _at(source: T, copy: Path) -> T:

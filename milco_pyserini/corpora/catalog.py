@@ -95,7 +95,7 @@ def open_topics(name: str, skip_bad_lines: bool = False) -> Topics:
         return Topics(name, local_queries(found), skip_bad_lines)
     if isinstance(found, str):
         return Topics(name, DatasetQueries(found), skip_bad_lines)
-    return Topics(name, found.queries, skip_bad_lines, found.count)
+    return Topics(name, found, skip_bad_lines, found.count)
 
 
 def open_qrels(name: str) -> Qrels:

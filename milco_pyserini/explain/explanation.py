@@ -205,10 +205,6 @@ class Explanation:
         align = "".join(one for one, keep in zip("rrlrll", is_shown, strict=True) if keep)
         return text_table(shown[1:], shown[0], align, columns)
 
-    def to_html(self, comparison: "Comparison | None" = None) -> str:
-        """Return a complete HTML page; see report_page() for several documents."""
-        return report_page([self], comparison)
-
     def __repr__(self) -> str:
         rank = "" if self.rank is None else f", rank={self.rank}"
         return (

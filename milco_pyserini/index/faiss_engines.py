@@ -96,16 +96,27 @@ class FaissEngine(Engine):
         return open_dense_store(path)
 
     def ground_truth(self, documents: DenseDocuments, topics: DenseDocuments | None, count: int) -> GroundTruth:
-        """Search for the vectors of topics (a sample of very many), or for those of sampled documents."""
+        """Search for the vectors of topics (a sample of very many), or for those of sampled documents.
+
+        Raises MilcoError if there are none, or if they have another dimension than the documents.
+        """
         if topics is not None:
             queries = np.concatenate([vectors for _, vectors in topics.batches()])
             queries = queries[queries.any(axis=1)]
             queries = queries[sample_topics(len(queries))]
-            return find_dense_ground_truth(documents, queries, f"{counted(len(queries), 'topic')} of {topics.path}")
-        rows = [vectors[rows] for vectors, rows in sample_rows(documents, count, lambda vectors: vectors.any(axis=1))]
-        queries = np.concatenate(rows)
-        what = f"the vectors of {counted(len(queries), 'sampled document')}"
-        return find_dense_ground_truth(documents, queries, what)
+            what = f"{counted(len(queries), 'topic')} of {topics.path}"
+        else:
+            sampled = sample_rows(documents, count, lambda vectors: vectors.any(axis=1))
+            queries = np.concatenate([vectors[rows] for vectors, rows in sampled])
+            what = f"the vectors of {counted(len(queries), 'sampled document')}"
+        dimensions = documents.manifest["dimensions"]
+        if not len(queries) or queries.shape[1] != dimensions:
+            raise MilcoError(f"{what}: recall is measured with vectors of {dimensions} dimensions that are not zero")
+        scored = (
+            (names, np.where(vectors.any(axis=1), (queries @ vectors.T).round(_DECIMALS), np.float32(-np.inf)))
+            for names, vectors in documents.batches()
+        )
+        return GroundTruth(queries.tolist(), best_documents(documents, len(queries), scored, above=-np.inf), what)
 
     def open_query_encoder(self, index: Path, manifest: dict, options: QueryOptions) -> "DenseQueryEncoder":
         """Return the encoder of the index."""
@@ -249,18 +260,3 @@ class FaissSearcher(EngineSearcher):
             order = sorted(range(len(docids)), key=lambda at: (-best[at], docids[at]))[:k]
             found[number] = Hits([docids[at] for at in order], best[order])
         return found
-
-
-def find_dense_ground_truth(documents: DenseDocuments, queries: NDArray[np.float32], what: str) -> GroundTruth:
-    """Return the best documents in one pass over the documents, whatever their number; ties by docid.
-
-    Raises MilcoError if there are no queries (float32 [Q, d]), or for queries of another dimension.
-    """
-    if not len(queries) or queries.shape[1] != documents.manifest["dimensions"]:
-        dimensions = documents.manifest["dimensions"]
-        raise MilcoError(f"{what}: recall is measured with vectors of {dimensions} dimensions that are not zero")
-    scored = (
-        (names, np.where(vectors.any(axis=1), (queries @ vectors.T).round(_DECIMALS), np.float32(-np.inf)))
-        for names, vectors in documents.batches()
-    )
-    return GroundTruth(queries.tolist(), best_documents(documents, len(queries), scored, above=-np.inf), what)

@@ -156,14 +156,7 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """How to encode queries.
-
-    Args:
-        encoder: name or path of the index's encoder if it moved, or the loaded encoder.
-        device: auto, cpu, cuda or cuda:N.
-        dtype: auto, float32 or bfloat16.
-        alpha: weigh the views of a query: alpha x pivot + (1 - alpha) x source.
-    """
+    """How to encode queries: options of Searcher.open()."""
 
     encoder: "str | Path | MilcoEncoder | None" = None
     device: str = "auto"

@@ -106,16 +106,40 @@ class SparseEngine(Engine):
         return open_store(path)
 
     def ground_truth(self, documents: SparseDocuments, topics: SparseDocuments | None, count: int) -> GroundTruth:
-        """Search for topics (a sample of very many), or for the strongest terms of sampled documents."""
+        """Search for topics (a sample of very many), or for the strongest terms of sampled documents.
+
+        Queries without hits are left out. Raises MilcoError if no query has a hit.
+        """
+        queries: list[dict[str, float]] = []
         if topics is not None:
             queries = [query for _, batch in topics.batches() for query in _as_queries(batch, topics.terms)]
             queries = [queries[place] for place in sample_topics(len(queries))]
-            return find_ground_truth(documents, queries, f"{counted(len(queries), 'topic')} of {topics.path}")
-        prune, queries = PruningRule("top-k", SAMPLE_TERMS), []
-        for batch, rows in sample_rows(documents, count, SparseBatch.lengths):
-            queries += _as_queries(prune(batch.take(rows)), documents.terms)
-        what = f"the {SAMPLE_TERMS} strongest terms of {counted(len(queries), 'sampled document')}"
-        return find_ground_truth(documents, queries, what)
+            what = f"{counted(len(queries), 'topic')} of {topics.path}"
+        else:
+            prune = PruningRule("top-k", SAMPLE_TERMS)
+            for batch, rows in sample_rows(documents, count, SparseBatch.lengths):
+                queries += _as_queries(prune(batch.take(rows)), documents.terms)
+            what = f"the {SAMPLE_TERMS} strongest terms of {counted(len(queries), 'sampled document')}"
+        # All terms are known: the documents have been read before.
+        columns = {term: column for column, term in enumerate(documents.terms)}
+        known = [sorted((columns[term], query[term]) for term in query.keys() & columns.keys()) for query in queries]
+        pairs = [pair for one in known for pair in one]
+        wanted = SparseBatch(
+            np.concatenate([[0], np.cumsum([len(one) for one in known])]).astype(np.int64),
+            np.asarray([column for column, _ in pairs], np.int32),
+            np.asarray([weight for _, weight in pairs], np.float32),
+            len(columns),
+        )
+        scored = (
+            (names[start : start + _CHUNK], wanted.dot(batch.take(range(start, min(start + _CHUNK, len(names))))))
+            for names, batch in documents.batches()
+            for start in range(0, len(names), _CHUNK)
+        )
+        best = best_documents(documents, len(queries), scored, above=0)
+        found = [(query, hits) for query, hits in zip(queries, best, strict=True) if len(hits)]
+        if not found:
+            raise MilcoError(f"{what}: {documents.path} has none of their terms, recall cannot be measured")
+        return GroundTruth([query for query, _ in found], [hits for _, hits in found], what)
 
     def open_query_encoder(self, index: Path, manifest: dict, options: QueryOptions) -> "MilcoQueryEncoder":
         """Return the encoder of the index, with the views weighted if alpha is given."""
@@ -188,33 +212,6 @@ def validate_same_encoder(path: Path, topics: dict, index: Path, documents: dict
             f"{documents[name]!r}; encode them again with milco encode --topics {topics.get('corpus')} --encoder "
             f"{documents.get('encoder')}{prefix}{flags} --output {path} --overwrite"
         )
-
-
-def find_ground_truth(documents: SparseDocuments, queries: Sequence[dict[str, float]], what: str) -> GroundTruth:
-    """Return the best documents by float scores in one pass over the documents, whatever their number.
-
-    Queries without hits are left out. The documents must have been read to their end before, so that all terms are
-    known. Raises MilcoError if no query has a hit.
-    """
-    columns = {term: column for column, term in enumerate(documents.terms)}
-    known = [sorted((columns[term], weight) for term, weight in query.items() if term in columns) for query in queries]
-    pairs = [pair for one in known for pair in one]
-    wanted = SparseBatch(
-        np.concatenate([[0], np.cumsum([len(one) for one in known])]).astype(np.int64),
-        np.asarray([column for column, _ in pairs], np.int32),
-        np.asarray([weight for _, weight in pairs], np.float32),
-        len(columns),
-    )
-    scored = (
-        (names[start : start + _CHUNK], wanted.dot(batch.take(range(start, min(start + _CHUNK, len(names))))))
-        for names, batch in documents.batches()
-        for start in range(0, len(names), _CHUNK)
-    )
-    best = best_documents(documents, len(queries), scored, above=0)
-    found = [(query, hits) for query, hits in zip(queries, best, strict=True) if len(hits)]
-    if not found:
-        raise MilcoError(f"{what}: {documents.path} has none of their terms, recall cannot be measured")
-    return GroundTruth([query for query, _ in found], [hits for _, hits in found], what)
 
 
 def _as_queries(batch: SparseBatch, terms: list[str]) -> list[dict[str, float]]:

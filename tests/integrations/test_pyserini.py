@@ -168,20 +168,8 @@ def test_search_gives_exact_dot_products(
     workspace: Path, documents: Vectors, built: Path, queries: MilcoQueryEncoder
 ) -> None:
     """encode, index.lucene and search.lucene give a run of exact scores, common terms included."""
-    log = launch(
-        workspace,
-        "search.lucene",
-        "--index",
-        "index",
-        "--topics",
-        "topics.tsv",
-        "--impact",
-        "--encoder",
-        TRAP,
-        "--output",
-        "run",
-    )
-    assert "--min-idf -1" in log
+    search = ["search.lucene", "--index", "index", "--topics", "topics.tsv", "--impact"]
+    assert "--min-idf -1" in launch(workspace, *search, "--encoder", TRAP, "--output", "run")
     hits = read_run(workspace / "run")
     assert list(hits) == list(TOPICS)
     filled = {docid: vector for docid, vector in documents.items() if vector}
@@ -300,25 +288,25 @@ def test_trec_eval_runs_with_our_java(workspace: Path, built: Path) -> None:
     assert done.stdout.split()[-3:] == ["recip_rank", "all", "0.5000"], done.stderr
 
 
-def test_an_unknown_command_is_one_line_and_exit_code_2() -> None:
+def test_an_unknown_command_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture) -> None:
     """The nearest command is suggested."""
-    command = [sys.executable, "-m", "milco_pyserini.pyserini", "search.lucen", "--index", "x"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith("milco pyserini: error: unknown command 'search.lucen': ")
-    assert "did you mean 'search.lucene'?" in done.stderr and done.stderr.count("\n") == 1
+    assert main(["search.lucen", "--index", "x"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("milco pyserini: error: unknown command 'search.lucen': ")
+    assert "did you mean 'search.lucene'?" in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"]])
-def test_the_help_page_loads_neither_java_nor_torch(arguments: list[str]) -> None:
-    """It lists the commands."""
+def test_the_help_page_loads_neither_java_nor_torch(capsys: pytest.CaptureFixture) -> None:
+    """It lists the commands; without a command, too."""
     code = (
         "import sys; from milco_pyserini.cli.pyserini import main; code = main(sys.argv[1:]); "
         "sys.exit(code or sorted({'jnius', 'pyserini', 'torch', 'transformers'} & set(sys.modules)) or None)"
     )
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "search.lucene" in done.stdout
+    assert main([]) == 0
+    assert capsys.readouterr().out == done.stdout
 
 
 def test_checkpoints_are_recognized_by_their_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

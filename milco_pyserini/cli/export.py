@@ -1,7 +1,7 @@
 """milco export --to TARGET --vectors DIR: hand a vector store to another search engine."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +16,13 @@ EXPORTS = Path("exports")
 class ExportOptions:
     """Write the files that another search engine loads: documents, schema, queries, and a README with the commands.
 
+    With --url a running server is filled instead, and its scores are compared with those of exact search.
+
     Targets: elasticsearch, opensearch, qdrant, milvus, pgvector, vespa, ciff (for PISA, JASS and Terrier) and parquet
     (for DuckDB and Spark).
 
       milco export --to qdrant --vectors vectors/sample --topics vectors/sample.topics
+      milco export --to qdrant --vectors vectors/sample --url http://localhost:6333
     """
 
     to: str = option(metavar="TARGET", help="search engine, see above")
@@ -31,9 +34,19 @@ class ExportOptions:
     since: Path | None = option(
         None, metavar="DIR", help="store that the target has: only documents that differ from it are exported"
     )
+    url: str | None = option(
+        None,
+        help="running server to fill instead of writing files: elasticsearch, opensearch, qdrant, milvus, pgvector; a "
+        "key for it in MILCO_API_KEY",
+    )
     collection: str | None = option(
         None, help="collection, index or table at the target (default: the name of --vectors)"
     )
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield messages about options that exclude each other."""
+        if self.url is not None and (self.output is not None or self.overwrite):
+            yield "--output and --overwrite are for files, --url fills a server"
 
 
 def command(options: ExportOptions) -> None:
@@ -41,20 +54,31 @@ def command(options: ExportOptions) -> None:
     from milco_pyserini.export.directory import export_files, validate_output
     from milco_pyserini.export.protocol import Export, Vectors
     from milco_pyserini.export.registry import find_target
+    from milco_pyserini.export.server import fill
 
     target = find_target(options.to)
     name = directory_name(options.vectors.name)
     output = options.output or EXPORTS / f"{name}.{target.name}"
-    validate_output(output, options.overwrite)
+    if options.url is None:
+        validate_output(output, options.overwrite)
     export = Export(
         Vectors.open(options.vectors, options.prune),
         options.collection or re.sub(r"[^a-z0-9_]+", "_", name.lower()),
         None if options.topics is None else Vectors.open(options.topics),
         None if options.since is None else Vectors.open(options.since, options.prune),
     )
-    export_files(export, target, output, options.overwrite)
+    if options.url is None:
+        export_files(export, target, output, options.overwrite)
+    else:
+        fill(export, target, options.url)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    return run_command("milco export", ExportOptions, command, argv, interrupted="nothing was written")
+    return run_command(
+        "milco export",
+        ExportOptions,
+        command,
+        argv,
+        interrupted="no files were written; with --url, rerun the same command to resume",
+    )

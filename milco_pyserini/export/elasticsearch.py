@@ -1,5 +1,6 @@
 """Elasticsearch: a sparse_vector field without token pruning, filled by bulk requests."""
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import orjson
 
 from milco_pyserini.export.protocol import HITS, Export, Target, Vector, write_lines, write_parts
+from milco_pyserini.export.server import API_KEY, client, validate_version
 from milco_pyserini.io.files import write_json
 
 FIELD = "vector"
@@ -29,8 +31,7 @@ class ElasticsearchTarget(Target):
 
     def query(self, vector: Vector) -> dict[str, Any]:
         """Return the query for a vector."""
-        weights = dict(zip(vector.terms, vector.impacts, strict=True))
-        return {"sparse_vector": {"field": FIELD, "prune": False, "query_vector": weights}}
+        return {"sparse_vector": {"field": FIELD, "prune": False, "query_vector": vector.weights}}
 
     def write(self, export: Export, directory: Path) -> None:
         """Write mapping.json, documents-*.ndjson, and queries.ndjson with queries.ids, the ids in its order."""
@@ -42,8 +43,7 @@ class ElasticsearchTarget(Target):
 
     def _bulk(self, export: Export) -> Iterator[bytes]:
         for vector in self.documents(export):
-            document = {FIELD: dict(zip(vector.terms, vector.impacts, strict=True))}
-            yield orjson.dumps({"index": {"_id": vector.id}}) + b"\n" + orjson.dumps(document)
+            yield orjson.dumps({"index": {"_id": vector.id}}) + b"\n" + orjson.dumps({FIELD: vector.weights})
         for docid in export.deleted:
             yield orjson.dumps({"delete": {"_id": docid}})
 
@@ -51,3 +51,68 @@ class ElasticsearchTarget(Target):
         for vector in queries:
             yield {"index": collection}
             yield {"size": HITS, "_source": False, "query": self.query(vector)}
+
+    def connect(self, url: str, collection: str) -> "ElasticsearchServer":
+        """Connect to a URL, which may have a user and a password."""
+        module = client("elasticsearch", self.name)
+        connected = module.Elasticsearch(url, api_key=os.environ.get(API_KEY), request_timeout=120)
+        version = connected.info()["version"]
+        # Elastic's serverless offering has the newest version, and gives another number.
+        if version.get("build_flavor") != "serverless":
+            validate_version(self.title, version["number"], (8, 19), (9, 1))
+        return ElasticsearchServer(connected, client("elasticsearch.helpers", self.name), self, collection)
+
+    def score(self, query: Vector, score: float) -> float:
+        """Return the score of a hit in units of impacts."""
+        return score
+
+
+class ElasticsearchServer:
+    """An index, by the methods that the clients of Elasticsearch and OpenSearch have in common."""
+
+    def __init__(self, connected: Any, helpers: Any, target: ElasticsearchTarget, index: str) -> None:
+        self.client, self._helpers, self._target, self._index = connected, helpers, target, index
+
+    def fingerprint(self) -> str | None:
+        """Return the fingerprint in the mapping."""
+        if not self.client.indices.exists(index=self._index):
+            return None
+        (found,) = dict(self.client.indices.get_mapping(index=self._index)).values()
+        mapping = found["mappings"]
+        is_same = mapping.get("properties") == self._target.mapping("")["mappings"]["properties"]
+        return mapping.get("_meta", {}).get("milco", "") if is_same else ""
+
+    def create(self, export: Export) -> None:
+        """Create the index."""
+        self.client.indices.create(index=self._index, body=self._target.mapping(export.documents.fingerprint))
+
+    def present(self, ids: list[str]) -> set[str]:
+        """Return those docids that are an _id."""
+        body = {"docs": [{"_id": docid, "_source": False} for docid in ids]}
+        return {found["_id"] for found in self.client.mget(index=self._index, body=body)["docs"] if found["found"]}
+
+    def write(self, vectors: list[Vector]) -> None:
+        """Index documents by a bulk request."""
+        self._bulk([{"_op_type": "index", "_id": one.id, "_source": {FIELD: one.weights}} for one in vectors])
+
+    def delete(self, ids: list[str]) -> None:
+        """Delete documents by a bulk request."""
+        self._bulk([{"_op_type": "delete", "_id": docid} for docid in ids])
+
+    def finish(self, fingerprint: str) -> None:
+        """Refresh the index, and state the fingerprint."""
+        self.client.indices.refresh(index=self._index)
+        self.client.indices.put_mapping(index=self._index, body={"_meta": {"milco": fingerprint}})
+
+    def count(self) -> int:
+        """Return the number of documents."""
+        return self.client.count(index=self._index)["count"]
+
+    def search(self, query: Vector) -> list[float]:
+        """Return the best scores."""
+        body = {"size": HITS, "_source": False, "query": self._target.query(query)}
+        hits = self.client.search(index=self._index, body=body)["hits"]["hits"]
+        return [self._target.score(query, hit["_score"]) for hit in hits]
+
+    def _bulk(self, actions: list[dict[str, Any]]) -> None:
+        self._helpers.bulk(self.client, actions, index=self._index, max_retries=5, ignore_status=(404,))

@@ -1,11 +1,13 @@
 """Milvus: rows with the docid as primary key and a sparse float vector."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from milco_pyserini.export.protocol import HITS, Export, Target, Vector, write_lines, write_parts
+from milco_pyserini.export.server import API_KEY, client, validate_version
 from milco_pyserini.io.files import write_json
 
 FIELD = "vector"
@@ -41,7 +43,75 @@ class MilvusTarget(Target):
             write_json(directory / "queries.json", search | {"data": [weights(vector) for vector in export.topics]})
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
 
+    def connect(self, url: str, collection: str) -> "MilvusServer":
+        """Connect to a URL, or open the file of Milvus Lite (NAME.db)."""
+        module = client("pymilvus", self.name)
+        connected = module.MilvusClient(url, token=os.environ.get(API_KEY, ""), timeout=60)
+        version = connected.get_server_version()
+        if "lite" not in version:
+            validate_version(self.title, version, (2, 5))
+        return MilvusServer(connected, module.DataType, collection, self.max_id_bytes)
+
+
+class MilvusServer:
+    """A collection."""
+
+    def __init__(self, connected: Any, types: Any, collection: str, max_id_bytes: int) -> None:
+        self.client, self._types, self._name, self._max_id_bytes = connected, types, collection, max_id_bytes
+
+    def fingerprint(self) -> str | None:
+        """Return the fingerprint in the collection's properties."""
+        if not self.client.has_collection(self._name):
+            return None
+        about = self.client.describe_collection(self._name)
+        fields = {field["name"]: field["type"] for field in about["fields"]}
+        is_same = fields == {"docid": self._types.VARCHAR, FIELD: self._types.SPARSE_FLOAT_VECTOR}
+        return dict(about.get("properties", {})).get("milco", "") if is_same else ""
+
+    def create(self, export: Export) -> None:
+        """Create the collection with its index, loaded."""
+        schema, index = self.client.create_schema(auto_id=False), self.client.prepare_index_params()
+        schema.add_field("docid", self._types.VARCHAR, is_primary=True, max_length=self._max_id_bytes)
+        schema.add_field(FIELD, self._types.SPARSE_FLOAT_VECTOR)
+        index.add_index(FIELD, index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
+        about = {"milco": export.documents.fingerprint}
+        self.client.create_collection(self._name, schema=schema, index_params=index, properties=about)
+
+    def present(self, ids: list[str]) -> set[str]:
+        """Return those docids that are a primary key."""
+        # get() would not escape the docids.
+        found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid"])
+        return {row["docid"] for row in found}
+
+    def write(self, vectors: list[Vector]) -> None:
+        """Insert or replace rows."""
+        self.client.upsert(self._name, [{"docid": vector.id, FIELD: weights(vector)} for vector in vectors])
+
+    def delete(self, ids: list[str]) -> None:
+        """Delete rows."""
+        self.client.delete(self._name, filter=_filter(ids))
+
+    def finish(self, fingerprint: str) -> None:
+        """Write all rows to segments, and state the fingerprint."""
+        self.client.flush(self._name)
+        self.client.load_collection(self._name)
+        self.client.alter_collection_properties(self._name, {"milco": fingerprint})
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.client.query(self._name, filter="", output_fields=["count(*)"])[0]["count(*)"]
+
+    def search(self, query: Vector) -> list[float]:
+        """Return the best scores."""
+        vector = dict(zip(query.columns, map(float, query.impacts), strict=True))
+        options = {"anns_field": FIELD, "limit": HITS, "consistency_level": "Strong"}
+        return [hit["distance"] for hit in self.client.search(self._name, [vector], **options)[0]]
+
 
 def weights(vector: Vector) -> dict[str, float]:
     """Return {column: impact}; Milvus takes floats only."""
     return {str(column): float(impact) for column, impact in zip(vector.columns, vector.impacts, strict=True)}
+
+
+def _filter(ids: list[str]) -> str:
+    return f"docid in {orjson.dumps(ids).decode()}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import orjson
@@ -46,6 +46,11 @@ class Vector(NamedTuple):
     impacts: list[int]
     floats: list[float]
 
+    @property
+    def weights(self) -> dict[str, int]:
+        """{term: impact}."""
+        return dict(zip(self.terms, self.impacts, strict=True))
+
 
 class Vectors:
     """A vector store whose weights are its impacts: SparseDocuments with scale 1, or one Vector after the other."""
@@ -76,6 +81,10 @@ class Vectors:
         for ids, batch in self._source.batches():
             kept, impacts = quantize(batch, self.about["scale"])
             yield ids, replace(kept, weights=impacts.astype(np.float32))
+
+    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield ids and {term: impact}."""
+        return ((vector.id, vector.weights) for vector in self)
 
     def __iter__(self) -> Iterator[Vector]:
         for ids, batch in self.batches():
@@ -135,11 +144,45 @@ class Export:
         for vector in self.documents:
             self.progress.add(1)
             self.empty += not vector.terms
+            self.largest = max(self.largest, *vector.impacts, 0)
             if vector.terms and before.pop(vector.id, None) != _digest(vector):
                 self.written += 1
-                self.largest = max(self.largest, *vector.impacts)
                 yield vector
         self.deleted = sorted(before)
+
+
+class Server(Protocol):
+    """A collection of a running server, which may not exist yet. Errors are those of the server's client."""
+
+    # Has close().
+    client: Any
+
+    def fingerprint(self) -> str | None:
+        """Return what the collection states it was filled with.
+
+        None if there is no collection, "" if milco export did not make it or its schema was changed.
+        """
+
+    def create(self, export: Export) -> None:
+        """Create the collection, which states the fingerprint of the documents."""
+
+    def present(self, ids: list[str]) -> set[str]:
+        """Return those docids that the collection has."""
+
+    def write(self, vectors: list[Vector]) -> None:
+        """Add or replace documents."""
+
+    def delete(self, ids: list[str]) -> None:
+        """Delete documents; those that are missing are no error."""
+
+    def finish(self, fingerprint: str) -> None:
+        """Make all documents searchable, and state what the collection was filled with."""
+
+    def count(self) -> int:
+        """Return the number of documents."""
+
+    def search(self, query: Vector) -> list[float]:
+        """Return the scores of the best documents, in units of impacts."""
 
 
 class Target:
@@ -157,6 +200,12 @@ class Target:
     def write(self, export: Export, directory: Path) -> None:
         """Write documents, schema and queries to a directory."""
         raise NotImplementedError
+
+    def connect(self, url: str, collection: str) -> Server:
+        """Return a collection of a running server. Raises MilcoError if its version is too old."""
+        raise MilcoError(
+            f"--url: {self.title} is not filled by its server: load the files that are written without --url"
+        )
 
     def documents(self, export: Export) -> Iterator[Vector]:
         """Yield the documents to write. Raises MilcoError for one that the target cannot hold."""

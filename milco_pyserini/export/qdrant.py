@@ -1,5 +1,6 @@
 """Qdrant: points with one named sparse vector and the docid as payload."""
 
+import os
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import orjson
 
 from milco_pyserini.export.protocol import HITS, Export, Target, Vector, write_lines, write_parts
+from milco_pyserini.export.server import API_KEY, client, validate_version
 from milco_pyserini.io.files import write_json
 
 VECTOR = "terms"
@@ -30,6 +32,60 @@ class QdrantTarget(Target):
         if export.topics is not None:
             write_json(directory / "queries.json", {"searches": list(_searches(export.topics))})
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
+
+    def connect(self, url: str, collection: str) -> "QdrantServer":
+        """Connect to a URL, or open the directory of the client's local mode."""
+        qdrant = client("qdrant_client", self.name)
+        options = {"api_key": os.environ.get(API_KEY), "timeout": 60, "check_compatibility": False}
+        connected = qdrant.QdrantClient(url=url, **options) if "://" in url else qdrant.QdrantClient(path=url)
+        validate_version(self.title, connected.info().version, (1, 16))
+        return QdrantServer(connected, qdrant.models, collection)
+
+
+class QdrantServer:
+    """A collection."""
+
+    def __init__(self, connected: Any, models: Any, collection: str) -> None:
+        self.client, self._models, self._name = connected, models, collection
+
+    def fingerprint(self) -> str | None:
+        """Return the fingerprint in the collection's metadata."""
+        if not self.client.collection_exists(self._name):
+            return None
+        config = self.client.get_collection(self._name).config
+        stated = (config.metadata or {}).get("milco", "")
+        return stated if set(config.params.sparse_vectors or ()) == {VECTOR} else ""
+
+    def create(self, export: Export) -> None:
+        """Create the collection."""
+        sparse_vectors, about = {VECTOR: self._models.SparseVectorParams()}, {"milco": export.documents.fingerprint}
+        self.client.create_collection(self._name, {}, sparse_vectors, metadata=about)
+
+    def present(self, ids: list[str]) -> set[str]:
+        """Return those docids whose points exist."""
+        docids = {point_id(docid): docid for docid in ids}
+        return {docids[point.id] for point in self.client.retrieve(self._name, list(docids), with_payload=False)}
+
+    def write(self, vectors: list[Vector]) -> None:
+        """Add or replace points."""
+        self.client.upsert(self._name, [self._models.PointStruct(**point(vector)) for vector in vectors], wait=True)
+
+    def delete(self, ids: list[str]) -> None:
+        """Delete points."""
+        self.client.delete(self._name, self._models.PointIdsList(points=list(map(point_id, ids))), wait=True)
+
+    def finish(self, fingerprint: str) -> None:
+        """State the fingerprint; points are searchable at once."""
+        self.client.update_collection(self._name, metadata={"milco": fingerprint})
+
+    def count(self) -> int:
+        """Return the number of points."""
+        return self.client.count(self._name, exact=True).count
+
+    def search(self, query: Vector) -> list[float]:
+        """Return the best scores."""
+        nearest = self._models.SparseVector(**sparse(query))
+        return [hit.score for hit in self.client.query_points(self._name, nearest, using=VECTOR, limit=HITS).points]
 
 
 def point_id(docid: str) -> str:

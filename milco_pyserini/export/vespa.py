@@ -53,13 +53,11 @@ class VespaTarget(Target):
     def _feed(self, export: Export) -> Iterator[dict[str, Any]]:
         place = f"id:milco:{export.collection}::"
         for vector in self.documents(export):
-            terms = dict(zip(vector.terms, vector.impacts, strict=True))
-            yield {"put": place + quote(vector.id, safe=""), "fields": {"docid": vector.id, "terms": terms}}
+            yield {"put": place + quote(vector.id, safe=""), "fields": {"docid": vector.id, "terms": vector.weights}}
         for docid in export.deleted:
             yield {"remove": place + quote(docid, safe="")}
 
 
 def _search(vector: Vector, name: str) -> dict[str, Any]:
-    terms = orjson.dumps(dict(zip(vector.terms, vector.impacts, strict=True))).decode()
-    where = f"{{targetHits: {HITS}}}wand(terms, {terms})"
+    where = f"{{targetHits: {HITS}}}wand(terms, {orjson.dumps(vector.weights).decode()})"
     return {"yql": f"select docid from {name} where {where}", "ranking": "impacts", "hits": HITS}

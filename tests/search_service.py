@@ -1,0 +1,121 @@
+"""A service with the part of the REST API of Elasticsearch and OpenSearch that milco export uses.
+
+It is neither: it accepts what their documentation specifies, and computes scores with the 9 significant bits that
+Lucene's FeatureField keeps. The genuine clients talk to it; test_scores.py compares the scores of FeatureField itself.
+"""
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+
+NUMBERS = {"elasticsearch": {"number": "9.1.0"}, "opensearch": {"distribution": "opensearch", "number": "2.14.0"}}
+
+
+class Service(BaseHTTPRequestHandler):
+    """Indexes in memory: name -> mappings and documents."""
+
+    about: dict[str, Any]
+    indexes: dict[str, dict[str, Any]]
+
+    def do(self) -> None:
+        """Answer one request."""
+        content = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        _, name, *action = [*self.path.partition("?")[0].split("/"), ""][:3]
+        index = self.indexes.get(name)
+        if not name:
+            self._answer(200, {"version": self.about, "tagline": "You Know, for Search"})
+        elif self.command == "PUT" and action == [""]:
+            self.indexes[name] = {"mappings": json.loads(content)["mappings"], "documents": {}}
+            self._answer(200, {"acknowledged": True})
+        elif index is None:
+            self._answer(404, {"error": {"type": "index_not_found_exception"}, "status": 404})
+        else:
+            self._answer(200, getattr(self, action[0].removeprefix("_") or "head")(index, content, name))
+
+    do_GET = do_PUT = do_POST = do_HEAD = do  # noqa: N815
+
+    def head(self, index: dict, content: str, name: str) -> dict:
+        """Confirm that the index exists."""
+        return {}
+
+    def mapping(self, index: dict, content: str, name: str) -> dict:
+        """Return the mapping, or change its _meta."""
+        if self.command == "PUT":
+            index["mappings"] |= json.loads(content)
+        return {name: {"mappings": index["mappings"]}}
+
+    def bulk(self, index: dict, content: str, name: str) -> dict:
+        """Index and delete documents."""
+        items, lines = [], iter(content.splitlines())
+        for line in map(json.loads, lines):
+            ((kind, about),) = line.items()
+            known = index["documents"].pop(about["_id"], None)
+            if kind == "index":
+                index["documents"][about["_id"]] = json.loads(next(lines))["vector"]
+            items.append({kind: {"_id": about["_id"], "status": 404 if kind == "delete" and known is None else 200}})
+        return {"errors": False, "items": items}
+
+    def mget(self, index: dict, content: str, name: str) -> dict:
+        """Return which documents exist."""
+        wanted = [one["_id"] for one in json.loads(content)["docs"]]
+        return {"docs": [{"_id": one, "found": one in index["documents"]} for one in wanted]}
+
+    def refresh(self, index: dict, content: str, name: str) -> dict:
+        """Do nothing: documents are searchable at once."""
+        return {}
+
+    def count(self, index: dict, content: str, name: str) -> dict:
+        """Return the number of documents."""
+        return {"count": len(index["documents"])}
+
+    def search(self, index: dict, content: str, name: str) -> dict:
+        """Return the best documents by the sum of products, of weights in (0, 64] if this is OpenSearch."""
+        body = json.loads(content)
+        if "sparse_vector" in body["query"]:
+            assert body["query"]["sparse_vector"]["prune"] is False
+            weights = body["query"]["sparse_vector"]["query_vector"]
+        else:
+            weights = body["query"]["neural_sparse"]["vector"]["query_tokens"]
+            assert all(0 < weight <= 64 for weight in weights.values())
+        scores = [
+            (sum(weights[term] * nine_bits(vector[term]) for term in weights.keys() & vector.keys()), docid)
+            for docid, vector in index["documents"].items()
+        ]
+        best = sorted((hit for hit in scores if hit[0] > 0), reverse=True)[: body["size"]]
+        return {"hits": {"hits": [{"_id": docid, "_score": score} for score, docid in best]}}
+
+    def _answer(self, status: int, value: dict) -> None:
+        content = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("X-Elastic-Product", "Elasticsearch")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def log_message(self, *arguments: object) -> None:
+        """Log nothing."""
+
+
+def nine_bits(weight: float) -> float:
+    """Return a weight as FeatureField stores it."""
+    return float((np.float32(weight).view(np.int32) >> 15 << 15).view(np.float32))
+
+
+@contextlib.contextmanager
+def search_service(kind: str, **about: str) -> Iterator[str]:
+    """Run a service as one of NUMBERS; yield its URL. about: of the version it states."""
+    handler = type("Handler", (Service,), {"about": NUMBERS[kind] | about, "indexes": {}})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()

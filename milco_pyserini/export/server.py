@@ -132,9 +132,9 @@ def _errors(what: str, hint: str, kind: type[MilcoError] = MilcoError) -> Iterat
     """Convert errors of a client to one line."""
     try:
         yield
-    except (MilcoError, OSError, AssertionError):
-        raise
     except Exception as error:
+        if isinstance(error, MilcoError | AssertionError) or getattr(error, "filename", None):
+            raise
         reasons = getattr(error, "errors", None)
         reason = str(reasons[0] if reasons else error).strip().split("\n")[0] or type(error).__name__
         raise kind(f"{what}: {reason[:300]}", hint) from error

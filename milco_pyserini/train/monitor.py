@@ -1,9 +1,14 @@
-"""Running statistics of the vectors that a model makes while it trains, for the collapse alarms."""
+"""Collapse alarms: figures of the vectors that a model makes while it trains, and a warning if one is not healthy.
+
+Contrastive training without alignment drifts to terms that are unrelated to the text (MILCO, ICLR 2026, semantic
+collapse). These figures show it long before an evaluation does. All are made of one thing, the number of texts that use
+each term.
+"""
 
 import itertools
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
 import torch
@@ -13,21 +18,100 @@ from torch import Tensor
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.sparse import PIVOT, SOURCE
-from milco_pyserini.train.alarms import GROUNDED, AlarmWatch
 from milco_pyserini.train.batches import TextCollator
 from milco_pyserini.train.data.bitext import BitextSource
 
-WINDOW = 4096
-# Texts of a language from which dead and always-on terms are counted: fewer leave most of a vocabulary unused,
-# however healthy the model is.
+# Texts of a language in a count, after which the next one begins. Dead and always-on terms are not reported for fewer:
+# these leave most of a vocabulary unused, however healthy the model is.
 COUNTED = 500
+# A mean over fewer texts of a language is noise.
+LEAST_TEXTS = 20
 # An untrained model is outside every range: the first texts raise no alarm.
 WARM_UP = 20_000
-# A mean over fewer texts is noise.
-LEAST_TEXTS = 20
+# The kind of the probe's texts, which are the same few every time.
+PROBE = "probe"
 
-_BLOCKS = 16
 _PROBE_PAIRS = 32
+_GROUNDED, _HELD = "grounded", "held"
+# A figure has recovered when it is inside its range by a tenth; otherwise alarms would come and go at the limit.
+_MARGIN = 0.1
+_LISTED = 4
+_DRIFT = "terms drift away from the text; align (SAP) before contrast, or lower the learning rate"
+
+
+@dataclass(frozen=True)
+class HealthyRange:
+    """The healthy range of a figure, and what leaving it means. Shares are from 0 to 1, terms are means per text."""
+
+    figure: str
+    label: str
+    low: float = -inf
+    high: float = inf
+    below: str = ""
+    above: str = ""
+
+
+HEALTHY_RANGES = (
+    HealthyRange(
+        "pivot/grounded",
+        "share of grounded pivot terms",
+        # Random terms have less than .01. A healthy model has .1 to .2 if the teacher has only the text's own words
+        # (milco-mini with a lexical teacher), and more if the teacher expands.
+        low=0.05,
+        below=_DRIFT,
+    ),
+    HealthyRange(
+        "pivot/grounded_of_best",
+        "share of grounded pivot terms, relative to its best,",
+        # Half of the best is drifting, whatever the teacher's number of terms.
+        low=0.5,
+        below=_DRIFT,
+    ),
+    HealthyRange(
+        "pivot/terms",
+        "pivot terms per text",
+        # SPLADE has 20 to 300 terms per text; above 500 an index costs more than it gains, below 3 recall is gone.
+        low=3,
+        high=500,
+        below="texts lose their terms; lower the regularization or the learning rate",
+        above="vectors are no longer sparse; raise the regularization or lower the learning rate",
+    ),
+    HealthyRange(
+        "source/terms",
+        "source terms per text",
+        # A source view with less than one term per text adds nothing.
+        low=1,
+        below="LexEcho is dying; lower its regularization or the learning rate",
+    ),
+    HealthyRange(
+        "pivot/dead",
+        "share of dead pivot terms (active in no text)",
+        # Five hundred sentences of a language use a tenth (short textbook ones) to a half of the vocabulary.
+        high=0.95,
+        above="the model uses only a few terms",
+    ),
+    HealthyRange(
+        "pivot/always_on",
+        "share of always-on pivot terms (active in more than half of the texts)",
+        # Half of all texts share some dozens of function words and no other terms.
+        high=0.005,
+        above="terms of every text do not discriminate",
+    ),
+    HealthyRange(
+        "source/dead",
+        "share of dead source terms (tokens that never get a weight)",
+        # A healthy LexEcho drops a few function words and no token that is rare.
+        high=0.5,
+        above="LexEcho weights few tokens; lower its regularization or the learning rate",
+    ),
+    HealthyRange(
+        "source/always_on",
+        "share of always-on source terms (tokens with a weight in more than half of the texts)",
+        # Five hundred passages in one language share some dozens of several thousand tokens.
+        high=0.02,
+        above="LexEcho does not drop function words; raise its regularization or train longer",
+    ),
+)
 
 
 class SourceActivity(NamedTuple):
@@ -43,86 +127,60 @@ class SourceActivity(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True)
-class _BatchFigures:
-    """Values [B] per text of one kind, left on their device until figures are asked for. NaN: no value."""
-
-    kind: str
-    languages: tuple[str, ...]
-    numbers: dict[str, Tensor]
-
-
 @dataclass
-class _TermUsage:
-    """active: int32 [V], number of texts that use each term. held: bool [V], terms that any of them could use."""
+class TermCounts:
+    """Numbers of texts that use each term, int32 [V], by name: pivot, grounded, source.
 
-    active: Tensor
-    held: Tensor
+    held: numbers of texts that contain each token of the source vocabulary.
+    """
+
     texts: int = 0
+    counts: dict[str, Tensor] = field(default_factory=dict)
 
-    @classmethod
-    def empty(cls, size: int, device: torch.device) -> "_TermUsage":
-        """Return the usage of a vocabulary by no text."""
-        return cls(
-            torch.zeros(size, dtype=torch.int32, device=device), torch.zeros(size, dtype=torch.bool, device=device)
-        )
+    def __add__(self, other: "TermCounts") -> "TermCounts":
+        counts = dict(self.counts)
+        for name, count in other.counts.items():
+            counts[name] = counts[name] + count if name in counts else count
+        return TermCounts(self.texts + other.texts, counts)
 
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> "_TermUsage":
-        """Restore a state()."""
-        usage = cls.empty(state["size"], state["active"].device)
-        usage.active[state["terms"].long()] = state["active"]
-        usage.held[state["terms"].long()] = True
-        usage.texts = state["texts"]
-        return usage
+    def figures(self, shares: bool) -> dict[str, float]:
+        """Return the figures of these texts, as in CollapseMonitor.figures(). shares: report dead and always-on terms.
 
-    def state(self) -> dict[str, Any]:
-        """Return the counts of held terms only, which are few of a source vocabulary."""
-        terms = self.held.nonzero().squeeze(1)
-        return {"terms": terms.int(), "active": self.active[terms], "size": len(self.held), "texts": self.texts}
-
-    def __add__(self, other: "_TermUsage") -> "_TermUsage":
-        return _TermUsage(self.active + other.active, self.held | other.held, self.texts + other.texts)
-
-    def shares(self) -> dict[str, float]:
-        """Return shares of the held terms: active in no text, and in more than half of the texts."""
-        possible = int(self.held.sum())
-        if not possible:
-            return {}
-        dead = self.held & (self.active == 0)
-        return {
-            "dead": int(dead.sum()) / possible,
-            "always_on": int((self.active * 2 > self.texts).sum()) / possible,
-        }
+        A figure whose denominator is 0 is left out.
+        """
+        found = {}
+        for view in (view for view in (PIVOT, SOURCE) if view in self.counts):
+            active = self.counts[view]
+            total = int(active.sum())
+            found[f"{view}/terms"] = total / self.texts
+            if view == PIVOT and _GROUNDED in self.counts and total:
+                found["pivot/grounded"] = int(self.counts[_GROUNDED].sum()) / total
+            possible = self.counts[_HELD] > 0 if view == SOURCE else torch.ones_like(active, dtype=torch.bool)
+            if shares and (size := int(possible.sum())):
+                found[f"{view}/dead"] = int((possible & (active == 0)).sum()) / size
+                found[f"{view}/always_on"] = int((active * 2 > self.texts).sum()) / size
+        return found
 
 
 class CollapseMonitor:
     """Figures and warnings about the vectors of the latest texts of training.
 
-    Memory is a few numbers per text, and two counts of every term for each kind and language. update() does not
-    synchronize with the device; figures() and warnings() do.
+    Memory is two counts of every term for each kind and language. update() does not synchronize with the device;
+    figures() and warnings() do.
 
     Args:
-        window: texts that means cover, up to a sixteenth more.
         warm_up: texts before the first warning.
-        counted: texts of each kind and language, up to twice as many, from which dead and always-on terms are counted:
-            these shares depend on the number of texts.
+        counted: texts of each kind and language, up to twice as many, that figures cover.
     """
 
-    def __init__(self, window: int = WINDOW, warm_up: int = WARM_UP, counted: int = COUNTED) -> None:
-        self.window = window
+    def __init__(self, warm_up: int = WARM_UP, counted: int = COUNTED) -> None:
         self.warm_up = warm_up
         self.counted = counted
         self.seen = 0
-        self._blocks: deque[list[_BatchFigures]] = deque()
-        # By view, kind and language: the count that is being filled, preceded by the last full one.
-        self._usage: dict[tuple[str, str, str], list[_TermUsage]] = {}
-        self._watch = AlarmWatch()
-
-    @property
-    def texts(self) -> int:
-        """Number of latest texts that means cover."""
-        return sum(map(_num_texts, self._blocks))
+        # By kind and language: the count that is being filled, preceded by the last full one.
+        self._counts: dict[tuple[str, str], list[TermCounts]] = {}
+        self._best: dict[str, float] = {}
+        self._reported: set[tuple[str, str]] = set()
 
     @torch.no_grad()
     def update(
@@ -132,7 +190,6 @@ class CollapseMonitor:
         pivot: Tensor,
         grounded: Tensor | None = None,
         source: SourceActivity | None = None,
-        repeated: bool = False,
     ) -> None:
         """Add a batch of B texts.
 
@@ -140,10 +197,9 @@ class CollapseMonitor:
             kind: of the texts, such as "text", "english", "query", "passage".
             languages: one for each text.
             pivot: float [B, V_e], active above 0.
-            grounded: bool [B, V_e], dense or sparse: the expected terms (the teacher's, or the tokens of an English
-                translation), or None.
+            grounded: bool [B, V_e], the expected terms (the teacher's, or the tokens of an English translation), or
+                None.
             source: the source view, or None.
-            repeated: the same texts come again and again, so dead and always-on terms are not counted.
 
         Raises:
             ValueError: sizes differ.
@@ -151,94 +207,105 @@ class CollapseMonitor:
         if len(languages) != len(pivot) or (grounded is not None and grounded.shape != pivot.shape):
             mask = None if grounded is None else tuple(grounded.shape)
             raise ValueError(f"sizes differ: {len(languages)} languages, pivot {tuple(pivot.shape)}, grounded {mask}")
-        active = pivot > 0
-        numbers = {"pivot/terms": active.sum(dim=1)}
+        self.seen += len(languages)
+        used = {PIVOT: pivot > 0}
         if grounded is not None:
-            expected = grounded.to_dense() if grounded.is_sparse else grounded
-            numbers[GROUNDED.figure] = (active & expected).sum(dim=1) / numbers["pivot/terms"]
+            used[_GROUNDED] = used[PIVOT] & grounded
         if source is not None:
-            numbers["source/terms"] = source.active.sum(dim=1)
-        if not self._blocks or _num_texts(self._blocks[-1]) * _BLOCKS >= self.window:
-            self._blocks.append([])
-        self._blocks[-1].append(_BatchFigures(kind, tuple(languages), numbers))
-        self.seen += len(pivot)
-        while self.texts - _num_texts(self._blocks[0]) >= self.window:
-            self._blocks.popleft()
-        for language in () if repeated else dict.fromkeys(languages):
+            used |= {SOURCE: source.active, _HELD: source.held}
+        for language in dict.fromkeys(languages):
             rows = [row for row, name in enumerate(languages) if name == language]
-            usage = self._open_usage((PIVOT, kind, language), active.shape[1], active.device)
-            usage.active += active[rows].sum(dim=0)
-            usage.held[:] = True
-            usage.texts += len(rows)
+            counts = {name: mask[rows].sum(dim=0, dtype=torch.int32) for name, mask in used.items()}
             if source is not None:
-                usage = self._open_usage((SOURCE, kind, language), source.size, active.device)
-                usage.active[source.tokens] += source.active[rows].sum(dim=0, dtype=torch.int32)
-                usage.held[source.tokens] |= source.held[rows].any(dim=0)
-                usage.texts += len(rows)
+                for name in (SOURCE, _HELD):
+                    counts[name] = counts[name].new_zeros(source.size).index_copy_(0, source.tokens, counts[name])
+            parts = self._counts.setdefault((kind, language), [TermCounts()])
+            if parts[-1].texts >= self.counted:
+                parts[:] = [parts[-1], TermCounts()]
+            parts[-1] += TermCounts(len(rows), counts)
+
+    def forget(self, kind: str) -> None:
+        """Drop all texts of a kind."""
+        self._counts = {key: parts for key, parts in self._counts.items() if key[0] != kind}
 
     def figures(self) -> dict[str, float]:
         """Return the figures as FIGURE/KIND and FIGURE/KIND/LANGUAGE; empty before the first update().
 
-        pivot/terms, pivot/grounded (share of a text's active terms) and source/terms are means over texts.
-        pivot/dead and pivot/always_on are shares of the English vocabulary: terms active in no text, and in more than
-        half of the texts. source/dead and source/always_on are the same shares of the tokens that occur in the texts.
-        A language has these four only after `counted` texts.
+        pivot/terms and source/terms are means over texts. pivot/grounded is the share of grounded terms among active
+        ones, pivot/grounded_of_best that of a kind divided by its best so far. pivot/dead and pivot/always_on are
+        shares of the English vocabulary: terms active in no text, and in more than half of the texts; source/dead and
+        source/always_on are the same shares of the tokens that occur in the texts. These four need `counted` texts, and
+        are not reported for PROBE; a language needs LEAST_TEXTS for the others.
         """
-        return self._figures(least_texts=1, least_counted=1)
+        found: dict[str, float] = {}
+        kinds: dict[str, TermCounts] = {}
+        for (kind, language), parts in sorted(self._counts.items()):
+            counts = sum(parts[1:], parts[0])
+            kinds[kind] = kinds[kind] + counts if kind in kinds else counts
+            if counts.texts >= LEAST_TEXTS:
+                found |= {f"{name}/{kind}/{language}": value for name, value in self._figures(kind, counts).items()}
+        for kind, counts in kinds.items():
+            figures = self._figures(kind, counts)
+            if grounded := figures.get("pivot/grounded"):
+                self._best[kind] = max(grounded, self._best.get(kind, 0.0))
+                figures["pivot/grounded_of_best"] = grounded / self._best[kind]
+            found |= {f"{name}/{kind}": value for name, value in figures.items()}
+        return found
 
     def warnings(self) -> list[str]:
         """Return a sentence for every figure that has left its healthy range, once until it has recovered.
 
-        Languages are not listed if all texts of their kind together are out of range. Empty until warm-up and window
-        are full.
+        Languages are not listed if all texts of their kind together are out of range. Empty until the warm-up is over.
         """
-        ready = self.seen >= self.warm_up and self.texts >= self.window
-        return self._watch.sentences(self._figures(LEAST_TEXTS, self.counted), ready)
+        figures = self.figures()
+        if self.seen < self.warm_up:
+            return []
+        sentences, reported = [], set()
+        for limits, kind in itertools.product(HEALTHY_RANGES, dict.fromkeys(kind for kind, _ in self._counts)):
+            overall = f"{limits.figure}/{kind}"
+            for side, sign, limit in (("below", -1, limits.low), ("above", 1, limits.high)):
+                out = {}
+                for name, value in figures.items():
+                    if name == overall or name.startswith(f"{overall}/"):
+                        margin = _MARGIN if (side, name) in self._reported else 0
+                        if sign * value > sign * limit * (1 - sign * margin):
+                            out[name] = value
+                if overall in out:
+                    out = {overall: out[overall]}
+                new = {name: value for name, value in out.items() if (side, name) not in self._reported}
+                reported |= {(side, name) for name in out}
+                if new:
+                    languages = [name.removeprefix(overall).replace("/", " in ") for name in new]
+                    values = [f"{value:.3g}{where}" for value, where in zip(new.values(), languages, strict=True)]
+                    listed = ", ".join(values[:_LISTED])
+                    more = f" and {len(new) - _LISTED} more languages" if len(new) > _LISTED else ""
+                    advice = limits.below if side == "below" else limits.above
+                    sentences.append(
+                        f"collapse alarm ({kind}): {limits.label} {listed}{more}, {side} {limit:g}: {advice}"
+                    )
+        self._reported = reported
+        return sentences
 
     def state(self) -> dict[str, Any]:
         """Return tensors and plain values for load_state()."""
-        return {
-            "seen": self.seen,
-            "blocks": [
-                {"texts": _num_texts(block), "batches": [vars(batch) for batch in block]} for block in self._blocks
-            ],
-            "usage": [(key, [part.state() for part in parts]) for key, parts in self._usage.items()],
-            "watch": self._watch.state(),
-        }
+        counts = [
+            (*key, [(part.texts, {name: count.to_sparse() for name, count in part.counts.items()}) for part in parts])
+            for key, parts in self._counts.items()
+        ]
+        return {"seen": self.seen, "counts": counts, "best": self._best, "reported": sorted(self._reported)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from the state() of another monitor, whose tensors are on the training device."""
-        self.seen = state["seen"]
-        self._blocks = deque([_BatchFigures(**batch) for batch in block["batches"]] for block in state["blocks"])
-        self._usage = {tuple(key): [_TermUsage.from_state(part) for part in parts] for key, parts in state["usage"]}
-        self._watch.load_state(state["watch"])
+        self.seen, self._best, self._reported = state["seen"], dict(state["best"]), set(state["reported"])
+        self._counts = {
+            (kind, language): [
+                TermCounts(texts, {name: count.to_dense() for name, count in counts.items()}) for texts, counts in parts
+            ]
+            for kind, language, parts in state["counts"]
+        }
 
-    def _open_usage(self, key: tuple[str, str, str], size: int, device: torch.device) -> _TermUsage:
-        parts = self._usage.setdefault(key, [])
-        if not parts or parts[-1].texts >= self.counted:
-            parts[:-1] = []
-            parts.append(_TermUsage.empty(size, device))
-        return parts[-1]
-
-    def _figures(self, least_texts: int, least_counted: int) -> dict[str, float]:
-        values: dict[str, list[float]] = {}
-        for batch in itertools.chain.from_iterable(self._blocks):
-            for figure, numbers in batch.numbers.items():
-                for language, number in zip(batch.languages, numbers.tolist(), strict=True):
-                    if number == number:
-                        values.setdefault(f"{figure}/{batch.kind}", []).append(number)
-                        values.setdefault(f"{figure}/{batch.kind}/{language}", []).append(number)
-        found = {name: sum(some) / len(some) for name, some in sorted(values.items()) if len(some) >= least_texts}
-        totals: dict[tuple[str, str], _TermUsage] = {}
-        for (view, kind, language), parts in sorted(self._usage.items()):
-            usage = sum(parts[1:], parts[0])
-            if usage.texts >= self.counted:
-                found |= {f"{view}/{share}/{kind}/{language}": value for share, value in usage.shares().items()}
-            totals[view, kind] = totals[view, kind] + usage if (view, kind) in totals else usage
-        for (view, kind), usage in totals.items():
-            if usage.texts >= least_counted:
-                found |= {f"{view}/{share}/{kind}": value for share, value in usage.shares().items()}
-        return found
+    def _figures(self, kind: str, counts: TermCounts) -> dict[str, float]:
+        return counts.figures(shares=counts.texts >= self.counted and kind != PROBE)
 
 
 class GroundingProbe:
@@ -273,12 +340,9 @@ class GroundingProbe:
 
     @torch.no_grad()
     def update(self, model: MilcoModel, monitor: CollapseMonitor) -> None:
-        """Encode the texts and add them to the monitor as kind "probe"."""
+        """Encode the texts; they replace those of the kind PROBE in the monitor."""
         device = model.decoder.weight.device
+        monitor.forget(PROBE)
         for inputs, grounded, languages in self.batches:
             output = model(**{name: tensor.to(device) for name, tensor in inputs.items()})
-            monitor.update("probe", languages, output.pivot, grounded.to(device), repeated=True)
-
-
-def _num_texts(block: list[_BatchFigures]) -> int:
-    return sum(len(batch.languages) for batch in block)
+            monitor.update(PROBE, languages, output.pivot, grounded.to(device))

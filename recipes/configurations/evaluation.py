@@ -22,6 +22,10 @@ from .data import TestCollection
 from .stages import PASSAGE_LENGTH, QUERY_LENGTH
 
 MEASURE = "nDCG@10"
+# Of the collapse alarms: the share of a sentence's terms that are tokens of its English translation (under the
+# multilingual head, of the sentence or its translation), terms per sentence, and the shares of the vocabulary that are
+# active in no sentence, and in more than half of them.
+COLLAPSE_FIGURES = ("grounded", "terms", "dead", "always_on")
 _HITS = 100
 _PAIRS_PER_LANGUAGE = 100
 
@@ -59,13 +63,8 @@ def ndcg(scores: NDArray[np.float32], relevant: Sequence[int]) -> float:
 
 
 def collapse_figures(encoder: MilcoEncoder, configuration: Configuration, probe: Probe) -> dict[str, float]:
-    """Return the figures of the collapse alarms over the probe's sentence pairs.
-
-    grounded: share of a sentence's terms that are tokens of its English translation (under the multilingual head, of
-    the sentence or its translation). terms: per sentence. dead, always_on: shares of the vocabulary that are active in
-    no sentence, and in more than half of them.
-    """
-    monitor = CollapseMonitor()
+    """Return COLLAPSE_FIGURES over the probe's sentence pairs."""
+    monitor = CollapseMonitor(counted=1)
     columns = {token: column for column, token in enumerate(encoder.vocabulary.english)}
     for pairs in probe.values():
         batch = encoder.encode([pair.text for pair in pairs], PASSAGE_LENGTH, (PIVOT,)).batch
@@ -78,11 +77,9 @@ def collapse_figures(encoder: MilcoEncoder, configuration: Configuration, probe:
         grounded = torch.zeros(len(pairs), len(columns), dtype=torch.bool)
         for row, encoding in enumerate(tokenizer.encode_batch(expected, add_special_tokens=False)):
             grounded[row, [columns[token] for token in encoding.tokens if token in columns]] = True
-        monitor.update("probe", [pair.language for pair in pairs], pivot, grounded)
+        monitor.update("text", [pair.language for pair in pairs], pivot, grounded)
     figures = monitor.figures()
-    names = {"grounded": "pivot/grounded/probe", "terms": "pivot/terms/probe"}
-    names |= {"dead": "pivot/dead/probe", "always_on": "pivot/always_on/probe"}
-    return {name: figures.get(key, 0.0) for name, key in names.items()}
+    return {name: figures.get(f"pivot/{name}/text", 0.0) for name in COLLAPSE_FIGURES}
 
 
 def read_probe(directory: Path) -> Probe:

@@ -9,9 +9,9 @@ from milco_pyserini.eval import ReportTable
 
 from .catalogue import Configuration
 from .data import CROSS_LANGUAGE
+from .evaluation import COLLAPSE_FIGURES
 
 SAME, CROSS = "same language", "cross language"
-_COLLAPSE = ("grounded", "terms", "dead", "always_on")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def collapse_table(outcomes: Sequence[Outcome]) -> ReportTable:
     rows = [
         (
             *(str(outcome.configuration.number), outcome.configuration.name),
-            *(outcome.collapse[name] for name in _COLLAPSE),
+            *(outcome.collapse[name] for name in COLLAPSE_FIGURES),
         )
         for outcome in outcomes
         if outcome.collapse is not None

@@ -182,7 +182,7 @@ def test_a_resumed_run_ends_with_the_same_bits(trained: Path, stage: str) -> Non
     states = [torch.load(run / "checkpoint-8" / "alarms.pt") for run in runs]
     # The first process's texts: a pair has two, a query four passages.
     assert [state["seen"] for state in states] == [4 * STEPS * (2 if stage == "sap" else 5)] * 2
-    assert states[0]["watch"] == states[1]["watch"]
+    assert states[0]["reported"] == states[1]["reported"]
 
 
 def test_another_number_of_processes_is_refused(

@@ -15,6 +15,8 @@ from milco_pyserini.encode.devices import DTYPES
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.options import option
 
+# The teacher without a download, of both stages.
+LEXICAL = "lexical"
 CONFIGS = Path(__file__).parent / "configs"
 
 _START_PARTS = ("encoder", "english")

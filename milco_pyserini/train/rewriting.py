@@ -1,15 +1,21 @@
-"""Rewrite training sets, one JSONL file for each source, resumably, in a directory that documents itself."""
+"""Rewrite training sets (milco train mine, score): their options, and one resumable JSONL file for each source."""
 
 import contextlib
 import gzip
 import itertools
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from milco_pyserini.defaults import directory_name
+from milco_pyserini.console import Progress, log
+from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, directory_name
+from milco_pyserini.encode.devices import DTYPES
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_file, read_json, remove_directory, validate_output_directory, write_json
+from milco_pyserini.io.resume import plan_difference, validate_resume
+from milco_pyserini.options import MAX_THREADS, option
+from milco_pyserini.train.config import LEXICAL
 from milco_pyserini.train.data import UNDETERMINED
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource, dump_example
 
@@ -17,74 +23,149 @@ MANIFEST = "manifest.json"
 
 _PARTS = ".parts"
 _COMPRESSION = 3
+# Options that do not change the content of the files.
+_FREE = {"output", "device", "dtype", "batch_size", "threads", "overwrite"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewriteOptions:
+    """Options of both commands."""
+
+    data: tuple[str, ...] = option(metavar="SOURCE", help="training data: JSONL files, directories, collection names")
+    output: Path = option(metavar="DIR", help="directory of the new files")
+    languages: tuple[str, ...] = option((), metavar="LANG", help="languages to keep (default: all)")
+    device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
+    dtype: str = option("auto", choices=DTYPES, help="matrix product precision")
+    overwrite: bool = option(False, help="start over if --output has something else")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MineOptions(RewriteOptions):
+    """Mine hard negatives by searching for the queries of a training set among its passages.
+
+    Each source becomes a file of --output: {"query", "positives", "negatives"}, hardest negatives first. Positives of
+    the same query and near-duplicates of them are skipped. Queries without a negative are left out.
+
+      milco train mine --data pairs.ja.jsonl.gz --output mined
+    """
+
+    corpus: str | None = option(None, metavar="NAME|PATH", help="corpus with further passages to search")
+    encoder: str = option(
+        DEFAULT_ENCODER, metavar="CHECKPOINT", help="checkpoint that searches: hub name, directory, or mini (embedded)"
+    )
+    negatives: int = option(15, minimum=1, help="negatives per query, at most")
+    depth: int = option(100, metavar="K", minimum=1, help="hits to choose negatives from")
+    max_score: float | None = option(
+        None,
+        metavar="SHARE",
+        above=0,
+        maximum=1,
+        help="share of the best positive's score above which hits are false negatives, such as 0.95",
+    )
+    engine: str = option("exact", help="search engine: exact or lucene")
+    threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="search threads")
+    batch_size: int = option(128, minimum=1, help="texts per forward pass, at most")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions(RewriteOptions):
+    """Add a teacher's scores to a training set, for distillation.
+
+    Each source becomes a file of --output: the same lines with "scores", one for each passage, positives first.
+
+      milco train score --data mined --teacher BAAI/bge-reranker-v2-m3 --output scored
+    """
+
+    teacher: str = option(
+        metavar="CHECKPOINT|lexical",
+        help="cross-encoder (directory or hub name), or lexical: BM25 and an encoder's score, without a download",
+    )
+    encoder: str = option(MINI, metavar="CHECKPOINT", help="encoder of the lexical teacher")
+    bm25_weight: float = option(1.0, minimum=0, help="BM25 weight of the lexical teacher")
+    encoder_weight: float = option(1.0, minimum=0, help="encoder weight of the lexical teacher")
+    label_weight: float = option(0.0, minimum=0, help="bonus added to the scores of positives")
+    max_length: int = option(512, minimum=8, help="tokens of query and passage together, for a cross-encoder")
+    batch_size: int = option(64, minimum=1, help="texts or pairs per forward pass, at most")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with combinations of options."""
+        if self.teacher == LEXICAL and not self.bm25_weight + self.encoder_weight > 0:
+            yield "--bm25-weight 0 --encoder-weight 0: every score would be 0"
 
 
 def pending_files(
-    output: Path, sources: Sequence[RetrievalSource], plan: dict, overwrite: bool
+    options: RewriteOptions, sources: Sequence[RetrievalSource], weight_hash: str
 ) -> list[tuple[RetrievalSource, Path]]:
     """Return the sources whose file is not complete yet, with that file: output/NAME.LANG.jsonl.gz.
 
-    Args:
-        output: the directory, which is created.
-        sources: each is read once for its size.
-        plan: everything that decides the files' content; output/manifest.json is the plan and the sources' sizes.
-        overwrite: start over if the directory was written with another plan.
+    output/manifest.json has everything that determines the files' content: options, weights, and the sources' sizes,
+    for which each is read once.
 
     Raises:
-        MilcoError: the directory has another plan (the first difference is named) or other files, or two sources
-            would share a file.
+        MilcoError: the directory was begun with another plan, or has other files, or two sources would share a file.
     """
     files: dict[Path, RetrievalSource] = {}
     for source in sources:
         name = directory_name(source.name)
         if source.language != UNDETERMINED and not name.endswith(f".{source.language}"):
             name = f"{name}.{source.language}"
-        file = output / f"{name}.jsonl.gz"
+        file = options.output / f"{name}.jsonl.gz"
         if file in files:
             raise MilcoError(f"{files[file].name} and {source.name} would both become {file}: rename one of them")
         files[file] = source
-    plan = {**plan, "examples": {file.name: source.size() for file, source in files.items()}}
-    manifest = output / MANIFEST
+    given = {name: value for name, value in vars(options).items() if name not in _FREE}
+    plan = {
+        "command": "mine" if isinstance(options, MineOptions) else "score",
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in given.items()},
+        "weight_hash": weight_hash,
+        "examples": {file.name: source.size() for file, source in files.items()},
+    }
+    manifest = options.output / MANIFEST
+    recorded = read_json(manifest) if manifest.is_file() else {}
     validate_output_directory(
-        output,
-        overwrite=True,
-        is_owned=lambda path: (
-            (path / MANIFEST).is_file() and read_json(path / MANIFEST).get("command") == plan["command"]
-        ),
+        options.output, overwrite=True, is_owned=lambda path: recorded.get("command") == plan["command"]
     )
-    before = read_json(manifest) if manifest.is_file() else {}
-    difference = next((name for name in plan if before.get(name) != plan[name]), None)
-    if difference is not None:
-        if before and not overwrite:
-            raise MilcoError(
-                f"{output} was started with {difference} {before.get(difference)}, not {plan[difference]}: choose "
-                "another --output, or start over with --overwrite"
-            )
-        if before:
-            remove_directory(output)
+    if recorded and not options.overwrite:
+        validate_resume(options.output, recorded, plan)
+    if not recorded or plan_difference(recorded, plan):
+        if recorded:
+            remove_directory(options.output)
         write_json(manifest, plan)
-    return [(source, file) for file, source in files.items() if not file.is_file()]
+    pending = [(source, file) for file, source in files.items() if not file.is_file()]
+    if not pending:
+        log(f"{options.output} is complete: nothing to do")
+    return pending
 
 
 def rewrite(
     file: Path,
-    examples: Iterable[RetrievalExample],
+    source: RetrievalSource,
     part_size: int,
-    work: Callable[[Sequence[RetrievalExample]], Iterable[RetrievalExample]],
-) -> None:
-    """Write what work() makes of the examples, part_size at a time.
+    work: Callable[[Sequence[RetrievalExample]], Iterable[RetrievalExample | None]],
+) -> int:
+    """Write what work() makes of a source's examples, part_size at a time; return how many were left out.
 
     Parts are kept next to the file until it is complete, so an interrupted run resumes after its last part.
+
+    Args:
+        work: yields the new form of each example, or None to leave it out.
     """
     directory = file.parent / _PARTS / file.name
     parts: list[Path] = []
-    stream = iter(examples)
+    left_out = 0
+    progress = Progress("queries", source.size())
+    stream = iter(source.examples())
     while chunk := list(itertools.islice(stream, part_size)):
         part = directory / f"{len(parts):06d}.jsonl.gz"
         if not part.is_file():
             # No time stamp: the same work gives the same bytes.
             with atomic_file(part) as handle, gzip.GzipFile("", "wb", _COMPRESSION, handle, mtime=0) as packed:
-                packed.writelines(dump_example(example) + b"\n" for example in work(chunk))
+                for example in work(chunk):
+                    if example is None:
+                        left_out += 1
+                    else:
+                        packed.write(dump_example(example) + b"\n")
+                    progress.add(1)
         parts.append(part)
     with atomic_file(file) as handle:
         # Concatenated gzip files are a gzip file.
@@ -94,3 +175,5 @@ def rewrite(
     shutil.rmtree(directory, ignore_errors=True)
     with contextlib.suppress(OSError):
         directory.parent.rmdir()
+    progress.close(f"Wrote {file}")
+    return left_out

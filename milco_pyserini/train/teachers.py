@@ -17,10 +17,10 @@ from milco_pyserini.encode.splade import load_masked_language_model, take_off_de
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.model.loading import find_model, loading
 from milco_pyserini.model.pooling import max_logits
+from milco_pyserini.train.config import LEXICAL
 from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.lexical_teacher import LexicalTeacher
 
-LEXICAL = "lexical"
 # Padded positions count for nothing, or have logit 0 as in the authors' code, which hides negative maxima.
 PADDINGS = ("-inf", "zero")
 

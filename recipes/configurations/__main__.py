@@ -92,8 +92,10 @@ def command(options: ConfigurationsOptions) -> None:
 def prepare_training(options: ConfigurationsOptions) -> "StagePlan":
     """Write training data with negatives and scores, test collections, and the two starting checkpoints."""
     from milco_pyserini.io.files import read_json, write_json
+    from milco_pyserini.train.config import LEXICAL
     from milco_pyserini.train.data.retrieval_stream import open_retrieval
     from milco_pyserini.train.mining import mine_training_set
+    from milco_pyserini.train.rewriting import MineOptions, ScoreOptions
     from milco_pyserini.train.scoring import score_training_set
 
     from .data import prepare
@@ -116,8 +118,11 @@ def prepare_training(options: ConfigurationsOptions) -> "StagePlan":
     write_json(manifest, values)
     retrieval, mined, scored = work / "retrieval", work / "mined", work / "scored"
     prepare(options.data, retrieval, options.train_queries, options.queries, options.passages)
-    mine_training_set([str(retrieval / "train")], mined, encoder=options.start, negatives=_NEGATIVES)
-    score_training_set([str(mined)], scored, "lexical", encoder=options.start, label_weight=_LABEL_WEIGHT)
+    start = options.start
+    mine_training_set(MineOptions(data=(str(retrieval / "train"),), output=mined, encoder=start, negatives=_NEGATIVES))
+    score_training_set(
+        ScoreOptions(data=(str(mined),), output=scored, teacher=LEXICAL, encoder=start, label_weight=_LABEL_WEIGHT)
+    )
     starts = work / "start", work / "start-multilingual"
     write_pivot_start(options.start, options.seed, starts[0])
     texts = (

@@ -13,7 +13,7 @@ from milco_pyserini.encode import open_encoder
 from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train.config import SapConfig
-from milco_pyserini.train.scorers import CrossEncoder
+from milco_pyserini.train.scoring import CrossEncoder
 from milco_pyserini.train.start import load_start
 from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
 

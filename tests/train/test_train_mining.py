@@ -11,10 +11,11 @@ from golden_set import GOLDEN, encoder
 from milco_pyserini.cli.train import main
 from milco_pyserini.encode import open_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import Hits
+from milco_pyserini.index import Hits, find_engine
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, distinct_passages
 from milco_pyserini.train.data.retrieval_stream import open_retrieval
-from milco_pyserini.train.mining import NegativeMiner, index_passages, mine_negatives, near_duplicates, shingles
+from milco_pyserini.train.mining import NegativeMiner, index_passages, near_duplicates, shingles
+from milco_pyserini.train.rewriting import MineOptions
 
 CHECKPOINT = GOLDEN / "ckpt_distillation"
 WORDS = "old harbour 小さな 市場 первая книга Brücke خريطة train river bridge marché".split()
@@ -72,12 +73,6 @@ def test_negatives_are_the_best_hits_in_order(data: Path, tmp_path: Path) -> Non
         assert not positives & set(one.negatives)
 
 
-def test_the_command_and_the_function_agree(data: Path, tmp_path: Path) -> None:
-    """mine_negatives() yields what the command writes."""
-    assert run(data, tmp_path / "mined", "--negatives", "3", "--depth", "10") == 0
-    assert list(mine_negatives(RetrievalFile(data), encoder("distillation"), 3, 10)) == examples(tmp_path / "mined")
-
-
 class FixedSearcher:
     """Finds passages 0, 1, 2, ... with decreasing scores for every query."""
 
@@ -95,10 +90,10 @@ def test_max_score_drops_false_negatives(tmp_path: Path, max_score: float | None
     path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
     passages = {letters[letter]: number for number, letter in enumerate("abcde")}
     source = RetrievalFile(path)
-    miner = NegativeMiner(source, passages, encoder("distillation"), FixedSearcher(), max_score=max_score)
-    found = [one.negatives for one in miner.mine(list(source.examples()))]
-    assert found == ([tuple(letters[letter] for letter in expected)] if expected else [])
-    assert miner.without == (not expected)
+    options = MineOptions(data=(str(path),), output=tmp_path, max_score=max_score)
+    miner = NegativeMiner(source, passages, encoder("distillation"), FixedSearcher(), options)
+    (found,) = miner.mine(list(source.examples()))
+    assert (found and found.negatives) == (tuple(letters[letter] for letter in expected) or None)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +150,7 @@ def test_a_complete_output_is_kept(data: Path, tmp_path: Path, capsys: pytest.Ca
     capsys.readouterr()
     assert run(data, output) == 0 and "nothing to do" in capsys.readouterr().err
     assert run(data, output, "--depth", "7") == 2
-    assert "was started with depth 100, not 7" in capsys.readouterr().err
+    assert "was begun with depth 100, not 7" in capsys.readouterr().err
     assert run(data, output, "--negatives", "1", "--overwrite") == 0
     assert (output / "pairs.ja.jsonl.gz").read_bytes() != written
     assert run(data, output, "--overwrite") == 0
@@ -208,19 +203,18 @@ def test_sources_with_the_same_name_are_refused(tmp_path: Path, capsys: pytest.C
 @pytest.mark.integration
 def test_lucene_mines_nearly_the_same_negatives(data: Path, tmp_path: Path) -> None:
     """Quantized impacts may swap neighbors in rank, but most hits are the same."""
-    from milco_pyserini.index import find_engine
-
-    engine = find_engine("lucene")
     try:
-        engine.available()
+        find_engine("lucene").available()
     except MilcoError as error:
         pytest.skip(str(error))
-    model, passages = encoder("distillation"), distinct_passages(RetrievalFile(data))
-    (tmp_path / "index").mkdir()
-    lucene = index_passages(passages, model, engine, tmp_path / "index")
+    model, passages = encoder("distillation"), list(distinct_passages(RetrievalFile(data)))
+    lucene, exact = (
+        index_passages(
+            passages, model, tmp_path / name, MineOptions(data=(str(data),), output=tmp_path / "mined", engine=name)
+        )
+        for name in ("lucene", "exact")
+    )
     queries = [one.query for one in RetrievalFile(data).examples()]
-    (tmp_path / "exact").mkdir()
-    exact = index_passages(passages, model, find_engine("exact"), tmp_path / "exact")
     vectors = model.encode_query(queries).to_dicts(model.vocabulary)
     for left, right in zip(lucene.search(vectors, 10), exact.search(vectors, 10), strict=True):
         assert len(set(left.docids) & set(right.docids)) >= 0.8 * len(right)

@@ -19,11 +19,11 @@ from milco_pyserini.cli.train import main
 from milco_pyserini.encode import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.bm25 import K1, B
-from milco_pyserini.train import rewriting, scoring
-from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, RetrievalSource
+from milco_pyserini.train import scoring
+from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, RetrievalSource, dump_example
 from milco_pyserini.train.data.retrieval_stream import RetrievalStream, open_retrieval
-from milco_pyserini.train.scorers import CrossEncoder, LexicalScorer
-from milco_pyserini.train.scoring import score_examples, score_training_set
+from milco_pyserini.train.rewriting import ScoreOptions, rewrite
+from milco_pyserini.train.scoring import CrossEncoder, LexicalScorer, score_examples, score_training_set
 
 CHECKPOINT = GOLDEN / "ckpt_distillation"
 WORDS = "old harbour 小さな 市場 первая книга Brücke خريطة train river bridge marché".split()
@@ -208,11 +208,14 @@ def test_an_interrupted_run_resumes_after_its_last_part(
     """Complete parts are not scored again, and the result equals that of an uninterrupted run."""
     monkeypatch.setattr(scoring, "PART_SIZE", 4)
     teachers = [CountingTeacher(), CountingTeacher(fail_after=3), CountingTeacher()]
-    score_training_set([str(data)], tmp_path / "complete", teachers[0])
+    complete, parts = (
+        ScoreOptions(data=(str(data),), output=tmp_path / name, teacher="counting") for name in ("complete", "parts")
+    )
+    score_training_set(complete, teachers[0])
     with pytest.raises(KeyboardInterrupt):
-        score_training_set([str(data)], tmp_path / "parts", teachers[1])
+        score_training_set(parts, teachers[1])
     assert not (tmp_path / "parts" / "mined.ja.jsonl.gz").exists()
-    score_training_set([str(data)], tmp_path / "parts", teachers[2])
+    score_training_set(parts, teachers[2])
     assert [teacher.calls for teacher in teachers] == [7, 4, 4]
     files = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("complete", "parts")]
     assert files[0] == files[1] == ["manifest.json", "mined.ja.jsonl.gz"]
@@ -227,10 +230,10 @@ def test_changed_sources_and_teachers_need_another_output(
     arguments = ("--teacher", str(reranker), "--max-length", "64")
     assert run(data, tmp_path / "scored", *arguments) == 0
     assert run(data, tmp_path / "scored", "--teacher", "lexical", "--encoder", str(CHECKPOINT)) == 2
-    assert "was started with teacher" in capsys.readouterr().err
+    assert "was begun with teacher" in capsys.readouterr().err
     data.write_bytes(gzip.compress(orjson.dumps({"query": "q", "positive": "p"})))
     assert run(data, tmp_path / "scored", *arguments) == 2
-    assert "was started with examples {'mined.ja.jsonl.gz': 25}, not" in capsys.readouterr().err
+    assert "was begun with examples {'mined.ja.jsonl.gz': 25}, not" in capsys.readouterr().err
 
 
 def test_partial_parts_are_removed(tmp_path: Path) -> None:
@@ -240,8 +243,12 @@ def test_partial_parts_are_removed(tmp_path: Path) -> None:
     parts.mkdir(parents=True)
     (parts / ".000000.jsonl.gz.partial-abc").write_bytes(b"half")
     one = RetrievalExample("und", "q", ("p",), ())
-    rewriting.rewrite(file, [one] * 5, 2, lambda chunk: chunk)
-    assert examples(file) == [one] * 5 and [path.name for path in tmp_path.iterdir()] == ["x.jsonl.gz"]
+    (tmp_path / "data").mkdir()
+    source = tmp_path / "data" / "x.jsonl"
+    source.write_bytes((dump_example(one) + b"\n") * 5)
+    assert rewrite(file, RetrievalFile(source), 2, lambda chunk: [*chunk[1:], None]) == 3
+    assert examples(file) == [one] * 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "x.jsonl.gz"]
 
 
 @pytest.mark.parametrize(

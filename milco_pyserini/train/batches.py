@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.train.data.bitext import BitextPair
-from milco_pyserini.train.data.retrieval_stream import QueryGroup
+from milco_pyserini.train.data.streams import QueryGroup
 from milco_pyserini.train.teachers import AlignmentTeacher
 
 # Blocks among which examples are sorted by length: a few percent of a batch is padding then.

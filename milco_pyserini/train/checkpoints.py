@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,8 +16,6 @@ STATE = "trainer_state.json"
 ALARMS = "alarms.pt"
 CHECKSUMS = "checksums.json"
 
-_FILES = (STATE, ALARMS, "optimizer.pt", "scheduler.pt", "config.json")
-_DAMAGED = ".damaged"
 _NAME = re.compile(r"checkpoint-(\d+)")
 # How the system, safetensors and torch.save report a full disk.
 _DISK_FULL = ("No space left", "quota exceeded", "unexpected pos", "file write failed")
@@ -48,23 +46,18 @@ def publish_checkpoint(written: Path, run: Path) -> None:
     sync_path(run)
 
 
-def find_damage(directory: Path, files: Collection[str] = _FILES) -> str | None:
-    """Return which file of a checkpoint differs from what was written, and how; None if the checkpoint is intact.
+def find_damage(directory: Path) -> str | None:
+    """Return which file of a checkpoint or a model differs from what was written, and how; None if it is intact.
 
-    Without checksums, as in release 0.1, files are only known not to be empty.
-
-    Args:
-        directory: of the checkpoint.
-        files: that it must contain.
+    Without checksums, as in a model, whose files users may edit, files are only known not to be empty.
     """
     try:
         if (directory / CHECKSUMS).exists():
             checksums = read_json(directory / CHECKSUMS)
         else:
-            # Files that a run writes; others may be anyone's.
-            written = [path for path in directory.rglob("*") if path.suffix in (".json", ".safetensors", ".pt", ".pth")]
-            checksums = dict.fromkeys(sorted(path.relative_to(directory).as_posix() for path in written))
-        for name, expected in {**dict.fromkeys(files), **checksums}.items():
+            files = sorted(path for path in directory.rglob("*") if path.is_file())
+            checksums = dict.fromkeys(path.relative_to(directory).as_posix() for path in files)
+        for name, expected in checksums.items():
             file = directory / name
             if not file.is_file() or not file.stat().st_size:
                 return f"{name} is {'empty' if file.is_file() else 'missing'}"
@@ -72,22 +65,21 @@ def find_damage(directory: Path, files: Collection[str] = _FILES) -> str | None:
                 return f"{name} has changed"
     except MilcoError as error:
         return str(error)
-    return None if any(directory.glob("*.safetensors")) else "its weights are missing"
+    return None
 
 
-def set_aside_damaged(run: Path, model: Path, files: Collection[str]) -> None:
+def set_aside_damaged(run: Path, model: Path) -> None:
     """Rename a damaged model, and damaged checkpoints from the newest to the first intact one; report each.
 
     Args:
         run: the run directory.
         model: the directory that a finished run ends with.
-        files: that the model must contain.
     """
     reasons = {}
     for path in [model, *reversed(list_checkpoints(run))]:
-        reason = find_damage(path, files if path == model else _FILES) if path.exists() else None
+        reason = find_damage(path) if path.exists() else None
         if reason is not None:
-            aside = path.with_name(path.name + _DAMAGED)
+            aside = path.with_name(f"{path.name}.damaged")
             shutil.rmtree(aside, ignore_errors=True)
             path.replace(aside)
             reasons[path] = f"{reason}; renamed to {aside.name}"

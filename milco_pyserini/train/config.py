@@ -5,6 +5,7 @@ import math
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,13 @@ from milco_pyserini.options import option
 LEXICAL = "lexical"
 CONFIGS = Path(__file__).parent / "configs"
 
+# Options by their heading on the help page.
+_start = partial(option, group="starting point")
+_data = partial(option, group="data")
+_loss = partial(option, group="loss")
+_optimization = partial(option, group="optimization")
+_hardware = partial(option, group="hardware")
+_logs = partial(option, group="logs and checkpoints")
 _START_PARTS = ("encoder", "english")
 
 ConfigT = TypeVar("ConfigT", bound="TrainingConfig")
@@ -35,90 +43,47 @@ class TrainingConfig:
         None, metavar="DIR", help="run directory (default: checkpoints/CONFIG); a run in it is resumed"
     )
     overwrite: bool = option(False, help="replace an existing run")
-    model: str | None = option(
-        None,
-        metavar="CHECKPOINT",
-        group="starting point",
-        help=f"MILCO checkpoint to start from: directory, hub name, or {MINI!r}",
+    model: str | None = _start(
+        None, metavar="CHECKPOINT", help=f"MILCO checkpoint to start from: directory, hub name, or {MINI!r}"
     )
-    encoder: str | None = option(
-        None,
-        metavar="CHECKPOINT",
-        group="starting point",
-        help="multilingual encoder to start from (XLM-R type), if there is no --model",
+    encoder: str | None = _start(
+        None, metavar="CHECKPOINT", help="multilingual encoder to start from (XLM-R type), if there is no --model"
     )
-    english: str | None = option(
-        None,
-        metavar="CHECKPOINT",
-        group="starting point",
-        help="English masked LM for head and vocabulary, if there is no --model",
+    english: str | None = _start(
+        None, metavar="CHECKPOINT", help="English masked LM for head and vocabulary, if there is no --model"
     )
-    languages: tuple[str, ...] = option(
-        (), metavar="LANG", group="data", help="training languages (default: all in the data)"
+    languages: tuple[str, ...] = _data((), metavar="LANG", help="training languages (default: all in the data)")
+    temperature: float = _data(1.0, metavar="T", minimum=1, help="languages are sampled by size ** (1 / T)")
+    epochs: float = _optimization(1.0, metavar="N", above=0, help="passes over the data")
+    steps: int | None = _optimization(None, minimum=1, help="optimizer steps, instead of --epochs")
+    batch_size: int = _optimization(32, minimum=1, help="examples per device and forward pass")
+    accumulation: int = _optimization(1, minimum=1, help="forward passes per optimizer step")
+    learning_rate: float = _optimization(2e-5, metavar="RATE", above=0, help="peak learning rate")
+    part_rates: tuple[str, ...] = _optimization(
+        (), metavar="PART=RATE", help="per-module learning rates by parameter-name prefix; 0 freezes"
     )
-    temperature: float = option(
-        1.0, metavar="T", minimum=1, group="data", help="languages are sampled by size ** (1 / T)"
+    weight_decay: float = _optimization(0.0, metavar="RATE", minimum=0, help="AdamW weight decay of matrices")
+    schedule: str = _optimization(
+        "linear", choices=("cosine", "linear", "constant"), help="learning rate schedule after the warm-up"
     )
-    epochs: float = option(1.0, metavar="N", above=0, group="optimization", help="passes over the data")
-    steps: int | None = option(
-        None, metavar="N", minimum=1, group="optimization", help="optimizer steps, instead of --epochs"
+    warmup: float = _optimization(
+        0.0, metavar="N", minimum=0, help="warm-up steps, or below 1 their share of all steps"
     )
-    batch_size: int = option(
-        32, metavar="N", minimum=1, group="optimization", help="examples per device and forward pass"
+    max_grad_norm: float = _optimization(1.0, metavar="NORM", minimum=0, help="norm at which gradients are clipped")
+    dtype: str = _hardware("auto", choices=DTYPES, help="matrix product precision; auto is bfloat16 where it is native")
+    gradient_checkpointing: bool = _hardware(False, help="recompute encoder activations to save memory")
+    device: str = _hardware("auto", choices=("auto", "cpu"), help="auto is a GPU if there is one")
+    workers: int = _hardware(
+        0, minimum=0, maximum=256, help="data loader processes; 0 prepares batches in the main process"
     )
-    accumulation: int = option(
-        1, metavar="N", minimum=1, group="optimization", help="forward passes per optimizer step"
+    lowercase: bool = _data(False, help="lowercase all texts")
+    log_steps: int = _logs(500, minimum=1, help="steps between log entries")
+    save_steps: int = _logs(1000, minimum=1, help="steps between checkpoints")
+    keep: int = _logs(2, minimum=1, help="number of latest checkpoints to keep")
+    probe: tuple[str, ...] = _logs(
+        (), metavar="SOURCE", help="held-out sentence pairs for the alarms: are terms grounded in the translation?"
     )
-    learning_rate: float = option(2e-5, metavar="RATE", above=0, group="optimization", help="peak learning rate")
-    part_rates: tuple[str, ...] = option(
-        (),
-        metavar="PART=RATE",
-        group="optimization",
-        help="per-module learning rates by parameter-name prefix; 0 freezes",
-    )
-    weight_decay: float = option(
-        0.0, metavar="RATE", minimum=0, group="optimization", help="AdamW weight decay of matrices"
-    )
-    schedule: str = option(
-        "linear",
-        choices=("cosine", "linear", "constant"),
-        group="optimization",
-        help="learning rate schedule after the warm-up",
-    )
-    warmup: float = option(
-        0.0, metavar="N", minimum=0, group="optimization", help="warm-up steps, or below 1 their share of all steps"
-    )
-    max_grad_norm: float = option(
-        1.0, metavar="NORM", minimum=0, group="optimization", help="norm at which gradients are clipped"
-    )
-    dtype: str = option(
-        "auto", choices=DTYPES, group="hardware", help="matrix product precision; auto is bfloat16 where it is native"
-    )
-    gradient_checkpointing: bool = option(False, group="hardware", help="recompute encoder activations to save memory")
-    device: str = option("auto", choices=("auto", "cpu"), group="hardware", help="auto is a GPU if there is one")
-    workers: int = option(
-        0,
-        metavar="N",
-        minimum=0,
-        maximum=256,
-        group="hardware",
-        help="data loader processes; 0 prepares batches in the main process",
-    )
-    lowercase: bool = option(False, group="data", help="lowercase all texts")
-    log_steps: int = option(500, metavar="N", minimum=1, group="logs and checkpoints", help="steps between log entries")
-    save_steps: int = option(
-        1000, metavar="N", minimum=1, group="logs and checkpoints", help="steps between checkpoints"
-    )
-    keep: int = option(
-        2, metavar="N", minimum=1, group="logs and checkpoints", help="number of latest checkpoints to keep"
-    )
-    probe: tuple[str, ...] = option(
-        (),
-        metavar="SOURCE",
-        group="logs and checkpoints",
-        help="held-out sentence pairs for the alarms: are terms grounded in the translation?",
-    )
-    seed: int = option(42, metavar="N", minimum=0, group="optimization", help="random seed")
+    seed: int = _optimization(42, minimum=0, help="random seed")
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong with combinations of options."""
@@ -140,29 +105,20 @@ class SapConfig(TrainingConfig):
       milco train sap --config paper-sap
     """
 
-    bitext: tuple[str, ...] = option(
-        (), metavar="SOURCE[=SHARE]", group="data", help="sentence pairs: files, directories, collections by name"
+    bitext: tuple[str, ...] = _data(
+        (), metavar="SOURCE[=SHARE]", help="sentence pairs: files, directories, collections by name"
     )
-    teacher: str = option(
-        "naver/splade-v3",
-        metavar="NAME|FILE",
-        group="loss",
-        help="English masked LM, a lexical teacher's file, or 'lexical'",
+    teacher: str = _loss(
+        "naver/splade-v3", metavar="NAME|FILE", help="English masked LM, a lexical teacher's file, or 'lexical'"
     )
-    concatenate: float = option(
-        0.0, metavar="SHARE", minimum=0, maximum=1, group="data", help="share of examples that join 2, 4 or 8 pairs"
+    concatenate: float = _data(
+        0.0, metavar="SHARE", minimum=0, maximum=1, help="share of examples that join 2, 4 or 8 pairs"
     )
-    max_length: int = option(256, metavar="N", minimum=1, group="data", help="tokens per text, at most")
-    padding: str = option(
-        "-inf", choices=("-inf", "zero"), group="loss", help="logits of padding; zero as in the authors' loss"
-    )
-    english_weight: float = option(1.0, metavar="W", minimum=0, group="loss", help="loss weight of the English side")
-    margin: float = option(
-        0.0, metavar="M", minimum=0, group="loss", help="distance below 0 at which logits still count as active"
-    )
-    mean: str = option(
-        "active", choices=("active", "teacher"), group="loss", help="terms over which the squared error is averaged"
-    )
+    max_length: int = _data(256, minimum=1, help="tokens per text, at most")
+    padding: str = _loss("-inf", choices=("-inf", "zero"), help="logits of padding; zero as in the authors' loss")
+    english_weight: float = _loss(1.0, metavar="W", minimum=0, help="loss weight of the English side")
+    margin: float = _loss(0.0, metavar="M", minimum=0, help="distance below 0 at which logits still count as active")
+    mean: str = _loss("active", choices=("active", "teacher"), help="terms over which the squared error is averaged")
 
 
 @dataclass(frozen=True)
@@ -174,37 +130,24 @@ class SctConfig(TrainingConfig):
       milco train sct --config paper-sct --model checkpoints/paper-sap/model
     """
 
-    data: tuple[str, ...] = option(
-        (), metavar="SOURCE", group="data", help="training sets: JSONL files, directories, names"
+    data: tuple[str, ...] = _data((), metavar="SOURCE", help="training sets: JSONL files, directories, names")
+    loss: str = _loss(
+        "kd", choices=("kd", "infonce"), help="kd distills a teacher's scores; infonce contrasts with the positive"
     )
-    loss: str = option(
-        "kd",
-        choices=("kd", "infonce"),
-        group="loss",
-        help="kd distills a teacher's scores; infonce contrasts with the positive",
+    direction: str = _loss(
+        "teacher-student", choices=("teacher-student", "student-teacher"), help="direction of the KL divergence"
     )
-    direction: str = option(
-        "teacher-student",
-        choices=("teacher-student", "student-teacher"),
-        group="loss",
-        help="direction of the KL divergence",
+    views: tuple[str, ...] = _loss(
+        ("pivot", "source"), choices=("pivot", "source"), help="views to train; source adds a LexEcho head"
     )
-    views: tuple[str, ...] = option(
-        ("pivot", "source"),
-        choices=("pivot", "source"),
-        group="loss",
-        help="views to train; source adds a LexEcho head",
-    )
-    group_size: int = option(
-        8, metavar="N", minimum=1, group="data", help="passages per query: one positive and negatives"
-    )
-    query_max_length: int = option(64, metavar="N", minimum=1, group="data", help="tokens per query, at most")
-    passage_max_length: int = option(512, metavar="N", minimum=1, group="data", help="tokens per passage, at most")
-    score_temperature: float = option(1.0, metavar="T", above=0, group="loss", help="divisor of the student's scores")
-    regularizer: str = option("l1", choices=("l1", "flops"), group="loss", help="sparsity regularizer")
-    lambda_query: float = option(1e-3, metavar="W", minimum=0, group="loss", help="regularization weight of queries")
-    lambda_passage: float = option(1e-5, metavar="W", minimum=0, group="loss", help="regularization weight of passages")
-    regularize_source: bool = option(False, group="loss", help="regularize the source view as well as the pivot view")
+    group_size: int = _data(8, minimum=1, help="passages per query: one positive and negatives")
+    query_max_length: int = _data(64, minimum=1, help="tokens per query, at most")
+    passage_max_length: int = _data(512, minimum=1, help="tokens per passage, at most")
+    score_temperature: float = _loss(1.0, metavar="T", above=0, help="divisor of the student's scores")
+    regularizer: str = _loss("l1", choices=("l1", "flops"), help="sparsity regularizer")
+    lambda_query: float = _loss(1e-3, metavar="W", minimum=0, help="regularization weight of queries")
+    lambda_passage: float = _loss(1e-5, metavar="W", minimum=0, help="regularization weight of passages")
+    regularize_source: bool = _loss(False, help="regularize the source view as well as the pivot view")
 
 
 def load_config(config_class: type[ConfigT], name: str, **values: Any) -> ConfigT:
@@ -233,11 +176,12 @@ def read_config(config_class: type[TrainingConfig], name: str) -> dict[str, Any]
     for key, value in values.items():
         if key not in fields or key == "config":
             raise unknown_name(f"key in {path}:", str(key), sorted(set(fields) - {"config"}))
-        read[fields[key]] = convert_yaml(value, hints[fields[key]], f"{path}: {key}")
+        if value is not None:
+            read[fields[key]] = _convert(value, hints[fields[key]], f"{path}: {key}")
     return read
 
 
-def convert_yaml(value: Any, hint: Any, where: str) -> Any:
+def _convert(value: Any, hint: Any, where: str) -> Any:
     """Convert a YAML value to a field's type; a mapping becomes a tuple of KEY=VALUE. where: for the error."""
     if typing.get_origin(hint) is tuple:
         if isinstance(value, Mapping):
@@ -257,14 +201,10 @@ def convert_yaml(value: Any, hint: Any, where: str) -> Any:
     return value
 
 
-def dump_config(config: TrainingConfig) -> str:
-    """Return the options as YAML that read_config() reads."""
-    values = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if field.name not in ("config", "output", "overwrite") and value is not None:
-            values[field.name.replace("_", "-")] = list(value) if isinstance(value, tuple) else value
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+def config_values(config: TrainingConfig) -> dict[str, Any]:
+    """Return what determines the result of a run, by the keys of a YAML file."""
+    given = {name: value for name, value in vars(config).items() if name not in ("config", "output", "overwrite")}
+    return {name.replace("_", "-"): list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 
 def with_config_defaults(config_class: type[ConfigT], argv: Sequence[str]) -> type[ConfigT]:

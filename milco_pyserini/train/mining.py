@@ -12,8 +12,7 @@ from milco_pyserini.index import Hits, Index, find_engine
 from milco_pyserini.index.protocol import EngineSearcher
 from milco_pyserini.options import validate
 from milco_pyserini.sparse import SparseBatch
-from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource, distinct_passages
-from milco_pyserini.train.data.retrieval_stream import open_retrieval
+from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource, distinct_passages, open_retrieval
 from milco_pyserini.train.rewriting import MineOptions, pending_files, rewrite
 
 # Texts that share this much of the shorter one are near-duplicates.

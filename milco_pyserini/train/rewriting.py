@@ -118,7 +118,7 @@ def pending_files(
         "command": "mine" if isinstance(options, MineOptions) else "score",
         **{name: list(value) if isinstance(value, tuple) else value for name, value in given.items()},
         "weight_hash": weight_hash,
-        "examples": {file.name: source.size() for file, source in files.items()},
+        "examples": {file.name: source.stats().examples for file, source in files.items()},
     }
     manifest = options.output / MANIFEST
     recorded = read_json(manifest) if manifest.is_file() else {}
@@ -153,7 +153,7 @@ def rewrite(
     directory = file.parent / _PARTS / file.name
     parts: list[Path] = []
     left_out = 0
-    progress = Progress("queries", source.size())
+    progress = Progress("queries", source.stats().examples)
     stream = iter(source.examples())
     while chunk := list(itertools.islice(stream, part_size)):
         part = directory / f"{len(parts):06d}.jsonl.gz"

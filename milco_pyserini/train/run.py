@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.encoder import choose_dtype
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_directory, atomic_file, read_json, remove_directory, write_json
+from milco_pyserini.io.resume import validate_resume
+from milco_pyserini.model import MilcoModel
 from milco_pyserini.options import validate
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.batches import TextCollator, alignment_collator, contrast_collator, pair_length
@@ -29,11 +32,12 @@ from milco_pyserini.train.config import (
     SapConfig,
     SctConfig,
     TrainingConfig,
-    dump_config,
+    config_values,
     parse_shares,
 )
-from milco_pyserini.train.data.bitext_stream import BitextStream, open_bitext
-from milco_pyserini.train.data.retrieval_stream import RetrievalStream, open_retrieval
+from milco_pyserini.train.data.bitext import open_bitext
+from milco_pyserini.train.data.retrieval import open_retrieval
+from milco_pyserini.train.data.streams import BitextStream, RetrievalStream
 from milco_pyserini.train.monitor import CollapseMonitor, GroundingProbe
 from milco_pyserini.train.objectives import Alignment, Contrast
 from milco_pyserini.train.start import load_start
@@ -44,11 +48,13 @@ CONFIG = "config.yaml"
 MANIFEST = "manifest.json"
 MODEL = "model"
 
-_CONFIG_0_1 = "recipe.yaml"
-_MODEL_FILES = ("config.json", "tokenizer.json", "english/tokenizer.json")
+# Makes the objective of a model, in place of the stage's own.
+MakeObjective = Callable[[MilcoModel], nn.Module]
 
 
-def train_sap(config: SapConfig, teacher: AlignmentTeacher | None = None) -> None:
+def train_sap(
+    config: SapConfig, teacher: AlignmentTeacher | None = None, make_objective: MakeObjective | None = None
+) -> None:
     """Run or resume sparse alignment pretraining. teacher: replaces the configuration's."""
     validate(config)
     if not config.bitext:
@@ -58,10 +64,7 @@ def train_sap(config: SapConfig, teacher: AlignmentTeacher | None = None) -> Non
         return
     shares = parse_shares(config.bitext)
     sources = open_bitext(list(shares), config.languages or None)
-    encoder = load_start(config, echo=False)
-    encoder.validate_length(config.max_length)
-    texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id, config.lowercase)
-    probe = open_probe(config, encoder, texts)
+    encoder, texts, probe = open_start(config, False, config.max_length)
     stream = BitextStream(
         sources,
         config.temperature,
@@ -80,20 +83,23 @@ def train_sap(config: SapConfig, teacher: AlignmentTeacher | None = None) -> Non
     arguments = training_arguments(config, run, num_steps(config, sum(stream.sizes)))
     if isinstance(teacher, nn.Module):
         teacher.to(arguments.device)
-    objective = Alignment(
-        encoder.model,
-        teacher,
-        choose_dtype(config.dtype, arguments.device),
-        config.padding,
-        config.english_weight,
-        config.margin,
-        config.mean,
-    )
+    if make_objective is not None:
+        objective = make_objective(encoder.model)
+    else:
+        objective = Alignment(
+            encoder.model,
+            teacher,
+            choose_dtype(config.dtype, arguments.device),
+            config.padding,
+            config.english_weight,
+            config.margin,
+            config.mean,
+        )
     collate = alignment_collator(texts, teacher, config.max_length)
     run_training(config, TrainingTask(encoder, objective, stream, collate, probe, pair_length), arguments)
 
 
-def train_sct(config: SctConfig) -> None:
+def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) -> None:
     """Run or resume sparse contrastive training."""
     validate(config)
     if not config.data:
@@ -102,12 +108,9 @@ def train_sct(config: SctConfig) -> None:
     if is_finished(config, run):
         return
     sources = open_retrieval(config.data, config.languages or None)
-    encoder = load_start(config, echo=SOURCE in config.views)
-    for length in (config.query_max_length, config.passage_max_length):
-        encoder.validate_length(length)
-    model_config = encoder.model.config
-    texts = TextCollator(encoder.tokenizer, model_config.encoder.pad_token_id, config.lowercase)
-    probe = open_probe(config, encoder, texts)
+    encoder, texts, probe = open_start(
+        config, SOURCE in config.views, config.query_max_length, config.passage_max_length
+    )
     if not config.probe and _is_first_process():
         log("Grounding is not monitored: pass --probe FILE with held-out sentence pairs (de-en.tsv)")
     stream = RetrievalStream(
@@ -119,35 +122,44 @@ def train_sct(config: SctConfig) -> None:
         scored=config.loss == "kd",
     )
     arguments = training_arguments(config, run, num_steps(config, sum(stream.sizes)))
-    objective = Contrast(
-        encoder.model,
-        choose_dtype(config.dtype, arguments.device),
-        loss=config.loss,
-        direction=config.direction,
-        views=config.views,
-        temperature=config.score_temperature,
-        regularizer=config.regularizer,
-        query_weight=config.lambda_query,
-        passage_weight=config.lambda_passage,
-        regularize_source=config.regularize_source,
-        dropped_ids=tuple(encoder.tokenizer.special_ids) if model_config.source_drop_special else (),
-    )
+    if make_objective is not None:
+        objective = make_objective(encoder.model)
+    else:
+        objective = Contrast(
+            encoder.model,
+            choose_dtype(config.dtype, arguments.device),
+            loss=config.loss,
+            direction=config.direction,
+            views=config.views,
+            temperature=config.score_temperature,
+            regularizer=config.regularizer,
+            query_weight=config.lambda_query,
+            passage_weight=config.lambda_passage,
+            regularize_source=config.regularize_source,
+            dropped_ids=tuple(encoder.tokenizer.special_ids) if encoder.model.config.source_drop_special else (),
+        )
     collate = contrast_collator(texts, config.query_max_length, config.passage_max_length)
     # Without a length: in-batch negatives must come from one collection, as the stream's blocks do.
     run_training(config, TrainingTask(encoder, objective, stream, collate, probe), arguments)
 
 
-def run_training(
-    config: TrainingConfig, task: TrainingTask, arguments: TrainingArguments, command: str | None = None
-) -> None:
-    """Train to the end, from the newest checkpoint if there is one, and write the model to RUN/model.
+def open_start(config: TrainingConfig, echo: bool, *lengths: int) -> tuple[MilcoEncoder, TextCollator, GroundingProbe]:
+    """Return the model that a run starts from, which must read texts of these lengths, and what reads its texts."""
+    encoder = load_start(config, echo)
+    for length in lengths:
+        encoder.validate_length(length)
+    texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id, config.lowercase)
+    sources = open_bitext(config.probe, ids=True)
+    if config.languages:
+        sources = [source for source in sources if source.language in config.languages]
+    if config.probe and not sources:
+        raise MilcoError(f"--probe {' '.join(config.probe)}: no pairs in {', '.join(config.languages)}")
+    probe = GroundingProbe(sources, texts, encoder.english_tokenizer, encoder.model.config.query_max_length)
+    return encoder, texts, probe
 
-    Args:
-        config: of the run; run_directory() has accepted it.
-        task: what is trained.
-        arguments: from training_arguments().
-        command: what repeats the run, for its manifest, if it is not a command of milco.
-    """
+
+def run_training(config: TrainingConfig, task: TrainingTask, arguments: TrainingArguments) -> None:
+    """Train to the end, from the newest checkpoint if there is one, and write the model to RUN/model."""
     set_seed(config.seed)
     run = Path(str(arguments.output_dir))
     encoder = task.encoder
@@ -156,7 +168,7 @@ def run_training(
     try:
         if arguments.process_index == 0:
             with reporting_write_errors(str(run), run):
-                prepare_directory(config, run, command, arguments.world_size)
+                prepare_directory(config, run, arguments.world_size)
         # With --overwrite, other processes would still see the old checkpoints.
         PartialState().wait_for_everyone()
         trainer = ObjectiveTrainer(task, config, arguments, CollapseMonitor())
@@ -186,38 +198,22 @@ def run_training(
 def run_directory(config: TrainingConfig) -> Path:
     """Return the directory of a run. Raises MilcoError if it contains something else, or a run with other options."""
     run = config.output or Path("checkpoints") / Path(config.config).stem
-    saved = _saved_config(run)
-    if saved is None:
+    saved = run / CONFIG
+    if not saved.is_file():
         if run.exists() and any(run.iterdir()):
             raise MilcoError(f"{run} exists and is not a training run: choose another --output")
     elif not config.overwrite and (newest_checkpoint(run) or (run / MODEL).exists()):
-        before, now = (yaml.safe_load(text) for text in (saved.read_text(encoding="utf-8"), dump_config(config)))
-        changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
-        if changed:
-            raise MilcoError(
-                f"{run} has a run with other options ({', '.join(changed)}): choose another --output, resume with the "
-                "same options, or replace it with --overwrite"
-            )
+        validate_resume(run, yaml.safe_load(saved.read_text(encoding="utf-8")), config_values(config))
     return run
 
 
 def is_finished(config: TrainingConfig, run: Path) -> bool:
     """Return whether the run has its final model, and report it."""
-    if config.overwrite or not (run / MODEL).exists() or find_damage(run / MODEL, _MODEL_FILES):
+    if config.overwrite or not (run / MODEL).exists() or find_damage(run / MODEL):
         return False
     if _is_first_process():
         log(f"{run / MODEL} is complete: nothing to do (--overwrite trains again)")
     return True
-
-
-def open_probe(config: TrainingConfig, encoder: MilcoEncoder, texts: TextCollator) -> GroundingProbe:
-    """Open the sentence pairs of --probe in the training languages. Raises MilcoError if there are none."""
-    sources = open_bitext(config.probe, ids=True)
-    if config.languages:
-        sources = [source for source in sources if source.language in config.languages]
-    if config.probe and not sources:
-        raise MilcoError(f"--probe {' '.join(config.probe)}: no pairs in {', '.join(config.languages)}")
-    return GroundingProbe(sources, texts, encoder.english_tokenizer, encoder.model.config.query_max_length)
 
 
 def num_steps(config: TrainingConfig, examples: int) -> int:
@@ -228,23 +224,18 @@ def num_steps(config: TrainingConfig, examples: int) -> int:
     return max(1, math.ceil(config.epochs * examples / batch))
 
 
-def prepare_directory(config: TrainingConfig, run: Path, command: str | None, devices: int) -> None:
+def prepare_directory(config: TrainingConfig, run: Path, devices: int) -> None:
     """Create the run directory, or empty it with --overwrite, and write its configuration and manifest.
 
     Raises MilcoError if it has a checkpoint of a run on another number of devices, whose data order differs.
     """
-    if config.overwrite and _saved_config(run):
+    if config.overwrite and (run / CONFIG).is_file():
         remove_directory(run)
-    set_aside_damaged(run, run / MODEL, _MODEL_FILES)
-    newest = newest_checkpoint(run)
-    before = read_json(run / MANIFEST)["devices"] if newest else devices
-    if before != devices:
-        raise MilcoError(
-            f"{run} has a run on {before} devices, and this is one on {devices}: start as many processes, or start "
-            f"another --output with --model {newest}"
-        )
+    set_aside_damaged(run, run / MODEL)
+    if newest_checkpoint(run):
+        validate_resume(run, read_json(run / MANIFEST), {"devices": devices})
     with atomic_file(run / CONFIG, "w") as handle:
-        handle.write(dump_config(config))
+        yaml.safe_dump(config_values(config), handle, sort_keys=False, allow_unicode=True)
     stage = "sap" if isinstance(config, SapConfig) else "sct"
     packages = ("torch", "transformers", "accelerate")
     write_json(
@@ -253,14 +244,10 @@ def prepare_directory(config: TrainingConfig, run: Path, command: str | None, de
             "stage": stage,
             "config": config.config,
             "devices": devices,
-            "command": command or f"milco train {stage} --config {run / CONFIG} --output {run}",
+            "command": f"milco train {stage} --config {run / CONFIG} --output {run}",
             "versions": {"milco_pyserini": __version__, **{name: version(name) for name in packages}},
         },
     )
-
-
-def _saved_config(run: Path) -> Path | None:
-    return next((run / name for name in (CONFIG, _CONFIG_0_1) if (run / name).is_file()), None)
 
 
 def _is_first_process() -> bool:

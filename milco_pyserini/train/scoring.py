@@ -23,8 +23,13 @@ from milco_pyserini.index.bm25 import K1, B
 from milco_pyserini.model.loading import find_model, loading, validate_weights, weight_hash
 from milco_pyserini.options import validate
 from milco_pyserini.train.config import LEXICAL
-from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, RetrievalSource, distinct_passages
-from milco_pyserini.train.data.retrieval_stream import open_retrieval
+from milco_pyserini.train.data.retrieval import (
+    RetrievalExample,
+    RetrievalFile,
+    RetrievalSource,
+    distinct_passages,
+    open_retrieval,
+)
 from milco_pyserini.train.rewriting import ScoreOptions, pending_files, rewrite
 
 # A killed run loses at most one part, some minutes of a large cross-encoder's work.

@@ -93,7 +93,7 @@ def prepare_training(options: ConfigurationsOptions) -> "StagePlan":
     """Write training data with negatives and scores, test collections, and the two starting checkpoints."""
     from milco_pyserini.io.files import read_json, write_json
     from milco_pyserini.train.config import LEXICAL
-    from milco_pyserini.train.data.retrieval_stream import open_retrieval
+    from milco_pyserini.train.data.retrieval import open_retrieval
     from milco_pyserini.train.mining import mine_training_set
     from milco_pyserini.train.rewriting import MineOptions, ScoreOptions
     from milco_pyserini.train.scoring import score_training_set

@@ -8,8 +8,7 @@ from typing import NamedTuple, TypeVar
 from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_directory, atomic_file, read_json, write_json
-from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language
-from milco_pyserini.train.data.retrieval_stream import open_retrieval
+from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language, open_retrieval
 
 # Share of every set, its last passages with their queries, that is not trained on.
 HELD_OUT = 0.1

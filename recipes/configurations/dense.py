@@ -8,7 +8,7 @@ checkpoint, because there is no English one without a download.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.train import losses
 from milco_pyserini.train.batches import TextCollator
-from milco_pyserini.train.data.bitext import BitextPair
 
 Batch = dict[str, Tensor]
 
@@ -46,8 +45,8 @@ class DenseAlignment(nn.Module):
         # Not a submodule: it has no gradients and does not belong in checkpoints.
         object.__setattr__(self, "frozen", copy.deepcopy(model.encoder).eval().requires_grad_(False))
 
-    def forward(self, text: Batch, english: Batch) -> dict:
-        """Compute the loss of a batch of pairs; the returned keys are those of Alignment.forward()."""
+    def forward(self, text: Batch, english: Batch, teacher: Batch | None = None) -> dict:
+        """Compute the loss of a batch of pairs, as Alignment.forward() does; the teacher of terms is not used."""
         goal = dense_vectors(self.frozen.to(english["input_ids"].device), **english)
         parts = {
             name: (dense_vectors(self.model.encoder, **side) - goal).square().sum(dim=1).mean()
@@ -70,16 +69,6 @@ class DenseDistillation(nn.Module):
         found = torch.einsum("bd,bgd->bg", queries, passages.unflatten(0, scores.shape)) / self.temperature
         loss = losses.kl_distillation(found, scores)
         return {"loss": loss, "parts": {"kd": loss}, "sides": {}, "grounded": None}
-
-
-def pair_collator(texts: TextCollator, max_length: int) -> Callable[[list[BitextPair]], dict]:
-    """Return a function from pairs to the arguments of DenseAlignment.forward() and "languages"."""
-
-    def collate(pairs: list[BitextPair]) -> dict:
-        sides = {"text": [pair.text for pair in pairs], "english": [pair.english for pair in pairs]}
-        return {**{name: texts(side, max_length) for name, side in sides.items()}, "languages": {}}
-
-    return collate
 
 
 @torch.inference_mode()

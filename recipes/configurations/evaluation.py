@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.eval import evaluate
 from milco_pyserini.sparse import PIVOT
-from milco_pyserini.train.data.bitext import BitextPair
-from milco_pyserini.train.data.bitext_stream import open_bitext
+from milco_pyserini.train.data.bitext import BitextPair, open_bitext
 from milco_pyserini.train.monitor import CollapseMonitor
 
 from . import dense

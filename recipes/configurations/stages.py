@@ -1,26 +1,15 @@
 """The training runs of a configuration, each resumable in its own directory."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-from torch.utils.data import IterableDataset
-
-from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.sparse import SOURCE
-from milco_pyserini.train.batches import TextCollator, contrast_collator, pair_length
-from milco_pyserini.train.config import SapConfig, SctConfig, TrainingConfig, parse_shares
-from milco_pyserini.train.data.bitext_stream import BitextStream, open_bitext
-from milco_pyserini.train.data.retrieval_stream import RetrievalStream, open_retrieval
-from milco_pyserini.train.monitor import GroundingProbe
-from milco_pyserini.train.run import MODEL, run_directory, run_training, train_sap, train_sct
-from milco_pyserini.train.start import load_start
-from milco_pyserini.train.trainer import TrainingTask, training_arguments
+from milco_pyserini.train.config import LEXICAL, SapConfig, SctConfig
+from milco_pyserini.train.run import MODEL, run_directory, train_sap, train_sct
 
 from .catalogue import DENSE, MULTILINGUAL_HEAD, Configuration
-from .dense import DenseAlignment, DenseDistillation, pair_collator
+from .dense import DenseAlignment, DenseDistillation
 
 QUERY_LENGTH, PASSAGE_LENGTH = 32, 96
 _SENTENCE_LENGTH = 96
@@ -72,10 +61,8 @@ def train(plan: StagePlan, configuration: Configuration) -> Path:
     if configuration.contrast is None:
         return model
     config = contrast_config(plan, configuration, model)
-    if configuration.output == DENSE:
-        distill_dense(config)
-    else:
-        train_sct(config)
+    make_dense = lambda model: DenseDistillation(model, config.score_temperature)  # noqa: E731
+    train_sct(config, make_dense if configuration.output == DENSE else None)
     return run_directory(config) / MODEL
 
 
@@ -85,7 +72,7 @@ def align(plan: StagePlan, dense: bool) -> Path:
     config = SapConfig(
         **plan.common("align-dense" if dense else "align", plan.start, plan.sap_steps),
         bitext=bitext if plan.lexicon.is_dir() else (str(plan.bitext),),
-        teacher="lexical",
+        teacher=LEXICAL,
         temperature=2.0,
         concatenate=0.3,
         max_length=_SENTENCE_LENGTH,
@@ -97,10 +84,7 @@ def align(plan: StagePlan, dense: bool) -> Path:
         # text, and takes hundreds of steps to recover.
         part_rates=() if dense else ("connector=2e-3", "decoder=0"),
     )
-    if dense:
-        align_dense(config)
-    else:
-        train_sap(config)
+    train_sap(config, make_objective=DenseAlignment if dense else None)
     return run_directory(config) / MODEL
 
 
@@ -124,50 +108,3 @@ def contrast_config(plan: StagePlan, configuration: Configuration, model: Path) 
         learning_rate=1e-4,
         part_rates=(*rates, *_CONTRAST_RATES),
     )
-
-
-def align_dense(config: SapConfig) -> None:
-    """Run the dense alignment."""
-    if (run_directory(config) / MODEL).exists():
-        return
-    shares = parse_shares(config.bitext)
-    stream = BitextStream(
-        open_bitext(list(shares)),
-        config.temperature,
-        config.seed,
-        concatenate=config.concatenate,
-        weights={name: share for name, share in shares.items() if share is not None},
-    )
-    encoder = load_start(config, echo=False)
-    texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id)
-    collate = pair_collator(texts, config.max_length)
-    _train_dense(config, encoder, DenseAlignment(encoder.model), stream, collate, pair_length)
-
-
-def distill_dense(config: SctConfig) -> None:
-    """Run the dense distillation."""
-    if (run_directory(config) / MODEL).exists():
-        return
-    sources = open_retrieval(config.data)
-    stream = RetrievalStream(
-        sources, config.group_size, config.seed, config.temperature, block=config.batch_size, scored=True
-    )
-    encoder = load_start(config, echo=False)
-    texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id)
-    collate = contrast_collator(texts, config.query_max_length, config.passage_max_length)
-    objective = DenseDistillation(encoder.model, config.score_temperature)
-    _train_dense(config, encoder, objective, stream, collate, None)
-
-
-def _train_dense(
-    config: TrainingConfig,
-    encoder: MilcoEncoder,
-    objective: nn.Module,
-    stream: IterableDataset,
-    collate: Callable[[list], dict],
-    length: Callable[[Any], int] | None,
-) -> None:
-    # There are no terms for the alarms to watch.
-    probe = GroundingProbe([], TextCollator(encoder.tokenizer, 0), encoder.english_tokenizer, QUERY_LENGTH)
-    task = TrainingTask(encoder, objective, stream, collate, probe, length)
-    run_training(config, task, training_arguments(config, run_directory(config), config.steps or 0), _COMMAND)

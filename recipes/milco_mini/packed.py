@@ -22,8 +22,9 @@ import orjson
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_directory, atomic_file, is_json_with, validate_output_file
-from milco_pyserini.train.config import SapConfig, read_config
-from milco_pyserini.train.data.bitext_stream import open_bitext, source_probabilities
+from milco_pyserini.train.config import SapConfig, load_config
+from milco_pyserini.train.data.bitext import open_bitext
+from milco_pyserini.train.data.streams import source_probabilities
 
 from . import alignment, corpus, training
 from .alignment import Translations
@@ -143,7 +144,7 @@ def read_sources(data: Path, spelling: Spelling) -> Iterator[PackedSource]:
     """Yield every file of pairs as SAP reads it."""
     collections = {str(data / name): share for name, share in training.SHARES.items() if (data / name).is_dir()}
     opened = open_bitext(list(collections), corpus.languages(data))
-    temperature = read_config(SapConfig, "mini-sap")["temperature"]
+    temperature = load_config(SapConfig, "mini-sap").temperature
     sizes = [source.size() for source in opened]
     probabilities = source_probabilities(opened, sizes, temperature, collections)
     progress = Progress("pairs", sum(sizes))

@@ -21,8 +21,7 @@ from milco_pyserini.io.files import atomic_directory, atomic_file
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.model.modeling import LexEcho
 from milco_pyserini.train.config import SapConfig, SctConfig, load_config
-from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language
-from milco_pyserini.train.data.retrieval_stream import open_retrieval
+from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language, open_retrieval
 from milco_pyserini.train.run import MODEL, train_sap, train_sct
 
 from . import corpus

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.data.bitext import BitextPair, BitextSource
-from milco_pyserini.train.data.bitext_stream import BitextStream, open_bitext
+from milco_pyserini.train.data.bitext import BitextPair, BitextSource, open_bitext
+from milco_pyserini.train.data.streams import BitextStream
 
 
 def write(path: Path, *lines: str) -> Path:

@@ -10,8 +10,8 @@ import pytest
 from pyarrow import parquet
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.data.bitext_hub import COLLECTIONS
-from milco_pyserini.train.data.bitext_stream import BitextStream, open_bitext
+from milco_pyserini.train.data.bitext import COLLECTIONS, open_bitext
+from milco_pyserini.train.data.streams import BitextStream
 
 SENTENCES = [("Hallo!", "Hi."), ("Grüß Gott!", "Good day."), (" ", "Nothing."), (None, "Nothing."), ("Ja.", "Yes.")]
 
@@ -25,7 +25,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def cached(cache: Path, name: str) -> Path:
     """The snapshot directory of a collection in the cache."""
-    repository = cache / f"datasets--{COLLECTIONS[name].repository.replace('/', '--')}"
+    repository = cache / f"datasets--{COLLECTIONS[name].replace('/', '--')}"
     snapshot = repository / "snapshots" / ("a" * 40)
     snapshot.mkdir(parents=True, exist_ok=True)
     (repository / "refs").mkdir(exist_ok=True)
@@ -162,16 +162,7 @@ def test_local_files_do_not_import_the_hub(tmp_path: Path) -> None:
     (tmp_path / "fr-en.tsv").write_text("Salut!\tHi.\n", encoding="utf-8")
     program = (
         "import sys; from milco_pyserini.train.data.bitext import BitextFile; from pathlib import Path; "
-        "import milco_pyserini.train.data.bitext_hub; BitextFile(Path(sys.argv[1]), '').size(); "
+        "BitextFile(Path(sys.argv[1]), '').size(); "
         "sys.exit(any(name in sys.modules for name in ('huggingface_hub', 'pyarrow', 'datasets')))"
     )
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path / "fr-en.tsv")], timeout=120).returncode == 0
-
-
-def test_collection_sizes_are_the_papers() -> None:
-    """They sum to 594M pairs; each is about the hub's count, or twice that."""
-    assert len(COLLECTIONS) == 9
-    assert sum(collection.paper for collection in COLLECTIONS.values()) == 594
-    for collection in COLLECTIONS.values():
-        if collection.pairs is not None:
-            assert round(collection.paper / (collection.pairs / 1e6)) in (1, 2)

@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.data.retrieval import RetrievalExample
-from milco_pyserini.train.data.retrieval_hub import ALL, COLLECTIONS, REPOSITORY, REVISION
-from milco_pyserini.train.data.retrieval_stream import RetrievalStream, open_retrieval
+from milco_pyserini.train.data.retrieval import ALL, REPOSITORY, REVISION, RetrievalExample, open_retrieval
+from milco_pyserini.train.data.streams import RetrievalStream
 
 
 def row(name: str, negatives: int = 2) -> dict:
@@ -54,17 +53,11 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return fetched
 
 
-def test_training_set_sizes_are_the_papers() -> None:
-    """Sixteen, and the total of the paper's table."""
-    assert len(COLLECTIONS) == 16
-    assert sum(collection.queries for collection in COLLECTIONS.values()) == 1_386_383
-
-
 def test_a_collection_is_read_file_by_file(hub: list[str]) -> None:
     """Nothing is downloaded before it is needed."""
     (source,) = open_retrieval(["en_fever-fever"])
     assert (source.name, source.language, hub) == ("en_fever-fever", "en", [])
-    assert source.size() == 3 and hub == ["en_fever/train/*.parquet"]
+    assert source.stats().examples == 3 and hub == ["en_fever/train/*.parquet"]
     examples = list(source.examples())
     assert examples[0] == RetrievalExample("en", "f0", ("f0+",), ("f0-0", "f0-1"), (90.75,), (80.5, 79.5))
     assert [example.query for example in examples] == ["f0", "f1", "f2"] and len(hub) == 1
@@ -106,4 +99,4 @@ def test_an_unreachable_collection_is_reported() -> None:
     """Offline with an empty cache."""
     (source,) = open_retrieval(["en_scidocs"])
     with pytest.raises(MilcoError, match="en_scidocs is not in the local cache and the hub cannot be reached"):
-        source.size()
+        source.stats()

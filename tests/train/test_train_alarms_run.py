@@ -8,7 +8,7 @@ import pytest
 from golden_set import bent
 
 from milco_pyserini.cli.train import main
-from milco_pyserini.train.data.bitext_stream import open_bitext
+from milco_pyserini.train.data.bitext import open_bitext
 from milco_pyserini.train.monitor import COUNTED, LEAST_TEXTS
 
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()

@@ -12,8 +12,7 @@ from milco_pyserini.cli.train import main
 from milco_pyserini.encode import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Hits, find_engine
-from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, distinct_passages
-from milco_pyserini.train.data.retrieval_stream import open_retrieval
+from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, distinct_passages, open_retrieval
 from milco_pyserini.train.mining import NegativeMiner, index_passages, near_duplicates, shingles
 from milco_pyserini.train.rewriting import MineOptions
 

@@ -271,7 +271,7 @@ def test_a_finished_run_is_kept_and_other_options_are_refused(
     assert main(sap(start, bitext, tmp_path / "run", "--steps", "2")) == 0
     assert "nothing to do" in capfd.readouterr().err
     assert main(sap(start, bitext, tmp_path / "run", "--steps", "3")) == 2
-    assert "other options (steps)" in capfd.readouterr().err
+    assert "was begun with steps 2, not 3" in capfd.readouterr().err
     assert main(sap(start, bitext, tmp_path / "run", "--steps", "3", "--overwrite")) == 0
     assert not torch.equal(weights(tmp_path / "run")["decoder.weight"], before["decoder.weight"])
 

@@ -20,8 +20,14 @@ from milco_pyserini.encode import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.bm25 import K1, B
 from milco_pyserini.train import scoring
-from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, RetrievalSource, dump_example
-from milco_pyserini.train.data.retrieval_stream import RetrievalStream, open_retrieval
+from milco_pyserini.train.data.retrieval import (
+    RetrievalExample,
+    RetrievalFile,
+    RetrievalSource,
+    dump_example,
+    open_retrieval,
+)
+from milco_pyserini.train.data.streams import RetrievalStream
 from milco_pyserini.train.rewriting import ScoreOptions, rewrite
 from milco_pyserini.train.scoring import CrossEncoder, LexicalScorer, score_examples, score_training_set
 

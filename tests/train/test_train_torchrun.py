@@ -192,7 +192,7 @@ def test_another_number_of_processes_is_refused(
     run, _, _ = broken
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     assert main(arguments(place, "sap", run.name, "alignment")) == 2
-    assert f"{run} has a run on 2 devices, and this is one on 1" in capfd.readouterr().err
+    assert f"{run} was begun with devices 2, not 1" in capfd.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 

@@ -1,10 +1,15 @@
-"""Training examples for retrieval: JSON records in three layouts, and JSONL files of them.
+"""Training examples for retrieval (SCT): JSONL files with records in three layouts, and the paper's sets on the hub.
 
 | layout | record |
 |---|---|
 | ours | {"query", "positives", "negatives"}, optionally "scores" (a teacher's, positives first) and "language" |
 | pairs | {"query", "positive", "title"} |
 | BGE | {"query", "pos", "neg", "pos_scores", "neg_scores"} |
+
+The paper's sixteen training sets are subsets of one dataset that was made to train bge-multilingual-gemma2
+(arXiv:2409.15700), and have the paper's numbers of rows. The hub's own Parquet copy is downloaded, half the size of the
+JSONL: CONFIG/train/*.parquet, or CONFIG/LANG_train/*.parquet for several languages. Scores are those of a BGE reranker;
+other columns, such as prompt, are not read.
 """
 
 import math
@@ -16,12 +21,36 @@ from typing import NamedTuple, Protocol
 
 import orjson
 
+from milco_pyserini.console import counted, log
+from milco_pyserini.corpora.benchmarks.irds import MIRACL_SPLITS, MRTYDI_LANGUAGES
 from milco_pyserini.corpora.records import BadLineError
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.lines import numbered_lines
+from milco_pyserini.errors import MilcoError, Unreachable, unknown_name
+from milco_pyserini.io.hub import DATASET, fetch_snapshot
 from milco_pyserini.train.data import UNDETERMINED
+from milco_pyserini.train.data.files import find_data_files, open_parquet, parse_json, parsed_lines
 
+REPOSITORY = "hanhainebula/bge-multilingual-gemma2-data"
+REVISION = "refs/convert/parquet"
+# The authors' name for all sixteen (train_datasets in their script).
+ALL = "bge"
+_MULTILINGUAL = {
+    "multilingual_mrtydi": tuple(MRTYDI_LANGUAGES),
+    "multilingual_miracl": tuple(MIRACL_SPLITS["train"]),
+}
+# Languages by the names of the paper's table, which begin with the name in REPOSITORY: CONFIG or CONFIG-NAME.
+COLLECTIONS = {
+    name: _MULTILINGUAL.get(name, (name[:2],))
+    for name in (
+        "en_msmarco en_eli5 zh_mmarco_zh zh_t2ranking en_squad en_hotpotqa zh_dureader en_trivia-triviaqa en_quora "
+        "en_nq multilingual_mrtydi multilingual_miracl en_fever-fever en_fiqa en_arguana en_scidocs"
+    ).split()
+}
+
+_FILE = re.compile(r"\.jsonl(\.gz)?$")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z0-9]{2,8})*")
+_COLUMNS = ("query", "pos", "neg", "pos_scores", "neg_scores")
+_ROWS_AT_A_TIME = 256
+_HINT = "Run the same command once with a network, or pass local JSONL files."
 
 
 class RetrievalExample(NamedTuple):
@@ -57,11 +86,43 @@ class RetrievalSource(Protocol):
     def stats(self) -> RetrievalStats:
         """Return counts from a full pass, which is made once. Raises MilcoError at the first broken line."""
 
-    def size(self) -> int:
-        """Return the number of examples."""
-
     def examples(self) -> Iterator[RetrievalExample]:
         """Yield every example from the start, always in the same order."""
+
+
+def open_retrieval(names: Sequence[str | Path], languages: Sequence[str] | None = None) -> list[RetrievalSource]:
+    """Resolve names to sources: JSONL files, directories of them at any depth, collections on the hub.
+
+    Nothing is read or downloaded yet. Raises MilcoError for an unknown name, and if nothing remains.
+
+    Args:
+        names: paths, or names of COLLECTIONS, or "bge" for all of them.
+        languages: keep only these.
+    """
+    sources: list[RetrievalSource] = []
+    for name in names:
+        path = Path(name)
+        if not path.exists():
+            if name != ALL and name not in COLLECTIONS:
+                hint = "JSONL files and directories of them are accepted too."
+                raise unknown_name("retrieval data", str(name), [ALL, *COLLECTIONS], hint)
+            sources += [
+                HubRetrieval(one, language)
+                for one in (COLLECTIONS if name == ALL else (str(name),))
+                for language in COLLECTIONS[one]
+                if languages is None or language in languages
+            ]
+            continue
+        files = find_data_files(path, _FILE)
+        if not files:
+            raise MilcoError(f"{path} has no .jsonl or .jsonl.gz files")
+        if languages is not None:
+            files = [file for file in files if file_language(file) in {*languages, UNDETERMINED}]
+        sources += [RetrievalFile(file, languages) for file in files]
+    if not sources:
+        wanted = f" in {', '.join(languages)}" if languages is not None else ""
+        raise MilcoError(f"no retrieval data{wanted} in {', '.join(map(str, names)) or 'an empty list of names'}")
+    return sources
 
 
 class RetrievalFile:
@@ -82,11 +143,7 @@ class RetrievalFile:
 
     def numbered(self) -> Iterator[tuple[int, RetrievalExample]]:
         """Yield (line number, example). Raises MilcoError with file and line at the first broken line."""
-        for number, line in numbered_lines(self.path):
-            try:
-                example = parse_example(line, self.language)
-            except BadLineError as error:
-                raise MilcoError(f"{self.path}:{number}: {error}") from None
+        for number, example in parsed_lines(self.path, lambda line: read_example(parse_json(line), self.language)):
             if self._languages is None or example.language in self._languages:
                 yield number, example
 
@@ -97,10 +154,6 @@ class RetrievalFile:
     def stats(self) -> RetrievalStats:
         """Return counts from a full pass, made once, before expensive work."""
         return self._stats
-
-    def size(self) -> int:
-        """Return the number of examples."""
-        return self._stats.examples
 
     @cached_property
     def _stats(self) -> RetrievalStats:
@@ -114,22 +167,49 @@ class RetrievalFile:
         return RetrievalStats(count, without_negatives, without_scores)
 
 
+class HubRetrieval:
+    """One language of a collection, downloaded to the hub's cache when it is first read."""
+
+    def __init__(self, name: str, language: str) -> None:
+        monolingual = len(COLLECTIONS[name]) == 1
+        self.name = name if monolingual else f"{name}.{language}"
+        self.language = language
+        self._pattern = f"{name.partition('-')[0]}/{'train' if monolingual else f'{language}_train'}/*.parquet"
+
+    def stats(self) -> RetrievalStats:
+        """Return the number of rows from the files' metadata; all rows have negatives and scores."""
+        return RetrievalStats(sum(open_parquet(path).metadata.num_rows for path in self._files))
+
+    def examples(self) -> Iterator[RetrievalExample]:
+        """Yield every example, file by file. Rows without a query or a passage are skipped and reported."""
+        skipped: list[str] = []
+        for path in self._files:
+            file = open_parquet(path)
+            columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
+            rows = (row for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns) for row in batch.to_pylist())
+            for number, row in enumerate(rows, start=1):
+                try:
+                    yield read_example(row, self.language)
+                except BadLineError as error:
+                    skipped.append(f"{path.name}, row {number}: {error}")
+        if skipped:
+            log(f"{self.name}: skipped {counted(len(skipped), 'row')}, the first: {skipped[0]}")
+
+    @cached_property
+    def _files(self) -> list[Path]:
+        what = f"retrieval data {self.name}"
+        root = fetch_snapshot(REPOSITORY, [self._pattern], what=what, revision=REVISION, repo_type=DATASET, hint=_HINT)
+        files = sorted(root.glob(self._pattern))
+        if not files:
+            raise Unreachable(f"{what} is not in the local cache and the hub cannot be reached", _HINT)
+        return files
+
+
 def file_language(path: Path) -> str:
     """Return the language in a file's name: "ja" for jaquad.ja.jsonl.gz, "und" if there is none."""
     name = path.name.removesuffix(".gz").removesuffix(".jsonl")
     stem, _, code = name.rpartition(".")
     return code if stem and _LANGUAGE.fullmatch(code) else UNDETERMINED
-
-
-def parse_example(line: bytes, language: str = UNDETERMINED) -> RetrievalExample:
-    """Return the example of a JSON line. Raises BadLineError as read_example() does."""
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise BadLineError(f"not JSON: {error.msg} (column {error.colno})") from None
-    if not isinstance(value, dict):
-        raise BadLineError("not a JSON object")
-    return read_example(value, language)
 
 
 def read_example(fields: Mapping[str, object], language: str = UNDETERMINED) -> RetrievalExample:

@@ -1,0 +1,59 @@
+"""What both kinds of training data share: files in a directory, lines that are parsed, Parquet files from the hub."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+
+from milco_pyserini.corpora.records import BadLineError
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.lines import numbered_lines
+
+T = TypeVar("T")
+
+
+def find_data_files(path: Path, name: re.Pattern[str]) -> list[Path]:
+    """Return the file itself, or the files below a directory whose names match, but hidden ones, sorted."""
+    if path.is_file():
+        return [path]
+    return sorted(file for file in path.rglob("*") if name.search(file.name) and file.is_file() and file.name[0] != ".")
+
+
+def parsed_lines(path: Path, parse: Callable[[bytes], T]) -> Iterator[tuple[int, T]]:
+    """Yield (number, parse(line)) for every line; a BadLineError becomes a MilcoError with file and number."""
+    for number, line in numbered_lines(path):
+        try:
+            yield number, parse(line)
+        except BadLineError as error:
+            raise MilcoError(f"{path}:{number}: {error}") from None
+
+
+def parse_json(line: bytes) -> dict[str, Any]:
+    """Return the object of a JSON line. Raises BadLineError."""
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise BadLineError(f"not UTF-8 JSON: {error.msg} (column {error.colno})") from None
+    if not isinstance(value, dict):
+        raise BadLineError("not a JSON object")
+    return value
+
+
+def open_parquet(path: Path, *columns: str) -> Any:
+    """Open a Parquet file with these columns. Raises MilcoError if it is damaged or lacks one."""
+    from pyarrow import ArrowInvalid
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        file = ParquetFile(path)
+    except ArrowInvalid as error:
+        raise MilcoError(
+            f"{path} is not a complete Parquet file ({error})", "Remove it to download it again."
+        ) from None
+    names = file.schema_arrow.names
+    for column in columns:
+        if column not in names:
+            raise MilcoError(f"{path} has no column {column!r}: its columns are {', '.join(names)}")
+    return file

@@ -88,7 +88,7 @@ def test_all_configurations_are_trained_and_tabulated(data: Path, tmp_path: Path
     assert capfd.readouterr().out == text
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "work" / "runs").rglob("*.safetensors")}
     assert main([*argv, "--seed", "2"]) == 2
-    assert "was started with seed 1, not 2" in capfd.readouterr().err
+    assert "was begun with seed 1, not 2" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

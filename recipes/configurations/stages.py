@@ -1,6 +1,5 @@
 """The training runs of a configuration, each resumable in its own directory."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +7,11 @@ from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.config import LEXICAL, SapConfig, SctConfig
 from milco_pyserini.train.run import MODEL, run_directory, train_sap, train_sct
 
-from .catalogue import DENSE, MULTILINGUAL_HEAD, Configuration
+from .catalogue import DENSE, MULTILINGUAL_HEAD, Configuration, ConfigurationsOptions
 from .dense import DenseAlignment, DenseDistillation
 
+# Directories of the work directory: starting checkpoints, and training data with negatives and scores.
+START, MULTILINGUAL_START, SCORED = "start", "start-multilingual", "scored"
 QUERY_LENGTH, PASSAGE_LENGTH = 32, 96
 _SENTENCE_LENGTH = 96
 _LEXICON_SHARE = 0.1
@@ -21,64 +22,33 @@ _CONTRAST_RATES = ("encoder.embeddings=5e-4", "decoder=2e-5")
 _COMMAND = "python -m recipes.configurations"
 
 
-@dataclass(frozen=True)
-class StagePlan:
-    """Paths and sizes of the runs. lexicon: may not exist."""
-
-    work: Path
-    bitext: Path
-    lexicon: Path
-    start: Path
-    multilingual_start: Path
-    scored: Path
-    sap_steps: int
-    sct_steps: int
-    sap_batch: int
-    sct_batch: int
-    seed: int
-
-    def common(self, run: str, model: Path, steps: int) -> dict[str, Any]:
-        """Return the options that all runs share."""
-        return {
-            "config": _COMMAND,
-            "output": self.work / "runs" / run,
-            "model": str(model),
-            "steps": steps,
-            "schedule": "cosine",
-            "warmup": 0.05,
-            "log_steps": 25,
-            "save_steps": 100,
-            "keep": 1,
-            "seed": self.seed,
-        }
-
-
-def train(plan: StagePlan, configuration: Configuration) -> Path:
+def train(options: ConfigurationsOptions, configuration: Configuration) -> Path:
     """Run the stages of a configuration that are not complete; return the directory of its model."""
-    model = plan.multilingual_start if configuration.output == MULTILINGUAL_HEAD else plan.start
+    model = options.work / (MULTILINGUAL_START if configuration.output == MULTILINGUAL_HEAD else START)
     if configuration.aligned:
-        model = align(plan, configuration.output == DENSE)
+        model = align(options, configuration.output == DENSE)
     if configuration.contrast is None:
         return model
-    config = contrast_config(plan, configuration, model)
+    config = contrast_config(options, configuration, model)
     make_dense = lambda model: DenseDistillation(model, config.score_temperature)  # noqa: E731
     train_sct(config, make_dense if configuration.output == DENSE else None)
     return run_directory(config) / MODEL
 
 
-def align(plan: StagePlan, dense: bool) -> Path:
+def align(options: ConfigurationsOptions, dense: bool) -> Path:
     """Run SAP, once for all configurations that have it, or the dense alignment; return the model's directory."""
-    bitext = (f"{plan.bitext}={1 - _LEXICON_SHARE}", f"{plan.lexicon}={_LEXICON_SHARE}")
+    bitext, lexicon = options.data / "bitext", options.data / "lexicon"
+    shares = (f"{bitext}={1 - _LEXICON_SHARE}", f"{lexicon}={_LEXICON_SHARE}")
     config = SapConfig(
-        **plan.common("align-dense" if dense else "align", plan.start, plan.sap_steps),
-        bitext=bitext if plan.lexicon.is_dir() else (str(plan.bitext),),
+        **_common(options, "align-dense" if dense else "align", options.work / START, options.sap_steps),
+        bitext=shares if lexicon.is_dir() else (str(bitext),),
         teacher=LEXICAL,
         temperature=2.0,
         concatenate=0.3,
         max_length=_SENTENCE_LENGTH,
         margin=0.3,
         mean="teacher",
-        batch_size=plan.sap_batch,
+        batch_size=options.sap_batch,
         learning_rate=2e-4,
         # The new connector has everything to learn. A trainable head does the easiest thing first: it silences every
         # text, and takes hundreds of steps to recover.
@@ -88,13 +58,13 @@ def align(plan: StagePlan, dense: bool) -> Path:
     return run_directory(config) / MODEL
 
 
-def contrast_config(plan: StagePlan, configuration: Configuration, model: Path) -> SctConfig:
+def contrast_config(options: ConfigurationsOptions, configuration: Configuration, model: Path) -> SctConfig:
     """Return the second stage's options."""
     rates = ["echo=3e-3"] if SOURCE in configuration.views else []
     rates += ["connector.projector=0"] if configuration.output == MULTILINGUAL_HEAD else []
     return SctConfig(
-        **plan.common(f"contrast-{configuration.number}", model, plan.sct_steps),
-        data=(str(plan.scored),),
+        **_common(options, f"contrast-{configuration.number}", model, options.sct_steps),
+        data=(str(options.work / SCORED),),
         temperature=2.0,
         loss=configuration.contrast or "",
         views=configuration.views,
@@ -104,7 +74,23 @@ def contrast_config(plan: StagePlan, configuration: Configuration, model: Path) 
         score_temperature=_DENSE_TEMPERATURE if configuration.output == DENSE else 1.0,
         lambda_query=3e-3,
         lambda_passage=3e-4,
-        batch_size=plan.sct_batch,
+        batch_size=options.sct_batch,
         learning_rate=1e-4,
         part_rates=(*rates, *_CONTRAST_RATES),
     )
+
+
+def _common(options: ConfigurationsOptions, run: str, model: Path, steps: int) -> dict[str, Any]:
+    """Return the options that all runs share."""
+    return {
+        "config": _COMMAND,
+        "output": options.work / "runs" / run,
+        "model": str(model),
+        "steps": steps,
+        "schedule": "cosine",
+        "warmup": 0.05,
+        "log_steps": 25,
+        "save_steps": 100,
+        "keep": 1,
+        "seed": options.seed,
+    }

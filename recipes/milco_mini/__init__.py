@@ -6,3 +6,40 @@ dictionaries), table (English weights of every source token), codes (that table 
 there), export (the quantized checkpoint). words is the translation table as a model, which the network has to match;
 packed moves what training needs to another machine.
 """
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from milco_pyserini.options import option
+
+from .. import RecipeOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiniOptions(RecipeOptions):
+    """Train milco-mini: tokenizers, word alignment, token table, codes, network, checkpoint."""
+
+    data: Path | None = option(None, metavar="DIR", help="directory with bitext/, lexicon/ and retrieval/")
+    packed: Path | None = option(
+        None, metavar="FILE", help="file written by --pack, in place of --data; unpacked into --work"
+    )
+    output: Path | None = option(None, metavar="DIR", help="directory of the checkpoint; replaced")
+    pack: Path | None = option(None, metavar="FILE", help="file to write for --packed, in place of training")
+    megabytes: float = option(60.0, above=0, help="size limit of --pack in 1e6 bytes; pairs beyond it are sampled")
+    source_pieces: int = option(100_000, minimum=1, help="size of the multilingual vocabulary")
+    english_pieces: int = option(14_000, minimum=1, help="size of the English vocabulary: the pivot terms")
+    hidden: int = option(256, minimum=192, help="hidden size of encoder and connector, 64 for each attention head")
+    layers: int = option(3, minimum=1, help="encoder layers; identities until they are trained")
+    epochs: int = option(12, minimum=1, help="passes over the token table to fit its codes")
+    sap_steps: int | None = option(None, minimum=1, help="steps of SAP (default: of configuration mini-sap)")
+    sct_steps: int | None = option(None, minimum=1, help="steps of SCT (default: of configuration mini-sct)")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with combinations of options."""
+        if (self.data is None) == (self.packed is None):
+            yield "give --data DIR or --packed FILE"
+        if self.output is None and self.pack is None:
+            yield "give --output DIR to train, or --pack FILE to train on another machine"
+        if self.data is not None and not (self.data / "bitext").is_dir():
+            yield f"--data {self.data}: it has no bitext/"

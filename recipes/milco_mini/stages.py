@@ -11,26 +11,16 @@ from milco_pyserini.console import log
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.model import MilcoModel
 
-from . import alignment, codes, corpus, echo, english, export, network, pieces, table
+from . import MiniOptions, alignment, codes, corpus, echo, english, export, network, pieces, table
 
 CARD = Path(__file__).with_name("card.md")
 # Sentences of each language on whose hidden states the LexEcho head is fitted.
 _ECHO_TEXTS = 60
 
 
-def prepare(
-    data: Path,
-    work: Path,
-    *,
-    source_pieces: int,
-    english_pieces: int,
-    hidden: int,
-    layers: int,
-    epochs: int,
-    threads: int,
-    seed: int,
-) -> None:
-    """Run the stages whose files are missing in work. Arguments as in MiniOptions."""
+def prepare(data: Path, options: MiniOptions) -> None:
+    """Run the stages whose files are missing in the work directory."""
+    work = options.work
     work.mkdir(parents=True, exist_ok=True)
     languages = corpus.languages(data)
 
@@ -41,9 +31,9 @@ def prepare(
         return True
 
     if is_missing("english.json"):
-        pieces.train_english_tokenizer(data, work, english_pieces)
+        pieces.train_english_tokenizer(data, work, options.english_pieces)
     if is_missing("tokenizer.json"):
-        pieces.train_source_tokenizer(data, work, source_pieces, threads)
+        pieces.train_source_tokenizer(data, work, options.source_pieces, options.threads)
     tokenizer = Tokenizer.from_file(str(work / "tokenizer.json"))
     if is_missing("english_weights.npy"):
         _save_array(work / "english_weights.npy", english.measure_weights(data, work / "english.json"))
@@ -60,16 +50,16 @@ def prepare(
         with atomic_file(work / "table.npz") as handle:
             sp.save_npz(handle, table.build_table(data, tokenizer, terms, translations))
     if is_missing("codes.safetensors"):
-        fitted = codes.fit_codes(sp.load_npz(work / "table.npz"), network.code_size(hidden), epochs, seed)
+        rows = sp.load_npz(work / "table.npz")
+        fitted = codes.fit_codes(rows, network.code_size(options.hidden), options.epochs, options.seed)
         with atomic_file(work / "codes.safetensors") as handle:
             handle.write(save(fitted._asdict()))
     if is_missing("echo.npy"):
         _save_array(work / "echo.npy", echo.measure_echo(data, tokenizer))
     if is_missing("initial"):
         weights = np.load(work / "echo.npy")
-        model = network.initial_model(
-            codes.Codes(**load_file(work / "codes.safetensors")), weights, hidden, layers, seed
-        )
+        fitted = codes.Codes(**load_file(work / "codes.safetensors"))
+        model = network.initial_model(fitted, weights, options.hidden, options.layers, options.seed)
         texts = [pair.text for name in languages for pair in corpus.bitext(data, name)[:_ECHO_TEXTS]]
         fit = echo.fit_echo(model, tokenizer, texts, weights)
         log(f"LexEcho head: R squared {fit:.4f} against the token weights")

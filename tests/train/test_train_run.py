@@ -27,10 +27,10 @@ WORDS = "river bridge book harbour town market train library letter map water do
 FOREIGN = "Fluss Brücke Buch Hafen Stadt Markt Zug Bibliothek Brief Karte Wasser Arzt Norden Morgen Geschichte".split()
 
 
-@pytest.fixture
-def bitext(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def bitext(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixty sentence pairs in German and English, and half of them in French."""
-    directory = tmp_path / "bitext"
+    directory = tmp_path_factory.mktemp("data") / "bitext"
     directory.mkdir()
     lines = []
     for number in range(60):
@@ -54,10 +54,24 @@ def retrieval(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The golden alignment checkpoint."""
-    return bent(tmp_path, "alignment")
+    return bent(tmp_path_factory.mktemp("start"), "alignment")
+
+
+@pytest.fixture(scope="module")
+def finished(start: Path, bitext: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of eight steps that was not interrupted, with checkpoints of steps 4 and 8."""
+    run = tmp_path_factory.mktemp("finished") / "run"
+    assert main(sap(start, bitext, run)) == 0
+    return run
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run."""
+    return shutil.copytree(finished, tmp_path / "run")
 
 
 def sap(start: Path, bitext: Path, output: Path, *more: str) -> list[str]:
@@ -99,7 +113,7 @@ def test_sap_learns_and_its_model_encodes(
     start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
     """The logged loss falls, stdout stays empty, and the model encodes."""
-    assert main(sap(start, bitext, tmp_path / "run", "--steps", "30")) == 0
+    assert main(sap(start, bitext, tmp_path / "run", "--steps", "20")) == 0
     assert capfd.readouterr().out == ""
     log = logged(tmp_path / "run")
     found = [entry["loss"] for entry in log if "loss" in entry]
@@ -109,31 +123,26 @@ def test_sap_learns_and_its_model_encodes(
     assert encoder.encode_query(["Fluss und Hafen"]).weights.size
 
 
-def test_a_resumed_run_ends_with_the_same_weights(start: Path, bitext: Path, tmp_path: Path) -> None:
-    """Weights, alarms and checkpoints equal those of an uninterrupted run."""
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert main(sap(start, bitext, whole)) == 0
-    assert main(sap(start, bitext, parts)) == 0
-    shutil.rmtree(parts / "model")
-    shutil.rmtree(parts / "checkpoint-8")
-    assert main(sap(start, bitext, parts)) == 0
-    for name, tensor in weights(whole).items():
-        assert torch.equal(tensor, weights(parts)[name]), name
-    assert [path.name for path in sorted(parts.glob("checkpoint-*"))] == ["checkpoint-4", "checkpoint-8"]
+def test_a_resumed_run_ends_with_the_same_weights(start: Path, bitext: Path, finished: Path, run: Path) -> None:
+    """Weights, alarms and log equal those of an uninterrupted run, even if a killed one left half a line of the log."""
+    for name in ("model", "checkpoint-8"):
+        shutil.rmtree(run / name)
+    with (run / "log.jsonl").open("ab") as handle:
+        handle.write(b'{"step":3,"lo')
+    assert main(sap(start, bitext, run)) == 0
+    for name, tensor in weights(finished).items():
+        assert torch.equal(tensor, weights(run)[name]), name
+    assert [path.name for path in sorted(run.glob("checkpoint-*"))] == ["checkpoint-4", "checkpoint-8"]
     kept = [
-        [{k: v for k, v in entry.items() if k == "step" or k.startswith("pivot/")} for entry in logged(run)]
-        for run in (whole, parts)
+        [{k: v for k, v in entry.items() if k == "step" or k.startswith("pivot/")} for entry in logged(one)]
+        for one in (finished, run)
     ]
     assert kept[0] == kept[1]
 
 
-def test_a_damaged_checkpoint_is_set_aside(
-    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
-    """So is a damaged model. Without checksums, as in release 0.1, empty files are found."""
-    run = tmp_path / "run"
+def test_a_damaged_checkpoint_is_set_aside(start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture) -> None:
+    """So is a damaged model. Without checksums, empty files are found."""
     arguments = sap(start, bitext, run)
-    assert main(arguments) == 0
     before = weights(run)
     for checksums, name in ((True, "optimizer.pt"), (False, "scheduler.pt")):
         content = bytearray((run / "checkpoint-8" / name).read_bytes())
@@ -154,12 +163,10 @@ def test_a_damaged_checkpoint_is_set_aside(
 
 
 def test_an_unreadable_checkpoint_is_reported_in_one_line(
-    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+    start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture
 ) -> None:
-    """In a checkpoint of release 0.1, which has no checksums."""
-    run = tmp_path / "run"
+    """In a checkpoint without checksums."""
     arguments = sap(start, bitext, run)
-    assert main(arguments) == 0
     shutil.rmtree(run / "model")
     shutil.rmtree(run / "checkpoint-8")
     (run / "checkpoint-4" / "checksums.json").unlink()
@@ -188,29 +195,13 @@ def test_a_checkpoint_is_flushed_before_it_gets_its_name(
     assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-8"]
 
 
-def test_a_run_that_lacks_only_its_model_does_not_train(start: Path, bitext: Path, tmp_path: Path) -> None:
+def test_a_run_that_lacks_only_its_model_does_not_train(start: Path, bitext: Path, finished: Path, run: Path) -> None:
     """Killed after its last checkpoint, whose weights become the model."""
-    arguments = sap(start, bitext, tmp_path / "run", "--schedule", "constant")
-    assert main(arguments) == 0
-    before, log = weights(tmp_path / "run"), logged(tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "model")
-    assert main(arguments) == 0
-    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(tmp_path / "run").items())
-    assert logged(tmp_path / "run") == log
-    assert sorted(path.name for path in (tmp_path / "run").glob("check*")) == ["checkpoint-4", "checkpoint-8"]
-
-
-def test_a_truncated_log_line_is_written_again(start: Path, bitext: Path, tmp_path: Path) -> None:
-    """After resuming, the log has every entry once."""
-    run = tmp_path / "run"
+    shutil.rmtree(run / "model")
     assert main(sap(start, bitext, run)) == 0
-    steps = [entry["step"] for entry in logged(run)]
-    for name in ("model", "checkpoint-8"):
-        shutil.rmtree(run / name)
-    with (run / "log.jsonl").open("ab") as handle:
-        handle.write(b'{"step":3,"lo')
-    assert main(sap(start, bitext, run)) == 0
-    assert [entry["step"] for entry in logged(run)] == steps
+    assert all(torch.equal(tensor, weights(finished)[name]) for name, tensor in weights(run).items())
+    assert logged(run) == logged(finished)
+    assert sorted(path.name for path in run.glob("check*")) == ["checkpoint-4", "checkpoint-8"]
 
 
 def test_files_get_the_mode_of_the_umask(start: Path, bitext: Path, tmp_path: Path) -> None:
@@ -228,20 +219,9 @@ def test_sct_adds_a_lexecho_head_and_learns(start: Path, retrieval: Path, tmp_pa
     """From an alignment checkpoint without one, for both losses."""
     for loss in ("kd", "infonce"):
         run = tmp_path / loss
-        options = [
-            "--model",
-            str(start),
-            "--data",
-            str(retrieval),
-            "--loss",
-            loss,
-            "--group-size",
-            "4",
-            "--steps",
-            "20",
-        ]
-        options += ["--batch-size", "8", "--log-steps", "5", "--learning-rate", "1e-3", "--device", "cpu"]
-        options += ["--query-max-length", "16", "--passage-max-length", "32", "--dtype", "float32"]
+        options = ["--model", str(start), "--data", str(retrieval), "--loss", loss]
+        options += "--group-size 4 --steps 12 --batch-size 8 --log-steps 4 --learning-rate 1e-3".split()
+        options += "--query-max-length 16 --passage-max-length 32 --device cpu --dtype float32 --workers 0".split()
         assert main(["sct", "--config", "authors-sct", "--output", str(run), *options]) == 0
         found = [entry["loss"] for entry in logged(run) if "loss" in entry]
         assert found[-1] < found[0]
@@ -263,39 +243,35 @@ def test_a_run_can_start_from_an_encoder_and_an_english_head(bitext: Path, tmp_p
 
 
 def test_a_finished_run_is_kept_and_other_options_are_refused(
-    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+    start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture
 ) -> None:
     """The same command does nothing; another option is named; --overwrite replaces."""
-    assert main(sap(start, bitext, tmp_path / "run", "--steps", "2")) == 0
-    before = weights(tmp_path / "run")
-    assert main(sap(start, bitext, tmp_path / "run", "--steps", "2")) == 0
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    assert main(sap(start, bitext, run)) == 0
     assert "nothing to do" in capfd.readouterr().err
-    assert main(sap(start, bitext, tmp_path / "run", "--steps", "3")) == 2
-    assert "was begun with steps 2, not 3" in capfd.readouterr().err
-    assert main(sap(start, bitext, tmp_path / "run", "--steps", "3", "--overwrite")) == 0
-    assert not torch.equal(weights(tmp_path / "run")["decoder.weight"], before["decoder.weight"])
+    assert main(sap(start, bitext, run, "--steps", "3")) == 2
+    assert "was begun with steps 8, not 3" in capfd.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+    assert main(sap(start, bitext, run, "--steps", "1", "--overwrite")) == 0
+    assert [path.name for path in run.glob("checkpoint*")] == ["checkpoint-1"]
 
 
-def test_a_run_without_checkpoints_accepts_other_options(start: Path, bitext: Path, tmp_path: Path) -> None:
+def test_a_run_without_checkpoints_accepts_other_options(start: Path, bitext: Path, run: Path) -> None:
     """Saved options bind only if a checkpoint or a model was made with them."""
-    assert main(sap(start, bitext, tmp_path / "run", "--steps", "1")) == 0
-    for name in ("model", "checkpoint-1"):
-        shutil.rmtree(tmp_path / "run" / name)
-    assert main(sap(start, bitext, tmp_path / "run", "--steps", "2")) == 0
-    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["steps"] == 2
+    for name in ("model", "checkpoint-4", "checkpoint-8"):
+        shutil.rmtree(run / name)
+    assert main(sap(start, bitext, run, "--steps", "1")) == 0
+    assert yaml.safe_load((run / "config.yaml").read_text())["steps"] == 1
 
 
-@pytest.mark.parametrize(
-    "options", [("--accumulation", "0"), ("--part-rates", "foo=1"), ("--probe", "nowhere"), ("--max-length", "9000")]
-)
 def test_overwrite_removes_nothing_if_the_options_are_refused(
-    options: tuple[str, ...], start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+    start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture
 ) -> None:
     """Every check comes first."""
-    assert main(sap(start, bitext, tmp_path / "run", "--steps", "1")) == 0
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
-    refused(capfd, sap(start, bitext, tmp_path / "run", "--overwrite", *options))
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    for options in ("--accumulation 0", "--part-rates foo=1", "--probe nowhere", "--max-length 9000"):
+        refused(capfd, sap(start, bitext, run, "--overwrite", *options.split()))
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
 def test_a_non_finite_loss_stops_the_run(
@@ -354,9 +330,11 @@ def test_the_advice_of_a_failed_run_works(
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(
-    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The incomplete one is removed, and the same command resumes."""
+    for name in ("model", "checkpoint-8"):
+        shutil.rmtree(run / name)
     written = torch.save
 
     def save(value: object, path: str, *arguments: object) -> None:
@@ -365,20 +343,20 @@ def test_a_full_disk_leaves_the_last_checkpoint(
         written(value, path, *arguments)
 
     monkeypatch.setattr(torch, "save", save)
-    error = refused(capfd, sap(start, bitext, tmp_path / "run"))
-    assert f"the checkpoint of step 8 could not be written: the disk of {tmp_path / 'run'} is full" in error
+    error = refused(capfd, sap(start, bitext, run))
+    assert f"the checkpoint of step 8 could not be written: the disk of {run} is full" in error
     assert "checkpoint-4 is complete" in error
-    assert [path.name for path in (tmp_path / "run").glob("*checkpoint*")] == ["checkpoint-4"]
-    assert not (tmp_path / "run" / ".saving").exists()
+    assert [path.name for path in run.glob("*checkpoint*")] == ["checkpoint-4"]
+    assert not (run / ".saving").exists()
     monkeypatch.undo()
-    assert main(sap(start, bitext, tmp_path / "run")) == 0
+    assert main(sap(start, bitext, run)) == 0
 
 
 def test_a_full_disk_at_the_final_model_keeps_the_checkpoints(
-    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The incomplete model is removed, and the same command writes it."""
-    run = tmp_path / "run"
+    shutil.rmtree(run / "model")
     saved = MilcoEncoder.save_pretrained
 
     def save(encoder: MilcoEncoder, directory: Path) -> None:

@@ -72,6 +72,7 @@ def training_step(encoder: "MilcoEncoder", options: ThroughputOptions, dtype: "t
     import torch
 
     from milco_pyserini.train.batches import TextCollator, alignment_collator
+    from milco_pyserini.train.config import SapConfig
     from milco_pyserini.train.lexical_teacher import LexicalTeacher
     from milco_pyserini.train.objectives import Alignment
 
@@ -81,7 +82,7 @@ def training_step(encoder: "MilcoEncoder", options: ThroughputOptions, dtype: "t
     batch = alignment_collator(texts, teacher, options.tokens)(pairs)
     batch.pop("languages")
     inputs = {side: {name: tensor.to(encoder.device) for name, tensor in part.items()} for side, part in batch.items()}
-    objective = Alignment(encoder.model.train(), teacher, dtype, mean="teacher")
+    objective = Alignment(encoder.model.train(), teacher, SapConfig(config="", mean="teacher"), dtype)
     optimizer = torch.optim.AdamW(encoder.model.parameters(), lr=1e-6, fused=True)
 
     def step() -> None:

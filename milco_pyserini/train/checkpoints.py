@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import checksum, read_json, sync_path, sync_tree, write_json
+from milco_pyserini.io.files import checksum, publish, read_json, write_json
 
 STATE = "trainer_state.json"
 ALARMS = "alarms.pt"
@@ -41,9 +41,7 @@ def publish_checkpoint(written: Path, run: Path) -> None:
     """Add checksums to a written checkpoint, flush it to disk and move it into the run."""
     files = sorted(path for path in written.rglob("*") if path.is_file())
     write_json(written / CHECKSUMS, {path.relative_to(written).as_posix(): checksum(path) for path in files})
-    sync_tree(written)
-    written.replace(run / written.name)
-    sync_path(run)
+    publish(written, run / written.name)
 
 
 def find_damage(directory: Path) -> str | None:

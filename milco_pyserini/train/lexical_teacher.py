@@ -1,14 +1,12 @@
-"""A SAP teacher without a download: English targets from idf-weighted tokens, expanded by paraphrases."""
+"""A SAP teacher without a download: English targets from idf-weighted tokens."""
 
 import itertools
 import zipfile
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
@@ -38,7 +36,7 @@ _UNSEEN = 3
 _BATCH = 1000
 # Word-initial marks of tokenizers other than WordPiece.
 _WORD_STARTS = "▁Ġ"
-_WEIGHTS, _TOKENIZER, _PARAPHRASES = "weights", "tokenizer", ("indptr", "indices", "data")
+_WEIGHTS, _TOKENIZER = "weights", "tokenizer"
 
 
 class LexicalTeacher:
@@ -47,48 +45,24 @@ class LexicalTeacher:
     Args:
         tokenizer: English tokenizer, whose tokens are the columns.
         weights: float32 [V_e], LogSat scale, >= 0: weight of a token that occurs once.
-        paraphrases: CSR [V_e, V_e] of shares from 0 to 1, or None. A text with token i gets token j with share[i, j]
-            of j's weight, the maximum over its tokens.
         max_length: tokens read per text.
 
     Raises:
-        MilcoError: sizes differ, or a share is out of range.
+        MilcoError: sizes differ.
     """
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        weights: NDArray[np.float32],
-        paraphrases: sp.csr_matrix | None = None,
-        max_length: int = 256,
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, weights: NDArray[np.float32], max_length: int = 256) -> None:
         self.tokenizer = _plain_copy(tokenizer)
         self.weights = np.asarray(weights, np.float32)
-        self.paraphrases = None if paraphrases is None else sp.csr_matrix(paraphrases, dtype=np.float32)
         self.max_length = max_length
         size = self.tokenizer.get_vocab_size()
         if self.weights.shape != (size,):
             raise MilcoError(
                 f"weights of shape {self.weights.shape}: a lexical teacher of {size} tokens needs ({size},)"
             )
-        if self.paraphrases is None:
-            return
-        if self.paraphrases.shape != (size, size):
-            raise MilcoError(
-                f"paraphrases of shape {self.paraphrases.shape}: a teacher of {size} tokens needs ({size}, {size})"
-            )
-        shares = self.paraphrases.data
-        if len(shares) and not (shares.min() >= 0 and shares.max() <= 1):
-            raise MilcoError(f"paraphrase shares from {shares.min()} to {shares.max()}: must be from 0 to 1")
 
     @classmethod
-    def fit(
-        cls,
-        texts: Iterable[str],
-        english_tokenizer: Tokenizer,
-        paraphrases: sp.csr_matrix | None = None,
-        max_length: int = 256,
-    ) -> "LexicalTeacher":
+    def fit(cls, texts: Iterable[str], english_tokenizer: Tokenizer, max_length: int = 256) -> "LexicalTeacher":
         """Compute the weights from document frequencies, in one pass over at most MAX_TEXTS English texts.
 
         Special tokens, punctuation and STOP_WORDS have weight 0. Raises MilcoError if the texts are too few to give
@@ -112,38 +86,26 @@ class LexicalTeacher:
                 weights[column] = 0
         if not weights.any():
             raise MilcoError(f"{progress.done} English texts are too few for a lexical teacher: it needs thousands")
-        return cls(tokenizer, weights.astype(np.float32), paraphrases, max_length)
+        return cls(tokenizer, weights.astype(np.float32), max_length)
 
     @classmethod
     def load(cls, path: Path, max_length: int = 256) -> "LexicalTeacher":
         """Load a teacher of save(). Raises MilcoError if the file is missing, damaged or something else."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
-                weights = arrays[_WEIGHTS]
-                tokenizer = Tokenizer.from_str(arrays[_TOKENIZER].tobytes().decode())
-                parts = {name: arrays[name] for name in _PARAPHRASES if name in arrays}
+                return cls(Tokenizer.from_str(arrays[_TOKENIZER].tobytes().decode()), arrays[_WEIGHTS], max_length)
         except FileNotFoundError:
             raise MilcoError(
                 f"{path} does not exist: write it with LexicalTeacher.fit(...).save(), or use --teacher lexical"
             ) from None
         except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise MilcoError(f"{path} is not a lexical teacher: {error}") from None
-        paraphrases = None
-        if parts:
-            size = len(weights)
-            paraphrases = sp.csr_matrix((parts["data"], parts["indices"], parts["indptr"]), (size, size))
-        return cls(tokenizer, weights, paraphrases, max_length)
 
     def save(self, path: Path) -> None:
-        """Write weights, tokenizer and paraphrases to one .npz file, atomically."""
-        arrays: dict[str, Any] = {
-            _WEIGHTS: self.weights,
-            _TOKENIZER: np.frombuffer(self.tokenizer.to_str().encode(), np.uint8),
-        }
-        if self.paraphrases is not None:
-            arrays |= {name: getattr(self.paraphrases, name) for name in _PARAPHRASES}
+        """Write weights and tokenizer to one .npz file, atomically."""
+        tokenizer = np.frombuffer(self.tokenizer.to_str().encode(), np.uint8)
         with atomic_file(path) as handle:
-            np.savez_compressed(handle, **arrays)
+            np.savez_compressed(handle, **{_WEIGHTS: self.weights, _TOKENIZER: tokenizer})
 
     @cached_property
     def vocabulary(self) -> list[str]:
@@ -153,7 +115,7 @@ class LexicalTeacher:
     def prepare(self, pairs: Sequence[BitextPair]) -> dict[str, Tensor]:
         """Return columns, int64 [B, K], and weights, float32 [B, K], LogSat scale, of B English sides.
 
-        Rows are padded with column 0 at weight 0; a column may occur several times in a row.
+        Rows are padded with column 0 at weight 0.
         """
         encodings = self.tokenizer.encode_batch_fast([pair.english for pair in pairs], add_special_tokens=False)
         rows = [self.terms(encoding.ids[: self.max_length]) for encoding in encodings]
@@ -166,15 +128,11 @@ class LexicalTeacher:
         return {"columns": columns, "weights": weights}
 
     def terms(self, ids: list[int]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the columns and weights of a text's token ids, then those of their paraphrases."""
+        """Return the columns and weights of a text's token ids."""
         columns, repetitions = np.unique(np.asarray(ids, np.int64), return_counts=True)
         weighted = self.weights[columns] > 0
         columns, repetitions = columns[weighted], repetitions[weighted]
         weights = (1 + _REPETITION * np.log(repetitions)) * self.weights[columns]
-        if self.paraphrases is not None:
-            others = self.paraphrases[columns]
-            columns = np.concatenate([columns, others.indices])
-            weights = np.concatenate([weights, others.data * self.weights[others.indices]])
         return columns, weights.astype(np.float32)
 
     def targets(self, prepared: dict[str, Tensor]) -> Tensor:

@@ -1,25 +1,19 @@
 """Training objectives: a batch of token ids to a loss (MILCO, ICLR 2026: SAP, SCT)."""
 
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.model.pooling import log_saturation
-from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS
+from milco_pyserini.sparse import PIVOT, SOURCE
 from milco_pyserini.train import losses
+from milco_pyserini.train.config import SapConfig, SctConfig
 from milco_pyserini.train.monitor import SourceActivity
 from milco_pyserini.train.teachers import AlignmentTeacher
 
 Batch = dict[str, Tensor]
-
-
-class MonitoredViews(NamedTuple):
-    """The views of one side of a batch, for the alarms: pivot float [B, V_e], source or None; without gradient."""
-
-    pivot: Tensor
-    source: SourceActivity | None
 
 
 class Alignment(nn.Module):
@@ -28,31 +22,22 @@ class Alignment(nn.Module):
     Args:
         model: what is trained.
         teacher: gives the targets.
+        config: of the loss: padding, english_weight, margin, mean. With padding "zero", as in the authors' loss, padded
+            positions have logit 0, so no text shorter than the longest of its batch has a negative logit.
         dtype: of matrix products.
-        padding: "-inf", or "zero" as in the authors' loss, where padded positions have logit 0, so no text shorter
-            than the longest of its batch has a negative logit.
-        english_weight: of the English side's loss.
-        margin, mean: as in losses.sparse_mean_squared_error().
     """
 
     teacher: AlignmentTeacher
 
     def __init__(
-        self,
-        model: MilcoModel,
-        teacher: AlignmentTeacher,
-        dtype: torch.dtype = torch.float32,
-        padding: str = "-inf",
-        english_weight: float = 1.0,
-        margin: float = 0.0,
-        mean: str = "active",
+        self, model: MilcoModel, teacher: AlignmentTeacher, config: SapConfig, dtype: torch.dtype = torch.float32
     ) -> None:
         super().__init__()
         self.model = model
         # Not a submodule: it has no gradients and does not belong in checkpoints.
         object.__setattr__(self, "teacher", teacher)
+        self.config = config
         self.dtype = dtype
-        self.padding, self.english_weight, self.margin, self.mean = padding, english_weight, margin, mean
 
     def forward(self, text: Batch, english: Batch, teacher: Batch) -> dict:
         """Compute the loss of a batch of pairs.
@@ -62,8 +47,8 @@ class Alignment(nn.Module):
             teacher: from AlignmentTeacher.prepare().
 
         Returns:
-            "loss"; "parts", its terms by name; "sides", MonitoredViews by kind of text; "grounded", bool [B, V_e],
-            the teacher's terms.
+            "loss"; "parts", its terms by name; "sides", for the alarms, pivot views without gradient, float [B, V_e],
+            and SourceActivity or None, by kind of text; "grounded", bool [B, V_e], the teacher's terms.
         """
         targets = self.teacher.targets(teacher)
         with torch.autocast(targets.device.type, self.dtype, enabled=self.dtype != torch.float32):
@@ -71,12 +56,12 @@ class Alignment(nn.Module):
         parts, sides = {}, {}
         for name, output in outputs.items():
             logits = output.logits
-            if self.padding == "zero":
+            if self.config.padding == "zero":
                 mask = (text if name == "text" else english)["attention_mask"]
                 logits = torch.where((mask == 0).any(dim=1, keepdim=True), logits.clamp(min=0), logits)
-            parts[name] = losses.sparse_mean_squared_error(logits, targets, self.margin, self.mean)
-            sides[name] = MonitoredViews(log_saturation(output.logits.detach()), None)
-        loss = parts["text"] + self.english_weight * parts["english"]
+            parts[name] = losses.sparse_mean_squared_error(logits, targets, self.config.margin, self.config.mean)
+            sides[name] = log_saturation(output.logits.detach()), None
+        loss = parts["text"] + self.config.english_weight * parts["english"]
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": targets > 0}
 
 
@@ -85,38 +70,22 @@ class Contrast(nn.Module):
 
     Args:
         model: what is trained.
+        config: of the loss: loss, direction, views, score_temperature, and the regularizer.
         dtype: of matrix products.
-        loss: "kd" or "infonce".
-        direction: of the KL divergence, as in losses.kl_distillation().
-        views: whose scores are added.
-        temperature: divides the student's scores.
-        regularizer: "l1" or "flops", on the pivot view, or on all views with regularize_source.
-        query_weight, passage_weight: of the regularizer.
-        regularize_source: regularize the source view too.
         dropped_ids: token ids that the source view leaves out.
     """
 
     def __init__(
         self,
         model: MilcoModel,
+        config: SctConfig,
         dtype: torch.dtype = torch.float32,
-        loss: str = "kd",
-        direction: str = losses.DIRECTIONS[0],
-        views: tuple[str, ...] = VIEWS,
-        temperature: float = 1.0,
-        regularizer: str = "l1",
-        query_weight: float = 0.0,
-        passage_weight: float = 0.0,
-        regularize_source: bool = False,
         dropped_ids: tuple[int, ...] = (),
     ) -> None:
         super().__init__()
         self.model = model
+        self.config = config
         self.dtype = dtype
-        self.loss, self.direction, self.views, self.temperature = loss, direction, views, temperature
-        self.regularizer = {"l1": losses.l1, "flops": losses.flops}[regularizer]
-        self.query_weight, self.passage_weight = query_weight, passage_weight
-        self.regularize_source = regularize_source
         self.register_buffer("dropped_ids", torch.tensor(dropped_ids, dtype=torch.int64), persistent=False)
 
     def forward(self, query: Batch, passage: Batch, scores: Tensor | None = None) -> dict:
@@ -148,16 +117,16 @@ class Contrast(nn.Module):
                 SourceActivity(tokens, there > 0, view.detach() > 0, size)
                 for there, view in zip(held, views[SOURCE], strict=True)
             ]
-        parts = {self.loss: self.main_loss([views[name] for name in self.views], passage["input_ids"], scores)}
-        regularized = list(views.values()) if self.regularize_source else [pivots]
+        config = self.config
+        parts = {config.loss: self.main_loss([views[name] for name in config.views], passage["input_ids"], scores)}
+        regularize = {"l1": losses.l1, "flops": losses.flops}[config.regularizer]
+        regularized = list(views.values()) if config.regularize_source else [pivots]
         for place, side in enumerate(("query", "passage")):
-            parts[f"{side}_length"] = torch.stack([self.regularizer(view[place]) for view in regularized]).sum()
-        loss = parts[self.loss] + self.query_weight * parts["query_length"]
-        loss = loss + self.passage_weight * parts["passage_length"]
-        sides = {
-            name: MonitoredViews(pivot.detach(), source)
-            for name, pivot, source in zip(("query", "passage"), pivots, activity, strict=True)
-        }
+            parts[f"{side}_length"] = torch.stack([regularize(view[place]) for view in regularized]).sum()
+        loss = parts[config.loss] + config.lambda_query * parts["query_length"]
+        loss = loss + config.lambda_passage * parts["passage_length"]
+        monitored = zip(("query", "passage"), pivots, activity, strict=True)
+        sides = {name: (pivot.detach(), source) for name, pivot, source in monitored}
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": None}
 
     def main_loss(self, views: list[list[Tensor]], passage_ids: Tensor, scores: Tensor | None) -> Tensor:
@@ -170,16 +139,18 @@ class Contrast(nn.Module):
         """
         queries, passages = views[0]
         group = len(passages) // len(queries)
-        if self.loss == "kd":
+        if self.config.loss == "kd":
             found = torch.stack([torch.einsum("bv,bgv->bg", q, p.unflatten(0, (-1, group))) for q, p in views])
             teacher = cast(Tensor, scores)
-            return losses.kl_distillation(found.sum(dim=0) / self.temperature, teacher, self.direction)
+            return losses.kl_distillation(
+                found.sum(dim=0) / self.config.score_temperature, teacher, self.config.direction
+            )
         found = torch.stack([q @ p.T for q, p in views]).sum(dim=0)
         rows = torch.arange(len(queries), device=found.device)
         # Two queries of a batch may have the same positive: it is not a negative of either.
         copies = (passage_ids[rows * group].unsqueeze(1) == passage_ids).all(dim=2)
         copies[rows, rows * group] = False
-        return losses.info_nce((found / self.temperature).masked_fill(copies, -torch.inf), rows * group)
+        return losses.info_nce((found / self.config.score_temperature).masked_fill(copies, -torch.inf), rows * group)
 
 
 def source_views(tokens: Tensor, ids: list[Tensor], echoes: list[Tensor], pool: str, dropped: Tensor) -> list[Tensor]:

@@ -86,15 +86,7 @@ def train_sap(
     if make_objective is not None:
         objective = make_objective(encoder.model)
     else:
-        objective = Alignment(
-            encoder.model,
-            teacher,
-            choose_dtype(config.dtype, arguments.device),
-            config.padding,
-            config.english_weight,
-            config.margin,
-            config.mean,
-        )
+        objective = Alignment(encoder.model, teacher, config, choose_dtype(config.dtype, arguments.device))
     collate = alignment_collator(texts, teacher, config.max_length)
     run_training(config, TrainingTask(encoder, objective, stream, collate, probe, pair_length), arguments)
 
@@ -125,19 +117,8 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
     if make_objective is not None:
         objective = make_objective(encoder.model)
     else:
-        objective = Contrast(
-            encoder.model,
-            choose_dtype(config.dtype, arguments.device),
-            loss=config.loss,
-            direction=config.direction,
-            views=config.views,
-            temperature=config.score_temperature,
-            regularizer=config.regularizer,
-            query_weight=config.lambda_query,
-            passage_weight=config.lambda_passage,
-            regularize_source=config.regularize_source,
-            dropped_ids=tuple(encoder.tokenizer.special_ids) if encoder.model.config.source_drop_special else (),
-        )
+        dropped_ids = tuple(encoder.tokenizer.special_ids) if encoder.model.config.source_drop_special else ()
+        objective = Contrast(encoder.model, config, choose_dtype(config.dtype, arguments.device), dropped_ids)
     collate = contrast_collator(texts, config.query_max_length, config.passage_max_length)
     # Without a length: in-batch negatives must come from one collection, as the stream's blocks do.
     run_training(config, TrainingTask(encoder, objective, stream, collate, probe), arguments)

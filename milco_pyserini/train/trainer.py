@@ -186,14 +186,8 @@ class ObjectiveTrainer(Trainer):
         self._counted += 1
         for name, value in {"loss_sum": outputs["loss"], **outputs["parts"]}.items():
             self._sums[name] = self._sums.get(name, 0) + value.detach()
-        for kind, side in outputs["sides"].items():
-            self._monitor.update(
-                kind=kind,
-                languages=languages[kind],
-                pivot=side.pivot,
-                grounded=outputs["grounded"],
-                source=side.source,
-            )
+        for kind, (pivot, source) in outputs["sides"].items():
+            self._monitor.update(kind, languages[kind], pivot, outputs["grounded"], source)
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
     def log(self, logs: dict[str, float], *arguments: Any, **more: Any) -> None:

@@ -15,6 +15,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.pooling import log_saturation, max_logits, max_logits_reference
 from milco_pyserini.train import losses
 from milco_pyserini.train.batches import TextCollator
+from milco_pyserini.train.config import SapConfig, SctConfig
 from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.objectives import Alignment, Contrast, source_views
 from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
@@ -42,7 +43,7 @@ def texts(checkpoint: str) -> TextCollator:
 def test_alignment_loss_is_the_authors(padding: str, wanted: float, tolerance: float) -> None:
     """With padding "zero" SMSE is 5.738574; with minus infinity twice that, which padding hides."""
     teacher = MaskedLanguageModelTeacher.from_pretrained(GOLDEN / "en_lsr", padding)
-    objective = Alignment(encoder("alignment").model, teacher, padding=padding)
+    objective = Alignment(encoder("alignment").model, teacher, SapConfig(config="", padding=padding))
     english, foreign = zip(*INPUTS["BITEXT"], strict=True)
     pairs = [BitextPair("und", *sides) for sides in zip(foreign, english, strict=True)]
     encode = texts("alignment")
@@ -63,7 +64,7 @@ def test_contrastive_loss_is_the_authors() -> None:
 
 def contrast(direction: str) -> dict:
     """Compute the loss of the golden queries and passages, with the golden checkpoint's regularization."""
-    objective = Contrast(encoder("distillation").model, direction=direction, query_weight=1e-3, passage_weight=1e-5)
+    objective = Contrast(encoder("distillation").model, SctConfig(config="", direction=direction))
     encode = texts("distillation")
     passages = [passage for group in INPUTS["PASSAGES"] for passage in group]
     with torch.no_grad():
@@ -73,7 +74,8 @@ def contrast(direction: str) -> dict:
 @pytest.mark.golden
 def test_a_shared_positive_is_not_a_negative() -> None:
     """InfoNCE of queries with the same positive and no other passage is 0."""
-    objective, encode = Contrast(encoder("distillation").model, loss="infonce"), texts("distillation")
+    config = SctConfig(config="", loss="infonce", lambda_query=0, lambda_passage=0)
+    objective, encode = Contrast(encoder("distillation").model, config), texts("distillation")
     queries, (passage, other) = INPUTS["QUERIES"][:2], INPUTS["PASSAGES"][0][:2]
     with torch.no_grad():
         alone = objective(encode(queries, 512), encode([passage, passage], 512))

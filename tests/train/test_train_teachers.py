@@ -7,9 +7,7 @@ from math import expm1, log
 from pathlib import Path
 
 import huggingface_hub
-import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 from golden_set import GOLDEN, expected
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
@@ -77,15 +75,6 @@ def wanted_logits(texts: list[str], text: str) -> dict[str, float]:
     return {w: expm1(1.1 * (idf[w] / 9) ** 0.7 * (1 + 0.3 * log(n))) for w, n in counts.items() if w != "the"}
 
 
-def shares(teacher: LexicalTeacher, links: dict[tuple[str, str], float]) -> sp.csr_matrix:
-    """Return paraphrase shares between named tokens."""
-    size = len(teacher.vocabulary)
-    matrix = sp.lil_matrix((size, size), dtype=np.float32)
-    for (piece, other), share in links.items():
-        matrix[teacher.vocabulary.index(piece), teacher.vocabulary.index(other)] = share
-    return matrix.tocsr()
-
-
 @pytest.mark.parametrize("text", ["the book.", "the book river book book", "train river"])
 def test_lexical_targets_follow_the_formula(text: str) -> None:
     """Rare and repeated tokens weigh more, function words and punctuation nothing."""
@@ -112,29 +101,13 @@ def test_prepared_batches_can_be_split_by_rows() -> None:
         torch.testing.assert_close(part, teacher.targets(prepared)[1:])
 
 
-def test_paraphrases_add_their_share_of_a_weight() -> None:
-    """A paraphrase has the maximum share of its own weight; a token of the text its full weight."""
-    plain = lexical()
-    weight = {word: np.log1p(held(plain, word)[word]) for word in ("book", "river", "train")}
-    links = {("book", "train"): 0.25, ("river", "train"): 0.5, ("book", "river"): 0.1}
-    teacher = lexical(paraphrases=shares(plain, links))
-    assert held(teacher, "book") == pytest.approx(
-        {w: np.expm1(weight[w] * s) for w, s in {"book": 1, "train": 0.25, "river": 0.1}.items()}, rel=1e-4
-    )
-    both = {"book": 1, "river": 1, "train": 0.5}
-    assert held(teacher, "book river") == pytest.approx({w: np.expm1(weight[w] * s) for w, s in both.items()}, rel=1e-4)
-    assert held(teacher, "train train").keys() == {"train"}
-
-
 def test_a_lexical_teacher_survives_a_round_trip(tmp_path: Path) -> None:
-    """Weights, tokenizer and paraphrases, in one file."""
-    plain = lexical()
-    teacher = lexical(paraphrases=shares(plain, {("book", "train"): 0.25}))
-    for name, saved in (("plain.npz", plain), ("expanding.npz", teacher)):
-        saved.save(tmp_path / name)
-        found = open_teacher(str(tmp_path / name), tokenizer(), lambda: [])
-        assert found.vocabulary == saved.vocabulary
-        assert torch.equal(targets(found, *COUNTED), targets(saved, *COUNTED))
+    """Weights and tokenizer, in one file."""
+    saved = lexical()
+    saved.save(tmp_path / "teacher.npz")
+    found = open_teacher(str(tmp_path / "teacher.npz"), tokenizer(), lambda: [])
+    assert found.vocabulary == saved.vocabulary
+    assert torch.equal(targets(found, *COUNTED), targets(saved, *COUNTED))
 
 
 def test_targets_are_truncated_to_max_length() -> None:
@@ -181,14 +154,6 @@ def test_an_invalid_teacher_file_is_refused(tmp_path: Path, content: bytes | Non
         path.write_bytes(content)
     with pytest.raises(MilcoError, match=r"teacher\.npz (does not exist|is not a lexical teacher)"):
         open_teacher(path, tokenizer(), lambda: [])
-
-
-def test_invalid_paraphrases_are_refused() -> None:
-    """Of another shape, or with shares outside 0 to 1."""
-    with pytest.raises(MilcoError, match=r"paraphrases of shape \(3, 3\): a teacher of 358 tokens"):
-        lexical(paraphrases=sp.eye(3, format="csr"))
-    with pytest.raises(MilcoError, match=r"shares from 2\.0 to 2\.0"):
-        lexical(paraphrases=2 * sp.eye(358, format="csr"))
 
 
 @pytest.mark.parametrize(

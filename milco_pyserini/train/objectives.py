@@ -36,7 +36,8 @@ class Alignment(nn.Module):
         self.model = model
         # Not a submodule: it has no gradients and does not belong in checkpoints.
         object.__setattr__(self, "teacher", teacher)
-        self.config = config
+        # The Trainer would take `config` for a model's.
+        self.options = config
         self.dtype = dtype
 
     def forward(self, text: Batch, english: Batch, teacher: Batch) -> dict:
@@ -56,12 +57,12 @@ class Alignment(nn.Module):
         parts, sides = {}, {}
         for name, output in outputs.items():
             logits = output.logits
-            if self.config.padding == "zero":
+            if self.options.padding == "zero":
                 mask = (text if name == "text" else english)["attention_mask"]
                 logits = torch.where((mask == 0).any(dim=1, keepdim=True), logits.clamp(min=0), logits)
-            parts[name] = losses.sparse_mean_squared_error(logits, targets, self.config.margin, self.config.mean)
+            parts[name] = losses.sparse_mean_squared_error(logits, targets, self.options.margin, self.options.mean)
             sides[name] = log_saturation(output.logits.detach()), None
-        loss = parts["text"] + self.config.english_weight * parts["english"]
+        loss = parts["text"] + self.options.english_weight * parts["english"]
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": targets > 0}
 
 
@@ -84,7 +85,7 @@ class Contrast(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        self.config = config
+        self.options = config
         self.dtype = dtype
         self.register_buffer("dropped_ids", torch.tensor(dropped_ids, dtype=torch.int64), persistent=False)
 
@@ -117,7 +118,7 @@ class Contrast(nn.Module):
                 SourceActivity(tokens, there > 0, view.detach() > 0, size)
                 for there, view in zip(held, views[SOURCE], strict=True)
             ]
-        config = self.config
+        config = self.options
         parts = {config.loss: self.main_loss([views[name] for name in config.views], passage["input_ids"], scores)}
         regularize = {"l1": losses.l1, "flops": losses.flops}[config.regularizer]
         regularized = list(views.values()) if config.regularize_source else [pivots]
@@ -139,18 +140,18 @@ class Contrast(nn.Module):
         """
         queries, passages = views[0]
         group = len(passages) // len(queries)
-        if self.config.loss == "kd":
+        if self.options.loss == "kd":
             found = torch.stack([torch.einsum("bv,bgv->bg", q, p.unflatten(0, (-1, group))) for q, p in views])
             teacher = cast(Tensor, scores)
             return losses.kl_distillation(
-                found.sum(dim=0) / self.config.score_temperature, teacher, self.config.direction
+                found.sum(dim=0) / self.options.score_temperature, teacher, self.options.direction
             )
         found = torch.stack([q @ p.T for q, p in views]).sum(dim=0)
         rows = torch.arange(len(queries), device=found.device)
         # Two queries of a batch may have the same positive: it is not a negative of either.
         copies = (passage_ids[rows * group].unsqueeze(1) == passage_ids).all(dim=2)
         copies[rows, rows * group] = False
-        return losses.info_nce((found / self.config.score_temperature).masked_fill(copies, -torch.inf), rows * group)
+        return losses.info_nce((found / self.options.score_temperature).masked_fill(copies, -torch.inf), rows * group)
 
 
 def source_views(tokens: Tensor, ids: list[Tensor], echoes: list[Tensor], pool: str, dropped: Tensor) -> list[Tensor]:

@@ -163,13 +163,7 @@ class ObjectiveTrainer(Trainer):
             )
         return self.optimizer
 
-    def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | None = None,
-    ) -> Any:
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *_: Any, **__: Any) -> Tensor:
         """Return the objective's loss; its parts go to the log, its views to the alarms."""
         if self._resumed:
             # The Trainer restores random states before the data loader draws its seed, which an uninterrupted run
@@ -188,7 +182,7 @@ class ObjectiveTrainer(Trainer):
             self._sums[name] = self._sums.get(name, 0) + value.detach()
         for kind, (pivot, source) in outputs["sides"].items():
             self._monitor.update(kind, languages[kind], pivot, outputs["grounded"], source)
-        return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
+        return outputs["loss"]
 
     def log(self, logs: dict[str, float], *arguments: Any, **more: Any) -> None:
         """Add the parts of the loss, averaged over all processes since the last entry, and the alarms' figures."""

@@ -36,7 +36,6 @@ _UNSEEN = 3
 _BATCH = 1000
 # Word-initial marks of tokenizers other than WordPiece.
 _WORD_STARTS = "▁Ġ"
-_WEIGHTS, _TOKENIZER = "weights", "tokenizer"
 
 
 class LexicalTeacher:
@@ -93,7 +92,7 @@ class LexicalTeacher:
         """Load a teacher of save(). Raises MilcoError if the file is missing, damaged or something else."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
-                return cls(Tokenizer.from_str(arrays[_TOKENIZER].tobytes().decode()), arrays[_WEIGHTS], max_length)
+                return cls(Tokenizer.from_str(arrays["tokenizer"].tobytes().decode()), arrays["weights"], max_length)
         except FileNotFoundError:
             raise MilcoError(
                 f"{path} does not exist: write it with LexicalTeacher.fit(...).save(), or use --teacher lexical"
@@ -105,7 +104,7 @@ class LexicalTeacher:
         """Write weights and tokenizer to one .npz file, atomically."""
         tokenizer = np.frombuffer(self.tokenizer.to_str().encode(), np.uint8)
         with atomic_file(path) as handle:
-            np.savez_compressed(handle, **{_WEIGHTS: self.weights, _TOKENIZER: tokenizer})
+            np.savez_compressed(handle, weights=self.weights, tokenizer=tokenizer)
 
     @cached_property
     def vocabulary(self) -> list[str]:

@@ -107,8 +107,8 @@ class NegativeMiner:
             found = self._searcher.search(queries, self._options.depth, self._options.threads)
             for example, hits in zip(batch, found, strict=True):
                 negatives = tuple(self.choose(example.query, hits))
-                none = {"positive_scores": None, "negative_scores": None}
-                yield example._replace(negatives=negatives, **none) if negatives else None
+                mined = example._replace(negatives=negatives, positive_scores=None, negative_scores=None)
+                yield mined if negatives else None
 
     def choose(self, query: str, hits: Hits) -> Iterator[str]:
         """Yield the passages among the hits that are negatives of a query, best hits first."""

@@ -174,7 +174,7 @@ def test_languages_are_drawn_by_tempered_size() -> None:
         MemorySource("b", "de", 30_000),
         MemorySource("a", "fr", 10_000),
     ]
-    stream = BitextStream(sources, temperature=2, seed=1)
+    stream = BitextStream(sources, temperature=2, seed=1, buffer=1000)
     assert stream.probabilities == pytest.approx([0.5, 0.25, 0.25])
     drawn = Counter(pair.text.split()[0] for pair in head(stream, 20_000))
     assert drawn["a/de"] / 20_000 == pytest.approx(0.5, abs=0.015)

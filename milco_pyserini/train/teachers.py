@@ -25,8 +25,6 @@ from milco_pyserini.train.lexical_teacher import LexicalTeacher
 PADDINGS = ("-inf", "zero")
 
 _EXAMPLE = "naver/splade-v3"
-# Logits in memory at once if the decoder cannot be separated: 256 MB in float32.
-_BLOCK_LOGITS = 1 << 26
 
 
 class AlignmentTeacher(Protocol):
@@ -114,7 +112,11 @@ class MaskedLanguageModelTeacher(nn.Module):
         rows = model.get_output_embeddings().weight.shape[0]
         # A decoder may be wider than its vocabulary, for alignment in hardware.
         self.vocabulary: list[str] = tokenizer.convert_ids_to_tokens(range(min(rows, len(tokenizer))))
-        self.decoder = take_off_decoder(model)
+        decoder = take_off_decoder(model)
+        if decoder is None:
+            name = type(model).__name__
+            raise MilcoError(f"the logits of a {name} are not one matrix product of its states, which a teacher needs")
+        self.decoder = decoder
 
     @classmethod
     def from_pretrained(
@@ -138,17 +140,8 @@ class MaskedLanguageModelTeacher(nn.Module):
         """Return float32 [B, V_e]: logits before LogSat, the maximum over positions, negative ones kept."""
         inputs = {name: tensor.to(self.model.device) for name, tensor in prepared.items()}
         mask = inputs["attention_mask"].bool()
-        if self.decoder is not None:
-            # Without its decoder the model returns hidden states: [B, S, V_e] is never built.
-            highest = max_logits(self.model(**inputs).logits, mask, self.decoder.weight, self.decoder.bias)
-        else:
-            texts = max(1, _BLOCK_LOGITS // (mask.shape[1] * len(self.vocabulary)))
-            blocks = []
-            for block in zip(*(tensor.split(texts) for tensor in inputs.values()), strict=True):
-                part = dict(zip(inputs, block, strict=True))
-                masked = ~part["attention_mask"].bool().unsqueeze(-1)
-                blocks.append(self.model(**part).logits.float().masked_fill(masked, -torch.inf).amax(dim=1))
-            highest = torch.cat(blocks)
+        # Without its decoder the model returns hidden states: [B, S, V_e] is never built.
+        highest = max_logits(self.model(**inputs).logits, mask, self.decoder.weight, self.decoder.bias)
         highest = highest[:, : len(self.vocabulary)]
         if self.padding == "zero":
             padded = ~mask.all(dim=1, keepdim=True)

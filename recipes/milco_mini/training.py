@@ -1,6 +1,6 @@
 """SAP and SCT of milco-mini with the configurations mini-sap and mini-sct.
 
-Three things are specific to a network that starts as a table: the teacher knows words (teacher.py); the final weights
+Three things are specific to a network that starts as a table: the teacher knows words (words.py); the final weights
 are the mean of the start and the result of SAP (Wortsman et al., Model Soups, 2022), because the start knows rare words
 that SAP never saw and SAP knows frequent ones better; and SCT trains only the LexEcho head, because contrast on a few
 thousand queries would pull the terms away from their words.
@@ -25,7 +25,7 @@ from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, 
 from milco_pyserini.train.run import MODEL, train_sap, train_sct
 
 from . import corpus
-from .teacher import WordTeacher
+from .words import WordTeacher
 
 # Shares of the examples of SAP.
 SHARES = {"bitext": 0.85, "lexicon": 0.15}

@@ -187,16 +187,6 @@ class Squared(BertForMaskedLM):
         return output
 
 
-class Shifted(BertForMaskedLM):
-    """A model that adds a number per token after the decoder."""
-
-    def forward(self, **inputs: Tensor) -> object:
-        """Add 0, 1, 2, ... to the logits."""
-        output = super().forward(**inputs)
-        output.logits = output.logits + torch.arange(358) / 100
-        return output
-
-
 def model(kind: str) -> PreTrainedModel:
     """Return a small masked language model with large weights."""
     torch.manual_seed(0)
@@ -208,14 +198,13 @@ def model(kind: str) -> PreTrainedModel:
         bare = BertForMaskedLM.from_pretrained(CHECKPOINT).eval()
         bare.get_output_embeddings().bias = None
         return bare
-    return {"bert": BertForMaskedLM, "squared": Squared, "shifted": Shifted}[kind].from_pretrained(CHECKPOINT).eval()
+    return {"bert": BertForMaskedLM, "squared": Squared}[kind].from_pretrained(CHECKPOINT).eval()
 
 
 @pytest.mark.parametrize("padding", ["-inf", "zero"])
-@pytest.mark.parametrize("kind", ["bert", "no bias", "distilbert", "xlm-roberta", "squared", "shifted"])
-def test_targets_are_maximum_logits(kind: str, padding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over the positions of the model's own logits, with and without a separable decoder."""
-    monkeypatch.setattr(teachers, "_BLOCK_LOGITS", 2 * 358 * 16)
+@pytest.mark.parametrize("kind", ["bert", "no bias", "distilbert", "xlm-roberta"])
+def test_targets_are_maximum_logits(kind: str, padding: str) -> None:
+    """Over the positions of the model's own logits."""
     pieces = AutoTokenizer.from_pretrained(CHECKPOINT)
     inputs = {k: v for k, v in pieces(ENGLISH, padding=True, return_tensors="pt").items() if k != "token_type_ids"}
     mask = inputs["attention_mask"].unsqueeze(-1)
@@ -223,9 +212,14 @@ def test_targets_are_maximum_logits(kind: str, padding: str, monkeypatch: pytest
         logits = model(kind)(**inputs).logits
     masked = logits * mask if padding == "zero" else logits.masked_fill(mask == 0, -torch.inf)
     teacher = MaskedLanguageModelTeacher(model(kind), pieces, padding)
-    assert (teacher.decoder is None) == (kind in ("squared", "shifted"))
     torch.testing.assert_close(teacher.targets(inputs), masked.max(dim=1).values, atol=1e-5, rtol=1e-5)
     assert (masked.max(dim=1).values < 0).any()
+
+
+def test_a_model_that_changes_its_logits_is_refused() -> None:
+    """Its decoder is not the last step."""
+    with pytest.raises(MilcoError, match="the logits of a Squared are not one matrix product of its states"):
+        MaskedLanguageModelTeacher(model("squared"), AutoTokenizer.from_pretrained(CHECKPOINT))
 
 
 @pytest.mark.golden

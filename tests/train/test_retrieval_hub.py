@@ -44,7 +44,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     pq.write_table(pa.Table.from_pylist(unscored), tmp_path / "en_nq" / "train" / "0000.parquet")
     fetched: list[str] = []
 
-    def snapshot_download(name: str, repo_type: str, revision: str, allow_patterns: list[str]) -> str:
+    def snapshot_download(name: str, repo_type: str, revision: str, allow_patterns: list[str], **_: object) -> str:
         assert (name, repo_type, revision) == (REPOSITORY, "dataset", REVISION)
         fetched.extend(allow_patterns)
         return str(tmp_path)

@@ -32,7 +32,7 @@ from milco_pyserini.io.files import (
     write_json,
 )
 from milco_pyserini.io.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
-from milco_pyserini.io.resume import plan_difference
+from milco_pyserini.io.resume import plan_difference, validate_resume
 from milco_pyserini.sparse import Vocabulary
 from milco_pyserini.sparse.store import PART_FORMATS, PARTS, VOCABULARY
 
@@ -92,8 +92,7 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
             f"({recorded.get('texts', 0):,} then, {plan['texts']:,} now). Choose another --output, or start over with "
             "--overwrite"
         )
-    if difference := plan_difference(recorded, plan, _IGNORED):
-        raise MilcoError(f"{path} was begun with {difference}: choose another --output, or start over with --overwrite")
+    validate_resume(path, recorded, plan, _IGNORED)
 
 
 class StoreWriter:

@@ -4,7 +4,10 @@ Interrupted work is resumed, and finished work reused, only by a run with the sa
 """
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
+
+from milco_pyserini.errors import MilcoError
 
 
 def plan_difference(recorded: Mapping[str, Any], asked: Mapping[str, Any], ignored: Collection[str] = ()) -> str:
@@ -19,3 +22,11 @@ def plan_difference(recorded: Mapping[str, Any], asked: Mapping[str, Any], ignor
         if name not in ignored and recorded.get(name) != value:
             return f"{name} {recorded.get(name)}, not {value}"
     return ""
+
+
+def validate_resume(
+    path: Path, recorded: Mapping[str, Any], asked: Mapping[str, Any], ignored: Collection[str] = ()
+) -> None:
+    """Raise MilcoError, with the first difference, if a directory was begun with another plan (see plan_difference)."""
+    if difference := plan_difference(recorded, asked, ignored):
+        raise MilcoError(f"{path} was begun with {difference}: choose another --output, or start over with --overwrite")

@@ -171,7 +171,7 @@ class PlainStore:
         self.path = path
         self.scale = scale
         # Of a manifest's fields, only the scale is known.
-        self.manifest = {"format_version": FORMAT_VERSION, "plain": True, "encoder": None, "scale": scale}
+        self.manifest: dict = {"format_version": FORMAT_VERSION, "plain": True, "encoder": None, "scale": scale}
         self._columns: dict[str, int] = {}
         # Term in the file of each term that was escaped.
         self._spellings: dict[str, str] = {}

@@ -1,31 +1,39 @@
 """README.md and docs/: commands print the output that is shown, options exist, links resolve.
 
-The console blocks of a page are run in order, in a directory of their own. If a page of docs/ reads files that README's
-commands write, it starts with a copy of them. Every line of the shown output must be printed: words and counts exactly,
-other numbers within 2 percent, times and rates with any value. `...` matches anything, and a line `...` omitted lines.
-Commands that need a network, GPUs, a cluster or hours are in sh blocks, which are only parsed.
+The console blocks of a page are run in order, in a directory of their own: milco and Python code in this process. If a
+page of docs/ reads files that README's commands write, it starts with a copy of them. Every line of the shown output
+must be printed: words and counts exactly, other numbers within 2 percent, times and rates with any value. `...` matches
+anything, and a line `...` omitted lines. Commands that need a network, GPUs, a cluster or hours are in sh blocks, which
+are only parsed.
 """
 
 import ast
 import contextlib
+import functools
 import importlib.util
+import io
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from milco_pyserini.cli import parser
 from milco_pyserini.cli.main import main
+from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS
+from milco_pyserini.index.registry import ENGINES
 from milco_pyserini.integrations.pyserini import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,8 +48,6 @@ NEEDS = {
     "training.md": ("accelerate", "tensorboard"),
 }
 LANGUAGES = ("console", "sh", "python", "json", "text", "yaml")
-# Pages that run at the same time.
-AT_A_TIME = 2
 SECONDS = 240
 
 # Relative tolerance of numbers, because processors round differently.
@@ -134,59 +140,74 @@ def number(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-def failure(page: Path, directory: Path, environment: Mapping[str, str]) -> str:
-    """Run the steps of a page; return what differed from the page, or ""."""
+def failure(page: Path) -> str:
+    """Run the steps of a page in the working directory; return what differed from the page, or ""."""
     for step in steps(page):
         if step.file:
-            (directory / step.file).write_text(step.content, encoding="utf-8")
+            Path(step.file).write_text(step.content, encoding="utf-8")
             continue
-        ended = subprocess.run(
-            ["bash", "-c", step.command],
-            cwd=directory,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            timeout=SECONDS,
-            check=False,
-        )
-        missing = missing_lines(step, ended.stdout)
-        if ended.returncode or missing:
+        code, output = ran(step.command)
+        missing = missing_lines(step, output)
+        if code or missing:
             shown = "".join(f"\n  missing: {line}" for line in missing)
-            return f"$ {step.command}\n  exit code {ended.returncode}{shown}\n{ended.stdout}"
+            return f"$ {step.command}\n  exit code {code}{shown}\n{output}"
     return ""
 
 
+def ran(command: str) -> tuple[int, str]:
+    """Run a command; return its exit code, and its stdout and stderr.
+
+    milco, Python code, and programs that extend milco are run in this process, where Python and Java have started.
+    """
+    if command.startswith("python -c "):
+        return here(lambda: exec(shlex.split(command)[2], {"__name__": "__main__"}))
+    if command.startswith("milco ") and not re.search(r"[;&|<>$]", command):
+        return here(lambda: main(shlex.split(command)[1:]))
+    if extended := re.fullmatch(r"python (\w+\.py) ([^;&|<>$]+)", command):
+        with patch.dict(ENGINES), patch.dict(BENCHMARKS), patch.dict(CORPORA), patch.dict(TOPICS):
+            return here(lambda: runpy.run_path(extended[1])["main"](shlex.split(extended[2])))
+    shell = ["bash", "-c", command]
+    ended = subprocess.run(
+        shell, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=SECONDS, check=False
+    )
+    return ended.returncode, ended.stdout
+
+
+def here(program: Callable[[], int | None]) -> tuple[int, str]:
+    """Call a program; return its exit code, and its stdout and stderr."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        try:
+            code = program() or 0
+        except Exception:
+            code = 1
+            traceback.print_exc()
+    return code, output.getvalue()
+
+
 @pytest.fixture(scope="module")
-def failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, "Future[str]"]]:
-    """Return the future result of failure() for each page."""
+def failure_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], str]]:
+    """Return failure() of a page, which is run once, in a directory of its own."""
     place = tmp_path_factory.mktemp("docs")
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "PYTHONIOENCODING": "utf-8",
-        **{name: str(place / "home") for name in ("MILCO_DATA", "IR_DATASETS_HOME", "MPLCONFIGDIR")},
-    }
-    able = [page for page in PAGES if can_run(page)]
-    # README first, then the pages that do not wait for it.
-    able.sort(key=lambda page: (page != README, reads_readme_files(page)))
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        found: dict[str, Future[str]] = {}
 
-        def begin(page: Path) -> str:
-            directory = place / page.stem
-            if page != README and reads_readme_files(page):
-                found[README.name].result()
-                shutil.copytree(place / README.stem, directory)
-            directory.mkdir(exist_ok=True)
-            return failure(page, directory, environment)
+    @functools.cache
+    def run(page: Path) -> str:
+        directory = place / page.stem
+        if page != README and reads_readme_files(page):
+            run(README)
+            shutil.copytree(place / README.stem, directory)
+        directory.mkdir(exist_ok=True)
+        with contextlib.chdir(directory):
+            return failure(page)
 
-        for page in able:
-            found[page.name] = pool.submit(begin, page)
-        yield found
-        pool.shutdown(cancel_futures=True)
+    with pytest.MonkeyPatch.context() as environment:
+        # For the commands of a shell.
+        environment.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        environment.setenv("OMP_NUM_THREADS", "1")
+        environment.setenv("PYTHONIOENCODING", "utf-8")
+        for name in ("MILCO_DATA", "IR_DATASETS_HOME"):
+            environment.setenv(name, str(place / "home"))
+        yield run
 
 
 def reads_readme_files(page: Path) -> bool:
@@ -194,30 +215,25 @@ def reads_readme_files(page: Path) -> bool:
     return any(_README_FILES.search(step.command + step.content) for step in steps(page))
 
 
-def can_run(page: Path) -> bool:
-    """Return whether the optional packages of a page are installed."""
-    return all(importlib.util.find_spec(name) for name in NEEDS.get(page.name, ()))
-
-
 @pytest.mark.integration
-@pytest.mark.parametrize("page", [page.name for page in PAGES])
-def test_commands_print_the_shown_output(page: str, failures: dict[str, "Future[str]"]) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_print_the_shown_output(page: Path, failure_of: Callable[[Path], str]) -> None:
     """Every command succeeds, and every shown line is printed."""
-    if page not in failures:
-        pytest.skip(f"not installed: one of {', '.join(NEEDS[page])}")
-    assert not failures[page].result()
+    for name in NEEDS.get(page.name, ()):
+        pytest.importorskip(name)
+    assert not failure_of(page)
 
 
 @pytest.mark.integration
-def test_the_notebook_runs(tmp_path: Path) -> None:
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code cells of docs/quickstart.ipynb, in order; the last one has a value."""
     cells = json.loads((DOCS / "quickstart.ipynb").read_text(encoding="utf-8"))["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     *_, last = code[-1].splitlines()
-    program = "\n".join([*code, f"print({last})"])
-    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, encoding="utf-8")
-    assert ended.returncode == 0, ended.stderr
-    assert "top-k:30" in ended.stdout
+    monkeypatch.chdir(tmp_path)
+    ended, output = here(lambda: exec("\n".join([*code, f"print({last})"]), {"__name__": "__main__"}))
+    assert ended == 0, output
+    assert "top-k:30" in output
 
 
 def test_a_missing_line_is_reported() -> None:
@@ -309,42 +325,37 @@ def test_links_between_files_resolve(page: Path) -> None:
             assert (page.parent / link.partition("#")[0]).exists(), f"{page.name}: {link}"
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["--help"], 0, "directory of the pages"),
-        (["--hepl"], 2, "did you mean '--help'?"),
-        (["mine"], 2, "never replaced"),
-    ],
-)
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The program docs/api.py."""
+    spec = importlib.util.spec_from_file_location("api", ROOT / "docs" / "api.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "api", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("word", "message"), [("--hepl", "did you mean '--help'?"), ("mine", "never replaced")])
 def test_the_reference_is_written_only_on_valid_arguments(
-    tmp_path: Path, words: list[str], code: int, message: str
+    api: ModuleType, word: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """--help and errors write nothing, a foreign directory is never replaced, and pdoc is not loaded."""
-    (tmp_path / "pdoc.py").write_text("raise SystemExit('loaded')")
+    """Errors write nothing, a foreign directory is never replaced, and pdoc is not loaded."""
+    monkeypatch.setitem(sys.modules, "pdoc", None)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
     before = sorted(tmp_path.rglob("*"))
-    ended = subprocess.run(
-        [sys.executable, "-B", ROOT / "docs" / "api.py", *words],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-    assert (ended.returncode, sorted(tmp_path.rglob("*"))) == (code, before)
-    assert message in ended.stdout + ended.stderr
+    monkeypatch.chdir(tmp_path)
+    code, output = here(lambda: parser.run_command("api", api.ReferenceOptions, api.write, [word]))
+    assert (code, sorted(tmp_path.rglob("*"))) == (2, before)
+    assert message in output
 
 
-def test_the_reference_keeps_tokens_that_look_like_html(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_keeps_tokens_that_look_like_html(
+    api: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """<s> is a token in docstrings: the page shows it inside and outside of code."""
     pytest.importorskip("pdoc")
-    spec = importlib.util.spec_from_file_location("api", ROOT / "docs" / "api.py")
-    assert spec is not None and spec.loader is not None
-    api = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "api", api)
-    spec.loader.exec_module(api)
     (tmp_path / "tiny.py").write_text('"""Lengths in tokens, <s> and `</s>` included."""')
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(api, "public_modules", lambda: ["tiny"])

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+# Before any test imports torch, whose threads would otherwise spin on the cores that the other tests need.
+import milco_pyserini  # noqa: F401
+
 # Before any test imports huggingface_hub, which reads it once.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -91,7 +91,8 @@ def search_grid(
 def _open_indexed_vectors(index: "Index", vectors: Path) -> PrunedStore:
     """Open vectors as the index has them, pruned and with its views. Raises MilcoError if they are others."""
     store = open_store(vectors)
-    indexed, before, after = index.vectors, store.manifest.get("pruning") or "", index.vectors.get("pruning") or ""
+    indexed = index.vectors
+    before, after = (str(manifest.get("pruning") or "") for manifest in (store.manifest, indexed))
     if indexed.get("parts") != store.manifest.get("parts") or not after.startswith(before):
         raise MilcoError(f"{index.path} was not built of {store.path}: give the --vectors that it was built of")
     views = indexed.get("views") if indexed.get("views") != store.manifest.get("views") else None

@@ -1,22 +1,27 @@
 """Search an index by texts: queries are encoded as the index's documents were."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
+import numpy as np
+
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.directory import Index, open_index
-from milco_pyserini.index.protocol import Hits, QueryEncoder, QueryOptions
+from milco_pyserini.index.protocol import EngineSearcher, Hits, QueryEncoder, QueryOptions
 from milco_pyserini.search.documents import open_lookup
-from milco_pyserini.search.passages import search_documents
 from milco_pyserini.search.topics import SearchTopics
 
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoEncoder, MilcoQueryEncoder
     from milco_pyserini.explain import Explainer, Explanation
+
+# Each further search for passages of a query fetches so many times more.
+_FACTOR = 4
 
 
 class Searcher:
@@ -173,6 +178,51 @@ class Searcher:
 
         index = open_index(self.index.path, sparse=True)
         return Explainer.open(index, cast("MilcoQueryEncoder", self.query_encoder), self._corpus)
+
+
+def search_documents(
+    searcher: EngineSearcher,
+    queries: Sequence[Any],
+    documents: int,
+    passages: int,
+    delimiter: str = PASSAGE_DELIMITER,
+    threads: int = 1,
+) -> list[Hits]:
+    """Return the best documents for each query; a document's score is that of its best passage.
+
+    Queries whose passages belong to fewer documents than wanted are searched again, for more passages, until there are
+    enough documents or no more passages.
+
+    Args:
+        documents: number of documents per query.
+        passages: number of passages to fetch first.
+    """
+    found: list[Hits] = [Hits([], np.empty(0, np.float32))] * len(queries)
+    pending = list(range(len(queries)))
+    fetch = max(passages, documents)
+    while pending:
+        results = searcher.search([queries[number] for number in pending], fetch, threads)
+        incomplete = []
+        for number, hits in zip(pending, results, strict=True):
+            found[number] = best_passages(hits, documents, delimiter)
+            if len(found[number]) < documents and len(hits) == fetch:
+                incomplete.append(number)
+        pending = incomplete
+        fetch *= _FACTOR
+    return found
+
+
+def best_passages(hits: Hits, documents: int, delimiter: str = PASSAGE_DELIMITER) -> Hits:
+    """Return the first documents of a ranking of passages; ties in ascending order of docid.
+
+    The id of a passage ends in the delimiter and a number; any other id is that of a document.
+    """
+    number = re.compile(rf"{re.escape(delimiter)}[0-9]+\Z")
+    best: dict[str, int] = {}
+    for place, passage in enumerate(hits.docids):
+        best.setdefault(number.sub("", passage), place)
+    ranked = sorted(best, key=lambda docid: (-hits.scores[best[docid]], docid))[:documents]
+    return Hits(ranked, hits.scores[[best[docid] for docid in ranked]], hits.lookup)
 
 
 def _validate_texts(texts: Any) -> None:

@@ -25,7 +25,7 @@ OPTIONS = {
     "encode": "encode:EncodeOptions",
     "index": "index:IndexOptions",
     "search": "search:SearchOptions",
-    "search fuse": "fuse:FuseOptions",
+    "search fuse": "search:FuseOptions",
     "corpora judge": "corpora:JudgeOptions",
     "eval": "eval:EvalOptions",
     "analyze latency": "analyze:LatencyOptions",

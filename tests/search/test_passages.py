@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from milco_pyserini.index import Hits
-from milco_pyserini.search.passages import best_passages, search_documents
+from milco_pyserini.search.searcher import best_passages, search_documents
 
 
 def test_the_score_of_a_document_is_that_of_its_best_passage() -> None:

@@ -3,12 +3,10 @@
 import shutil
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.export.protocol import Export, Target
+from milco_pyserini.export.protocol import Export, Target, render
 from milco_pyserini.io.files import atomic_directory, is_json_with, validate_output_directory
 from milco_pyserini.io.manifest import MANIFEST, describe_files, list_files, write_checked
 from milco_pyserini.sparse.store import VOCABULARY
@@ -35,7 +33,7 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
             )
             raise MilcoError(f"{export.documents.path} holds {what}: nothing to export")
         shutil.copyfile(export.documents.path / VOCABULARY, directory / VOCABULARY)
-        (directory / "README.md").write_text(readme(export, target), encoding="utf-8")
+        render(f"{target.name}.md", export, directory / "README.md", name=target.name, title=target.title)
         manifest = {
             "format_version": FORMAT_VERSION,
             "target": target.name,
@@ -66,28 +64,6 @@ def report(export: Export, target: Target) -> None:
             f"{target.title} is exact for impacts up to {target.exact_up_to:,}, the largest here is "
             f"{export.largest:,}: such scores differ by up to 0.4 %"
         )
-
-
-def readme(export: Export, target: Target) -> str:
-    """Return the README.md of an export: the commands that load it, and what its users must know."""
-    changes = f" that changed (and {len(export.deleted):,} to delete)" if export.since is not None else ""
-    environment = Environment(
-        loader=PackageLoader("milco_pyserini.export"),
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-    )
-    return environment.get_template(f"{target.name}.md").render(
-        title=target.title,
-        name=target.name,
-        collection=export.collection,
-        documents=counted(export.written, "document") + changes,
-        encoder=export.documents.about.get("encoder"),
-        scale=f"{export.documents.about['scale']:g}",
-        version=__version__,
-        since=export.since is not None,
-        topics=export.topics is not None,
-    )
 
 
 def is_export(path: Path) -> bool:

@@ -52,7 +52,7 @@ class ElasticsearchTarget(Target):
             yield {"index": collection}
             yield {"size": HITS, "_source": False, "query": self.query(vector)}
 
-    def connect(self, url: str, collection: str) -> "ElasticsearchServer":
+    def connect(self, url: str, export: Export) -> "ElasticsearchServer":
         """Connect to a URL, which may have a user and a password."""
         module = client("elasticsearch", self.name)
         connected = module.Elasticsearch(url, api_key=os.environ.get(API_KEY), request_timeout=120)
@@ -60,7 +60,7 @@ class ElasticsearchTarget(Target):
         # Elastic's serverless offering has the newest version, and gives another number.
         if version.get("build_flavor") != "serverless":
             validate_version(self.title, version["number"], (8, 19), (9, 1))
-        return ElasticsearchServer(connected, client("elasticsearch.helpers", self.name), self, collection)
+        return ElasticsearchServer(connected, client("elasticsearch.helpers", self.name), self, export.collection)
 
     def score(self, query: Vector, score: float) -> float:
         """Return the score of a hit in units of impacts."""
@@ -82,9 +82,9 @@ class ElasticsearchServer:
         is_same = mapping.get("properties") == self._target.mapping("")["mappings"]["properties"]
         return mapping.get("_meta", {}).get("milco", "") if is_same else ""
 
-    def create(self, export: Export) -> None:
+    def create(self, fingerprint: str) -> None:
         """Create the index."""
-        self.client.indices.create(index=self._index, body=self._target.mapping(export.documents.fingerprint))
+        self.client.indices.create(index=self._index, body=self._target.mapping(fingerprint))
 
     def present(self, ids: list[str]) -> set[str]:
         """Return those docids that are an _id."""
@@ -99,13 +99,10 @@ class ElasticsearchServer:
         """Delete documents by a bulk request."""
         self._bulk([{"_op_type": "delete", "_id": docid} for docid in ids])
 
-    def finish(self, fingerprint: str) -> None:
+    def finish(self, fingerprint: str) -> int:
         """Refresh the index, and state the fingerprint."""
         self.client.indices.refresh(index=self._index)
         self.client.indices.put_mapping(index=self._index, body={"_meta": {"milco": fingerprint}})
-
-    def count(self) -> int:
-        """Return the number of documents."""
         return self.client.count(index=self._index)["count"]
 
     def search(self, query: Vector) -> list[float]:

@@ -43,14 +43,14 @@ class MilvusTarget(Target):
             write_json(directory / "queries.json", search | {"data": [weights(vector) for vector in export.topics]})
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
 
-    def connect(self, url: str, collection: str) -> "MilvusServer":
+    def connect(self, url: str, export: Export) -> "MilvusServer":
         """Connect to a URL, or open the file of Milvus Lite (NAME.db)."""
         module = client("pymilvus", self.name)
         connected = module.MilvusClient(url, token=os.environ.get(API_KEY, ""), timeout=60)
         version = connected.get_server_version()
         if "lite" not in version:
             validate_version(self.title, version, (2, 5))
-        return MilvusServer(connected, module.DataType, collection, self.max_id_bytes)
+        return MilvusServer(connected, module.DataType, export.collection, self.max_id_bytes)
 
 
 class MilvusServer:
@@ -68,13 +68,13 @@ class MilvusServer:
         is_same = fields == {"docid": self._types.VARCHAR, FIELD: self._types.SPARSE_FLOAT_VECTOR}
         return dict(about.get("properties", {})).get("milco", "") if is_same else ""
 
-    def create(self, export: Export) -> None:
+    def create(self, fingerprint: str) -> None:
         """Create the collection with its index, loaded."""
         schema, index = self.client.create_schema(auto_id=False), self.client.prepare_index_params()
         schema.add_field("docid", self._types.VARCHAR, is_primary=True, max_length=self._max_id_bytes)
         schema.add_field(FIELD, self._types.SPARSE_FLOAT_VECTOR)
         index.add_index(FIELD, index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
-        about = {"milco": export.documents.fingerprint}
+        about = {"milco": fingerprint}
         self.client.create_collection(self._name, schema=schema, index_params=index, properties=about)
 
     def present(self, ids: list[str]) -> set[str]:
@@ -91,14 +91,11 @@ class MilvusServer:
         """Delete rows."""
         self.client.delete(self._name, filter=_filter(ids))
 
-    def finish(self, fingerprint: str) -> None:
+    def finish(self, fingerprint: str) -> int:
         """Write all rows to segments, and state the fingerprint."""
         self.client.flush(self._name)
         self.client.load_collection(self._name)
         self.client.alter_collection_properties(self._name, {"milco": fingerprint})
-
-    def count(self) -> int:
-        """Return the number of rows."""
         return self.client.query(self._name, filter="", output_fields=["count(*)"])[0]["count(*)"]
 
     def search(self, query: Vector) -> list[float]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.elasticsearch import FIELD, ElasticsearchServer, ElasticsearchTarget
-from milco_pyserini.export.protocol import Vector
+from milco_pyserini.export.protocol import Export, Vector
 from milco_pyserini.export.server import client, validate_version
 
 # A query's weight is in (0, 64].
@@ -29,14 +29,14 @@ class OpenSearchTarget(ElasticsearchTarget):
         weights = {term: weight / unit for term, weight in zip(vector.terms, vector.floats, strict=True)}
         return {"neural_sparse": {FIELD: {"query_tokens": weights}}}
 
-    def connect(self, url: str, collection: str) -> ElasticsearchServer:
+    def connect(self, url: str, export: Export) -> ElasticsearchServer:
         """Connect to a URL, which may have a user and a password."""
         connected = client("opensearchpy", self.name).OpenSearch(url, timeout=120)
         version = connected.info()["version"]
         if version.get("distribution") != "opensearch":
             raise MilcoError(f"this is not OpenSearch, but {version.get('distribution', 'Elasticsearch')}")
         validate_version(self.title, version["number"], (2, 14))
-        return ElasticsearchServer(connected, client("opensearchpy.helpers", self.name), self, collection)
+        return ElasticsearchServer(connected, client("opensearchpy.helpers", self.name), self, export.collection)
 
     def score(self, query: Vector, score: float) -> float:
         """Return the score of a hit in units of impacts."""

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from milco_pyserini.export.protocol import HITS, Export, Target, Vector
+from milco_pyserini.export.protocol import Export, Target, Vector, render
 
 _VECTORS = 4096
 _SCHEMA = pa.schema(
@@ -20,14 +20,6 @@ _SCHEMA = pa.schema(
         ("weight", pa.float32()),
     ]
 )
-_SEARCH = f"""-- The {HITS} best documents of every query, ties by docid.
-with scored as (
-    select q.id as query, d.id as docid, sum(q.impact::bigint * d.impact) as score
-    from 'queries.parquet' q join 'documents.parquet' d using (term) group by all
-)
-select * from scored qualify row_number() over (partition by query order by score desc, docid) <= {HITS}
-order by query, score desc, docid;
-"""
 
 
 class ParquetTarget(Target):
@@ -43,7 +35,7 @@ class ParquetTarget(Target):
             parquet.write_table(pa.table({"id": export.deleted}), directory / "deleted.parquet")
         if export.topics is not None:
             _write(directory / "queries.parquet", export.topics)
-            (directory / "search.sql").write_text(_SEARCH, encoding="utf-8")
+            render("parquet.search.sql", export, directory / "search.sql")
 
 
 def _write(path: Path, vectors: Iterable[Vector]) -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.export.protocol import HITS, Export, Target, Vector
+from milco_pyserini.export.protocol import HITS, Export, Target, Vector, render
 from milco_pyserini.export.server import client, validate_version
 
+_COMMENT = "milco "
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -21,34 +22,17 @@ class PgvectorTarget(Target):
 
     def write(self, export: Export, directory: Path) -> None:
         """Write schema.sql, load.sql, search.sql, and their data: documents.copy, deleted.copy and queries.copy."""
-        # In quotes, because it may be a word of SQL.
-        name, dimensions = f'"{export.collection}"', len(export.documents.terms)
-        _write(directory / "documents.copy", (row(vector, dimensions) for vector in self.documents(export)))
+        columns = len(export.documents.terms)
+        _write(directory / "documents.copy", (row(vector, columns) for vector in self.documents(export)))
         _write(directory / "deleted.copy", (quoted(docid) for docid in export.deleted))
-        (directory / "schema.sql").write_text(schema(name, dimensions, export.documents.fingerprint))
-        (directory / "load.sql").write_text(f"""\\set ON_ERROR_STOP on
-begin;
-create temp table incoming (like {name}) on commit drop;
-create temp table deleted (docid text) on commit drop;
-\\copy incoming from 'documents.copy'
-\\copy deleted from 'deleted.copy'
-{UPSERT.format(name=name)};
-delete from {name} using deleted where {name}.docid = deleted.docid;
-commit;
-analyze {name};
-""")
+        names = ["schema.sql", "load.sql"]
         if export.topics is not None:
-            _write(directory / "queries.copy", (row(vector, dimensions) for vector in export.topics))
-            (directory / "search.sql").write_text(f"""\\set ON_ERROR_STOP on
-create temp table queries (id text, vector sparsevec({dimensions}));
-\\copy queries from 'queries.copy'
-select queries.id, hits.docid, hits.score from queries cross join lateral (
-    select docid, -({name}.vector <#> queries.vector) as score from {name}
-    order by {name}.vector <#> queries.vector limit {HITS}
-) hits where hits.score > 0 order by queries.id, hits.score desc;
-""")
+            _write(directory / "queries.copy", (row(vector, columns) for vector in export.topics))
+            names.append("search.sql")
+        for name in names:
+            render(f"pgvector.{name}", export, directory / name)
 
-    def connect(self, url: str, collection: str) -> "PgvectorServer":
+    def connect(self, url: str, export: Export) -> "PgvectorServer":
         """Connect to a postgresql:// URL, or with the parameters of libpq."""
         connected = client("psycopg", self.name).connect(url, connect_timeout=10, autocommit=True)
         found = connected.execute(
@@ -57,35 +41,35 @@ select queries.id, hits.docid, hits.score from queries cross join lateral (
         if found is None:
             raise MilcoError("this PostgreSQL server has no pgvector", "Install it there.")
         validate_version(self.title, found[0], (0, 7))
-        return PgvectorServer(connected, f'"{collection}"')
+        return PgvectorServer(connected, export)
 
 
 class PgvectorServer:
-    """A table."""
+    """A table. Its name is in quotes, because it may be a word of SQL."""
 
-    def __init__(self, connected: Any, table: str) -> None:
-        self.client, self._table = connected, table
-        self._dimensions = 0
+    def __init__(self, connected: Any, export: Export) -> None:
+        self.client, self._table, self._columns = connected, f'"{export.collection}"', len(export.documents.terms)
 
     def fingerprint(self) -> str | None:
         """Return the fingerprint in the comment on the table."""
         if self._one("select to_regclass(%s)", self._table) is None:
             return None
-        found = self.client.execute(
-            "select attname, format_type(atttypid, atttypmod) from pg_attribute where attrelid = to_regclass(%s) and "
-            "attnum > 0 and not attisdropped order by attnum",
-            (self._table,),
-        ).fetchall()
-        if len(found) != 2 or found[0] != ("docid", "text") or not found[1][1].startswith("sparsevec("):
-            return ""
-        self._dimensions = int(found[1][1][len("sparsevec(") : -1])
+        kind = self._one(
+            "select max(format_type(atttypid, atttypmod)) from pg_attribute "
+            "where attrelid = to_regclass(%s) and attname = 'vector'",
+            self._table,
+        )
         stated = self._one("select obj_description(to_regclass(%s))", self._table) or ""
-        return stated.removeprefix("milco ") if stated.startswith("milco ") else ""
+        is_ours = kind == f"sparsevec({self._columns})" and stated.startswith(_COMMENT)
+        return stated.removeprefix(_COMMENT) if is_ours else ""
 
-    def create(self, export: Export) -> None:
+    def create(self, fingerprint: str) -> None:
         """Create the extension and the table."""
-        self._dimensions = len(export.documents.terms)
-        self.client.execute(schema(self._table, self._dimensions, export.documents.fingerprint))
+        self.client.execute("create extension if not exists vector")
+        columns = f"docid text primary key, vector sparsevec({self._columns}) not null"
+        with self.client.transaction():
+            self.client.execute(f"create table {self._table} ({columns})")
+            self._state(fingerprint)
 
     def present(self, ids: list[str]) -> set[str]:
         """Return those docids that have a row."""
@@ -95,26 +79,26 @@ class PgvectorServer:
     def write(self, vectors: list[Vector]) -> None:
         """Copy rows into a temporary table, and insert or replace them, in one transaction."""
         with self.client.transaction(), self.client.cursor() as cursor:
-            cursor.execute(f"create temp table incoming (like {self._table}) on commit drop")
-            with cursor.copy("copy incoming from stdin") as copy:
-                copy.write("".join(f"{row(vector, self._dimensions)}\n" for vector in vectors))
-            cursor.execute(UPSERT.format(name=self._table))
+            cursor.execute(f"create temp table milco_incoming (like {self._table}) on commit drop")
+            with cursor.copy("copy milco_incoming from stdin") as copy:
+                copy.write("".join(f"{row(vector, self._columns)}\n" for vector in vectors))
+            cursor.execute(
+                f"insert into {self._table} select * from milco_incoming "
+                "on conflict (docid) do update set vector = excluded.vector"
+            )
 
     def delete(self, ids: list[str]) -> None:
         """Delete rows."""
         self.client.execute(f"delete from {self._table} where docid = any(%s)", (ids,))
 
-    def finish(self, fingerprint: str) -> None:
-        """State the fingerprint; rows are searchable at once."""
-        self.client.execute(comment(self._table, fingerprint))
-
-    def count(self) -> int:
-        """Return the number of rows."""
+    def finish(self, fingerprint: str) -> int:
+        """State the fingerprint; rows are searchable at once. Return their number."""
+        self._state(fingerprint)
         return self._one(f"select count(*) from {self._table}")
 
     def search(self, query: Vector) -> list[float]:
         """Return the best scores."""
-        vector = row(query, self._dimensions).partition("\t")[2]
+        vector = row(query, self._columns).partition("\t")[2]
         # Rows without a common term have a score of 0.
         sql = f"select -(vector <#> %s::sparsevec) as score from {self._table} order by 1 desc limit {HITS}"
         return [score for (score,) in self.client.execute(sql, (vector,)) if score > 0]
@@ -122,27 +106,14 @@ class PgvectorServer:
     def _one(self, sql: str, *values: object) -> Any:
         return self.client.execute(sql, values).fetchone()[0]
 
-
-UPSERT = "insert into {name} select * from incoming on conflict (docid) do update set vector = excluded.vector"
-
-
-def schema(name: str, dimensions: int, fingerprint: str) -> str:
-    """Return the SQL that creates the table."""
-    return f"""create extension if not exists vector;
-create table {name} (docid text primary key, vector sparsevec({dimensions}) not null);
-{comment(name, fingerprint)};
-"""
+    def _state(self, fingerprint: str) -> None:
+        self.client.execute(f"comment on table {self._table} is '{_COMMENT}{fingerprint}'")
 
 
-def comment(name: str, fingerprint: str) -> str:
-    """Return the SQL by which a table states what it is filled with."""
-    return f"comment on table {name} is 'milco {fingerprint}'"
-
-
-def row(vector: Vector, dimensions: int) -> str:
+def row(vector: Vector, columns: int) -> str:
     """Return a line of COPY. In pgvector's text form the first column is 1."""
     pairs = ",".join(f"{column + 1}:{impact}" for column, impact in zip(vector.columns, vector.impacts, strict=True))
-    return f"{quoted(vector.id)}\t{{{pairs}}}/{dimensions}"
+    return f"{quoted(vector.id)}\t{{{pairs}}}/{columns}"
 
 
 def quoted(docid: str) -> str:

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import orjson
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from milco_pyserini.console import Progress
+from milco_pyserini import __version__
+from milco_pyserini.console import Progress, counted
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.sparse_engine import validate_same_encoder
 from milco_pyserini.io.files import checksum_bytes
@@ -163,8 +165,8 @@ class Server(Protocol):
         None if there is no collection, "" if milco export did not make it or its schema was changed.
         """
 
-    def create(self, export: Export) -> None:
-        """Create the collection, which states the fingerprint of the documents."""
+    def create(self, fingerprint: str) -> None:
+        """Create the collection, which states what it is filled with."""
 
     def present(self, ids: list[str]) -> set[str]:
         """Return those docids that the collection has."""
@@ -175,11 +177,8 @@ class Server(Protocol):
     def delete(self, ids: list[str]) -> None:
         """Delete documents; those that are missing are no error."""
 
-    def finish(self, fingerprint: str) -> None:
-        """Make all documents searchable, and state what the collection was filled with."""
-
-    def count(self) -> int:
-        """Return the number of documents."""
+    def finish(self, fingerprint: str) -> int:
+        """Make all documents searchable, state what the collection was filled with, and return their number."""
 
     def search(self, query: Vector) -> list[float]:
         """Return the scores of the best documents, in units of impacts."""
@@ -201,7 +200,7 @@ class Target:
         """Write documents, schema and queries to a directory."""
         raise NotImplementedError
 
-    def connect(self, url: str, collection: str) -> Server:
+    def connect(self, url: str, export: Export) -> Server:
         """Return a collection of a running server. Raises MilcoError if its version is too old."""
         raise MilcoError(
             f"--url: {self.title} is not filled by its server: load the files that are written without --url"
@@ -261,6 +260,31 @@ def write_lines(path: Path, values: Iterable[object]) -> None:
     with path.open("wb") as handle:
         for value in values:
             handle.write(orjson.dumps(value) + b"\n")
+
+
+def render(template: str, export: Export, path: Path, **values: object) -> None:
+    """Write a file of templates/ to path; it is about an export."""
+    environment = Environment(
+        loader=PackageLoader("milco_pyserini.export"),
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+    )
+    changes = "" if export.since is None else f" that changed (and {len(export.deleted):,} to delete)"
+    text = environment.get_template(template).render(
+        collection=export.collection,
+        columns=len(export.documents.terms),
+        documents=counted(export.written, "document") + changes,
+        encoder=export.documents.about.get("encoder"),
+        fingerprint=export.documents.fingerprint,
+        hits=HITS,
+        scale=f"{export.documents.about['scale']:g}",
+        since=export.since is not None,
+        topics=export.topics is not None,
+        version=__version__,
+        **values,
+    )
+    path.write_text(text, encoding="utf-8")
 
 
 def _digest(vector: Vector) -> int:

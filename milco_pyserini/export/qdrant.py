@@ -33,13 +33,13 @@ class QdrantTarget(Target):
             write_json(directory / "queries.json", {"searches": list(_searches(export.topics))})
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
 
-    def connect(self, url: str, collection: str) -> "QdrantServer":
+    def connect(self, url: str, export: Export) -> "QdrantServer":
         """Connect to a URL, or open the directory of the client's local mode."""
         qdrant = client("qdrant_client", self.name)
         options = {"api_key": os.environ.get(API_KEY), "timeout": 60, "check_compatibility": False}
         connected = qdrant.QdrantClient(url=url, **options) if "://" in url else qdrant.QdrantClient(path=url)
         validate_version(self.title, connected.info().version, (1, 16))
-        return QdrantServer(connected, qdrant.models, collection)
+        return QdrantServer(connected, qdrant.models, export.collection)
 
 
 class QdrantServer:
@@ -56,9 +56,9 @@ class QdrantServer:
         stated = (config.metadata or {}).get("milco", "")
         return stated if set(config.params.sparse_vectors or ()) == {VECTOR} else ""
 
-    def create(self, export: Export) -> None:
+    def create(self, fingerprint: str) -> None:
         """Create the collection."""
-        sparse_vectors, about = {VECTOR: self._models.SparseVectorParams()}, {"milco": export.documents.fingerprint}
+        sparse_vectors, about = {VECTOR: self._models.SparseVectorParams()}, {"milco": fingerprint}
         self.client.create_collection(self._name, {}, sparse_vectors, metadata=about)
 
     def present(self, ids: list[str]) -> set[str]:
@@ -74,12 +74,9 @@ class QdrantServer:
         """Delete points."""
         self.client.delete(self._name, self._models.PointIdsList(points=list(map(point_id, ids))), wait=True)
 
-    def finish(self, fingerprint: str) -> None:
+    def finish(self, fingerprint: str) -> int:
         """State the fingerprint; points are searchable at once."""
         self.client.update_collection(self._name, metadata={"milco": fingerprint})
-
-    def count(self) -> int:
-        """Return the number of points."""
         return self.client.count(self._name, exact=True).count
 
     def search(self, query: Vector) -> list[float]:

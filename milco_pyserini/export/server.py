@@ -42,12 +42,12 @@ def fill(export: Export, target: Target, url: str) -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     place = f"{target.title} at {_without_password(url)}"
     with _errors(f"no {place}", "", Unreachable):
-        server = target.connect(url, export.collection)
+        server = target.connect(url, export)
     with contextlib.closing(server.client), _errors(place, "Run the same command again: it resumes."):
         stated, wanted = server.fingerprint(), export.documents.fingerprint
         _validate_stated(export, place, stated)
         if stated is None:
-            server.create(export)
+            server.create(wanted)
         changed = target.documents(export)
         while batch := list(islice(changed, _BATCH)):
             present = server.present([vector.id for vector in batch]) if stated == wanted else set()
@@ -55,10 +55,10 @@ def fill(export: Export, target: Target, url: str) -> None:
                 server.write(missing)
         for start in range(0, len(export.deleted), _BATCH):
             server.delete(export.deleted[start : start + _BATCH])
-        server.finish(wanted)
+        count = server.finish(wanted)
         report(export, target)
         export.progress.close(f"filled {export.collection} of {place}")
-        _check(export, target, server, place)
+        _check(export, target, server, place, count)
 
 
 def client(module: str, extra: str) -> Any:
@@ -92,12 +92,12 @@ def _validate_stated(export: Export, place: str, stated: str | None) -> None:
         raise MilcoError(f"{collection} exists and was filled with other vectors", hint)
 
 
-def _check(export: Export, target: Target, server: Server, place: str) -> None:
+def _check(export: Export, target: Target, server: Server, place: str, count: int) -> None:
     """Compare the number of documents, and the best scores of queries, with exact search."""
     documents = export.documents
     expected = documents.manifest["documents"] - export.empty
-    if (found := server.count()) != expected:
-        raise MilcoError(f"{export.collection} of {place} holds {found:,} documents, not {expected:,}")
+    if count != expected:
+        raise MilcoError(f"{export.collection} of {place} holds {count:,} documents, not {expected:,}")
     truth = ExactEngine().ground_truth(documents, export.topics, expected)
     columns = {term: column for column, term in enumerate(documents.terms)}
     tolerance = _ROUNDING if export.largest <= target.exact_up_to else _NINE_BITS

@@ -7,31 +7,7 @@ from urllib.parse import quote
 
 import orjson
 
-from milco_pyserini.export.protocol import HITS, Export, Target, Vector, write_lines
-
-_SERVICES = """<?xml version="1.0" encoding="utf-8" ?>
-<services version="1.0">
-  <container id="default" version="1.0"><search /><document-api /></container>
-  <content id="content" version="1.0">
-    <min-redundancy>1</min-redundancy>
-    <documents><document type="{name}" mode="index" /></documents>
-  </content>
-</services>
-"""
-_SCHEMA = """schema {name} {{
-  document {name} {{
-    field docid type string {{ indexing: attribute | summary }}
-    field terms type weightedset<string> {{
-      indexing: attribute
-      attribute: fast-search
-      match: cased
-      dictionary {{ hash
-        cased }}
-    }}
-  }}
-  rank-profile impacts {{ first-phase {{ expression: rawScore(terms) }} }}
-}}
-"""
+from milco_pyserini.export.protocol import HITS, Export, Target, Vector, render, write_lines
 
 
 class VespaTarget(Target):
@@ -43,9 +19,9 @@ class VespaTarget(Target):
     def write(self, export: Export, directory: Path) -> None:
         """Write services.xml, schemas/NAME.sd, documents.jsonl and queries.jsonl."""
         name = export.collection
-        (directory / "services.xml").write_text(_SERVICES.format(name=name))
         (directory / "schemas").mkdir()
-        (directory / "schemas" / f"{name}.sd").write_text(_SCHEMA.format(name=name))
+        render("vespa.services.xml", export, directory / "services.xml")
+        render("vespa.schema.sd", export, directory / "schemas" / f"{name}.sd")
         write_lines(directory / "documents.jsonl", self._feed(export))
         if export.topics is not None:
             write_lines(directory / "queries.jsonl", (_search(vector, name) for vector in export.topics))

@@ -14,7 +14,8 @@ import pytest
 from search_service import search_service
 
 from milco_pyserini.cli.main import main
-from milco_pyserini.export import find_target
+from milco_pyserini.export import Export, find_target
+from milco_pyserini.export.protocol import Vectors
 from milco_pyserini.sparse import VectorStore
 
 NEEDS = {
@@ -58,7 +59,7 @@ def test_a_server_is_filled_and_checked(
     queries = re.search(r"checked: the 10 best scores of (\d+) queries", first)
     assert queries is not None and int(queries[1]) > 70
     # What an interrupted run leaves: the collection, and some of its documents.
-    connected = find_target(server[0]).connect(server[1], "filled")
+    connected = find_target(server[0]).connect(server[1], Export(Vectors.open(store), "filled"))
     docids = [docid for docid, vector in VectorStore.open(store).vectors() if vector]
     connected.delete(docids[::2])
     assert connected.present(docids) == set(docids[1::2])

@@ -34,7 +34,7 @@ def test_every_public_name_is_available(package: object) -> None:
 
 def test_type_checkers_see_every_public_name() -> None:
     """Lazy names are also imported under TYPE_CHECKING, from the same modules."""
-    for name in ("", ".encode", ".eval", ".explain", ".index", ".search"):
+    for name in ("", ".encode", ".eval", ".explain", ".export", ".index", ".search"):
         package = import_module(f"milco_pyserini{name}")
         tree = ast.parse(inspect.getsource(package))
         imported = {

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -53,8 +54,7 @@ def _lists(terms: list[str], columns: np.ndarray, rows: np.ndarray, impacts: np.
     for column, start, stop in sorted(spans, key=lambda span: terms[span[0]].encode()):
         gaps, weights = np.diff(rows[start:stop], prepend=0).tolist(), impacts[start:stop].tolist()
         head = _text(1, terms[column]) + _number(2, stop - start) + _number(3, sum(weights))
-        pairs = (_number(1, gap) + _number(2, weight) for gap, weight in zip(gaps, weights, strict=True))
-        yield head + b"".join(b"\x22" + _message(pair) for pair in pairs)
+        yield head + b"".join(map(_posting, gaps, weights))
 
 
 # Protocol buffers: numbers are variable-length, a field begins with its number and type, zeros are left out.
@@ -64,6 +64,11 @@ def _varint(value: int) -> bytes:
         encoded.append(value & 127 | 128)
         value >>= 7
     return bytes([*encoded, value])
+
+
+@lru_cache(2**17)
+def _posting(gap: int, impact: int) -> bytes:
+    return b"\x22" + _message(_number(1, gap) + _number(2, impact))
 
 
 def _number(field: int, value: int) -> bytes:

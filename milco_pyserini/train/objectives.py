@@ -1,5 +1,6 @@
 """Training objectives: a batch of token ids to a loss (MILCO, ICLR 2026: SAP, SCT)."""
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -77,17 +78,13 @@ class Contrast(nn.Module):
     """
 
     def __init__(
-        self,
-        model: MilcoModel,
-        config: SctConfig,
-        dtype: torch.dtype = torch.float32,
-        dropped_ids: tuple[int, ...] = (),
+        self, model: MilcoModel, config: SctConfig, dtype: torch.dtype = torch.float32, dropped_ids: Sequence[int] = ()
     ) -> None:
         super().__init__()
         self.model = model
         self.options = config
         self.dtype = dtype
-        self.register_buffer("dropped_ids", torch.tensor(dropped_ids, dtype=torch.int64), persistent=False)
+        self.register_buffer("dropped_ids", torch.tensor(list(dropped_ids), dtype=torch.int64), persistent=False)
 
     def forward(self, query: Batch, passage: Batch, scores: Tensor | None = None) -> dict:
         """Compute the loss of a batch of groups.

@@ -22,19 +22,8 @@ from milco_pyserini.model import MilcoModel
 from milco_pyserini.options import validate
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.batches import TextCollator, alignment_collator, contrast_collator, pair_length
-from milco_pyserini.train.checkpoints import (
-    find_damage,
-    newest_checkpoint,
-    reporting_write_errors,
-    set_aside_damaged,
-)
-from milco_pyserini.train.config import (
-    SapConfig,
-    SctConfig,
-    TrainingConfig,
-    config_values,
-    parse_shares,
-)
+from milco_pyserini.train.checkpoints import find_damage, newest_checkpoint, reporting_write_errors, set_aside_damaged
+from milco_pyserini.train.config import SapConfig, SctConfig, TrainingConfig, config_values, parse_shares
 from milco_pyserini.train.data.bitext import open_bitext
 from milco_pyserini.train.data.retrieval import open_retrieval
 from milco_pyserini.train.data.streams import BitextStream, RetrievalStream
@@ -117,7 +106,7 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
     if make_objective is not None:
         objective = make_objective(encoder.model)
     else:
-        dropped_ids = tuple(encoder.tokenizer.special_ids) if encoder.model.config.source_drop_special else ()
+        dropped_ids = encoder.tokenizer.special_ids if encoder.model.config.source_drop_special else ()
         objective = Contrast(encoder.model, config, choose_dtype(config.dtype, arguments.device), dropped_ids)
     collate = contrast_collator(texts, config.query_max_length, config.passage_max_length)
     # Without a length: in-batch negatives must come from one collection, as the stream's blocks do.

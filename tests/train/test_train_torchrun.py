@@ -33,9 +33,9 @@ PROGRAM = Path(__file__).parents[1] / "torchrun_program.py"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 PATIENCE = 240
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
-STEPS = 8
+STEPS = 4
 # More than the window in which examples of similar length are gathered: none comes twice.
-EXAMPLES = 600
+EXAMPLES = 300
 
 pytestmark = [
     pytest.mark.integration,
@@ -69,7 +69,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         scores = [draw.uniform(-3, 5) for _ in passages]
         lines.append({"query": text(number), "positives": passages[:1], "negatives": passages[1:], "scores": scores})
     (place / "pairs.de.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
-    common = {"learning-rate": 1e-3, "log-steps": 1, "save-steps": 4, "steps": STEPS}
+    common = {"learning-rate": 1e-3, "log-steps": 1, "save-steps": 2, "steps": STEPS}
     common |= {"device": "cpu", "dtype": "float32", "batch-size": 4}
     sap = {"teacher": str(GOLDEN / "en_lsr"), "bitext": [str(place / "de-en.tsv")], "max-length": 32}
     sct = {"data": [str(place / "pairs.de.jsonl")], "group-size": 4, "query-max-length": 16, "passage-max-length": 32}
@@ -124,14 +124,14 @@ def reports(place: Path, name: str) -> tuple[Report, Report]:
 
 @pytest.fixture(scope="module")
 def broken(place: Path) -> tuple[Path, int, str]:
-    """A run whose second process has a non-finite loss in step 5; its directory is copied.
+    """A run whose second process has a non-finite loss in step 3; its directory is copied.
 
     Before it, an SCT run, whose last checkpoint and model are removed.
     """
     lost = ("sct-parts", arguments(place, "sct", "sct-parts", "alignment", "--workers", "2"), None)
     code, errors = launch(place, [lost, ("sap-parts", arguments(place, "sap", "sap-parts", "alignment"), "1")])
     shutil.copytree(place / "sap-parts", place / "left")
-    for name in ("model", "checkpoint-8"):
+    for name in ("model", "checkpoint-4"):
         shutil.rmtree(place / "sct-parts" / name)
     return place / "left", code, errors
 
@@ -167,7 +167,7 @@ def test_an_error_in_one_process_ends_both(broken: tuple[Path, int, str]) -> Non
     assert sum(reason in line for line in own_lines(errors)) == 1
     assert all(reason in line or "another process of this run has ended" in line for line in own_lines(errors))
     newest = newest_checkpoint(run)
-    assert newest is not None and newest.name == "checkpoint-4"
+    assert newest is not None and newest.name == "checkpoint-2"
     assert MilcoEncoder.from_pretrained(newest, device="cpu").encode_query(["river"]).weights.size
     assert not (run / "model").exists()
 
@@ -179,7 +179,7 @@ def test_a_resumed_run_ends_with_the_same_bits(trained: Path, stage: str) -> Non
     whole, parts = (weights(run) for run in runs)
     assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
     assert logged(runs[0]) == logged(runs[1])
-    states = [torch.load(run / "checkpoint-8" / "alarms.pt") for run in runs]
+    states = [torch.load(run / "checkpoint-4" / "alarms.pt") for run in runs]
     # The first process's texts: a pair has two, a query four passages.
     assert [state["seen"] for state in states] == [4 * STEPS * (2 if stage == "sap" else 5)] * 2
     assert states[0]["reported"] == states[1]["reported"]
@@ -266,7 +266,7 @@ def test_only_the_first_process_writes(trained: Path) -> None:
         assert ["open", str(trained / name / "log.jsonl")] in first["written"]
         ours = [(done, Path(path)) for done, path in second["written"] if path.startswith(str(trained))]
         assert all(done == "os.mkdir" and ".saving" in path.parts for done, path in ours), ours
-        assert sorted(path.name for path in (trained / name / "checkpoint-8").glob("rng*")) == [
+        assert sorted(path.name for path in (trained / name / "checkpoint-4").glob("rng*")) == [
             "rng_state_0.pth",
             "rng_state_1.pth",
         ]
@@ -284,7 +284,7 @@ def test_a_head_without_a_loss_is_frozen(trained: Path, place: Path) -> None:
 def test_ctrl_c_ends_both_processes(place: Path, tmp_path: Path) -> None:
     """With a line each; the newest checkpoint is complete."""
     run = tmp_path / "run"
-    options = ("--steps", "1000000", "--log-steps", "100000", "--save-steps", "20")
+    options = ("--steps", "1000000", "--log-steps", "100000", "--save-steps", "4")
     command = [*TORCHRUN, "-m", "milco_pyserini.train", *arguments(place, "sap", str(run), "alignment", *options)]
     with (tmp_path / "stderr").open("w") as errors:
         running = subprocess.Popen(command, env=environment(), stderr=errors)

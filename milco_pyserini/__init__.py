@@ -6,6 +6,7 @@ torch's threads, which torch reads when it is imported.
 """
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from milco_pyserini.lazy import lazy
@@ -28,6 +29,8 @@ __version__ = "0.1.0"
 # user's own values are kept. By default waiting threads spin, which makes encoding several times slower on cores that
 # other processes use too. Spinning for a tenth of a millisecond costs little, and saves waking threads up for a query's
 # small products. oneDNN caches 1,024 kernels, one per shape of a batch, and memory grows with them; 256 are as fast.
+# If torch was imported earlier, they come too late, which an encoder reports.
+TORCH_WAS_FIRST = "torch" in sys.modules and "OMP_WAIT_POLICY" not in os.environ
 for _name, _value in {
     "OMP_WAIT_POLICY": "passive",
     "GOMP_SPINCOUNT": "5000",

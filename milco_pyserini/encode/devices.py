@@ -1,8 +1,11 @@
 """Launchers, devices and precisions: names that are validated without torch, then resolved."""
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
+import milco_pyserini
+from milco_pyserini.console import log
 from milco_pyserini.defaults import DTYPES
 from milco_pyserini.errors import MilcoError, unknown_name
 
@@ -38,6 +41,17 @@ def choose_device(name: "str | torch.device") -> "torch.device":
         if int(number or 0) >= available:
             raise MilcoError(f"device {name} is not available: torch finds {available} of this type. Use --device cpu")
     return torch.device(name)
+
+
+@cache
+def report_spinning_threads() -> None:
+    """Report, once, that torch's threads spin because torch was imported before milco_pyserini."""
+    if milco_pyserini.TORCH_WAS_FIRST:
+        log(
+            "torch was imported before milco_pyserini, so its threads spin while they wait: on cores that other "
+            "processes use, encoding takes several times longer. Import milco_pyserini first, or set "
+            "OMP_WAIT_POLICY=passive"
+        )
 
 
 def choose_devices(names: str) -> list[str]:

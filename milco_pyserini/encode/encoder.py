@@ -17,7 +17,7 @@ from milco_pyserini.console import Progress, Report
 from milco_pyserini.defaults import DEFAULT_ENCODER, ST
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
-from milco_pyserini.encode.devices import choose_device, choose_dtype
+from milco_pyserini.encode.devices import choose_device, choose_dtype, report_spinning_threads
 from milco_pyserini.encode.m3 import HEAD, empty_vocabulary, find_head, load_m3
 from milco_pyserini.encode.sentence_transformers import TaskModel, load_sparse_encoder
 from milco_pyserini.encode.splade import is_masked_language_model, load_splade
@@ -408,6 +408,8 @@ class MilcoEncoder:
     @cached_property
     def runner(self) -> BatchRunner:
         """Runs the network; created for the first text, so that an encoder that is only saved stays where it is."""
+        if self.device.type == "cpu":
+            report_spinning_threads()
         config = self.model.config
         dropped = self.tokenizer.special_ids if config.source_drop_special else []
         model = self.model.to(self.device)

@@ -14,7 +14,7 @@ from golden_set import GOLDEN, TEXTS, dense, encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder, contract
+from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder, contract, devices
 from milco_pyserini.encode import dense as dense_module
 from milco_pyserini.encode import encoder as encoder_module
 from milco_pyserini.encode.contract import open_query_encoder
@@ -388,6 +388,15 @@ def test_a_missing_gpu_is_refused() -> None:
     """The error states how many GPUs there are, before anything is loaded."""
     with pytest.raises(MilcoError, match=r"device cuda:99 is not available: torch finds \d+ of this type"):
         MilcoEncoder.from_pretrained("nowhere at all", device="cuda:99")
+
+
+def test_spinning_threads_are_reported_once(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If torch was imported first, the threads' settings come too late."""
+    monkeypatch.setattr("milco_pyserini.TORCH_WAS_FIRST", True)
+    devices.report_spinning_threads.cache_clear()
+    for _ in range(2):
+        variant().encode("train")
+    assert capsys.readouterr().err.count("torch was imported before milco_pyserini") == 1
 
 
 def test_unknown_dtypes_are_refused() -> None:

@@ -435,9 +435,9 @@ def open_encoder(
     directory = find_checkpoint(name)
     if name.startswith(ST):
         queries, documents = load_sparse_encoder(directory, choose_dtype(dtype, choose_device(device)))
-        options = name, device, dtype, english_prefix
+        options: Any = (name, device, dtype, english_prefix)
         query_encoder = MilcoEncoder(*queries, queries[1].tokenizer, *options)
-        return MilcoEncoder(*documents, documents[1].tokenizer, *options, query_encoder)
+        return MilcoEncoder(*documents, documents[1].tokenizer, *options, query_encoder=query_encoder)
     config = read_json(directory / "config.json")
     if config.get("model_type") == MilcoConfig.model_type:
         return MilcoEncoder.from_pretrained(name, device, dtype, english_prefix)

@@ -117,7 +117,7 @@ class PromptTokenizer(TextTokenizer):
         return super().passages(texts, max_length)
 
 
-def load_sparse_encoder(directory: Path, dtype: torch.dtype) -> list[tuple[TaskModel, TextTokenizer]]:
+def load_sparse_encoder(directory: Path, dtype: torch.dtype) -> list[tuple[Any, TextTokenizer]]:
     """Load a directory that sentence-transformers saved; return network and tokenizer of queries and of documents.
 
     Raises MilcoError if sentence-transformers is missing or too old, or the checkpoint is no SparseEncoder, needs code
@@ -144,7 +144,7 @@ def load_sparse_encoder(directory: Path, dtype: torch.dtype) -> list[tuple[TaskM
         definition |= {"truncation": None, "padding": None}
         # Vectors are pruned when they are complete.
         top_k, model.max_active_dims = model.max_active_dims, None
-        parts: list[tuple[TaskModel, TextTokenizer]] = []
+        parts: list[tuple[Any, TextTokenizer]] = []
         for task, prompt in zip((QUERY, DOCUMENT), read_prompts(directory), strict=True):
             tokenizer = Tokenizer.from_str(orjson.dumps(definition).decode())
             if tokenizer.encode(_PROBE).ids != model.preprocess([_PROBE], task=task)["input_ids"][0].tolist():

@@ -50,11 +50,13 @@ def _lists(terms: list[str], columns: np.ndarray, rows: np.ndarray, impacts: np.
     order = np.lexsort((rows, columns))
     columns, rows, impacts = columns[order], rows[order], impacts[order]
     used, starts = np.unique(columns, return_index=True)
+    gaps = np.diff(rows, prepend=0)
+    gaps[starts] = rows[starts]
     spans = zip(used.tolist(), starts.tolist(), [*starts[1:].tolist(), len(columns)], strict=True)
     for column, start, stop in sorted(spans, key=lambda span: terms[span[0]].encode()):
-        gaps, weights = np.diff(rows[start:stop], prepend=0).tolist(), impacts[start:stop].tolist()
+        weights = impacts[start:stop].tolist()
         head = _text(1, terms[column]) + _number(2, stop - start) + _number(3, sum(weights))
-        yield head + b"".join(map(_posting, gaps, weights))
+        yield head + b"".join(map(_posting, gaps[start:stop].tolist(), weights))
 
 
 # Protocol buffers: numbers are variable-length, a field begins with its number and type, zeros are left out.

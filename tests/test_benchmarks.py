@@ -46,7 +46,9 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Load:
 @pytest.fixture
 def one_process(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in this process what benchmarks run in fresh ones, so that Java and Pyserini are started once."""
-    pytest.importorskip("jnius", reason="pyjnius is not installed")
+    # Not importorskip(): importing jnius starts Java, without Anserini's classes.
+    if importlib.util.find_spec("jnius") is None:
+        pytest.skip("pyjnius is not installed")
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     for name in ("lucene_indexing", "lucene_search", "table_curve", "table_engines", "table_command"):
         monkeypatch.setattr(load(name), "in_fresh_process", lambda work, *arguments: work(*arguments))
@@ -204,7 +206,8 @@ def test_explained_compares_scores_of_both_engines(load: Load, capsys: Capture) 
 @pytest.mark.integration
 def test_quantization_prints_a_row_per_scale(load: Load, collection: Path, capsys: Capture) -> None:
     """A finer scale is closer to the exact ranking."""
-    pytest.importorskip("jnius", reason="pyjnius is not installed")
+    if importlib.util.find_spec("jnius") is None:
+        pytest.skip("pyjnius is not installed")
     corpus, topics = str(collection / "corpus.en.jsonl.gz"), str(collection / "queries.en.tsv")
     arguments = ["--corpus", corpus, "--topics", topics, "--hits", "3", "--scales", "1", "1000"]
     assert load("quantization").main([*arguments, *ENCODER]) == 0

@@ -12,7 +12,7 @@ WHEEL_VENV = $(VENV)-wheel
 # The other end of the range that setup.cfg allows: constraints.txt pins the first.
 TRANSFORMERS = 4.57.6 5.23.0
 
-.PHONY: demo test lint api wheel smoke test-transformers constraints clean python
+.PHONY: demo test lint api wheel smoke test-transformers st constraints clean python
 
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini.demo
@@ -20,6 +20,7 @@ demo: $(VENV)/installed
 test: lint
 	$(RUN) -m pytest -n auto --dist loadfile
 	$(MAKE) golden-5.23.0
+	$(MAKE) st
 	$(MAKE) smoke
 
 lint: $(VENV)/installed-dev
@@ -51,6 +52,18 @@ golden-%: $(VENV)/installed-dev
 	$(VENV)-transformers-$*/bin/python -c 'import transformers; assert transformers.__version__ == "$*"'
 	$(VENV)-transformers-$*/bin/python -m pytest -m golden \
 		tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/train/test_train_losses.py tests/train/test_train_teachers.py
+
+# sentence-transformers needs transformers 5, so it has an environment of its own, like each transformers above.
+st: $(VENV)-st/installed
+	$(VENV)-st/bin/python -m pytest tests/integrations/test_sentence_transformers.py tests/encode/test_encode_sentence_transformers.py
+	$(VENV)-st/bin/python -m pytest tests/test_docs.py -k 'output and sentence-transformers'
+
+$(VENV)-st/installed: setup.cfg | $(VENV)/installed-dev
+	$(PYTHON) -m venv --clear $(VENV)-st
+	$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$($(VENV)-st/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth
+	$(VENV)-st/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[st]' mteb
+	touch $@
 
 # An environment counts as installed by a stamp, which goes before anything is changed and comes back when all is
 # done. Without it the environment is made anew; with it, when setup.cfg or constraints.txt are newer, brought up to date.

@@ -46,6 +46,7 @@ NEEDS = {
     "seismic.md": ("seismic", "faiss"),
     "reproducing.md": ("faiss",),
     "training.md": ("accelerate", "tensorboard"),
+    "sentence-transformers.md": ("sentence_transformers", "mteb"),
 }
 LANGUAGES = ("console", "sh", "python", "json", "text", "yaml")
 SECONDS = 240

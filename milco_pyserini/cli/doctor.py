@@ -42,6 +42,7 @@ _EXTRAS = {
     "ray": ("ray", "encoding on a Ray cluster"),
     "accelerate": ("train", "milco train"),
     "tensorboard": ("train", "milco train"),
+    "sentence-transformers": ("st", "--encoder st:NAME, and MILCO as a SparseEncoder (needs transformers 5)"),
 }
 
 # Run in another process, because a JVM that fails to start may end its process.

@@ -47,15 +47,15 @@ class ReproduceOptions:
     )
     systems: tuple[str, ...] = option(
         (),
-        help="rows: milco bm25 bm25-pieces milco+bm25 m3-sparse m3-dense qwen3 splade 2 3 4 5 6 milco-dense "
-        "milco-dense-aligned (default: milco bm25, for the sample their fusion too)",
+        help="rows: milco bm25 bm25-pieces milco+bm25 m3-sparse m3-dense qwen3 splade opensearch 2 3 4 5 6 "
+        "milco-dense milco-dense-aligned (default: milco bm25, for the sample their fusion too)",
     )
     encoder: str = option(DEFAULT_ENCODER, help="MILCO's checkpoint: hub name, directory, or mini (embedded)")
     checkpoints: tuple[str, ...] = option(
         (),
         metavar="NAME=PATH",
         help="checkpoints of systems 2 to 6, milco-dense, milco-dense-aligned; others than the published ones of m3, "
-        "qwen3, splade",
+        "qwen3, splade, opensearch",
     )
     local: tuple[str, ...] = option(
         (), metavar="NAME=PATH", help="local copies of a benchmark's files (limit=copies/LIMIT), or of one corpus'"

@@ -12,7 +12,7 @@ from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.explain.contributions import VectorTrace, engine_weights, find_store, trace_vector
 from milco_pyserini.explain.explanation import Explanation
-from milco_pyserini.explain.origins import EncodedText, encode_with_origins, passage_text
+from milco_pyserini.explain.origins import EncodedText, encode_with_origins, passage_text, validate_network
 from milco_pyserini.explain.terms import ExplainedText, LostTerm, Term, match_terms, sum_scores
 from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.protocol import DocumentLookup, Hit
@@ -74,6 +74,7 @@ class Explainer:
         documents: DocumentLookup | None = None,
         store: VectorStore | PlainStore | None = None,
     ) -> None:
+        validate_network(encoder.encoder)
         self.index = index
         self.encoder = encoder
         self._documents = documents
@@ -309,6 +310,7 @@ def explain_texts(
     Raises:
         MilcoError: alpha is out of its range, or the encoder has only one view.
     """
+    validate_network(encoder)
     from milco_pyserini.encode import MilcoQueryEncoder
 
     queries, vocabulary = MilcoQueryEncoder(encoder).with_alpha(alpha), encoder.vocabulary

@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from milco_pyserini.encode.sentence_transformers import TaskModel
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.terms import ExplainedText, Origin
 from milco_pyserini.model.tokenization import replace_lone_surrogates
 from milco_pyserini.sparse import SparseBatch
@@ -39,6 +41,15 @@ class _Token(NamedTuple):
     piece: str
     start: int
     stop: int
+
+
+def validate_network(encoder: "MilcoEncoder") -> None:
+    """Raise MilcoError for an encoder whose network does not show what each token contributes."""
+    if isinstance(encoder.model, TaskModel):
+        raise MilcoError(
+            f"encoder {encoder.name} cannot be explained: origins of terms are known for MILCO, masked language models "
+            "and BGE-M3"
+        )
 
 
 def encode_with_origins(

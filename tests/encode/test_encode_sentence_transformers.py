@@ -18,8 +18,6 @@ from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.cli.index import main as index
 from milco_pyserini.cli.search import main as search
 from milco_pyserini.encode.encoder import open_encoder
-from milco_pyserini.encode.launch import launch
-from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explainer import explain_texts
 from milco_pyserini.sparse import open_store
@@ -216,11 +214,3 @@ def test_a_missing_library_is_named_with_its_command(
             MilcoError, match=rf"{message}.*\. Run pip install 'milco-pyserini\[st\]' in an environment"
         ):
             function()
-
-
-def test_workers_find_a_directory_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its path is made absolute after st:."""
-    monkeypatch.chdir(tmp_path)
-    Path("model").mkdir()
-    start = launch("local", EncodePlan(encoder="st:model"), ["cpu"], "")
-    assert start.args[0].encoder == f"st:{tmp_path / 'model'}"

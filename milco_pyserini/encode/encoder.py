@@ -434,10 +434,14 @@ def open_encoder(
     choose_device(device)
     directory = find_checkpoint(name)
     if name.startswith(ST):
-        queries, documents = load_sparse_encoder(directory, choose_dtype(dtype, choose_device(device)))
-        options: Any = (name, device, dtype, english_prefix)
-        query_encoder = MilcoEncoder(*queries, queries[1].tokenizer, *options)
-        return MilcoEncoder(*documents, documents[1].tokenizer, *options, query_encoder=query_encoder)
+        models = load_sparse_encoder(directory, choose_dtype(dtype, choose_device(device)))
+        (queries, query_tokenizer), (documents, tokenizer) = models
+        query_encoder = MilcoEncoder(
+            queries, query_tokenizer, query_tokenizer.tokenizer, name, device, dtype, english_prefix
+        )
+        return MilcoEncoder(
+            documents, tokenizer, tokenizer.tokenizer, name, device, dtype, english_prefix, query_encoder
+        )
     config = read_json(directory / "config.json")
     if config.get("model_type") == MilcoConfig.model_type:
         return MilcoEncoder.from_pretrained(name, device, dtype, english_prefix)

@@ -66,7 +66,11 @@ class MilvusServer:
         about = self.client.describe_collection(self._name)
         fields = {field["name"]: field["type"] for field in about["fields"]}
         is_same = fields == {"docid": self._types.VARCHAR, FIELD: self._types.SPARSE_FLOAT_VECTOR}
-        return dict(about.get("properties", {})).get("milco", "") if is_same else ""
+        if not is_same:
+            return ""
+        # After a restart of the server it may not be in memory.
+        self.client.load_collection(self._name)
+        return dict(about.get("properties", {})).get("milco", "")
 
     def create(self, fingerprint: str) -> None:
         """Create the collection with its index, loaded."""
@@ -94,7 +98,6 @@ class MilvusServer:
     def finish(self, fingerprint: str) -> int:
         """Write all rows to segments, and state the fingerprint."""
         self.client.flush(self._name)
-        self.client.load_collection(self._name)
         self.client.alter_collection_properties(self._name, {"milco": fingerprint})
         return self.client.query(self._name, filter="", output_fields=["count(*)"])[0]["count(*)"]
 

@@ -37,9 +37,6 @@ def fill(export: Export, target: Target, url: str) -> None:
         MilcoError: the client is not installed, the server is too old, the collection holds other vectors, or the
             scores are not those of exact search.
     """
-    for name in ("elastic_transport", "opensearch", "pymilvus"):
-        # Errors are reported by this function.
-        logging.getLogger(name).setLevel(logging.CRITICAL)
     place = f"{target.title} at {_without_password(url)}"
     with _errors(f"no {place}", "", Unreachable):
         server = target.connect(url, export)
@@ -64,9 +61,13 @@ def fill(export: Export, target: Target, url: str) -> None:
 def client(module: str, extra: str) -> Any:
     """Return the module of a server's client. Raises MilcoError, which names the extra, if it is missing."""
     try:
-        return importlib.import_module(module)
+        imported = importlib.import_module(module)
     except ImportError:
         raise MilcoError(f"--url needs {module}", f"Run pip install 'milco-pyserini[{extra}]'.") from None
+    for name in ("elastic_transport", "opensearch", "pymilvus"):
+        # They log errors, which fill() reports. Set now, because importing a client may set it, too.
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return imported
 
 
 def validate_version(title: str, version: str, *oldest: tuple[int, int]) -> None:

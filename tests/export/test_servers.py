@@ -6,6 +6,7 @@ installed by pip: their genuine clients talk to search_service.py.
 
 import re
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,24 +54,47 @@ def fill(server: tuple[str, str], path: Path, collection: str, *more: str) -> in
 def test_a_server_is_filled_and_checked(
     server: tuple[str, str], store: Path, changed: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """All scores are those of exact search; a rerun completes what is missing; --since turns one store into another."""
+    """All scores are those of exact search; --since turns one store into another, once more without harm."""
     assert fill(server, store, "filled", "--topics", str(changed)) == 0
     first = capsys.readouterr().err
     queries = re.search(r"checked: the 10 best scores of (\d+) queries", first)
     assert queries is not None and int(queries[1]) > 70
-    # What an interrupted run leaves: the collection, and some of its documents.
-    connected = find_target(server[0]).connect(server[1], Export(Vectors.open(store), "filled"))
-    docids = [docid for docid, vector in VectorStore.open(store).vectors() if vector]
-    connected.delete(docids[::2])
-    assert connected.present(docids) == set(docids[1::2])
-    # The local modes allow one connection at a time.
-    connected.client.close()
-    assert fill(server, store, "filled") == 0
-    assert "checked: the 10 best scores" in capsys.readouterr().err
     for _ in range(2):
         assert fill(server, changed, "filled", "--since", str(store)) == 0
         err = capsys.readouterr().err
         assert "checked: the 10 best scores" in err and "2 documents to delete" in err
+
+
+def test_a_killed_run_is_resumed(
+    server: tuple[str, str], store: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """By the same command in another process; documents that the server has are not written again."""
+    target, url = server
+    # Milvus Lite lets one process at a time open a file.
+    url = url if "://" in url else str(tmp_path / "killed.db")
+    assert subprocess.run([sys.executable, "-c", _KILLED, target, url, str(store)], check=False).returncode == 9
+    assert fill((target, url), store, "killed") == 0
+    assert "checked: the 10 best scores" in capsys.readouterr().err
+    connected = find_target(target).connect(url, Export(Vectors.open(store), "killed"))
+    docids = [docid for docid, vector in VectorStore.open(store).vectors() if vector]
+    assert connected.fingerprint() == Vectors.open(store).fingerprint
+    assert connected.present([*docids, "missing"]) == set(docids)
+    connected.client.close()
+
+
+_KILLED = """
+import os, sys
+from pathlib import Path
+from milco_pyserini.export import Export, find_target
+from milco_pyserini.export.protocol import Vectors
+name, url, store = sys.argv[1:]
+export = Export(Vectors.open(Path(store)), "killed")
+server = find_target(name).connect(url, export)
+assert server.fingerprint() is None
+server.create(export.documents.fingerprint)
+server.write([vector for vector in export.changed()][::2])
+os._exit(9)
+"""
 
 
 def test_a_collection_with_other_vectors_is_never_changed(

@@ -11,6 +11,8 @@ RUN = $(VENV)/bin/python
 WHEEL_VENV = $(VENV)-wheel
 # The other end of the range that setup.cfg allows: constraints.txt pins the first.
 TRANSFORMERS = 4.57.6 5.23.0
+GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/train/test_train_losses.py \
+	tests/train/test_train_teachers.py
 
 .PHONY: demo test lint api wheel smoke test-transformers st constraints clean python
 
@@ -18,8 +20,7 @@ demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini.demo
 
 test: lint
-	$(RUN) -m pytest -n auto --dist loadfile
-	$(MAKE) golden-5.23.0
+	$(RUN) -m pytest -n auto --dist worksteal
 	$(MAKE) st
 	$(MAKE) smoke
 
@@ -50,13 +51,15 @@ golden-%: $(VENV)/installed-dev
 		> $$($(VENV)-transformers-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth
 	$(VENV)-transformers-$*/bin/python -m pip install --quiet --disable-pip-version-check transformers==$* datasets
 	$(VENV)-transformers-$*/bin/python -c 'import transformers; assert transformers.__version__ == "$*"'
-	$(VENV)-transformers-$*/bin/python -m pytest -m golden \
-		tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/train/test_train_losses.py tests/train/test_train_teachers.py
+	$(VENV)-transformers-$*/bin/python -m pytest -n auto -m golden $(GOLDEN)
 
-# sentence-transformers needs transformers 5, so it has an environment of its own, like each transformers above.
+# sentence-transformers needs transformers 5, so it has an environment of its own, like each transformers above. The
+# golden numbers are tested there, too: on the newest transformers that setup.cfg allows.
 st: $(VENV)-st/installed
-	$(VENV)-st/bin/python -m pytest tests/integrations/test_sentence_transformers.py tests/encode/test_encode_sentence_transformers.py
-	$(VENV)-st/bin/python -m pytest tests/test_docs.py -k 'output and sentence-transformers'
+	$(VENV)-st/bin/python -m pytest -n auto -m golden $(GOLDEN)
+	$(VENV)-st/bin/python -m pytest -n auto --dist worksteal tests/integrations/test_sentence_transformers.py \
+		tests/encode/test_encode_sentence_transformers.py \
+		'tests/test_docs.py::test_commands_print_the_shown_output[sentence-transformers.md]'
 
 $(VENV)-st/installed: setup.cfg | $(VENV)/installed-dev
 	$(PYTHON) -m venv --clear $(VENV)-st

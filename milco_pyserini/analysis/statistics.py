@@ -160,7 +160,7 @@ def count_vectors(store: VectorStore | PlainStore) -> VectorCounts:
             added = np.bincount(batch.columns[entry_numbers == number])
             postings[number] = _add(postings.get(number, np.zeros(0, np.int64)), added)
         progress.add(len(names), terms=len(batch.columns))
-    progress.close("read")
+    progress.close("Read")
     if not ids:
         raise MilcoError(f"{store.path} has no vectors: there is nothing to count")
 

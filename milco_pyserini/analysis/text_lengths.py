@@ -108,7 +108,7 @@ def measure_lengths(ids: NDArray[np.int64], texts: StoreTexts) -> TextLengths | 
         truncated += int(np.count_nonzero(lengths[known] > max_length)) if max_length else 0
         tokens[order[places[known]]] = np.minimum(lengths[known], max_length or np.iinfo(np.int32).max)
         progress.add(len(chunk))
-    progress.close("read")
+    progress.close("Read")
     if (tokens == UNKNOWN).all():
         if texts.is_requested:
             raise MilcoError(f"--corpus {texts.corpus.name} has no text of these vectors: name the encoded corpus")

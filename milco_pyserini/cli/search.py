@@ -184,7 +184,7 @@ def command(options: SearchOptions) -> None:
     started = time.monotonic()
     searcher = Searcher(index, queries, settings)
     what = "" if topics.vectors is not None or searcher.query_encoder is None else " and the encoder"
-    log(f"loaded {index.path}{what} in {duration(time.monotonic() - started)}")
+    log(f"Loaded {index.path}{what} in {duration(time.monotonic() - started)}")
     write_run(searcher, topics, options, output)
 
 
@@ -212,7 +212,7 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
             empty += not len(query)
             without_hits += not len(best)
             progress.add(1, hits=len(best))
-    progress.close(f"searched {index.path} ({index.engine.exactness}) into {'stdout' if output == STDOUT else output}")
+    progress.close(f"Searched {index.path} ({index.engine.exactness}) into {'stdout' if output == STDOUT else output}")
     if without_hits:
         why = f", {empty:,} of them without terms (empty)" if empty else ""
         log(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
@@ -226,7 +226,7 @@ def print_hits(searcher: "Searcher", query: str, k: int, as_json: bool) -> None:
     if not searcher.has_documents:
         name = corpus_name(searcher.index)
         where = f"the corpus {name} is not on this machine" if name else "the index does not name its corpus"
-        log(f"no texts: {where}; give --corpus")
+        log(f"No texts: {where}; give --corpus")
     if as_json:
         import orjson
 
@@ -245,7 +245,7 @@ def print_hits(searcher: "Searcher", query: str, k: int, as_json: bool) -> None:
     elif hits:
         sys.stdout.write(_table(hits, searcher.has_documents))
     else:
-        log("no document has a term of this query")
+        log("No document has a term of this query")
 
 
 def _table(hits: "Sequence[Hit]", has_documents: bool) -> str:
@@ -318,7 +318,7 @@ def fuse(options: FuseOptions) -> None:
     with atomic_file(output, "w") as handle:
         for topic, hits in found:
             write_hits(handle, topic, hits, "trec", tag)
-    log(f"fused {len(runs)} runs ({options.method}) into {output}: {counted(len(topics), 'query', 'queries')}")
+    log(f"Fused {len(runs)} runs ({options.method}) into {output}: {counted(len(topics), 'query', 'queries')}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

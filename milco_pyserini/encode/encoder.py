@@ -250,7 +250,7 @@ class MilcoEncoder:
             [row.ids for row in tokens], views, batch_size, report=None if progress is None else progress.add
         )
         if progress is not None:
-            progress.close("encoded")
+            progress.close("Encoded")
         batch = replace(batch, vocabulary=self.vocabulary)
         return Encoded(batch, sum(len(row.ids) for row in tokens), sum(row.truncated for row in tokens))
 

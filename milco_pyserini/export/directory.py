@@ -49,14 +49,14 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
         }
         write_checked(directory / MANIFEST, manifest)
     report(export, target)
-    export.progress.close(f"exported {counted(export.written, 'document')} for {target.title} into {output}")
+    export.progress.close(f"Exported {counted(export.written, 'document')} for {target.title} into {output}")
     return manifest
 
 
 def report(export: Export, target: Target) -> None:
     """Log what of the documents the target does not hold as it is."""
     if export.empty:
-        log(f"skipped {counted(export.empty, 'document')} without terms (empty), which no query could find")
+        log(f"Skipped {counted(export.empty, 'document')} without terms (empty), which no query could find")
     if export.deleted:
         log(f"{counted(len(export.deleted), 'document')} to delete")
     if export.largest > target.exact_up_to:

@@ -54,7 +54,7 @@ def fill(export: Export, target: Target, url: str) -> None:
             server.delete(export.deleted[start : start + _BATCH])
         count = server.finish(wanted)
         report(export, target)
-        export.progress.close(f"filled {export.collection} of {place}")
+        export.progress.close(f"Filled {export.collection} of {place}")
         _check(export, target, server, place, count)
 
 

@@ -111,12 +111,12 @@ class Index:
         queries = None if topics is None else chosen.open_topics(Path(topics))
         index = build_index(documents, chosen, path, threads, overwrite, topics=queries)
         if isinstance(documents, PrunedStore):
-            log(f"pruning kept {documents.kept / max(documents.entries, 1):.1%} of the terms")
+            log(f"Pruning kept {documents.kept / max(documents.entries, 1):.1%} of the terms")
             if documents.emptied:
-                log(f"pruning left {counted(documents.emptied, 'document')} without terms")
+                log(f"Pruning left {counted(documents.emptied, 'document')} without terms")
         if index.manifest["empty_documents"]:
             empty = counted(index.manifest["empty_documents"], "document")
-            log(f"skipped {empty} without terms (empty), which no query could find")
+            log(f"Skipped {empty} without terms (empty), which no query could find")
         return index
 
     @classmethod
@@ -220,19 +220,19 @@ def build_index(
         files = describe_files(directory, list_files(directory))
         is_approximate = engine.exactness == APPROXIMATE
         if is_approximate:
-            progress.close("indexed")
+            progress.close("Indexed")
             truth = engine.ground_truth(documents, topics, built.documents)
             write_ground_truth(directory, truth)
             manifest["recall"] = report_recall(engine.open(directory, manifest), truth)
         manifest["files"] = files
         write_checked(directory / MANIFEST, manifest)
     if is_approximate:
-        log(f"indexed into {output}")
+        log(f"Indexed into {output}")
         if manifest["recall"]["recall@10"] < _LOW_RECALL and isinstance(engine, SparseEngine):
             tune = f"milco index tune --index {output} --recall {_LOW_RECALL:g}"
-            log(f"for a higher recall, use other settings ({tune}), or build with a larger --n-postings")
+            log(f"For a higher recall, use other settings ({tune}), or build with a larger --n-postings")
     else:
-        progress.close(f"indexed into {output}")
+        progress.close(f"Indexed into {output}")
     size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
     log(f"{output} takes {size / 1e6:,.1f} MB on disk")
     return Index(output, manifest)

@@ -115,7 +115,7 @@ def best_documents(
         places = np.argpartition(-scores, DEPTH - 1, axis=1)[:, :DEPTH]
         scores, docids = np.take_along_axis(scores, places, 1), np.take_along_axis(docids, places, 1)
         progress.add(len(names))
-    progress.close(f"compared with {counted(queries, 'query', 'queries')}")
+    progress.close(f"Compared with {counted(queries, 'query', 'queries')}")
     best = []
     for pairs in zip(scores.tolist(), docids.tolist(), strict=True):
         found = sorted((-score, docid) for score, docid in zip(*pairs, strict=True) if score > above)

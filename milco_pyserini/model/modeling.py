@@ -174,5 +174,5 @@ class MilcoModel(SparseEncoderModel, PreTrainedModel):
         model = cls(config)
         model.load_state_dict(tensors, strict=False)
         if unused:
-            log(f"checkpoint {directory}: ignored {listed(unused)}, which the network lacks")
+            log(f"Checkpoint {directory}: ignored {listed(unused)}, which the network lacks")
         return model.eval()

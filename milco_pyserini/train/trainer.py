@@ -328,7 +328,7 @@ class _LogCallback(TrainerCallback):
         with self._path.open("ab") as handle:
             handle.write(orjson.dumps(entry, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
         if "loss" in logs:
-            log(f"step {state.global_step:,} of {state.max_steps:,}: loss {logs['loss']:.4f}")
+            log(f"Step {state.global_step:,} of {state.max_steps:,}: loss {logs['loss']:.4f}")
         for warning in self._monitor.warnings():
             log(f"warning: {warning}")
 

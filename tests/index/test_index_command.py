@@ -44,7 +44,7 @@ def test_the_default_output_is_named_after_store_and_engine(
     out, err = capsys.readouterr()
     assert out == ""
     assert "150/150 documents" in err
-    assert "skipped 3 documents without terms" in err
+    assert "Skipped 3 documents without terms" in err
 
 
 def test_overwrite_replaces_an_index(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,8 +109,8 @@ def test_pruning_drops_terms_without_encoding_again(
     assert some.vectors["views"] == ["pivot"]
     emptied = whole.manifest["documents"] - some.manifest["documents"]
     stderr = capsys.readouterr().err
-    assert f"pruning kept {some.manifest['postings'] / whole.manifest['postings']:.1%} of the terms\n" in stderr
-    assert f"pruning left {emptied} documents without terms" in stderr
+    assert f"Pruning kept {some.manifest['postings'] / whole.manifest['postings']:.1%} of the terms\n" in stderr
+    assert f"Pruning left {emptied} documents without terms" in stderr
     assert "after pruning by threshold:999" in refused(capsys, *to, tmp_path / "x", "--prune", "threshold:999")
     assert "a percentage of what to drop" in refused(capsys, *to, tmp_path / "x", "--prune", "mass:.9")
     assert "did you mean 'top-k'" in refused(capsys, *to, tmp_path / "x", "--prune", "topk:5")

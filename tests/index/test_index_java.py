@@ -139,8 +139,8 @@ def test_java_prints_nothing(tmp_path: Path) -> None:
     variables = os.environ | {"MILCO_JAVA_OPTIONS": "-Xmx128m"}
     search = "--index i --topics topics.jsonl --output r.txt --threads 2"
     for verb, arguments, stderr in (
-        ("index", "--vectors v --output i --threads 2", ("indexed into i: 150/150 documents", "i takes ", "skipped ")),
-        ("search", search, ("loaded i in ", "searched i (exact integer) into r.txt")),
+        ("index", "--vectors v --output i --threads 2", ("Indexed into i: 150/150 documents", "i takes ", "Skipped ")),
+        ("search", search, ("Loaded i in ", "Searched i (exact integer) into r.txt")),
     ):
         command = [sys.executable, "-m", f"milco_pyserini.{verb}", *arguments.split()]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=variables)

@@ -110,10 +110,10 @@ def test_loading_time_is_reported(
     texts.write_text("1\tone\n")
     assert main(["--index", str(index), "--topics", str(texts), "--output", str(tmp_path / "texts.txt")]) == 0
     first, *_, last = capsys.readouterr().err.splitlines()
-    assert first == f"loaded {index} and the encoder in 7 s"
+    assert first == f"Loaded {index} and the encoder in 7 s"
     assert last == "1 query without hits, 1 of them without terms (empty)"
     assert main(["--index", str(index), "--topics", str(topics), "--output", str(tmp_path / "vectors.txt")]) == 0
-    assert capsys.readouterr().err.splitlines()[0] == f"loaded {index} in 7 s"
+    assert capsys.readouterr().err.splitlines()[0] == f"Loaded {index} in 7 s"
 
 
 def test_alpha_weighs_the_views_of_queries(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

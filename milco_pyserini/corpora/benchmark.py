@@ -24,7 +24,7 @@ class QrelsSource(Protocol):
 
 
 class _Entry:
-    """What named corpora and topics have in common."""
+    """Named records: the base of corpora and topics."""
 
     source: RecordSource
     count: int | None

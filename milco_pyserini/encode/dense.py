@@ -81,7 +81,7 @@ class DenseEncoder:
         return checksum_bytes(self.tokenizer.tokenizer.to_str().encode())
 
     def validate_length(self, max_length: int) -> None:
-        """Raise MilcoError for a maximum length without positions in the encoder, or without room for a token."""
+        """Raise MilcoError for a maximum length without positions in the encoder, or too short for a token."""
         least = sum(self.tokenizer.num_special_tokens) + 1
         if not least <= max_length <= self._limit:
             raise MilcoError(f"maximum length {max_length}: encoder {self.name} takes {least} to {self._limit} tokens")
@@ -174,7 +174,7 @@ class DenseEncoder:
 
     @cached_property
     def network(self) -> PackedEncoder | torch.nn.Module:
-        """What computes the hidden states; created for the first text, for an encoder may only be inspected."""
+        """The network that computes the hidden states, created for the first text."""
         if self.device.type == "cpu":
             # Padding gives the same vectors for networks that cannot be packed, only slower.
             with contextlib.suppress(NotPacked):

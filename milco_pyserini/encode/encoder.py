@@ -142,7 +142,7 @@ class MilcoEncoder:
 
     @property
     def query_encoder(self) -> "MilcoEncoder":
-        """What encodes queries: this encoder, or that of the same checkpoint for queries."""
+        """The encoder of queries: this one, or the checkpoint's own encoder of queries."""
         return self._query_encoder or self
 
     @property

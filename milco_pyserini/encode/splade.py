@@ -77,7 +77,7 @@ class _HiddenStates(nn.Module):
 
 
 def is_masked_language_model(config: dict[str, Any]) -> bool:
-    """Whether a checkpoint's config.json names a masked language model."""
+    """Return whether a checkpoint's config.json names a masked language model."""
     return any(str(name).endswith("ForMaskedLM") for name in config.get("architectures") or ())
 
 

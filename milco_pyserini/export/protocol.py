@@ -1,4 +1,4 @@
-"""What every export target receives, and what a target is.
+"""The vectors that export targets receive, and the interface of a target.
 
 A document or query is a Vector: its id, terms, columns, impacts and floats. A target writes what it needs of them.
 """

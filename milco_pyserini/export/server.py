@@ -123,7 +123,7 @@ def _check(export: Export, target: Target, server: Server, place: str, count: in
         )
     exactly = "equal" if tolerance == _ROUNDING else "are, within .4 %,"
     log(
-        f"checked: the {HITS} best scores of {counted(len(pairs), 'query', 'queries')} {exactly} those of exact search "
+        f"Checked: the {HITS} best scores of {counted(len(pairs), 'query', 'queries')} {exactly} those of exact search "
         f"({1000 * statistics.median(seconds):.1f} ms a query)"
     )
 

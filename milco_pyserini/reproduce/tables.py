@@ -102,7 +102,7 @@ class TablePlan:
 
     @property
     def name(self) -> str:
-        """Of the table."""
+        """The name of the table."""
         return self.spec.name
 
 

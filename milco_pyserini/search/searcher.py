@@ -92,7 +92,7 @@ class Searcher:
 
     @property
     def has_documents(self) -> bool:
-        """Whether the texts of hits are available."""
+        """True if the texts of hits are available."""
         return self._lookup is not None
 
     def search(self, text: str, k: int = 10) -> Hits:

@@ -57,12 +57,12 @@ def test_a_server_is_filled_and_checked(
     """All scores are those of exact search; --since turns one store into another, once more without harm."""
     assert fill(server, store, "filled", "--topics", str(changed)) == 0
     first = capsys.readouterr().err
-    queries = re.search(r"checked: the 10 best scores of (\d+) queries", first)
+    queries = re.search(r"Checked: the 10 best scores of (\d+) queries", first)
     assert queries is not None and int(queries[1]) > 70
     for _ in range(2):
         assert fill(server, changed, "filled", "--since", str(store)) == 0
         err = capsys.readouterr().err
-        assert "checked: the 10 best scores" in err and "2 documents to delete" in err
+        assert "Checked: the 10 best scores" in err and "2 documents to delete" in err
 
 
 def test_a_killed_run_is_resumed(
@@ -74,7 +74,7 @@ def test_a_killed_run_is_resumed(
     url = url if "://" in url else str(tmp_path / "killed.db")
     assert subprocess.run([sys.executable, "-c", _KILLED, target, url, str(store)], check=False).returncode == 9
     assert fill((target, url), store, "killed") == 0
-    assert "checked: the 10 best scores" in capsys.readouterr().err
+    assert "Checked: the 10 best scores" in capsys.readouterr().err
     connected = find_target(target).connect(url, Export(Vectors.open(store), "killed"))
     docids = [docid for docid, vector in VectorStore.open(store).vectors() if vector]
     assert connected.fingerprint() == Vectors.open(store).fingerprint

@@ -1,4 +1,4 @@
-"""What both kinds of training data share: files in a directory, lines that are parsed, Parquet files from the hub."""
+"""Files of training data of both kinds: files in a directory, parsed lines, Parquet files from the hub."""
 
 import re
 from collections.abc import Callable, Iterator

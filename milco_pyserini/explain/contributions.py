@@ -59,7 +59,7 @@ class LuceneWeights(EngineWeights):
         self._query_scale = index.query_scale
         self.scale = index.vectors["scale"]
         self.unit = index.query_scale * self.scale
-        path = autoclass("java.nio.file.Paths").get(str(index.path))
+        path = autoclass("java.nio.file.Paths").get(str(index.path.absolute()))
         directory = autoclass("org.apache.lucene.store.FSDirectory").open(path)
         reader = autoclass("org.apache.lucene.index.DirectoryReader").open(directory)
         self._reader = cast("org.apache.lucene.index.IndexReader", reader)

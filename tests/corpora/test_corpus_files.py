@@ -175,7 +175,7 @@ BROKEN_JSONL = [
     ('{"id": "a b", "text": "y"}', "the id 'a b' holds white space"),
     ('{"id": "a\\n", "text": "y"}', "holds white space"),
     ('{"id": "' + "long " * 99 + '", "text": "y"}', "long long…' holds white space"),
-    ('{"id": "' + "x" * 20_000 + '", "text": "y"}', "xxx…' has 20,000 bytes: the limit is 32,700"),
+    ('{"id": "' + "x" * 40_000 + '", "text": "y"}', "xxx…' has 40,000 bytes: the limit is 32,700"),
     ('{"id": "x"}', "no field 'contents' or 'text'"),
     ('{"id": "x", "text": 3}', "'text' is a number"),
     ('{"id": "x", "text": null}', "'text' is null"),

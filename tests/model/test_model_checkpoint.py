@@ -344,7 +344,7 @@ def test_an_unreachable_hub_is_one_line(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "from milco_pyserini.io.hub import fetch_snapshot; fetch_snapshot('no-one/none', ['*'])",
+            "from milco_pyserini.io.hub import fetch_snapshot; fetch_snapshot('no/none', ['*'])",
         ],
         env={**surroundings, "PYTHONPATH": str(GOLDEN.parents[2])},
         capture_output=True,

@@ -5,7 +5,8 @@
 # index; where there is no GPU, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu spares some gigabytes.
 PYTHON ?= python3
 VENV ?= .venv
-PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Modules are compiled when they are imported: compiling all of torch takes as long as downloading it.
+PIP_INSTALL = -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
 RUN = $(VENV)/bin/python
 WHEEL_VENV = $(VENV)-wheel
@@ -20,7 +21,7 @@ demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini.demo
 
 test: lint
-	$(RUN) -m pytest -n auto --dist worksteal
+	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder
 	$(MAKE) st
 	$(MAKE) smoke
 
@@ -49,7 +50,7 @@ golden-%: $(VENV)/installed-dev
 	$(PYTHON) -m venv --clear $(VENV)-transformers-$*
 	$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> $$($(VENV)-transformers-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth
-	$(VENV)-transformers-$*/bin/python -m pip install --quiet --disable-pip-version-check transformers==$* datasets
+	$(VENV)-transformers-$*/bin/python -m pip install --quiet --no-compile --disable-pip-version-check transformers==$* datasets
 	$(VENV)-transformers-$*/bin/python -c 'import transformers; assert transformers.__version__ == "$*"'
 	$(VENV)-transformers-$*/bin/python -m pytest -n auto -m golden $(GOLDEN)
 
@@ -65,7 +66,7 @@ $(VENV)-st/installed: setup.cfg | $(VENV)/installed-dev
 	$(PYTHON) -m venv --clear $(VENV)-st
 	$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> $$($(VENV)-st/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth
-	$(VENV)-st/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[st]' mteb
+	$(VENV)-st/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[st]' mteb
 	touch $@
 
 # An environment counts as installed by a stamp, which goes before anything is changed and comes back when all is

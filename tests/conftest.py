@@ -26,6 +26,24 @@ if importlib.util.find_spec("hypothesis"):
     settings.register_profile("patient", deadline=None, max_examples=50)
     settings.load_profile("patient")
 
+# Files that take longest, begun first: otherwise one core would wait for the other at the end.
+LONGEST = (
+    "test_docs.py",
+    "test_train_torchrun.py",
+    "test_pyserini.py",
+    "test_encode_ray.py",
+    "test_train_run.py",
+    "test_scores.py",
+    "test_benchmarks.py",
+    "test_runner.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:

@@ -54,7 +54,7 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
 
 
 def report(export: Export, target: Target) -> None:
-    """Log what of the documents the target does not hold as it is."""
+    """Log documents that were left out or deleted, and impacts that the target rounds."""
     if export.empty:
         log(f"Skipped {counted(export.empty, 'document')} without terms (empty), which no query could find")
     if export.deleted:

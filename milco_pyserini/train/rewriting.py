@@ -88,7 +88,7 @@ class ScoreOptions(RewriteOptions):
     batch_size: int = option(64, minimum=1, help="texts or pairs per forward pass, at most")
 
     def conflicts(self) -> Iterator[str]:
-        """Yield what is wrong with combinations of options."""
+        """Yield messages about options that exclude each other."""
         if self.teacher == LEXICAL and not self.bm25_weight + self.encoder_weight > 0:
             yield "--bm25-weight 0 --encoder-weight 0: every score would be 0"
 

@@ -114,7 +114,7 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
 
 
 def open_start(config: TrainingConfig, echo: bool, *lengths: int) -> tuple[MilcoEncoder, TextCollator, GroundingProbe]:
-    """Return the model that a run starts from, which must read texts of these lengths, and what reads its texts."""
+    """Return the model that a run starts from, validated for texts of these lengths, its collator and its probe."""
     encoder = load_start(config, echo)
     for length in lengths:
         encoder.validate_length(length)

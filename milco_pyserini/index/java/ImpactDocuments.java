@@ -10,14 +10,12 @@ import org.apache.lucene.codecs.NormsProducer;
 import org.apache.lucene.codecs.StoredFieldsReader;
 import org.apache.lucene.index.BinaryDocValues;
 import org.apache.lucene.index.CodecReader;
+import org.apache.lucene.index.EmptyDocValuesProducer;
 import org.apache.lucene.index.FieldInfo;
 import org.apache.lucene.index.FieldInvertState;
 import org.apache.lucene.index.FilterCodecReader;
 import org.apache.lucene.index.IndexOptions;
 import org.apache.lucene.index.NumericDocValues;
-import org.apache.lucene.index.SortedDocValues;
-import org.apache.lucene.index.SortedNumericDocValues;
-import org.apache.lucene.index.SortedSetDocValues;
 import org.apache.lucene.index.StoredFieldVisitor;
 import org.apache.lucene.index.Terms;
 import org.apache.lucene.search.similarities.Similarity;
@@ -206,30 +204,11 @@ final class ImpactDocuments extends FilterCodecReader {
 
   @Override
   public DocValuesProducer getDocValuesReader() {
-    return new DocValuesProducer() {
+    // Not a plain DocValuesProducer: the methods that it leaves open differ between versions of Lucene.
+    return new EmptyDocValuesProducer() {
       @Override
       public BinaryDocValues getBinary(FieldInfo field) {
         return new Ids();
-      }
-
-      @Override
-      public NumericDocValues getNumeric(FieldInfo field) {
-        throw new UnsupportedOperationException();
-      }
-
-      @Override
-      public SortedDocValues getSorted(FieldInfo field) {
-        throw new UnsupportedOperationException();
-      }
-
-      @Override
-      public SortedNumericDocValues getSortedNumeric(FieldInfo field) {
-        throw new UnsupportedOperationException();
-      }
-
-      @Override
-      public SortedSetDocValues getSortedSet(FieldInfo field) {
-        throw new UnsupportedOperationException();
       }
 
       @Override

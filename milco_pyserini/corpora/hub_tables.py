@@ -15,7 +15,7 @@ import orjson
 
 from milco_pyserini.corpora.benchmark import FIELD_RULE, BenchmarkCorpus, BenchmarkTopics
 from milco_pyserini.corpora.collection import OnBad
-from milco_pyserini.corpora.records import BadLineError, Document, Query, record_id, text_of
+from milco_pyserini.corpora.records import BadLineError, Document, Query, document_fields, record_id, text_of
 from milco_pyserini.corpora.remote import HubFile, RemoteSource, find_hub_files, locate
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.lines import numbered_lines
@@ -87,7 +87,8 @@ class HubQrels(RemoteSource):
 
 
 def _document(row: dict) -> Document:
-    return Document(record_id(row.get("id", row.get("_id"))), row.get("title") or "", text_of(row.get("text"), "text"))
+    identity, text = record_id(row.get("id", row.get("_id"))), text_of(row.get("text"), "text")
+    return Document(identity, row.get("title") or "", text, document_fields(row, "id", "_id", "title", "text"))
 
 
 def _query(row: dict) -> Query:

@@ -4,6 +4,7 @@ The library is imported when one of its datasets is read. It logs to stderr.
 """
 
 import logging
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from milco_pyserini.corpora.collection import OnBad
-from milco_pyserini.corpora.records import BadLineError, Document, Query, record_id
+from milco_pyserini.corpora.records import BadLineError, Document, Query, document_fields, record_id
 from milco_pyserini.errors import MilcoError, Unreachable
 from milco_pyserini.io.qrels import Qrels
 
@@ -84,17 +85,23 @@ class _DatasetPart:
 class DatasetDocuments(_DatasetPart):
     """The documents of an ir_datasets id, as a RecordSource.
 
-    Title and text stay separate if the dataset's default_text() joins them; otherwise the text is default_text().
+    Title and text stay separate if the dataset's default_text() joins them; otherwise the text is default_text(). What
+    is not part of it, such as a URL, are the document's fields.
     """
 
     entity, word = "docs", "documents"
 
     @cached_property
-    def _titled(self) -> bool:
+    def _text_names(self) -> str:
+        """What default_text() returns for a document that holds the names of its fields."""
         fields = self._dataset.docs_cls()
         if not hasattr(fields, "default_text"):
             raise MilcoError(f"{self.identity} is not a text collection: its documents are {fields.__name__}")
-        return {"title", "text"} <= set(fields._fields) and fields(*fields._fields).default_text() == "title text"
+        return fields(*fields._fields).default_text()
+
+    @property
+    def _titled(self) -> bool:
+        return self._text_names == "title text"
 
     @property
     def field_rule(self) -> str:
@@ -103,16 +110,15 @@ class DatasetDocuments(_DatasetPart):
 
     def read(self, bad: OnBad) -> Iterator[tuple[str, int, Document]]:
         """Yield (ir_datasets id, position from 1, document)."""
+        used = "doc_id", *re.findall(r"\w+", self._text_names)
         for position, fields in enumerate(self._records(self._dataset.docs_iter), start=1):
             try:
                 identity = record_id(fields.doc_id)
             except BadLineError as error:
                 bad(self.identity, position, str(error))
                 continue
-            if self._titled:
-                document = Document(identity, fields.title or "", fields.text or "")
-            else:
-                document = Document(identity, "", fields.default_text())
+            title, text = (fields.title, fields.text) if self._titled else ("", fields.default_text())
+            document = Document(identity, title or "", text or "", document_fields(fields._asdict(), *used))
             yield self.identity, position, document
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import orjson
 
-from milco_pyserini.corpora.records import BadLineError, Document, Query, record_id, text_of
+from milco_pyserini.corpora.records import BadLineError, Document, Query, document_fields, record_id, text_of
 
 T = TypeVar("T")
 Lines = Iterator[tuple[int, bytes]]
@@ -50,13 +50,15 @@ def json_reader(make: Callable[[dict], T | None]) -> Reader[T]:
 
 
 def _json_document(fields: dict) -> Document:
-    identity = record_id(_first_of(fields, "id", "_id", "docid")[1])
+    name, value = _first_of(fields, "id", "_id", "docid")
+    identity = record_id(value)
     if "contents" in fields:
-        return Document(identity, "", text_of(fields["contents"], "contents"))
+        return Document(identity, "", text_of(fields["contents"], "contents"), document_fields(fields, name))
     if "text" not in fields:
         raise BadLineError("no field 'contents' or 'text'")
-    title = fields.get("title")
-    return Document(identity, "" if title is None else text_of(title, "title"), text_of(fields["text"], "text"))
+    title, text = fields.get("title"), text_of(fields["text"], "text")
+    others = document_fields(fields, name, "title", "text")
+    return Document(identity, "" if title is None else text_of(title, "title"), text, others)
 
 
 def _json_query(fields: dict) -> Query:
@@ -73,7 +75,10 @@ def _first_of(fields: dict, *names: str) -> tuple[str, object]:
 
 
 jsonl_documents = json_reader(_json_document)
-"""Documents as in Anserini, BEIR, MIRACL and MS MARCO v2: id, _id or docid; contents, or else title and text."""
+"""Documents as in Anserini, BEIR, MIRACL and MS MARCO v2: id, _id or docid; contents, or else title and text.
+
+All other members of an object are the document's fields.
+"""
 
 jsonl_queries = json_reader(_json_query)
 """Queries: id, _id, qid or query_id; text, query, contents or title."""

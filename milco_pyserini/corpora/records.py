@@ -1,10 +1,12 @@
 """Documents, queries and their ids: what every source of records is turned into."""
 
+import math
 from array import array
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from milco_pyserini.errors import shown
 
@@ -18,15 +20,26 @@ MAX_ID_BYTES = 32_766
 _MAX_RECORD_ID_BYTES = MAX_ID_BYTES - 66
 # More ids than this cannot share a 64-bit hash by chance, so rereading these finds a real duplicate.
 _CANDIDATES = 1000
+# Names that an index uses for the document itself, in Lucene and in stored JSON.
+_NOT_FIELDS = frozenset(("id", "contents", "raw", "vector"))
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document. title is "" if the source has none; text may be empty, too."""
+    """A document.
+
+    >>> Document("d1", "Nile", "The Nile flows north.", {"lang": "en", "year": 2024}).contents
+    'Nile The Nile flows north.'
+
+    Args:
+        title: "" if the source has none; text may be empty, too.
+        fields: what else the source states about it: strings, numbers, booleans and lists of strings, by name.
+    """
 
     id: str
     title: str
     text: str
+    fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def contents(self) -> str:
@@ -45,6 +58,33 @@ class Query:
 def encoded_text(record: Document | Query) -> str:
     """Return the text to encode of a document or a query."""
     return record.contents if isinstance(record, Document) else record.text
+
+
+def document_fields(record: Mapping[str, Any], *used: str) -> dict[str, Any]:
+    """Return the fields of a record that is a document.
+
+    >>> document_fields({"_id": "d1", "text": "...", "lang": "en", "metadata": {"url": "https://a/b"}}, "_id", "text")
+    {'lang': 'en', 'metadata.url': 'https://a/b'}
+
+    The members of an object are fields with its name before theirs, and dates are strings. Nulls, lists of anything but
+    strings, and names that an index needs itself (id, contents, raw, vector) are left out.
+
+    Args:
+        used: names that are not fields, because they hold the id, the title or the text.
+    """
+    return dict(_flat_fields({name: record[name] for name in record if name not in used and name not in _NOT_FIELDS}))
+
+
+def _flat_fields(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _flat_fields(value, f"{prefix}{name}.")
+        elif isinstance(value, date):
+            yield prefix + name, value.isoformat()
+        elif isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+            yield prefix + name, value
+        elif isinstance(value, list | tuple) and value and all(isinstance(one, str) for one in value):
+            yield prefix + name, list(value)
 
 
 class BadLineError(ValueError):

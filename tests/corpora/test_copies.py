@@ -191,7 +191,7 @@ def test_ciral_is_read_from_its_two_repositories(tmp_path: Path) -> None:
     written(topics / "ciral-hausa/topics/topics.ciral-v1.0-ha-test-a.tsv", "3\tWhere is the river?\n")
     written(topics / "ciral-hausa/qrels/qrels.ciral-v1.0-ha-test-a.tsv", "3 Q0 1#0 1\n")
     assert read("ciral-ha", "ciral-ha-test-a", passages, topics) == (
-        [Document("1#0", "Labari", "ruwa")],
+        [Document("1#0", "Labari", "ruwa", {"url": "https://x"})],
         [Query("3", "Where is the river?")],
         {"3": {"1#0": 1}},
     )

@@ -34,8 +34,17 @@ def test_jsonl_ids_have_three_field_names(tmp_path: Path, name: str) -> None:
     ("line", "expected"),
     [
         ('{"id": 12, "contents": "x"}', Document("12", "", "x")),
-        ('{"id": "1", "contents": "x", "title": "T", "text": "y"}', Document("1", "", "x")),
-        ('{"id": "1", "title": null, "text": "y", "url": 3}', Document("1", "", "y")),
+        (
+            '{"id": "1", "contents": "x", "title": "T", "text": "y"}',
+            Document("1", "", "x", {"title": "T", "text": "y"}),
+        ),
+        ('{"id": "1", "title": null, "text": "y", "url": 3}', Document("1", "", "y", {"url": 3})),
+        ('{"id": "1", "text": "", "a": {"id": true, "b": 1.5}}', Document("1", "", "", {"a.id": True, "a.b": 1.5})),
+        (
+            '{"id": "1", "text": "", "tags": ["a", "b"], "no": [1], "not": null}',
+            Document("1", "", "", {"tags": ["a", "b"]}),
+        ),
+        ('{"id": "1", "text": "", "raw": "r", "vector": {"a": 1}}', Document("1", "", "")),
         ('{"id": "1", "title": "T", "text": ""}', Document("1", "T", "")),
         ('{"id": "1", "contents": ""}', Document("1", "", "")),
         ('{"id": "1", "contents": "a\\u2028b\\nc"}', Document("1", "", "a\u2028b\nc")),

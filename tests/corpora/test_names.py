@@ -84,7 +84,8 @@ def documents(name):
     corpus = open_corpus(name)
     first = list(corpus)
     assert list(corpus) == first and corpus.check().records == len(first)
-    return [corpus.field_rule, [[document.id, document.title, document.text] for document in first]]
+    rows = [[document.id, document.title, document.text, *filter(None, [document.fields])] for document in first]
+    return [corpus.field_rule, rows]
 
 def queries(name):
     topics = open_topics(name)
@@ -174,7 +175,7 @@ def test_other_benchmarks_are_read_through_ir_datasets(home: Path) -> None:
         ["title + ' ' + text", [["4", "T", "x"]]],
         [["0", "q"]],
         {"0": {"4": 1}},
-        ["title + ' ' + text", [["n1", "标题", "正文"]]],
+        ["title + ' ' + text", [["n1", "标题", "正文", {"url": "u", "time": "t", "cc_file": "f"}]]],
         [["1", "Floods"]],
         {"1": {"n1": 3}},
     ]
@@ -336,6 +337,7 @@ def test_the_sample_is_its_languages_in_sorted_order() -> None:
     for opener in (open_corpus, open_topics):
         each = [record for code in sorted(SAMPLE.languages) for record in opener(f"sample-{code}")]
         assert list(opener("sample")) == each
+    assert all(passage.fields == {"lang": passage.id[:2]} for passage in open_corpus("sample"))
 
 
 def test_qrels_of_a_sample_language_stay_within_it() -> None:

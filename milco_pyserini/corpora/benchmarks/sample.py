@@ -1,11 +1,14 @@
 """The embedded sample: short passages on the same 50 subjects in 13 languages, with queries and qrels."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import milco_pyserini.resources
 from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
-from milco_pyserini.corpora.local_files import DOCUMENT_READERS, QUERY_READERS, LocalRecords
+from milco_pyserini.corpora.local_files import QUERY_READERS, LocalRecords
+from milco_pyserini.corpora.readers import BadLine, Lines, jsonl_documents
+from milco_pyserini.corpora.records import Document
 from milco_pyserini.io.qrels import Qrels, read_qrels
 
 # A directory of files, not package data: it is read like any other directory.
@@ -31,9 +34,15 @@ class SampleQrels:
         }
 
 
+def _read_passages(lines: Lines, bad: BadLine) -> Iterator[tuple[int, Document]]:
+    """Read passages; the language, with which each id begins, is their field."""
+    for number, passage in jsonl_documents(lines, bad):
+        yield number, replace(passage, fields={"lang": passage.id.partition("-")[0]})
+
+
 def _corpus(codes: list[str]) -> BenchmarkCorpus:
     files = [ROOT / "corpus" / f"{code}.jsonl" for code in codes]
-    source = LocalRecords(files, DOCUMENT_READERS, "contents, or else title + ' ' + text")
+    source = LocalRecords(files, {"JSONL": _read_passages}, "contents, or else title + ' ' + text")
     return BenchmarkCorpus(source, codes[0] if len(codes) == 1 else None, _SIZE * len(codes))
 
 

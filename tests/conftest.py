@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+# The worker processes of pytest-xdist share the cores: torch's threads of all of them would wait for each other.
+if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // int(workers))))
+
 # Before any test imports torch, whose threads would otherwise spin on the cores that the other tests need.
 import milco_pyserini  # noqa: F401
 

@@ -158,11 +158,12 @@ def failure(page: Path) -> str:
 def ran(command: str) -> tuple[int, str]:
     """Run a command; return its exit code, and its stdout and stderr.
 
-    milco, Python code, and programs that extend milco are run in this process, where Python and Java have started.
+    milco, Python code, and programs that extend milco are run in this process, where Python and Java have started;
+    Pyserini is not: its Java reads relative paths in the directory in which Java was started.
     """
     if command.startswith("python -c "):
         return here(lambda: exec(shlex.split(command)[2], {"__name__": "__main__"}))
-    if command.startswith("milco ") and not re.search(r"[;&|<>$]", command):
+    if re.match("milco (?!pyserini )", command) and not re.search(r"[;&|<>$]", command):
         return here(lambda: main(shlex.split(command)[1:]))
     if extended := re.fullmatch(r"python (\w+\.py) ([^;&|<>$]+)", command):
         with patch.dict(ENGINES), patch.dict(BENCHMARKS), patch.dict(CORPORA), patch.dict(TOPICS):

@@ -1,5 +1,6 @@
 """Pyserini's own commands with MILCO: encode, index and search, each as a user starts it."""
 
+import contextlib
 import csv
 import json
 import os
@@ -58,9 +59,10 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def documents(workspace: Path) -> Vectors:
     """What pyserini.encode writes for the corpus."""
-    source = ["input", "--corpus", "corpus", "--fields", "title", "text"]
-    encoder = ["encoder", "--encoder", TRAP, "--fields", "title", "text", "--batch-size", str(BATCH)]
-    launch(workspace, "encode", *source, "output", "--embeddings", "vectors", *encoder)
+    source = ["input", "--corpus", str(workspace / "corpus"), "--fields", "title", "text"]
+    encoder = ["encoder", "--encoder", str(workspace / TRAP), "--fields", "title", "text", "--batch-size", str(BATCH)]
+    with here():
+        assert main(["encode", *source, "output", "--embeddings", str(workspace / "vectors"), *encoder]) == 0
     lines = (workspace / "vectors" / "embeddings.jsonl").read_text(encoding="utf-8").splitlines()
     return {record["id"]: record["vector"] for record in map(json.loads, lines)}
 
@@ -90,20 +92,28 @@ def own(workspace: Path) -> Path:
     return workspace / "own.lucene"
 
 
-@pytest.fixture
-def in_process(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let main() run here, where Pyserini is loaded once, and take back all that it changes."""
+@contextlib.contextmanager
+def here() -> Iterator[None]:
+    """Let main() run in this process, where Pyserini is loaded once, and take back all that it changes."""
     start_java()
     import pyserini.encode
     from pyserini.search.lucene import LuceneImpactSearcher
 
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(sys, "argv", sys.argv)
+        changed.setenv("PATH", os.environ["PATH"])
+        changed.setattr(pyserini.encode, "AutoQueryEncoder", pyserini.encode.AutoQueryEncoder)
+        by_name = LuceneImpactSearcher._init_query_encoder_from_str
+        changed.setattr(LuceneImpactSearcher, "_init_query_encoder_from_str", staticmethod(by_name))
+        yield
+
+
+@pytest.fixture
+def in_process(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let main() run in this process and in the workspace."""
     monkeypatch.chdir(workspace)
-    monkeypatch.setattr(sys, "argv", sys.argv)
-    monkeypatch.setenv("PATH", os.environ["PATH"])
-    monkeypatch.setattr(pyserini.encode, "AutoQueryEncoder", pyserini.encode.AutoQueryEncoder)
-    by_name = LuceneImpactSearcher._init_query_encoder_from_str
-    monkeypatch.setattr(LuceneImpactSearcher, "_init_query_encoder_from_str", staticmethod(by_name))
-    return
+    with here():
+        yield
 
 
 def launch(workspace: Path, *arguments: str) -> str:
@@ -165,12 +175,13 @@ def test_the_document_encoder_reads_a_missing_field_as_an_empty_one(workspace: P
 
 @integration
 def test_search_gives_exact_dot_products(
-    workspace: Path, documents: Vectors, built: Path, queries: MilcoQueryEncoder
+    in_process: None, documents: Vectors, built: Path, queries: MilcoQueryEncoder, capsys: pytest.CaptureFixture
 ) -> None:
     """encode, index.lucene and search.lucene give a run of exact scores, common terms included."""
-    search = ["search.lucene", "--index", "index", "--topics", "topics.tsv", "--impact"]
-    assert "--min-idf -1" in launch(workspace, *search, "--encoder", TRAP, "--output", "run")
-    hits = read_run(workspace / "run")
+    search = ["search.lucene", "--index", str(built), "--topics", "topics.tsv", "--impact"]
+    assert main([*search, "--encoder", TRAP, "--output", "run"]) == 0
+    assert "--min-idf -1" in capsys.readouterr().err
+    hits = read_run(Path("run"))
     assert list(hits) == list(TOPICS)
     filled = {docid: vector for docid, vector in documents.items() if vector}
     for name, text in TOPICS.items():

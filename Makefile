@@ -20,7 +20,7 @@ GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/t
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini.demo
 
-test: lint
+test: lint $(VENV)-ciff/installed
 	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder
 	$(MAKE) st
 	$(MAKE) smoke
@@ -67,6 +67,12 @@ $(VENV)-st/installed: setup.cfg | $(VENV)/installed-dev
 	$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> $$($(VENV)-st/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth
 	$(VENV)-st/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[st]' mteb
+	touch $@
+
+# ciff-toolkit needs an older protobuf than the other packages. The tests of milco export find it here.
+$(VENV)-ciff/installed: | python
+	$(PYTHON) -m venv --clear $(VENV)-ciff
+	$(VENV)-ciff/bin/python -m pip install --quiet --no-compile --disable-pip-version-check ciff-toolkit 'protobuf<5'
 	touch $@
 
 # An environment counts as installed by a stamp, which goes before anything is changed and comes back when all is

@@ -37,7 +37,11 @@ class EncodePlan:
     """
 
     encoder: str = option(
-        DEFAULT_ENCODER, metavar="NAME|DIR", group=_ENCODER, help="checkpoint: hub name, directory, or mini (embedded)"
+        DEFAULT_ENCODER,
+        metavar="NAME|DIR",
+        group=_ENCODER,
+        help="checkpoint: hub name, directory, or mini (embedded); st:NAME|DIR for a SparseEncoder of "
+        "sentence-transformers",
     )
     max_length: int | None = option(
         None, minimum=MIN_LENGTH, group=_ENCODER, help="tokens of a text (default: the checkpoint's)"

@@ -8,7 +8,7 @@ return docids and scores. All results are compared: the same docids in the same 
 integers here; Anserini subtracts a millionth for each tie with a hit above, so Pyserini's are rounded before the
 comparison.
 
-Opening is timed from a started JVM with all modules imported; jvm.start() has loaded Lucene's formats by then. This
+Opening is timed from a started JVM with all modules imported; start_java() has loaded Lucene's formats by then. This
 project's searcher opens first and loads the other classes that both need, so each opens the index a second time. A
 query's latency is the median of its passes in a round. The table has the medians of the rounds, and the ratios of
 elapsed time and of the searching thread's CPU time, which depends less on other load.
@@ -92,9 +92,9 @@ def build(root: Path) -> int:
 
 def measure(root: Path, options: LuceneSearchOptions) -> list[Latencies]:
     """Measure one round: opening, then searching at each k. Raises MilcoError if results differ."""
-    from milco_pyserini.index import jvm
+    from milco_pyserini.integrations.pyserini import start_java
 
-    jvm.start()
+    start_java()
     from pyserini.search.lucene import LuceneImpactSearcher
 
     from milco_pyserini.index import open_index

@@ -15,12 +15,15 @@ MILCO's encoder for --encoder NAME if NAME is a MILCO checkpoint ({MINI}, a dire
 
 commands:
 {{commands}}
+and every other module of Pyserini that is a program, such as 2cr.miracl or search.faiss
 
 Defaults where MILCO encodes:
   search.lucene --impact   --encoder: that of an index made by milco index (not with --pretokenized, where topics are
                            terms); --min-idf -1, because Pyserini's 0 drops every term that is in all documents
   encode, encode.query     --max-length: the checkpoint's
   encode.query             --weight-range 1 --quant-range 100, the scale that documents are encoded with
+  server.rest, server.mcp  --index DIR ... serves indexes made by milco index; or --config FILE, Pyserini's own
+  server.rest              --host 127.0.0.1
 
 {PROG} COMMAND --help prints Pyserini's own page.
 """

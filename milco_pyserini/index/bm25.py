@@ -17,7 +17,7 @@ from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.index import jvm
 from milco_pyserini.index.documents import CheckedDocuments
 from milco_pyserini.index.errors import engine_errors, reason_of
-from milco_pyserini.index.lucene_java import explain_newer_lucene
+from milco_pyserini.index.lucene_java import explain_newer_lucene, lucene_version
 from milco_pyserini.index.protocol import BuildResult, Engine, EngineSearcher, Hits, QueryOptions, SourceOptions
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import TEXT_INDEX
@@ -135,6 +135,10 @@ class Bm25Engine(Engine):
             with atomic_file(directory / _TOKENIZER, "w") as handle:
                 handle.write(words.tokenizer.tokenizer.to_str())
         return built
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of Lucene, which older ones may not be able to read."""
+        return {"lucene": lucene_version()}
 
     def open(self, directory: Path, manifest: dict) -> "Bm25Searcher":
         """Open the index with the analyzer or the tokenizer that it was built with."""

@@ -215,6 +215,7 @@ def build_index(
             "search_settings": engine.settings(SEARCH),
             "id_with_space": checked.id_with_space,
             "milco_pyserini": __version__,
+            **engine.versions(),
             **checked.describe(),
         }
         files = describe_files(directory, list_files(directory))

@@ -103,20 +103,26 @@ def java_version(home: Path) -> int:
 def anserini_jar() -> Path:
     """Return Anserini's fat jar: the newest in ANSERINI_CLASSPATH, otherwise the one in Pyserini.
 
-    Pyserini is located without importing it, which would start Java. Raises MilcoError if there is no jar.
+    Raises MilcoError if there is no jar.
     """
-    directory = os.environ.get("ANSERINI_CLASSPATH")
-    if not directory:
-        package = importlib.util.find_spec("pyserini")
-        if package is None or package.origin is None:
-            raise MilcoError("Pyserini, which includes Lucene, is not installed", hint="Run pip install pyserini")
-        directory = str(Path(package.origin).parent / "resources" / "jars")
+    directory = os.environ.get("ANSERINI_CLASSPATH") or str(pyserini_directory() / "resources" / "jars")
     jars = list(Path(directory).glob("anserini-*-fatjar.jar"))
     if not jars:
         raise MilcoError(
             f"{directory} contains no anserini-*-fatjar.jar", hint="Run pip install --force-reinstall pyserini"
         )
     return max(jars, key=lambda jar: jar.stat().st_mtime)
+
+
+def pyserini_directory() -> Path:
+    """Return the directory of Pyserini's package, without importing it, which would start Java.
+
+    Raises MilcoError if Pyserini is not installed.
+    """
+    package = importlib.util.find_spec("pyserini")
+    if package is None or package.origin is None:
+        raise MilcoError("Pyserini, which includes Lucene, is not installed", hint="Run pip install pyserini")
+    return Path(package.origin).parent
 
 
 def _release(home: Path) -> str:

@@ -26,7 +26,7 @@ import numpy as np
 
 from milco_pyserini.index import jvm
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.index.lucene_java import REFERENCE, STRING, explain_newer_lucene, java_function
+from milco_pyserini.index.lucene_java import REFERENCE, STRING, explain_newer_lucene, java_function, lucene_version
 from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
 from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
 from milco_pyserini.sparse import DELIMITER
@@ -77,6 +77,10 @@ class LuceneEngine(SparseEngine):
                 for worker in workers:
                     worker.result()
         return BuildResult(chunks.written, chunks.empty)
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of Lucene, which older ones may not be able to read."""
+        return {"lucene": lucene_version()}
 
     def open(self, directory: Path, manifest: dict) -> "LuceneSearcher":
         """Open the index; queries are quantized at the scale that the manifest states."""

@@ -58,19 +58,26 @@ def _class_loader() -> Any:
 @contextlib.contextmanager
 def explain_newer_lucene(directory: Path) -> Iterator[None]:
     """If Lucene fails to open a directory because a newer version wrote it, raise MilcoError with both versions."""
-    from jnius import JavaException, autoclass
+    from jnius import JavaException
 
     try:
         yield
     except JavaException:
-        written, here = written_by(directory), autoclass("org.apache.lucene.util.Version").LATEST
-        if written > (here.major, here.minor, here.bugfix):
+        written, here = written_by(directory), lucene_version()
+        if written > tuple(map(int, here.split("."))):
             theirs, pyserini = ".".join(map(str, written)), importlib.metadata.version("pyserini")
             raise MilcoError(
-                f"{directory} was written by Lucene {theirs}, and Pyserini {pyserini} has {here.toString()}, which "
+                f"{directory} was written by Lucene {theirs}, and Pyserini {pyserini} has {here}, which "
                 "cannot read it: use the newer Pyserini that it was built with, or build it again with this one"
             ) from None
         raise
+
+
+def lucene_version() -> str:
+    """Return the version of Lucene in the running Java, such as 9.9.1."""
+    from jnius import autoclass
+
+    return autoclass("org.apache.lucene.util.Version").LATEST.toString()
 
 
 def written_by(directory: Path) -> tuple[int, ...]:

@@ -201,6 +201,10 @@ class Engine:
         """Write the index of documents into an empty directory."""
         raise NotImplementedError
 
+    def versions(self) -> dict[str, str]:
+        """Return versions that a reader of the index may need to know, for its manifest."""
+        return {}
+
     def open(self, directory: Path, manifest: dict) -> EngineSearcher:
         """Open what build() wrote. Raises MilcoError if files are missing."""
         raise NotImplementedError

@@ -13,6 +13,7 @@ from milco_pyserini.corpora import Document, open_corpus, open_topics
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index
 from milco_pyserini.index.bm25 import TextDocuments, find_analyzer
+from milco_pyserini.integrations.pyserini import start_java
 from milco_pyserini.model.checkpoint import find_checkpoint
 
 pytestmark = pytest.mark.integration
@@ -24,6 +25,7 @@ Capture = pytest.CaptureFixture[str]
 def java() -> None:
     """Java, before anything imports jnius."""
     pytest.importorskip("pyserini", reason="Pyserini is not installed")
+    start_java()
     find_engine("bm25").available()
 
 

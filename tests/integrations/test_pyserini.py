@@ -1,7 +1,11 @@
 """Pyserini's own commands with MILCO: encode, index and search, each as a user starts it."""
 
+import asyncio
 import contextlib
 import csv
+import importlib
+import importlib.metadata
+import io
 import json
 import os
 import subprocess
@@ -11,16 +15,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.cli.index import main as index
 from milco_pyserini.cli.pyserini import main
 from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
-from milco_pyserini.integrations.pyserini import is_milco, start_java
+from milco_pyserini.integrations.pyserini import is_command, is_milco, java, start_java
 from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.model import find_checkpoint
+from milco_pyserini.search import Searcher
 from milco_pyserini.sparse import open_store
 
+OLD = Version(importlib.metadata.version("pyserini")) < Version("2.4")
 GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
 # The parts of a name by which Pyserini's commands pick other encoders.
 TRAP = "ance-auto-clip-contriever-dpr-dse-sentence-transformers-splade-tct_colbert"
@@ -343,3 +350,128 @@ def test_names_unknown_to_the_hub_are_left_to_pyserini(monkeypatch: pytest.Monke
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert not is_milco("someone/nothing-of-the-kind")
     assert not is_milco("a/b/c")
+
+
+@integration
+def test_any_program_of_pyserini_is_a_command(in_process: None, capsys: pytest.CaptureFixture) -> None:
+    """By the name of its module, with its arguments; what it imports and lacks is named."""
+    Path("msmarco.run").write_text("q1\td2\t1\n", encoding="utf-8")
+    convert = ["eval.convert_msmarco_run_to_trec_run", "--input", "msmarco.run", "--output", "trec.run"]
+    assert main(convert) == 0
+    assert Path("trec.run").read_text(encoding="utf-8").startswith("q1 Q0 d2 1 ")
+    assert is_command("2cr.miracl") and not is_command("../search") and not is_command("server.nothing")
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setitem(sys.modules, "faiss", None)
+        assert main(["index.faiss", "--input", "x", "--output", "y"]) == 2
+    assert "imports faiss, which is not installed. Run pip install faiss-cpu" in capsys.readouterr().err
+
+
+LISTS = """
+import json
+from urllib.request import urlopen
+
+class Table:
+    _info = None
+    _aliases = {}
+
+    def __getitem__(self, name):
+        if name in self._aliases:
+            return self[self._aliases[name]]
+        if self._info is None:
+            self._info = {one["name"]: one for one in json.load(urlopen("https://lists.example", timeout=10))}
+        return self._info[name]
+
+SINGLE = Table()
+OLD = {"old": SINGLE["new"]}
+ALL = Table()
+ALL._sources = (SINGLE, OLD)
+"""
+
+
+def test_lists_of_prebuilt_indexes_are_downloaded_when_they_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at the import, which needs no network then; old names find what they name now."""
+    (tmp_path / "lists_of_indexes.py").write_text(LISTS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(java, "PREBUILT", "lists_of_indexes")
+    monkeypatch.setattr(java.jvm, "start", lambda: None)
+    monkeypatch.setattr("urllib.request.urlopen", lambda url, timeout: io.StringIO('[{"name": "new", "size": 7}]'))
+    start_java()
+    lists = importlib.import_module("lists_of_indexes")
+    assert lists.ALL["new"] == lists.ALL["old"] == {"name": "new", "size": 7}
+
+
+new_servers = pytest.mark.skipif(OLD, reason="needs Pyserini 2.4")
+
+
+@new_servers
+@integration
+def test_rest_serves_an_index_with_its_encoder(
+    in_process: None, own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """The documents and scores of Searcher, at the loopback address unless another is given."""
+    pytest.importorskip("faiss", reason="Pyserini's servers import faiss")
+    from fastapi.testclient import TestClient
+
+    served = {}
+    monkeypatch.setattr("uvicorn.run", lambda app, **options: served.update(options, app=app))
+    assert main(["server.rest", "--index", str(own), "--port", "8099"]) == 0
+    assert (served["host"], served["port"]) == ("127.0.0.1", 8099)
+    assert "serving own" in capsys.readouterr().err
+    searcher = Searcher.open(own)
+    with TestClient(served["app"]) as client:
+        for text in TOPICS.values():
+            found = client.get("/v1/own/search", params={"query": text, "hits": 3}).json()["candidates"]
+            assert [(one["docid"], one["rank"]) for one in found] == [
+                (hit.docid, rank) for rank, hit in enumerate(searcher.search(text, 3), 1)
+            ]
+            assert [one["score"] for one in found] == pytest.approx(searcher.search(text, 3).scores.tolist(), abs=0.01)
+    assert main(["server.rest", "--index", str(own), "--host", "0.0.0.0"]) == 0
+    assert served["host"] == "0.0.0.0"
+
+
+@new_servers
+@integration
+def test_mcp_serves_the_indexes_of_a_configuration(
+    in_process: None, built: Path, own: Path, queries: MilcoQueryEncoder, documents: Vectors
+) -> None:
+    """Also an index that Anserini built, whose encoder the configuration names."""
+    pytest.importorskip("faiss", reason="Pyserini's servers import faiss")
+    from fastmcp import Client, FastMCP
+
+    texts = {"path": str(own), "index_type": "tf"}
+    impact = {"path": str(built), "index_type": "impact", "encoder": TRAP, "base_index": "texts"}
+    Path("server.yaml").write_text(json.dumps({"indexes": {"built": impact, "texts": texts}}), encoding="utf-8")
+    answers = {}
+
+    def run(server: FastMCP, transport: str) -> None:
+        async def ask() -> None:
+            async with Client(server) as client:
+                for text in TOPICS.values():
+                    answer = await client.call_tool("search", {"query": text, "index": "built"})
+                    answers[text] = [one.text for one in answer.content]
+
+        asyncio.run(ask())
+
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(FastMCP, "run", run)
+        assert main(["server.mcp", "--config", "server.yaml"]) == 0
+    for text in TOPICS.values():
+        best, score = exact(queries.encode(text), documents)[0]
+        assert answers[text][1].startswith(f"DocID: {best} | Score: {score}")
+
+
+@integration
+def test_servers_name_what_they_cannot_serve(in_process: None, own: Path, capsys: pytest.CaptureFixture) -> None:
+    """No index, two sources of indexes, a missing file; or an older Pyserini, which serves no local index."""
+    older = "the servers of Pyserini"
+    for arguments, expected in (
+        (["--index", "nowhere"], "no index at nowhere"),
+        (["--index", str(own), "--config", "x.yaml"], "--index and --config both name the indexes"),
+        (["--config", "x.yaml"], "--config x.yaml: Config file not found"),
+    ):
+        for server in ("server.rest", "server.mcp"):
+            assert main([server, *arguments]) == 2
+            line = capsys.readouterr().err
+            assert (older if OLD else expected) in line and line.count("\n") == 1

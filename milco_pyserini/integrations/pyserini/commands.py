@@ -1,22 +1,14 @@
-"""Run Pyserini with MILCO: Java started, and MILCO checkpoints known to Pyserini's commands.
-
-    from milco_pyserini import MilcoQueryEncoder
-    from milco_pyserini.integrations.pyserini import start_java
-
-    start_java()  # before Pyserini is imported
-    from pyserini.search.lucene import LuceneImpactSearcher
-
-    searcher = LuceneImpactSearcher("indexes/sample.lucene", MilcoQueryEncoder("mini"), min_idf=-1)
+"""Pyserini's own commands, with MILCO's encoders.
 
 Pyserini has no registry of encoders: each command chooses a class by substrings of the encoder's name. So a command
 gets ALIAS, which has none of those substrings, in place of the name of a MILCO checkpoint, and ALIAS is resolved to the
 MILCO encoder. Otherwise Pyserini's modules run unchanged, with the arguments as they were given.
 """
 
-import argparse
 import contextlib
 import importlib.util
 import os
+import re
 import runpy
 import sys
 from collections.abc import Sequence
@@ -26,21 +18,18 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.console import log
-from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.index import jvm
 from milco_pyserini.index.errors import reason_of
-from milco_pyserini.index.jvm import java_home
-from milco_pyserini.index.jvm import start as start_java
-from milco_pyserini.io.files import read_json
-from milco_pyserini.io.hub import fetch_hub_file
-from milco_pyserini.io.manifest import MANIFEST
+from milco_pyserini.index.lucene_java import explain_newer_lucene
+from milco_pyserini.integrations.pyserini.arguments import PROG, known_options
+from milco_pyserini.integrations.pyserini.encoders import is_milco, query_encoder_for, vectors_of
+from milco_pyserini.integrations.pyserini.java import start_java
+from milco_pyserini.integrations.pyserini.servers import prepare_rest, prepare_server
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.contract import MilcoQueryEncoder
 
-__all__ = ["COMMANDS", "PROG", "is_milco", "run_pyserini", "start_java"]
-
-PROG = "milco pyserini"
 ALIAS = "milco"
 COMMANDS = {
     "encode": "encode documents (JSONL)",
@@ -49,44 +38,49 @@ COMMANDS = {
     "search.lucene": "search topics, write a run",
     "fusion": "fuse runs",
     "eval.trec_eval": "evaluate a run",
+    "server.rest": "serve indexes over HTTP",
+    "server.mcp": "serve indexes to agents (MCP)",
 }
+# The packages of modules that Pyserini imports, and does not require.
+_DISTRIBUTIONS = {"faiss": "faiss-cpu"}
 # Texts of a thousand words repeat each two or three times; encoded topics repeat each impact times.
 _ENCODED_REPETITIONS = 4
 
 
-def is_milco(name: str) -> bool:
-    """Return whether a name is a MILCO checkpoint: an embedded one, or a directory or hub name with such a config.json.
-
-    The hub is not asked about names that contain "milco".
-    """
-    if name == MINI:
-        return True
-    if Path(name).exists():
-        config = Path(name) / "config.json"
-        return config.is_file() and read_json(config).get("model_type") == "milco"
-    if "milco" in name.lower():
-        return True
-    from huggingface_hub.errors import HFValidationError
-
-    # If the name is not a model, or the hub is not reachable, Pyserini reports what is wrong with it.
-    with contextlib.suppress(MilcoError, HFValidationError, OSError):
-        return read_json(fetch_hub_file(name, "config.json")).get("model_type") == "milco"
-    return False
+def is_command(name: str) -> bool:
+    """Return whether Pyserini has a module of that name, without importing it."""
+    if not re.fullmatch(r"\w+(\.\w+)*", name):
+        return False
+    path = jvm.pyserini_directory().joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
 
 
 def run_pyserini(command: str, arguments: Sequence[str]) -> None:
-    """Run pyserini.COMMAND in this process as if it were the program. Raises MilcoError if it fails."""
-    if command not in COMMANDS:
-        raise unknown_name("command", command, COMMANDS)
+    """Run the module pyserini.COMMAND in this process as if it were the program. Raises MilcoError if it fails."""
+    if not is_command(command):
+        hint = "Other modules of Pyserini can be run too, such as 2cr.miracl."
+        raise unknown_name("command", command, COMMANDS, hint)
     start_java()
     # eval.trec_eval starts a second Java, by name.
-    os.environ["PATH"] = f"{java_home() / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
-    prepare = {"search.lucene": _prepare_search, "encode": _prepare_encode, "encode.query": _prepare_encode_query}
-    sys.argv = [command, *prepare.get(command, list)(list(arguments))]
+    os.environ["PATH"] = f"{jvm.java_home() / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
+    prepare = {
+        "search.lucene": _prepare_search,
+        "encode": _prepare_encode,
+        "encode.query": _prepare_encode_query,
+        "server.rest": prepare_rest,
+        "server.mcp": prepare_server,
+    }
+    index = known_options(arguments, ("--index",))[0].index
     try:
-        runpy.run_module(f"pyserini.{command}", run_name="__main__", alter_sys=True)
+        sys.argv = [command, *prepare.get(command, list)(list(arguments))]
+        with explain_newer_lucene(Path(index)) if index else contextlib.nullcontext():
+            runpy.run_module(f"pyserini.{command}", run_name="__main__", alter_sys=True)
     except (MilcoError, BrokenPipeError):
         raise
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        hint = f"Run pip install {_DISTRIBUTIONS.get(package, package)}"
+        raise MilcoError(f"pyserini.{command} imports {package}, which is not installed", hint) from error
     except Exception as error:
         # One line for whatever Pyserini, or Java below it, does not handle itself.
         raise MilcoError(f"pyserini.{command}: {type(error).__name__}: {reason_of(error)}") from error
@@ -95,7 +89,7 @@ def run_pyserini(command: str, arguments: Sequence[str]) -> None:
 def _prepare_search(arguments: list[str]) -> list[str]:
     """Let search.lucene --impact encode topics with the index's encoder, or with the MILCO checkpoint that is given."""
     names = ("--index", "--encoder", "--onnx-encoder", "--min-idf", "--topics", "--topics-format")
-    options = _parse(arguments, names, ("--impact", "--pretokenized"))
+    options, _ = known_options(arguments, names, ("--impact", "--pretokenized"))
     topics: list[str] = []
     if options.topics is not None:
         from pyserini.query_iterator import TopicsFormat, get_query_iterator
@@ -110,7 +104,7 @@ def _prepare_search(arguments: list[str]) -> list[str]:
             ) from error
     if not options.impact:
         return arguments
-    vectors = _vectors_of(options.index or "")
+    vectors = vectors_of(options.index or "")
     encoder: str | None = None
     if options.encoder is not None:
         encoder = options.encoder if is_milco(options.encoder) else None
@@ -137,7 +131,7 @@ def _prepare_search(arguments: list[str]) -> list[str]:
 
 def _prepare_encode(arguments: list[str]) -> list[str]:
     """Let encode use MilcoDocumentEncoder for a MILCO checkpoint."""
-    options = _parse(arguments, ("--encoder", "--encoder-class"), ("--to-faiss",))
+    options, _ = known_options(arguments, ("--encoder", "--encoder-class"), ("--to-faiss",))
     name = options.encoder
     if name is None or not is_milco(name):
         return arguments
@@ -161,7 +155,7 @@ def _prepare_encode(arguments: list[str]) -> list[str]:
 
 def _prepare_encode_query(arguments: list[str]) -> list[str]:
     """Let encode.query use MilcoQueryEncoder for a MILCO checkpoint, at the scale of documents."""
-    name = _parse(arguments, ("--encoder",)).encoder
+    name = known_options(arguments, ("--encoder",))[0].encoder
     if name is None or not is_milco(name):
         return arguments
     _find_checkpoint(name)
@@ -202,38 +196,9 @@ def _register_query_encoder(name: str, vectors: dict) -> None:
     by_name = LuceneImpactSearcher._init_query_encoder_from_str
 
     def resolve(given: str | None) -> Any:
-        from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
-
-        if given != ALIAS:
-            return by_name(given)
-        return open_query_encoder(vectors, name) if vectors.get("encoder") else MilcoQueryEncoder(name)
+        return query_encoder_for(name, vectors) if given == ALIAS else by_name(given)
 
     LuceneImpactSearcher._init_query_encoder_from_str = staticmethod(resolve)
-
-
-def _vectors_of(index: str) -> dict:
-    """Return the manifest of the vectors in an index of this project; {} for others and for names of Pyserini."""
-    from milco_pyserini.index import open_index
-
-    if not (Path(index) / MANIFEST).is_file():
-        return {}
-    opened = open_index(index)
-    if opened.manifest["engine"] != "lucene":
-        raise MilcoError(
-            f"{index} is an index of engine {opened.manifest['engine']!r}, which Pyserini cannot read: build one "
-            "with milco index --vectors VECTORS --engine lucene"
-        )
-    return opened.vectors
-
-
-def _parse(arguments: list[str], options: Sequence[str], flags: Sequence[str] = ()) -> argparse.Namespace:
-    """Return the values of some options of a command; all others are left to Pyserini."""
-    parser = argparse.ArgumentParser(prog=PROG, usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False)
-    for option in options:
-        parser.add_argument(option)
-    for flag in flags:
-        parser.add_argument(flag, action="store_true")
-    return parser.parse_known_args(arguments)[0]
 
 
 def _with_alias(arguments: list[str]) -> list[str]:

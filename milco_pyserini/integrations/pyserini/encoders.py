@@ -1,0 +1,56 @@
+"""The MILCO encoder of a name or of an index, for Pyserini's searchers."""
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from milco_pyserini.defaults import MINI
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import read_json
+from milco_pyserini.io.hub import fetch_hub_file
+from milco_pyserini.io.manifest import MANIFEST
+
+if TYPE_CHECKING:
+    from milco_pyserini.encode.contract import MilcoQueryEncoder
+
+
+def is_milco(name: str) -> bool:
+    """Return whether a name is a MILCO checkpoint: an embedded one, or a directory or hub name with such a config.json.
+
+    The hub is not asked about names that contain "milco".
+    """
+    if name == MINI:
+        return True
+    if Path(name).exists():
+        config = Path(name) / "config.json"
+        return config.is_file() and read_json(config).get("model_type") == "milco"
+    if "milco" in name.lower():
+        return True
+    from huggingface_hub.errors import HFValidationError
+
+    # If the name is not a model, or the hub is not reachable, Pyserini reports what is wrong with it.
+    with contextlib.suppress(MilcoError, HFValidationError, OSError):
+        return read_json(fetch_hub_file(name, "config.json")).get("model_type") == "milco"
+    return False
+
+
+def query_encoder_for(name: str, vectors: dict) -> "MilcoQueryEncoder":
+    """Return the encoder that fits the vectors of an index, or the checkpoint as it is if they name none."""
+    from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
+
+    return open_query_encoder(vectors, name) if vectors.get("encoder") else MilcoQueryEncoder(name)
+
+
+def vectors_of(index: str) -> dict:
+    """Return the manifest of the vectors in an index of this project; {} for others and for names of Pyserini."""
+    from milco_pyserini.index import open_index
+
+    if not (Path(index) / MANIFEST).is_file():
+        return {}
+    opened = open_index(index)
+    if opened.manifest["engine"] != "lucene":
+        raise MilcoError(
+            f"{index} is an index of engine {opened.manifest['engine']!r}, which Pyserini cannot read: build one "
+            "with milco index --vectors VECTORS --engine lucene"
+        )
+    return opened.vectors

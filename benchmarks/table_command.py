@@ -7,8 +7,8 @@ Parts for --only:
     write: vectors as JSONL and Parquet.
     index: Lucene, compared with Anserini's IndexCollection.
     search: opening and searching a Lucene index, compared with Pyserini's LuceneImpactSearcher.
-    engines: exact, lucene and seismic (with its defaults and tuned to recall .96), compared with LuceneImpactSearcher,
-        scipy and numpy.
+    engines: exact, lucene, qdrant and seismic (with its defaults and tuned to recall .96), compared with
+        LuceneImpactSearcher, scipy and numpy.
     curve: encode, index and search of increasing numbers of documents.
 The measurements are defined in table_encoding, table_engines and table_curve.
 

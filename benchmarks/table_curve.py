@@ -5,7 +5,6 @@ indexing into Seismic this is its builder, which holds all vectors in memory. Th
 QUERIES documents, the same at every size. Seismic searches with its defaults; its recall is not part of the curve.
 """
 
-import importlib.util
 import itertools
 import statistics
 import tempfile
@@ -15,12 +14,12 @@ from pathlib import Path
 
 import encode_memory
 from lucene_indexing import in_fresh_process, index_milco
+from table_engines import ENGINES, is_installed
 from table_rows import Row, with_peak
 
 from milco_pyserini.console import log
 from milco_pyserini.sparse import open_store
 
-ENGINES = ("lucene", "exact", "seismic")
 QUERIES = 100
 HITS = 10
 _PASSES = 3
@@ -31,7 +30,7 @@ Queries = list[dict[str, float]]
 def curve_rows(counts: Sequence[int], encoder: str) -> list[Row]:
     """Return the rows of every number of documents in ascending order."""
     options = encode_memory.EncodeMemoryOptions(encoder=encoder)
-    engines = [name for name in ENGINES if name != "seismic" or importlib.util.find_spec(name)]
+    engines = [engine for engine in ENGINES if is_installed(engine)]
     rows: list[Row] = []
     queries: Queries = []
     for count in sorted(set(counts)):

@@ -35,6 +35,7 @@ from topical_vectors import topical_queries, write_topical_store, write_topics_s
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import size_on_disk
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
@@ -46,7 +47,9 @@ MILCO = "milco_pyserini"
 ANSERINI = "Anserini IndexCollection"
 SEARCHER = "Pyserini LuceneImpactSearcher"
 SEISMIC = "seismic"
-ENGINES = ("exact", "lucene", SEISMIC)
+ENGINES = ("exact", "lucene", "qdrant", SEISMIC)
+# Their modules, if they are optional.
+PACKAGES = {SEISMIC: "seismic", "qdrant": "qdrant_edge"}
 HITS = 10
 # A hundredth above the goal, because other queries than those of the tuning may find a little less.
 RECALL = 0.96
@@ -177,8 +180,7 @@ def _latency(p95s: Mapping[str, Sequence[float]]) -> Callable[[str, float], dict
 def engine_rows(sizes: EngineSizes) -> list[Row]:
     """Return the rows of all engines on a pivot view: each is built once with all threads, then searched on one."""
     rows: list[Row] = []
-    missing = [] if importlib.util.find_spec("seismic") else [SEISMIC]
-    installed = [engine for engine in ENGINES if engine not in missing]
+    installed = [engine for engine in ENGINES if is_installed(engine)]
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         write_topical_store(root / "store", sizes.documents)
@@ -187,17 +189,23 @@ def engine_rows(sizes: EngineSizes) -> list[Row]:
             log(f"  {engine}")
             output = root / engine
             taken, peak = in_fresh_process(with_peak, index_milco, root, output, max(sizes.threads), engine)
-            figures = {"documents/s": sizes.documents / taken, "s": taken, "MB": peak, "disk MB": megabytes(output)}
+            figures = {
+                "documents/s": sizes.documents / taken,
+                "s": taken,
+                "MB": peak,
+                "disk MB": size_on_disk(output) / 1e6,
+            }
             rows.append(Row(INDEX_STEP, engine, figures))
         if SEISMIC in installed:
             rows += tuned_rows(root)
         rows += in_fresh_process(time_engines, root, installed, sizes)
+    missing = [engine for engine in ENGINES if engine not in installed]
     return rows + [Row(step, f"{engine} (not installed)") for step in (INDEX_STEP, SEARCH_STEP) for engine in missing]
 
 
-def megabytes(directory: Path) -> float:
-    """Return the size of a directory's files in MB (10**6 bytes)."""
-    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()) / 1e6
+def is_installed(engine: str) -> bool:
+    """Return whether an engine of ENGINES can be used here; Java is."""
+    return engine not in PACKAGES or importlib.util.find_spec(PACKAGES[engine]) is not None
 
 
 def tuned_rows(root: Path) -> list[Row]:

@@ -20,12 +20,12 @@ from milco_pyserini.sparse.store import write_jsonl, write_parquet
 DOCUMENTS = 60
 DIMENSIONS = 8
 STORES = ("jsonl", "parquet", "dense")
-NEEDS = {"seismic": "seismic", "flat": "faiss", "hnsw": "faiss"}
+NEEDS = {"qdrant": "qdrant_edge", "seismic": "seismic", "flat": "faiss", "hnsw": "faiss"}
 INDEXES = tuple(
     pytest.param(
         name, marks=pytest.mark.skipif(importlib.util.find_spec(module) is None, reason=f"{module} is missing")
     )
-    for name in ("exact", "lucene", "seismic", "flat", "hnsw", "bm25")
+    for name in ("exact", "lucene", "qdrant", "seismic", "flat", "hnsw", "bm25")
     for module in (NEEDS.get(name, "numpy"),)
 )
 EVERY = (*STORES, *INDEXES)

@@ -488,7 +488,7 @@ def test_the_curve_has_a_row_per_step_and_engine(
     sizes = ["--only", "curve", "--curve", "20", "--plot", str(picture)]
     assert module.main([*sizes, "--format", "csv"]) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    engines = 2 + bool(importlib.util.find_spec("seismic"))
+    engines = 2 + sum(importlib.util.find_spec(name) is not None for name in ("seismic", "qdrant_edge"))
     assert [row["step"].split()[:2] for row in rows] == [
         ["encode", "20"],
         *[["index", "20"], ["search", "20"]] * engines,

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from milco_pyserini.analysis.experiment import UNPRUNED, IndexVariant, RetrievalTask, parse_variants
 from milco_pyserini.analysis.timing import time_searches
-from milco_pyserini.analysis.workbench import IndexMeasurement, Workbench, size_on_disk
+from milco_pyserini.analysis.workbench import IndexMeasurement, Workbench
 from milco_pyserini.console import log
+from milco_pyserini.io.files import size_on_disk
+from milco_pyserini.io.manifest import RECALL
 
 # The rules of the paper's two pruning tables, and of its latency table.
 PAPER_RULES = (
@@ -52,7 +54,7 @@ def sweep(
     groups: list[list[IndexVariant]] = [[]]
     opened = 0
     for variant, index in indexes.items():
-        size = size_on_disk(index.path)
+        size = size_on_disk(index.path, without=RECALL)
         if groups[-1] and opened + size > MAX_OPEN_BYTES:
             groups.append([])
             opened = 0

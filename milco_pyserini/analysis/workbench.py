@@ -21,7 +21,14 @@ from milco_pyserini.index.directory import FORMAT_VERSION as INDEX_VERSION
 from milco_pyserini.index.directory import Index, build_index, is_index
 from milco_pyserini.index.documents import DocumentSource
 from milco_pyserini.index.protocol import BUILD, SEARCH, Engine
-from milco_pyserini.io.files import atomic_file, is_json_with, read_json, validate_output_directory, write_json
+from milco_pyserini.io.files import (
+    atomic_file,
+    is_json_with,
+    read_json,
+    size_on_disk,
+    validate_output_directory,
+    write_json,
+)
 from milco_pyserini.io.manifest import MANIFEST, RECALL, read_checked
 from milco_pyserini.io.resume import plan_difference
 from milco_pyserini.io.runs import write_hits
@@ -216,7 +223,7 @@ class Workbench:
                 write_hits(file, topic, hits, "trec", name)
         return IndexMeasurement(
             **about,
-            size=size_on_disk(path),
+            size=size_on_disk(path, without=RECALL),
             mean_ms=timed.mean_ms,
             p95_ms=timed.p95_ms,
             queries_per_second=timed.queries_per_second,
@@ -243,12 +250,6 @@ class Workbench:
 def validate_workbench(directory: Path) -> None:
     """Raise MilcoError if a directory has something that no sweep and no latency table wrote."""
     validate_output_directory(directory, True, lambda path: is_json_with(path / _MARKER, "format_version"))
-
-
-def size_on_disk(directory: Path) -> int:
-    """Return the bytes of an index, without the file that its recall was measured on."""
-    files = [path for path in directory.rglob("*") if path.is_file() and path.name != RECALL]
-    return sum(path.stat().st_size for path in files)
 
 
 def processor() -> str:

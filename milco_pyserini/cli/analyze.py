@@ -68,7 +68,7 @@ class TaskOptions:
     engines: tuple[str, ...] = option(
         ("lucene", "exact"),
         metavar="ENGINE",
-        help="lucene, seismic or exact, with settings such as seismic:query_cut=10,heap_factor=0.9",
+        help="lucene, exact, qdrant or seismic, with settings such as seismic:query_cut=10,heap_factor=0.9",
     )
     prune: tuple[str, ...] = option(("none",), metavar="RULE", help=_RULES)
     views: tuple[str, ...] = option((), choices=("pivot", "source"), help="views to index (default: all)")

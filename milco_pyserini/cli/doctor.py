@@ -38,6 +38,7 @@ _REINSTALL = "pip install --force-reinstall --no-deps milco-pyserini"
 # Package -> the extra that installs it, and its purpose.
 _EXTRAS = {
     "pyseismic-lsr": ("seismic", "--engine seismic, approximate search of sparse vectors"),
+    "qdrant-edge-py": ("qdrant", "--engine qdrant, exact search without Java"),
     "faiss-cpu": ("dense", "--engine flat and hnsw, for dense vectors"),
     "ray": ("ray", "encoding on a Ray cluster"),
     "accelerate": ("train", "milco train"),

@@ -25,8 +25,9 @@ class IndexOptions:
     """Build an index.
 
     Engines for sparse vectors: lucene (exact integers, readable by Pyserini and Anserini), exact (float scores, the
-    ground truth), seismic (approximate, for millions of documents; recall is measured). For dense vectors (milco encode
-    --dense): flat (exact), hnsw (approximate). For the words of a corpus: bm25.
+    ground truth), qdrant (exact integers, without Java), seismic (approximate, for millions of documents; recall is
+    measured). For dense vectors (milco encode --dense): flat (exact), hnsw (approximate). For the words of a corpus:
+    bm25.
 
       milco index --vectors vectors/miracl-ar
       milco index --engine bm25 --corpus miracl-ar
@@ -35,7 +36,7 @@ class IndexOptions:
 
     vectors: Path | None = option(None, metavar="DIR", help="vector store of milco encode (all engines but bm25)")
     corpus: str | None = option(None, metavar="NAME|PATH", help="corpus: a name (miracl-ar), or JSONL or TSV (bm25)")
-    engine: str = option("lucene", metavar="ENGINE", help="lucene, exact, seismic, flat, hnsw or bm25")
+    engine: str = option("lucene", metavar="ENGINE", help="lucene, exact, qdrant, seismic, flat, hnsw or bm25")
     output: Path | None = option(None, metavar="DIR", help="directory of the index (default: indexes/NAME.ENGINE)")
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build")
     overwrite: bool = option(False, help="replace an index at --output, once the new one is complete")

@@ -13,7 +13,7 @@ GROUPS = {
     "Pipeline": {
         "corpora": "list named benchmarks; build qrels from answers",
         "encode": "encode a corpus, topics or a text as sparse (or dense) vectors",
-        "index": "build an index: lucene, seismic, exact, flat, hnsw or bm25",
+        "index": "build an index: lucene, qdrant, seismic, exact, flat, hnsw or bm25",
         "search": "search an index and write a TREC run; fuse runs",
         "export": "export vectors to other search engines: Elasticsearch, Qdrant ...",
         "eval": "evaluate runs, with significance tests",

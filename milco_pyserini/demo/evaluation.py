@@ -8,11 +8,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from milco_pyserini.analysis.workbench import size_on_disk
 from milco_pyserini.console import log
 from milco_pyserini.corpora import Document, Query, open_corpus, open_qrels, open_topics
 from milco_pyserini.eval import evaluate, read_run
-from milco_pyserini.io.files import write_json
+from milco_pyserini.io.files import size_on_disk, write_json
 from milco_pyserini.io.qrels import Qrels
 from milco_pyserini.io.runs import Run
 from milco_pyserini.reproduce.actions import ACTIONS

@@ -12,7 +12,9 @@ from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index
 from milco_pyserini.index.exact import ExactSearcher
+from milco_pyserini.index.lucene import LuceneEngine
 from milco_pyserini.index.protocol import EngineSearcher
+from milco_pyserini.index.qdrant import QdrantSearcher
 from milco_pyserini.sparse import SOURCE, VIEWS, PlainStore, SparseBatch, VectorStore, Vocabulary, open_store
 from milco_pyserini.sparse.pruning import PruningRule
 from milco_pyserini.sparse.quantization import quantize, quantize_vector
@@ -48,27 +50,38 @@ class EngineWeights:
         return total
 
 
-class LuceneWeights(EngineWeights):
-    """Impacts, which are the term frequencies in the postings. Lucene returns sums as float32."""
+class IntegerWeights(EngineWeights):
+    """Impacts. Engines of exact integers return their sums as float32."""
 
     is_readable = True
 
     def __init__(self, index: Index) -> None:
-        from jnius import autoclass, cast
-
         self._query_scale = index.query_scale
         self.scale = index.vectors["scale"]
         self.unit = index.query_scale * self.scale
+
+    def query(self, vector: dict[str, float]) -> dict[str, float]:
+        """Return impacts >= 1."""
+        return dict(quantize_vector(vector, self._query_scale))
+
+    def round_score(self, total: float) -> float:
+        """Return the nearest float32, which is exact up to 2**24."""
+        return float(np.float32(total))
+
+
+class LuceneWeights(IntegerWeights):
+    """The term frequencies in the postings."""
+
+    def __init__(self, index: Index) -> None:
+        from jnius import autoclass, cast
+
+        super().__init__(index)
         path = autoclass("java.nio.file.Paths").get(str(index.path.absolute()))
         directory = autoclass("org.apache.lucene.store.FSDirectory").open(path)
         reader = autoclass("org.apache.lucene.index.DirectoryReader").open(directory)
         self._reader = cast("org.apache.lucene.index.IndexReader", reader)
         self._terms = autoclass("org.apache.lucene.index.MultiTerms")
         self._bytes = autoclass("org.apache.lucene.util.BytesRef")
-
-    def query(self, vector: dict[str, float]) -> dict[str, float]:
-        """Return impacts >= 1."""
-        return dict(quantize_vector(vector, self._query_scale))
 
     def document(self, docid: str, terms: Sequence[str]) -> dict[str, float] | None:
         """Return impacts >= 1."""
@@ -83,12 +96,21 @@ class LuceneWeights(EngineWeights):
                 impacts[term] = postings.freq()
         return impacts
 
-    def round_score(self, total: float) -> float:
-        """Return the nearest float32, which is exact up to 2**24."""
-        return float(np.float32(total))
-
     def _postings(self, field: str, term: str) -> Any:
         return self._terms.getTermPostingsEnum(self._reader, field, self._bytes(term.encode()))
+
+
+class QdrantWeights(IntegerWeights):
+    """The values of the vectors."""
+
+    def __init__(self, index: Index, searcher: QdrantSearcher) -> None:
+        super().__init__(index)
+        self._searcher = searcher
+
+    def document(self, docid: str, terms: Sequence[str]) -> dict[str, float] | None:
+        """Return impacts >= 1."""
+        vector = self._searcher.vector(docid)
+        return None if vector is None else {term: vector[term] for term in terms if term in vector}
 
 
 class ExactWeights(EngineWeights):
@@ -128,6 +150,8 @@ def engine_weights(index: Index, searcher: EngineSearcher) -> EngineWeights:
     """Return the reader of an index's numbers. searcher: the index's, open."""
     if index.engine.name == "lucene":
         return LuceneWeights(index)
+    if index.engine.name == "qdrant":
+        return QdrantWeights(index, cast(QdrantSearcher, searcher))
     if index.engine.name == "exact":
         return ExactWeights(cast(ExactSearcher, searcher))
     return EngineWeights()
@@ -147,13 +171,13 @@ class VectorTrace:
 
 
 def trace_vector(
-    batch: SparseBatch, vocabulary: Vocabulary, engine: str, manifest: Mapping, pruned_by: str = ""
+    batch: SparseBatch, vocabulary: Vocabulary, exactness: str, manifest: Mapping, pruned_by: str = ""
 ) -> VectorTrace:
     """Repeat the steps from an encoded vector to the index: views, pruning rules, quantization.
 
     Args:
         batch: One vector.
-        engine: Name of the index's engine.
+        exactness: Of the index.
         manifest: The manifest of the vectors that the index was built from.
         pruned_by: Rules, separated by spaces, that the vector has been pruned by already.
     """
@@ -169,7 +193,7 @@ def trace_vector(
     for text in (manifest.get("pruning") or "").split()[len(pruned_by.split()) :]:
         rule = PruningRule.parse(text)
         kept = step(kept, rule(kept), f"pruning {rule}")
-    if engine == "lucene" or manifest.get("format") != "parquet":
+    if exactness == LuceneEngine.exactness or manifest.get("format") != "parquet":
         quantized, impacts = quantize(kept, scale)
         kept = step(kept, quantized, f"rounds to 0 at scale {scale:g}")
         kept = replace(kept, weights=impacts.astype(np.float32) / np.float32(scale))

@@ -281,10 +281,10 @@ class Explainer:
 
     def _document(self, docid: str, text: str | None, passage: int | None) -> _EncodedDocument:
         """Encode a document's text again, or look up its stored vector."""
-        encoder, vectors, engine = self.encoder.encoder, self.index.vectors, self.index.manifest["engine"]
+        encoder, vectors, exactness = self.encoder.encoder, self.index.vectors, self.index.manifest["exactness"]
         if text is not None:
             encoded = encode_with_origins(encoder, text, *self._document_lengths, passage)
-            trace = trace_vector(encoded.batch, encoder.vocabulary, engine, vectors)
+            trace = trace_vector(encoded.batch, encoder.vocabulary, exactness, vectors)
             return _EncodedDocument(encoded, trace, trace.indexed)
         if isinstance(self._store, PlainStore):
             impacts, scale = self._store.get(docid), self._store.scale
@@ -292,7 +292,7 @@ class Explainer:
         vector = self._store.get(docid) if self._store else None
         if vector is None or self._store is None:
             return _EncodedDocument()
-        trace = trace_vector(vector, encoder.vocabulary, engine, vectors, self._store.manifest.get("pruning") or "")
+        trace = trace_vector(vector, encoder.vocabulary, exactness, vectors, self._store.manifest.get("pruning") or "")
         return _EncodedDocument(trace=trace, weights=trace.indexed)
 
 

@@ -10,9 +10,9 @@ import orjson
 
 from milco_pyserini.export.protocol import HITS, Export, Target, Vector, write_lines, write_parts
 from milco_pyserini.export.server import API_KEY, client, validate_version
+from milco_pyserini.index.qdrant import VECTOR
 from milco_pyserini.io.files import write_json
 
-VECTOR = "terms"
 _POINTS = {"start": b'{"points":[\n', "separator": b",\n", "end": b"\n]}\n"}
 
 

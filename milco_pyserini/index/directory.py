@@ -15,7 +15,7 @@ from milco_pyserini.index.protocol import BUILD, SEARCH, Engine, EngineSearcher,
 from milco_pyserini.index.recall import APPROXIMATE, report_recall, write_ground_truth
 from milco_pyserini.index.registry import DEFAULT_ENGINE, ENGINES, find_engine
 from milco_pyserini.index.sparse_engine import SparseEngine
-from milco_pyserini.io.files import atomic_directory, is_json_with, validate_output_directory
+from milco_pyserini.io.files import atomic_directory, is_json_with, size_on_disk, validate_output_directory
 from milco_pyserini.io.manifest import (
     INDEX,
     MANIFEST,
@@ -78,11 +78,11 @@ class Index:
         """Build an index. Its directory exists only when it is complete.
 
         Args:
-            source: for lucene, exact and seismic a vector store (a path or an open store), or a SparseBatch with ids
-                and encoder; for flat and hnsw a store of dense vectors; for bm25 a corpus: its name, a path, or
-                Document objects.
+            source: for lucene, exact, qdrant and seismic a vector store (a path or an open store), or a SparseBatch
+                with ids and encoder; for flat and hnsw a store of dense vectors; for bm25 a corpus: its name, a path,
+                or Document objects.
             path: directory of the index.
-            engine: lucene, exact, seismic, flat, hnsw or bm25.
+            engine: lucene, exact, qdrant, seismic, flat, hnsw or bm25.
             ids, encoder: docids of a SparseBatch, and the encoder that made it.
             prune: pruning rules such as "top-k:100", applied one after the other.
             views: the views to index, of "pivot" and "source"; none for all.
@@ -234,8 +234,7 @@ def build_index(
             log(f"For a higher recall, use other settings ({tune}), or build with a larger --n-postings")
     else:
         progress.close(f"Indexed into {output}")
-    size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
-    log(f"{output} takes {size / 1e6:,.1f} MB on disk")
+    log(f"{output} takes {size_on_disk(output) / 1e6:,.1f} MB on disk")
     return Index(output, manifest)
 
 

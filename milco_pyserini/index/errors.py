@@ -48,7 +48,8 @@ def _as_milco_error(error: BaseException, engine: str, action: str, path: Path) 
     """Return the error to raise instead; None for an error that is not a library's."""
     java = getattr(error, "classname", "")
     name = java.rpartition(".")[2] or type(error).__name__
-    native = java or name == "PanicException" or isinstance(error, RuntimeError | MemoryError)
+    # Qdrant's errors have no type of their own.
+    native = java or name in ("PanicException", "Exception") or isinstance(error, RuntimeError | MemoryError)
     if isinstance(error, MilcoError) or not (native or (action == "open" and isinstance(error, Exception))):
         return None
     reason = reason_of(error)

@@ -6,12 +6,16 @@ from milco_pyserini.index.exact import ExactEngine
 from milco_pyserini.index.faiss_engines import FlatEngine, HnswEngine
 from milco_pyserini.index.lucene import LuceneEngine
 from milco_pyserini.index.protocol import Engine
+from milco_pyserini.index.qdrant import QdrantEngine
 from milco_pyserini.index.seismic import SeismicEngine
 
 DEFAULT_ENGINE = "lucene"
 ENGINES: dict[str, Engine] = {
     engine.name: engine
-    for engine in (Bm25Engine(), ExactEngine(), LuceneEngine(), SeismicEngine(), FlatEngine(), HnswEngine())
+    for engine in (
+        *(Bm25Engine(), ExactEngine(), LuceneEngine(), QdrantEngine(), SeismicEngine()),
+        *(FlatEngine(), HnswEngine()),
+    )
 }
 
 

@@ -236,6 +236,12 @@ def sync_path(path: Path) -> None:
         os.close(descriptor)
 
 
+def size_on_disk(directory: Path, without: str = "") -> int:
+    """Return the bytes of all files in a directory, without the holes of sparse files, and without files of a name."""
+    files = (path.stat() for path in directory.rglob("*") if path.is_file() and path.name != without)
+    return sum(min(file.st_size, 512 * file.st_blocks) for file in files)
+
+
 def write_json(path: Path, value: object) -> None:
     """Write value as indented JSON, atomically."""
     with atomic_file(path) as handle:

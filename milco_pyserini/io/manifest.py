@@ -143,14 +143,15 @@ def read_checked(path: Path, required: bool = False) -> dict:
 
 
 def list_files(directory: Path, without: Iterable[str] = ()) -> list[Path]:
-    """Return the relative paths of all files in a directory, sorted, except its manifest and hidden files.
+    """Return the relative paths of all files in a directory, sorted, except its manifest, and hidden ones.
 
     Args:
         without: other paths to exclude.
     """
     excluded = {MANIFEST, _LOCK, *without}
     paths = (path.relative_to(directory) for path in directory.rglob("*") if not path.is_dir())
-    return sorted(path for path in paths if str(path) not in excluded and not path.name.startswith("."))
+    visible = (path for path in paths if not any(part.startswith(".") for part in path.parts))
+    return sorted(path for path in visible if str(path) not in excluded)
 
 
 def describe_files(directory: Path, paths: Iterable[Path]) -> list[dict[str, Any]]:

@@ -54,8 +54,17 @@ def test_reports_the_command_that_installs_a_missing_package(
     assert lines[-1] == "Missing: openai, numba"
 
 
+EXTRAS = {
+    "pyseismic-lsr": "seismic",
+    "qdrant-edge-py": "qdrant",
+    "faiss-cpu": "dense",
+    "ray": "ray",
+    "accelerate": "train",
+}
+
+
 def test_a_missing_optional_package_is_a_note_with_its_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seismic, Faiss, Ray and the training packages are optional."""
+    """Seismic, Qdrant, Faiss, Ray and the training packages are optional."""
 
     def version(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
@@ -63,7 +72,7 @@ def test_a_missing_optional_package_is_a_note_with_its_purpose(monkeypatch: pyte
     monkeypatch.setattr(importlib.metadata, "version", version)
     found = {finding.name: finding for finding in examine(doctor.extras)}
     assert {finding.state for finding in found.values()} == {NOTE}
-    for name, extra in {"pyseismic-lsr": "seismic", "faiss-cpu": "dense", "ray": "ray", "accelerate": "train"}.items():
+    for name, extra in EXTRAS.items():
         assert found[name].fix.endswith(f"pip install '.[{extra}]'")
 
 

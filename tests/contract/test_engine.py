@@ -1,5 +1,6 @@
 """What every engine promises: exact or approximate, of sparse vectors, dense vectors or texts."""
 
+import gc
 import shutil
 from pathlib import Path
 
@@ -10,9 +11,9 @@ from built import DOCUMENTS, INDEXES, Built, answers, queries_for
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index
 
-EXACT = [kind for kind in INDEXES if kind.values[0] in ("exact", "lucene", "flat", "bm25")]
+EXACT = [kind for kind in INDEXES if kind.values[0] in ("exact", "lucene", "qdrant", "flat", "bm25")]
 UNKNOWN = [{}, {"no such term": 1.0}]
-WITHOUT_TERMS = {"bm25": ["", "zebra"], "exact": UNKNOWN, "lucene": UNKNOWN, "seismic": UNKNOWN}
+WITHOUT_TERMS = {"bm25": ["", "zebra"]} | dict.fromkeys(("exact", "lucene", "qdrant", "seismic"), UNKNOWN)
 
 
 @pytest.mark.parametrize("kind", INDEXES)
@@ -87,6 +88,16 @@ def test_an_index_is_only_replaced_on_request_and_can_be_moved(built: Built, kin
     assert answers(kind, copy) == answers(kind, built.path(kind))
     with pytest.raises(MilcoError, match=f"{copy} exists"):
         build_index(built.documents(kind), find_engine(kind), copy)
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_searching_changes_no_file(built: Built, kind: str, tmp_path: Path) -> None:
+    """Qdrant writes files again when it opens and closes an index: their content is the same."""
+    path = shutil.copytree(built.path(kind), tmp_path / kind)
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    answers(kind, path)
+    gc.collect()
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
 @pytest.mark.parametrize("kind", INDEXES)

@@ -16,19 +16,18 @@ from milco_pyserini.explain import explainer as explainer_module
 from milco_pyserini.explain.contributions import EngineWeights, find_store
 from milco_pyserini.explain.explanation import report_page
 from milco_pyserini.explain.terms import Contribution, ExplainedText, Term
-from milco_pyserini.index import build_index, find_engine, jvm
+from milco_pyserini.index import build_index, find_engine
 from milco_pyserini.search.documents import CorpusLookup
 from milco_pyserini.sparse import open_store
 
 
-@pytest.fixture(params=["exact", pytest.param("lucene", marks=pytest.mark.integration)])
+@pytest.fixture(params=["exact", "qdrant", pytest.param("lucene", marks=pytest.mark.integration)])
 def engine(request: pytest.FixtureRequest) -> str:
     """Name the engines whose postings can be read."""
-    if request.param == "lucene":
-        try:
-            jvm.start()
-        except MilcoError as error:
-            pytest.skip(str(error))
+    try:
+        find_engine(request.param).available()
+    except MilcoError as error:
+        pytest.skip(str(error))
     return request.param
 
 
@@ -54,7 +53,7 @@ def test_explained_queries_have_the_vectors_of_a_run(dtype: str) -> None:
 
 @pytest.mark.parametrize(("prune", "count", "k"), [("", 12, 3), ("", 1, 50), ("top-k:12", 6, 3)])
 def test_contributions_sum_to_the_engines_score(engine: str, prune: str, count: int, k: int) -> None:
-    """Each is query x document, in integers for Lucene; the difference to the score is 0."""
+    """Each is query x document, in integers for Lucene and Qdrant; the difference to the score is 0."""
     built = index(engine, prune=prune)
     explain, searcher = explainer(built).explain, built.searcher()
     for query in queries(count):
@@ -203,7 +202,7 @@ def test_text_and_store_give_the_documents_other_terms(engine: str) -> None:
         for source in ((documents(built), None), (None, store()), (None, None))
     )
     stored = dict(store().vectors())[of_text.docid]
-    scale = 1 if engine == "lucene" else store().scale
+    scale = store().scale if engine == "exact" else 1
     for one in (of_text, of_store):
         assert one.document.complete
         assert {term: round(number * scale) for term, number in one.document.weights.items()} == stored
@@ -246,7 +245,7 @@ def test_matches_lost_to_rounding_are_listed(engine: str) -> None:
         for one in each.lost or ()
     ]
     assert {one.reason for one in lost if one.document < 0.5 <= one.query} == {"rounds to 0 at scale 1"}
-    assert any(one.reason.startswith("in the query, rounds to 0") for one in lost) == (engine == "lucene")
+    assert any(one.reason.startswith("in the query, rounds to 0") for one in lost) == (engine != "exact")
 
 
 def test_terms_of_a_missing_view_are_listed() -> None:

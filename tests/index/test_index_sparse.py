@@ -1,6 +1,5 @@
 """Engines of sparse vectors equal the definition, for difficult terms and ids: what tests/contract does not cover."""
 
-import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +15,7 @@ from milco_pyserini.sparse import open_store
 ENGINES = {
     "exact": {},
     "lucene": {},
+    "qdrant": {},
     "seismic": {"query_cut": 1000, "heap_factor": 0.01},
 }
 DOCUMENTS = 400
@@ -33,8 +33,6 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 @pytest.fixture(scope="module", params=ENGINES)
 def index(request: pytest.FixtureRequest, vectors: SimpleNamespace) -> Index:
-    if request.param == "seismic" and importlib.util.find_spec("seismic") is None:
-        pytest.skip("pyseismic-lsr is not installed")
     try:
         find_engine(request.param).available()
     except MilcoError as error:

@@ -39,6 +39,7 @@ def option(
     metavar: str | None = None,
     names: Sequence[str] = (),
     positional: bool = False,
+    repeatable: bool = False,
     minimum: float | None = None,
     maximum: float | None = None,
     above: float | None = None,
@@ -52,6 +53,7 @@ def option(
         metavar: placeholder of the value on the help page (default: by type and choices).
         names: other spellings, such as "-m".
         positional: the value is given without the option's name.
+        repeatable: of several values; the option may be given several times, and has the values of all.
         minimum, maximum: inclusive bounds of a number; above: an exclusive lower bound. Numbers are always finite, and
             integers fit 32 bits.
     """
@@ -62,6 +64,7 @@ def option(
         "metavar": metavar,
         "names": tuple(names),
         "positional": positional,
+        "repeatable": repeatable,
         "range": (minimum, maximum, above),
     }
     if default is dataclasses.MISSING:

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary
 
+from milco_pyserini.corpora import Document
 from milco_pyserini.encode.dense_store import open_dense_store, write_dense
 from milco_pyserini.encode.writer import StoreWriter
 from milco_pyserini.index import build_index, find_engine, open_index
 from milco_pyserini.index.protocol import SourceOptions
+from milco_pyserini.index.stored import CorpusDocuments
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
@@ -28,7 +30,10 @@ INDEXES = tuple(
     for name in ("exact", "lucene", "qdrant", "seismic", "flat", "hnsw", "bm25")
     for module in (NEEDS.get(name, "numpy"),)
 )
-EVERY = (*STORES, *INDEXES)
+# Indexes that store documents.
+STORED = "-stored"
+STORED_INDEXES = ("exact-stored", "lucene-stored")
+EVERY = (*STORES, *INDEXES, *STORED_INDEXES)
 
 
 class Built:
@@ -42,6 +47,9 @@ class Built:
         path = self.root / kind
         if kind in STORES:
             encode(path, kind)
+        elif kind.endswith(STORED):
+            corpus = CorpusDocuments(stored_documents(), "stored documents")
+            build_index(self.documents(kind), find_engine(kind.removesuffix(STORED)), path, corpus=corpus)
         else:
             build_index(self.documents(kind), find_engine(kind), path)
         return path
@@ -57,6 +65,24 @@ class Built:
             )
             return find_engine("bm25").open_source(corpus, SourceOptions(language="en"))
         return open_store(self.path("parquet"))
+
+
+def stored_documents() -> list[Document]:
+    """Return documents for the synthetic vectors: fields of every type, missing ones, hard strings."""
+    ids, _ = synthetic_batch(DOCUMENTS)
+    languages = ["de", "fr", 'a "b" = \\', "ドイツ語", "\ue000", "x" * 2000]
+    documents = []
+    for row, docid in enumerate(ids):
+        fields = {
+            "lang": languages[row % 6],
+            "year": 2000 + row % 3,
+            "open": row % 2 == 0,
+            "tags": ["a", "b", "a"][: row % 4],
+        }
+        fields["a.b"] = 1.5 if row % 5 else "1.5"
+        kept = {name: value for name, value in fields.items() if value != [] and (name != "year" or row % 7)}
+        documents.append(Document(docid, "" if row % 3 else f"T{row}", f"text\n{row} é 😀 \ud800", kept))
+    return documents
 
 
 def queries_for(kind: str, count: int = 5) -> list[Any]:

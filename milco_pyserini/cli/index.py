@@ -30,16 +30,23 @@ class IndexOptions:
     bm25.
 
       milco index --vectors vectors/miracl-ar
+      milco index --vectors vectors/miracl-ar --store
       milco index --engine bm25 --corpus miracl-ar
       milco index tune --index indexes/miracl-ar.seismic --recall .95
     """
 
     vectors: Path | None = option(None, metavar="DIR", help="vector store of milco encode (all engines but bm25)")
-    corpus: str | None = option(None, metavar="NAME|PATH", help="corpus: a name (miracl-ar), or JSONL or TSV (bm25)")
+    corpus: str | None = option(
+        None,
+        metavar="NAME|PATH",
+        help="corpus: a name (miracl-ar), or JSONL or TSV (bm25; with --store, if it moved since it was encoded)",
+    )
     engine: str = option("lucene", metavar="ENGINE", help="lucene, exact, qdrant, seismic, flat, hnsw or bm25")
     output: Path | None = option(None, metavar="DIR", help="directory of the index (default: indexes/NAME.ENGINE)")
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build")
     overwrite: bool = option(False, help="replace an index at --output, once the new one is complete")
+    store: bool = option(False, help="documents in the index, for hits and for filters by their fields (lucene, exact)")
+    store_vectors: bool = option(False, help="with --store: vectors, too, for Rocchio and RM3 in Pyserini (lucene)")
     prune: tuple[str, ...] = option(
         (),
         group=_PRUNING,
@@ -71,8 +78,8 @@ class IndexOptions:
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
-        if self.vectors is not None and self.corpus is not None:
-            yield "--vectors and --corpus exclude each other: an index has one source"
+        if self.vectors is not None and self.corpus is not None and not self.store:
+            yield "--vectors and --corpus exclude each other: an index has one source (--store reads both)"
         if self.scale is not None and not self.plain:
             yield "--scale is for --plain: a vector store states its own"
 
@@ -114,6 +121,9 @@ def command(options: IndexOptions) -> None:
         scale=options.scale,
         language=options.language,
         tokenizer=options.tokenizer,
+        store_documents=options.store,
+        store_vectors=options.store_vectors,
+        corpus=options.corpus if options.vectors is not None else None,
         topics=options.topics,
         settings=None if options.n_postings is None else {"n_postings": options.n_postings},
         threads=options.threads,

@@ -183,19 +183,21 @@ def _add(group: Any, field: dataclasses.Field, value_type: type, several: bool) 
         return
     names = [*metadata["names"], option_name(field)]
     count = "+" if several else None
-    group.add_argument(*names, dest=field.name, nargs=count, metavar=metavar, help=help_text)
+    action = "extend" if metadata["repeatable"] else "store"
+    group.add_argument(*names, dest=field.name, action=action, nargs=count, metavar=metavar, help=help_text)
 
 
 def _option_errors(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[MilcoError]:
     """Return an error for every option that is unknown, and for every one that is given twice."""
     canonical = {name: action.dest for action in parser._actions for name in action.option_strings}
+    repeatable = {action.dest for action in parser._actions if isinstance(action, argparse._ExtendAction)}
     errors: list[MilcoError] = []
     counts: collections.Counter[str] = collections.Counter()
     for argument in argv:
         name = argument.split("=")[0]
         if name in canonical:
             counts[canonical[name]] += 1
-            if counts[canonical[name]] == 2:
+            if counts[canonical[name]] == 2 and canonical[name] not in repeatable:
                 errors.append(MilcoError(f"{name} is given twice. Give it once, with all its values"))
         elif name.startswith("--") and " " not in name and name != "--":
             errors.append(unknown_name("option", name, canonical))

@@ -7,7 +7,7 @@ milco search fuse --runs runs/bm25.txt runs/milco.txt: fuse runs.
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +59,13 @@ class SearchOptions:
         help=f"documents per query (default: {_RUN_HITS}; with --query {_ONE_QUERY_HITS})",
     )
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that search")
+    filter: tuple[str, ...] = option(
+        (),
+        repeatable=True,
+        metavar="FIELD=VALUE",
+        help="only documents with this value of a stored field (milco index --store); several values of a field are "
+        "alternatives",
+    )
     json: bool = option(False, help="with --query: one JSON object")
     corpus: str | None = option(
         None, metavar="NAME|PATH", help="with --query: the index's documents, if they moved since they were encoded"
@@ -106,6 +113,9 @@ class SearchOptions:
                     yield f"--{name.replace('_', '-')} is for --topics, --query writes no run"
         elif self.json or self.corpus:
             yield f"--{'json' if self.json else 'corpus'} is for --query, --topics writes a run"
+        for one in self.filter:
+            if not one.partition("=")[0] or "=" not in one:
+                yield f"--filter {one}: expected FIELD=VALUE, such as lang=de"
         if self.query is not None and not self.query.strip():
             yield "--query is empty"
         if not self.max_passage_delimiter:
@@ -166,7 +176,7 @@ def command(options: SearchOptions) -> None:
     settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.query is not None:
         searcher = Searcher(index, queries, settings, options.corpus)
-        print_hits(searcher, options.query, options.hits or _ONE_QUERY_HITS, options.json)
+        print_hits(searcher, options.query, options.hits or _ONE_QUERY_HITS, options.json, _filters(options))
         return
     if options.topics is None:
         raise MilcoError("--topics or --query is required")
@@ -202,6 +212,7 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
         passages=hits if options.max_passage else None,
         delimiter=options.max_passage_delimiter,
         remove_query=options.remove_query,
+        filters=_filters(options),
     )
     progress = Progress("queries", len(topics.ids))
     tag = options.tag or f"milco-{index.engine.name}"
@@ -218,11 +229,22 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
         log(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
 
 
-def print_hits(searcher: "Searcher", query: str, k: int, as_json: bool) -> None:
+def _filters(options: SearchOptions) -> dict[str, list[str]]:
+    filters: dict[str, list[str]] = {}
+    for one in options.filter:
+        field, _, value = one.partition("=")
+        filters.setdefault(field, []).append(value)
+    return filters
+
+
+def print_hits(
+    searcher: "Searcher", query: str, k: int, as_json: bool, filters: Mapping[str, Sequence[str]] | None = None
+) -> None:
     """Search for one query and print its hits: a table as wide as the terminal, or a JSON object."""
     from milco_pyserini.search.documents import corpus_name
 
-    hits = list(searcher.search(query, k))
+    found = searcher.search(query, k, filters=filters)
+    hits = list(found)
     if not searcher.has_documents:
         name = corpus_name(searcher.index)
         where = f"the corpus {name} is not on this machine" if name else "the index does not name its corpus"
@@ -237,15 +259,19 @@ def print_hits(searcher: "Searcher", query: str, k: int, as_json: bool) -> None:
                 "score": hit.score,
                 "title": hit.document.title if hit.document else None,
                 "text": hit.document.text if hit.document else None,
+                "fields": hit.document.fields if hit.document else None,
             }
             for rank, hit in enumerate(hits, 1)
         ]
-        value = {"query": query, "index": str(searcher.index.path), "engine": searcher.index.engine.name, "hits": rows}
+        about = {"query": query, "index": str(searcher.index.path), "engine": searcher.index.engine.name}
+        value = {**about, "total": found.total, "hits": rows}
         sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif hits:
         sys.stdout.write(_table(hits, searcher.has_documents))
+        if found.total is not None:
+            log(f"{len(hits):,} of {counted(found.total, 'matching document')}")
     else:
-        log("No document has a term of this query")
+        log(f"No document {'that passes the filters ' if filters else ''}has a term of this query")
 
 
 def _table(hits: "Sequence[Hit]", has_documents: bool) -> str:

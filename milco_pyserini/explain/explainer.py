@@ -15,7 +15,7 @@ from milco_pyserini.explain.explanation import Explanation
 from milco_pyserini.explain.origins import EncodedText, encode_with_origins, passage_text, validate_network
 from milco_pyserini.explain.terms import ExplainedText, LostTerm, Term, match_terms, sum_scores
 from milco_pyserini.index import Index, open_index
-from milco_pyserini.index.protocol import DocumentLookup, Hit
+from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hit
 from milco_pyserini.search.documents import open_lookup
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
 
@@ -65,6 +65,7 @@ class Explainer:
         documents: Looks up documents by docid, those of passages by the passage's docid. Without documents and store,
             explanations have neither origins nor lost terms.
         store: The vector store that the index was built from, for documents without a text.
+        searcher: The open index, if it is open already.
     """
 
     def __init__(
@@ -73,13 +74,14 @@ class Explainer:
         encoder: "MilcoQueryEncoder",
         documents: DocumentLookup | None = None,
         store: VectorStore | PlainStore | None = None,
+        searcher: EngineSearcher | None = None,
     ) -> None:
         validate_network(encoder.encoder)
         self.index = index
         self.encoder = encoder
         self._documents = documents
         self._store = store
-        self._searcher = index.searcher()
+        self._searcher = searcher or index.searcher()
         self._engine = engine_weights(index, self._searcher)
 
     @classmethod
@@ -98,7 +100,8 @@ class Explainer:
         Args:
             index: An open index, or the directory of one.
             encoder: A query encoder that fits the index, or where the index's encoder is now (default: the manifest's).
-            corpus: Name or path of the index's documents (default: where they were encoded; nothing is downloaded).
+            corpus: Name or path of the index's documents (default: those that it stores, or where they were encoded;
+                nothing is downloaded).
             vectors: The vector store that the index was built from (default: vectors/NAME).
             alpha: Weight of a query's pivot view, in [0, 1]; its source view has 1 - alpha (default: the encoder's).
         """
@@ -106,10 +109,11 @@ class Explainer:
 
         if not isinstance(index, Index):
             index = open_index(index, sparse=True)
-        documents, store = open_lookup(index, corpus), find_store(index, vectors)
+        searcher = index.searcher()
+        documents, store = open_lookup(index, searcher, corpus), find_store(index, vectors)
         if not isinstance(encoder, MilcoQueryEncoder):
             encoder = open_query_encoder(index.vectors, encoder, device, dtype)
-        return cls(index, encoder if alpha is None else encoder.with_alpha(alpha), documents, store)
+        return cls(index, encoder if alpha is None else encoder.with_alpha(alpha), documents, store, searcher)
 
     @property
     def unit(self) -> float:

@@ -15,6 +15,7 @@ from milco_pyserini.index.protocol import BUILD, SEARCH, Engine, EngineSearcher,
 from milco_pyserini.index.recall import APPROXIMATE, report_recall, write_ground_truth
 from milco_pyserini.index.registry import DEFAULT_ENGINE, ENGINES, find_engine
 from milco_pyserini.index.sparse_engine import SparseEngine
+from milco_pyserini.index.stored import CorpusDocuments, open_corpus_documents
 from milco_pyserini.io.files import atomic_directory, is_json_with, size_on_disk, validate_output_directory
 from milco_pyserini.io.manifest import (
     INDEX,
@@ -30,6 +31,7 @@ from milco_pyserini.io.manifest import (
 from milco_pyserini.sparse.pruning import PrunedStore
 
 if TYPE_CHECKING:
+    from milco_pyserini.corpora import Corpus, Document
     from milco_pyserini.encode import MilcoEncoder
 
 FORMAT_VERSION = 1
@@ -70,6 +72,9 @@ class Index:
         scale: float | None = None,
         language: str | None = None,
         tokenizer: str | None = None,
+        store_documents: bool = False,
+        store_vectors: bool = False,
+        corpus: "str | Path | Corpus | Sequence[Document] | None" = None,
         topics: str | Path | None = None,
         settings: Mapping[str, float] | None = None,
         threads: int = 1,
@@ -90,6 +95,9 @@ class Index:
             scale: with plain, impact = round(weight x scale).
             language: bm25: a code such as "ar", for Anserini's analyzer; unset if the name of the corpus has it.
             tokenizer: bm25: a checkpoint whose tokenizer splits the texts, instead of an analyzer.
+            store_documents: lucene, exact: store the documents, which hits return, and whose fields filter searches.
+            store_vectors: lucene, with store_documents: store the vectors, too, for Pyserini's relevance feedback.
+            corpus: with store_documents, the corpus that was encoded, if the vectors do not name it or it moved.
             topics: seismic, hnsw: vector store of topics to measure recall on; unset for a sample of the documents.
             settings: settings of the engine, such as {"n_postings": 2000}.
             threads: threads that build; with lucene, each begins a segment of its own.
@@ -104,12 +112,22 @@ class Index:
         chosen = find_engine(engine).with_settings(settings or {}, BUILD, SEARCH)
         if topics is not None and chosen.exactness != APPROXIMATE:
             raise MilcoError(f"--topics: {engine} is exact, there is no recall to measure")
+        if store_documents and not chosen.stores_documents:
+            valid = " and ".join(name for name, other in ENGINES.items() if other.stores_documents)
+            raise MilcoError(f"--store: engine {engine} stores no documents, {valid} do")
+        if store_vectors and not (store_documents and engine == DEFAULT_ENGINE):
+            raise MilcoError(
+                f"--store-vectors is for --store with engine {DEFAULT_ENGINE}: Pyserini reads no other index"
+            )
+        if corpus is not None and not store_documents:
+            raise MilcoError("--corpus is for --store, which reads the documents: add --store, or omit --corpus")
         path = Path(path)
         validate_output_directory(path, overwrite, is_index)
         options = SourceOptions(tuple(prune), tuple(views), plain, scale, language, tokenizer, ids, encoder)
         documents = chosen.open_source(source, options)
         queries = None if topics is None else chosen.open_topics(Path(topics))
-        index = build_index(documents, chosen, path, threads, overwrite, topics=queries)
+        stored = open_corpus_documents(documents.manifest, corpus, store_vectors) if store_documents else None
+        index = build_index(documents, chosen, path, threads, overwrite, topics=queries, corpus=stored)
         if isinstance(documents, PrunedStore):
             log(f"Pruning kept {documents.kept / max(documents.entries, 1):.1%} of the terms")
             if documents.emptied:
@@ -157,7 +175,9 @@ class Index:
         try:
             with engine_errors(engine.name, "open", self.path):
                 validate_files(self.path, self.manifest.get("files", []))
-                return engine.open(self.path, self.manifest)
+                searcher = engine.open(self.path, self.manifest)
+                searcher.fields = self.manifest.get("fields")
+                return searcher
         except MilcoError as error:
             return self._successor(error).searcher(settings)
 
@@ -189,14 +209,18 @@ def build_index(
     threads: int = 1,
     overwrite: bool = False,
     topics: DocumentSource | None = None,
+    corpus: CorpusDocuments | None = None,
 ) -> Index:
     """Build an index of open documents, of the type that the engine takes. Index.build() opens them first.
+
+    Args:
+        corpus: what to store of each document, by an engine that stores documents.
 
     Raises MilcoError if the engine is not available, or if output exists and overwrite is not set.
     """
     engine.available()
     progress = Progress("documents", documents.manifest.get("documents"))
-    checked = engine.checked(documents, progress)
+    checked = engine.checked(documents, progress, corpus)
     with atomic_directory(output, overwrite, is_index) as directory:
         built = engine.build(checked, directory, threads)
         checked.validate_unique_ids()
@@ -218,6 +242,8 @@ def build_index(
             **engine.versions(),
             **checked.describe(),
         }
+        if corpus is not None:
+            manifest["fields"] = corpus.fields
         files = describe_files(directory, list_files(directory))
         is_approximate = engine.exactness == APPROXIMATE
         if is_approximate:

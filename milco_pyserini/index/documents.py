@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from milco_pyserini.console import Progress
 from milco_pyserini.corpora.records import MAX_ID_BYTES, SeenIds
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.index.stored import CorpusDocuments
 
 _SPACE = re.compile(r"\s")
 
@@ -29,10 +30,14 @@ class CheckedDocuments:
 
     A document that no index can hold raises MilcoError before an engine has seen it. id_with_space: the first id with
     white space in it, which no run can hold.
+
+    Args:
+        corpus: what the index stores of each document; None if it stores nothing.
     """
 
-    def __init__(self, source: Any, progress: Progress) -> None:
+    def __init__(self, source: Any, progress: Progress, corpus: CorpusDocuments | None = None) -> None:
         self.source = source
+        self.corpus = corpus
         self.path: Path = source.path
         self.manifest: dict = source.manifest
         self.id_with_space: str | None = None

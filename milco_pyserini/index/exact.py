@@ -4,18 +4,21 @@ Postings are stored term by term (compressed sparse columns), documents in ascen
 to the lower row. A search adds up the postings of the query's terms, one query per thread, and keeps the best k.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
-from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
+from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.index.storage import StringTable, map_array, write_strings
+from milco_pyserini.index.stored import Filters
+from milco_pyserini.index.stored_files import StoredFiles, StoredFilesWriter
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import DamagedError, intact
 
@@ -30,11 +33,12 @@ class ExactEngine(SparseEngine):
 
     name = "exact"
     exactness = "exact float"
+    stores_documents = True
 
-    def build(self, documents: SparseDocuments, directory: Path, threads: int) -> BuildResult:
-        """Write ids, terms, indptr int64 [terms + 1], rows int32 [n] and weights float32 [n]."""
+    def build(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
+        """Write ids, terms, indptr int64 [terms + 1], rows int32 [n] and weights float32 [n]; and the documents."""
         with engine_errors(self.name, "build", directory):
-            ids, matrix, empty = _invert(documents)
+            ids, matrix, empty = _invert(documents, directory)
         # Terms that no document has would only make the index slower to open.
         used = np.flatnonzero(np.diff(matrix.indptr))
         terms = documents.terms
@@ -55,7 +59,8 @@ class ExactEngine(SparseEngine):
         weights = map_array(directory, "weights.npy", np.float32, len(rows))
         if indptr[0] != 0 or indptr[-1] != len(rows) or (np.diff(indptr) < 0).any():
             raise DamagedError(directory, "indptr.npy", f"does not ascend from 0 to {len(rows):,}")
-        return ExactSearcher(directory, ids, terms, indptr, rows, weights)
+        stored = StoredFiles(directory, len(ids)) if "fields" in manifest else None
+        return ExactSearcher(directory, ids, terms, indptr, rows, weights, stored)
 
 
 class ExactSearcher(EngineSearcher):
@@ -69,22 +74,40 @@ class ExactSearcher(EngineSearcher):
         indptr: NDArray[np.int64],
         rows: NDArray[np.int32],
         weights: NDArray[np.float32],
+        stored: StoredFiles | None = None,
     ) -> None:
         super().__init__(ExactEngine.name, directory, len(ids))
+        self._stored = stored
         self.ids = ids
         self.columns = {term: column for column, term in enumerate(terms)}
         self._postings = indptr, rows, weights
 
     def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
         """Return hits whose scores are float64 sums of the exact products of float32 weights."""
+        return self._find(queries, k, threads, np.empty(0, np.bool_))
+
+    def find_filtered(self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: Filters) -> list[Hits]:
+        """Return hits as find() does, of documents that have one of the values in each field."""
+        return self._find(queries, k, threads, cast(StoredFiles, self._stored).allowed(filters))
+
+    def stored(self, docids: Sequence[str]) -> dict[str, str]:
+        """Return the stored JSON of those documents that the index has."""
+        rows = {docid: bisect_left(self.ids, docid) for docid in docids}
+        known = {docid: row for docid, row in rows.items() if row < len(self.ids) and self.ids[row] == docid}
+        texts = cast(StoredFiles, self._stored).take(np.asarray(list(known.values()), np.int64))
+        return dict(zip(known, texts, strict=True))
+
+    def _find(
+        self, queries: Sequence[dict[str, float]], k: int, threads: int, allowed: NDArray[np.bool_]
+    ) -> list[Hits]:
         # Imported here: numba takes half a second to load, and more to compile the kernel.
         from milco_pyserini.index.exact_kernel import best_rows
 
         def search(query: dict[str, float]) -> Hits:
             columns, weights = self._vector(query)
             with intact(self.path, _ROWS):
-                rows, scores = best_rows(*self._postings, columns, weights, len(self.ids), k)
-            return Hits(self.ids.take(rows), scores)
+                rows, scores, total = best_rows(*self._postings, columns, weights, len(self.ids), k, allowed)
+            return Hits(self.ids.take(rows), scores, total=total)
 
         if threads == 1:
             return [search(query) for query in queries]
@@ -119,15 +142,24 @@ class ExactSearcher(EngineSearcher):
         return columns, np.asarray([weight for _, weight in known], np.float32)
 
 
-def _invert(documents: SparseDocuments) -> tuple[list[str], "csc_array", int]:
-    """Return ids in ascending order, their float32 matrix [documents, terms], and the number of empty documents."""
+def _invert(documents: CheckedVectors, directory: Path) -> tuple[list[str], "csc_array", int]:
+    """Return ids in ascending order, their float32 matrix [documents, terms], and the number of empty documents.
+
+    Documents are written to files as they are read, if the index stores them.
+    """
     from scipy.sparse import csr_array
 
     ids: list[str] = []
     batches = []
+    corpus = documents.corpus
+    stored = None if corpus is None else StoredFilesWriter(directory, list(corpus.fields))
     for names, batch in documents.batches():
         ids += names
         batches.append(batch)
+        if corpus is not None and stored is not None:
+            for name, length in zip(names, batch.lengths().tolist(), strict=True):
+                if length:
+                    stored.add(corpus.entry(name, {}))
     lengths = np.concatenate([np.zeros(0, np.int64), *(batch.lengths() for batch in batches)])
     columns = np.concatenate([np.empty(0, np.int32), *(batch.columns for batch in batches)])
     weights = np.concatenate([np.empty(0, np.float32), *(batch.weights for batch in batches)])
@@ -135,4 +167,6 @@ def _invert(documents: SparseDocuments) -> tuple[list[str], "csc_array", int]:
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     matrix = csr_array((weights, columns, indptr), shape=(len(ids), len(documents.terms)))
     order = [row for row in sorted(range(len(ids)), key=ids.__getitem__) if lengths[row]]
+    if stored is not None:
+        stored.close((np.cumsum(lengths > 0) - 1)[order])
     return [ids[row] for row in order], matrix[order].tocsc(), len(ids) - len(order)

@@ -16,6 +16,7 @@ queries as long as MILCO's leave few of those, and each posting that it does rea
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from functools import lru_cache
 from itertools import islice
 from operator import add
 from pathlib import Path
@@ -28,15 +29,19 @@ from milco_pyserini.index import jvm
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import REFERENCE, STRING, explain_newer_lucene, java_function, lucene_version
 from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
-from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
+from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
+from milco_pyserini.index.stored import Filters
 from milco_pyserini.sparse import DELIMITER
 from milco_pyserini.sparse.quantization import quantize_vector
 
-# Documents that go to Java at a time.
+# Documents that go to Java at a time; fewer with their texts.
 CHUNK = 256
+STORED_CHUNK = 32
 # Of all threads together; less where Java has less than four times as much.
 BUFFER_MB = 256.0
 _USUAL_IMPACT = 2**14
+# Filters that a searcher remembers the documents of.
+KEPT_FILTERS = 64
 # Ends a docid in the bytes that Java returns: no byte of UTF-8, whatever an id may contain.
 _END = b"\xff"
 
@@ -46,15 +51,17 @@ class LuceneEngine(SparseEngine):
 
     name = "lucene"
     exactness = "exact integer"
+    stores_documents = True
 
     def available(self) -> None:
         """Start Java. Raises MilcoError if it, or Anserini's jar, is missing."""
         jvm.start()
 
-    def build(self, documents: SparseDocuments, directory: Path, threads: int) -> BuildResult:
+    def build(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
         """Write one segment for each thread, or more if memory fills up; Lucene merges them as it sees fit."""
         chunks = _DocumentChunks(documents)
-        with engine_errors(self.name, "build", directory), _IndexWriter(directory, threads) as writer:
+        fields = None if documents.corpus is None else list(documents.corpus.fields)
+        with engine_errors(self.name, "build", directory), _IndexWriter(directory, threads, fields) as writer:
             if threads == 1:
                 writer.write(0, chunks)
                 return BuildResult(chunks.written, chunks.empty)
@@ -101,22 +108,38 @@ class LuceneSearcher(EngineSearcher):
         super().__init__(engine, directory, documents)
         open_index = java_function("ImpactSearcher", "open", f"({STRING}){REFERENCE}")
         self._find = java_function("ImpactSearcher", "search", f"({REFERENCE}{STRING}{STRING})[B")
+        self._find_filtered = java_function(
+            "ImpactSearcher", "searchFiltered", f"({REFERENCE}{STRING}{STRING}{REFERENCE})[B"
+        )
+        select = java_function("ImpactSearcher", "filter", f"({REFERENCE}{STRING}){REFERENCE}")
+        self._stored = java_function("ImpactSearcher", "stored", f"({REFERENCE}{STRING})[B")
         self.scale = scale
-        self._index = open_index(str(directory.absolute()))
+        self._index = index = open_index(str(directory.absolute()))
+        # A bit for each document.
+        self._select = lru_cache(KEPT_FILTERS)(lambda filters: select(index, filters))
         # pyjnius defines the classes of what Java returns at their first use, which is not safe in two threads at once.
         self._search({"a": 1 / scale}, 1)
 
     def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
         """Return hits with float32 scores. Java works outside of Python's lock."""
+        return self.find_filtered(queries, k, threads, {})
+
+    def find_filtered(self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: Filters) -> list[Hits]:
+        """Return hits with float32 scores of documents that have one of the values in each field."""
+        text = "".join(
+            f"{_counted_string(field)}{len(values)} {''.join(map(_counted_string, values))}"
+            for field, values in filters.items()
+        )
+        matching = self._select(text) if text else None
         threads = min(threads, len(queries))
         if threads <= 1:
-            return [self._search(query, k) for query in queries]
+            return [self._search(query, k, matching) for query in queries]
 
         def search(share: Sequence[dict[str, float]]) -> list[Hits]:
             import jnius
 
             try:
-                return [self._search(query, k) for query in share]
+                return [self._search(query, k, matching) for query in share]
             finally:
                 jnius.detach()
 
@@ -125,22 +148,38 @@ class LuceneSearcher(EngineSearcher):
             shares = list(pool.map(search, [queries[first::threads] for first in range(threads)]))
         return [shares[number % threads][number // threads] for number in range(len(queries))]
 
-    def _search(self, query: dict[str, float], k: int) -> Hits:
+    def stored(self, docids: Sequence[str]) -> dict[str, bytes]:
+        """Return the stored JSON of those documents that the index has."""
+        content = self._stored(self._index, "".join(map(_counted_string, docids))).tostring()
+        found, start = {}, 0
+        for docid in docids:
+            end = start + 4 + int.from_bytes(content[start : start + 4])
+            if end > start + 4:
+                found[docid] = content[start + 4 : end]
+            start = end
+        return found
+
+    def _search(self, query: dict[str, float], k: int, matching: Any = None) -> Hits:
         impacts = quantize_vector(query, self.scale)
         if not impacts:
-            return Hits([], np.empty(0, np.float32))
+            return Hits([], np.empty(0, np.float32), total=0)
         text = "".join([f"{term}{DELIMITER}{impact} " for term, impact in impacts.items()])
-        # The number of hits and their scores, four bytes each, then docids.
-        content = self._find(self._index, text, str(k)).tostring()
+        if matching is None:
+            content = self._find(self._index, text, str(k)).tostring()
+        else:
+            content = self._find_filtered(self._index, text, str(k), matching).tostring()
+        # The number of hits, that of all documents that match, and scores, four bytes each, then docids.
         count = int.from_bytes(content[:4])
-        scores = np.frombuffer(content, ">f4", count, 4).astype(np.float32)
-        return Hits([docid.decode() for docid in content[4 + 4 * count :].split(_END)[:-1]], scores)
+        scores = np.frombuffer(content, ">f4", count, 8).astype(np.float32)
+        docids = [docid.decode() for docid in content[8 + 4 * count :].split(_END)[:-1]]
+        return Hits(docids, scores, total=int.from_bytes(content[4:8]))
 
 
 class _DocumentChunks:
     """The documents that have terms, in chunks that several threads may take."""
 
-    def __init__(self, documents: SparseDocuments) -> None:
+    def __init__(self, documents: CheckedVectors) -> None:
+        self._corpus = documents.corpus
         self.written = 0
         self.empty = 0
         self.stopped = False
@@ -153,8 +192,8 @@ class _DocumentChunks:
         while chunk := self._next():
             # Only by map: a Python loop over the terms would take longer than Lucene takes for them.
             yield "".join(
-                f"{len(docid.encode())} {docid}{''.join(map(add, vector, map(texts.__getitem__, vector.values())))}\n"
-                for docid, vector in chunk
+                f"{_counted_string(name)}{''.join(map(add, vector, map(texts.__getitem__, vector.values())))}\n{stored}"
+                for name, vector, stored in chunk
             )
 
     def stop(self) -> None:
@@ -163,15 +202,29 @@ class _DocumentChunks:
             self.stopped = True
             self._vectors = iter(())
 
-    def _next(self) -> list[tuple[str, dict[str, int]]]:
+    def _next(self) -> list[tuple[str, dict[str, int], str]]:
+        size = CHUNK if self._corpus is None else STORED_CHUNK
         with self._lock:
-            while read := list(islice(self._vectors, CHUNK)):
-                chunk = [document for document in read if document[1]]
+            while read := list(islice(self._vectors, size)):
+                chunk = [(docid, vector, self._stored(docid, vector)) for docid, vector in read if vector]
                 self.written += len(chunk)
                 self.empty += len(read) - len(chunk)
                 if chunk:
                     return chunk
             return []
+
+    def _stored(self, docid: str, vector: dict[str, int]) -> str:
+        """Return what ImpactDocuments.java reads of a stored document."""
+        if self._corpus is None:
+            return ""
+        entry = self._corpus.entry(docid, vector)
+        values = [f"{field} {_counted_string(value)}" for field, value in entry.values]
+        return f"{_counted_string(entry.raw)}{''.join(values)}\n"
+
+
+def _counted_string(text: str) -> str:
+    """Return a string after the number of its bytes, as Java reads it."""
+    return f"{len(text.encode())} {text}"
 
 
 class _ImpactTexts(dict[int, str]):
@@ -187,7 +240,9 @@ class _ImpactTexts(dict[int, str]):
 class _IndexWriter:
     """An index that is being written: complete when the block ends without an error, discarded otherwise."""
 
-    def __init__(self, directory: Path, threads: int) -> None:
+    def __init__(self, directory: Path, threads: int, fields: Sequence[str] | None = None) -> None:
+        """fields: by which searches filter; None if documents are not stored."""
+
         # All of Java's functions are made here and not in the threads: pyjnius defines a class at its first use, and a
         # second thread that needs it meanwhile finds half of it.
         def function(name: str, takes: str, returns: str = "V") -> Callable[..., Any]:
@@ -196,8 +251,9 @@ class _IndexWriter:
         self._add = function("add", REFERENCE + STRING + STRING)
         self._flush = function("flush", REFERENCE + STRING)
         self._close = function("close", REFERENCE + STRING)
-        open_index = function("open", 3 * STRING, REFERENCE)
-        self._index = open_index(str(directory.absolute()), str(threads), str(BUFFER_MB))
+        open_index = function("open", 4 * STRING, REFERENCE)
+        names = "" if fields is None else "\n".join(["raw", *fields])
+        self._index = open_index(str(directory.absolute()), str(threads), str(BUFFER_MB), names)
 
     def __enter__(self) -> "_IndexWriter":
         return self

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.index.errors import engine_errors
+from milco_pyserini.index.stored import Filters, parse_document, validate_filters
+from milco_pyserini.io.manifest import intact
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
@@ -57,11 +59,14 @@ class Hits(Sequence[Hit]):
         docids: k' strings, k' <= k.
         scores: float [k'], never increasing; > 0, unless queries are dense vectors.
         lookup: where the documents are read when they are first asked for; None without documents.
+        total: number of documents that have a term of the query and pass the filters; None if the engine does not count
+            them.
     """
 
     docids: list[str]
     scores: NDArray[np.floating]
     lookup: DocumentLookup | None = field(default=None, repr=False, compare=False)
+    total: int | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.docids)
@@ -69,7 +74,7 @@ class Hits(Sequence[Hit]):
     def __getitem__(self, position: Any) -> Any:
         """Return a Hit; for a slice, Hits."""
         if isinstance(position, slice):
-            return Hits(self.docids[position], self.scores[position], self.lookup)
+            return Hits(self.docids[position], self.scores[position], self.lookup, self.total)
         docid = self.docids[position]
         return Hit(docid, float(self.scores[position]), self._documents().get(docid))
 
@@ -100,7 +105,8 @@ class BuildResult:
 
 
 class EngineSearcher:
-    """An open index. Engines implement find(); everyone else calls search().
+    """An open index. Engines implement find(), and stored() and find_filtered() if they store documents; everyone else
+    calls search() and documents().
 
     Args:
         engine: name of the engine.
@@ -108,22 +114,54 @@ class EngineSearcher:
         documents: number of documents that it holds.
     """
 
+    fields: Mapping[str, str] | None = None
+    """The type of each stored field, by which searches can filter; None if the index stores no documents."""
+
     def __init__(self, engine: str, path: Path, documents: int) -> None:
         self.engine = engine
         self.path = path
-        self.documents = documents
+        self.num_documents = documents
 
-    def search(self, queries: Sequence[Any], k: int, threads: int = 1) -> list[Hits]:
+    def search(
+        self, queries: Sequence[Any], k: int, threads: int = 1, filters: Mapping[str, Any] | None = None
+    ) -> list[Hits]:
         """Return the k best documents of each query, in the order of the queries.
 
         Queries are what the engine takes: {term: weight}, float32 [d] or texts. Terms that the index does not have are
-        ignored; a query without terms has no hits. Raises MilcoError if the engine's library fails.
+        ignored; a query without terms has no hits.
+
+        Args:
+            filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field.
+
+        Raises:
+            MilcoError: the index stores no such field, or the engine's library fails.
         """
+        wanted = validate_filters(filters, self.fields, self.path) if filters else {}
         with engine_errors(self.engine, "search", self.path):
-            return self.find(queries, min(k, self.documents), threads)
+            k = min(k, self.num_documents)
+            return self.find_filtered(queries, k, threads, wanted) if wanted else self.find(queries, k, threads)
 
     def find(self, queries: Sequence[Any], k: int, threads: int) -> list[Hits]:
-        """Implement search() for 1 <= k <= documents."""
+        """Implement search() for 1 <= k <= num_documents."""
+        raise NotImplementedError
+
+    def find_filtered(self, queries: Sequence[Any], k: int, threads: int, filters: Filters) -> list[Hits]:
+        """Implement search() with filters on stored fields."""
+        raise NotImplementedError
+
+    def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
+        """Return those documents that the index stores, by docid; of a passage, the complete document."""
+        if self.fields is None:
+            return {}
+        with engine_errors(self.engine, "search", self.path), intact(self.path, "stored documents"):
+            found = {docid: parse_document(docid, raw) for docid, raw in self.stored(docids).items()}
+            holders = {one for one in found.values() if isinstance(one, str)}
+            texts = {docid: parse_document(docid, raw) for docid, raw in self.stored(list(holders)).items()}
+        complete = {docid: texts.get(one) if isinstance(one, str) else one for docid, one in found.items()}
+        return {docid: one for docid, one in complete.items() if one is not None and not isinstance(one, str)}
+
+    def stored(self, docids: Sequence[str]) -> Mapping[str, str | bytes]:
+        """Return the stored JSON of those documents that the index has."""
         raise NotImplementedError
 
 
@@ -182,7 +220,7 @@ class Engine:
     name: in the registry and in every manifest. exactness: "exact integer", "exact float", or "approximate", whose
     recall is measured when an index is built. query_type: what a query is, for messages. manifest_fields: what the
     manifests of its indexes hold (a table of io.manifest). checked: validates and counts documents while build() reads
-    them. source_option: of milco index, names the documents.
+    them. source_option: of milco index, names the documents. stores_documents: build() stores documents.corpus.
     """
 
     name: str
@@ -191,6 +229,7 @@ class Engine:
     manifest_fields: dict
     checked: "type[CheckedDocuments]"
     source_option = "--vectors"
+    stores_documents = False
 
     # What each engine implements.
 

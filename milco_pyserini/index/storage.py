@@ -46,6 +46,9 @@ class StringTable:
     def __iter__(self) -> Iterator[str]:
         return iter(self.take(np.arange(len(self))))
 
+    def __getitem__(self, position: int) -> str:
+        return self.take(np.asarray([position]))[0]
+
     def take(self, positions: NDArray[np.int64]) -> list[str]:
         """Return the strings at these positions, each from 0 to len - 1. Raises DamagedError if they are no strings."""
         with intact(*self._file):

@@ -77,6 +77,7 @@ INDEX = {
     "id_with_space": str | None,
     "build_settings?": {"*": float},
     "search_settings?": {"*": float},
+    "fields?": {"*": str},
     "recall?": dict,
     "files?": FILES,
 }

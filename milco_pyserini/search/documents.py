@@ -1,16 +1,25 @@
-"""The documents behind the hits of an index, read from the corpus that it was made of."""
+"""The documents behind the hits of an index: stored in it, or read from the corpus that it was made of."""
 
-import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 
 from milco_pyserini.console import Progress
 from milco_pyserini.corpora import Corpus, Document, open_corpus
 from milco_pyserini.corpora.catalog import local_corpus_name
-from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.index.directory import Index
+from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher
+from milco_pyserini.index.stored import PASSAGE
 
-_PASSAGE = re.compile(rf"{PASSAGE_DELIMITER}[0-9]+\Z")
+
+class StoredDocuments:
+    """Finds documents by docid in an index that stores them."""
+
+    def __init__(self, searcher: EngineSearcher) -> None:
+        self._searcher = searcher
+
+    def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
+        """Return the documents of those docids that the index has."""
+        return self._searcher.documents(docids)
 
 
 class CorpusLookup:
@@ -30,7 +39,7 @@ class CorpusLookup:
 
     def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
         """Return the documents of those docids that the corpus has."""
-        names = {docid: _PASSAGE.sub("", docid) if self._passages else docid for docid in docids}
+        names = {docid: PASSAGE.sub("", docid) if self._passages else docid for docid in docids}
         missing = {name for name in names.values() if name not in self._found}
         for document in self.corpus if missing else ():
             if document.id in missing:
@@ -72,7 +81,7 @@ class CachedDocuments:
         """Return the documents of those docids that the corpus has."""
         found = {}
         for docid in docids:
-            name = _PASSAGE.sub("", docid) if self._passages else docid
+            name = PASSAGE.sub("", docid) if self._passages else docid
             row = self._database.execute("SELECT contents FROM documents WHERE id = ?", (name,)).fetchone()
             if row is not None:
                 found[docid] = Document(name, "", row[0].decode("utf-8", "surrogatepass"))
@@ -88,15 +97,20 @@ def corpus_name(index: Index) -> str:
     return str((index.manifest.get("texts") or index.manifest.get("vectors") or {}).get("corpus") or "")
 
 
-def open_lookup(index: Index, corpus: str | None = None) -> CorpusLookup | None:
-    """Return the documents of an index, or None if its corpus is not surely on this machine: nothing is downloaded.
+def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = None) -> DocumentLookup | None:
+    """Return the documents of an index: those that it stores, or else its corpus.
+
+    None if the corpus is not surely on this machine: nothing is downloaded.
 
     Args:
+        searcher: the open index.
         corpus: where the corpus is now, if it moved.
 
     Raises:
         MilcoError: if the given corpus does not exist.
     """
+    if searcher.fields is not None and corpus is None:
+        return StoredDocuments(searcher)
     about = index.manifest.get("texts") or index.manifest.get("vectors") or {}
     name = local_corpus_name(about) if corpus is None else corpus
     return None if name is None else CorpusLookup(open_corpus(name), bool(about.get("split_passages")))

@@ -33,8 +33,8 @@ class Searcher:
     >>> [(hit.docid, hit.score, hit.text) for hit in hits]  # doctest: +SKIP
     >>> searcher.explain("Wer entdeckte das Penicillin?", hits[0].docid)  # doctest: +SKIP
 
-    The encoder is loaded when the first text is searched for. Texts of hits are read from the corpus that the index was
-    made of, if it is on this machine.
+    The encoder is loaded when the first text is searched for. Documents of hits are those that the index stores, or are
+    read from the corpus that it was made of, if that is on this machine.
 
     Args:
         index: an open index.
@@ -54,7 +54,7 @@ class Searcher:
         self.options = queries or QueryOptions()
         self.engine_searcher = index.searcher(settings)
         self._corpus = corpus
-        self._lookup = open_lookup(index, corpus)
+        self._lookup = open_lookup(index, self.engine_searcher, corpus)
 
     @classmethod
     def open(
@@ -95,31 +95,37 @@ class Searcher:
         """True if the texts of hits are available."""
         return self._lookup is not None
 
-    def search(self, text: str, k: int = 10) -> Hits:
+    def search(self, text: str, k: int = 10, *, filters: Mapping[str, Any] | None = None) -> Hits:
         """Return the k best documents for a text.
 
         >>> hits = searcher.search("Who invented the telephone?", k=3)  # doctest: +SKIP
         >>> hits[0].docid, hits[0].score, hits[0].text  # doctest: +SKIP
 
+        Args:
+            filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field.
+
         Raises:
-            MilcoError: if k is below 1, or as query_encoder.
+            MilcoError: if k is below 1, the index stores no such field, or as query_encoder.
         """
         if not isinstance(text, str):
             raise TypeError(f"search() expects one text, a str, not {type(text).__name__}; see search_batch()")
-        return self.search_batch([text], k)[0]
+        return self.search_batch([text], k, filters=filters)[0]
 
-    def search_batch(self, texts: Sequence[str], k: int = 1000, threads: int = 1) -> list[Hits]:
+    def search_batch(
+        self, texts: Sequence[str], k: int = 1000, threads: int = 1, *, filters: Mapping[str, Any] | None = None
+    ) -> list[Hits]:
         """Return the k best documents for each of many texts, in their order.
 
         Args:
             threads: threads that search.
+            filters: as for search().
         """
         _validate_texts(texts)
         _validate_count("k", k)
         _validate_count("threads", threads)
         if not len(texts):
             return []
-        found = self.engine_searcher.search(self._encode(list(texts)), k, threads)
+        found = self.engine_searcher.search(self._encode(list(texts)), k, threads, filters)
         return [replace(hits, lookup=self._lookup) for hits in found]
 
     def search_topics(
@@ -132,6 +138,7 @@ class Searcher:
         passages: int | None = None,
         delimiter: str = PASSAGE_DELIMITER,
         remove_query: bool = False,
+        filters: Mapping[str, Any] | None = None,
     ) -> Iterator[tuple[str, Any, Hits]]:
         """Yield id, query and hits of every topic, in order.
 
@@ -141,6 +148,7 @@ class Searcher:
             passages: the index holds passages: rank documents by their best one, from at least so many passages.
             delimiter: between the document and the number in the id of a passage.
             remove_query: leave out the document with the topic's id, as BEIR does for ArguAna and Quora.
+            filters: as for search().
         """
         # The document that is left out may be among the best.
         fetched = k + remove_query
@@ -151,9 +159,11 @@ class Searcher:
             else:
                 queries = self._encode((topics.texts or [])[span])
             if passages is None:
-                results = self.engine_searcher.search(queries, fetched, threads)
+                results = self.engine_searcher.search(queries, fetched, threads, filters)
             else:
-                results = search_documents(self.engine_searcher, queries, fetched, passages, delimiter, threads)
+                results = search_documents(
+                    self.engine_searcher, queries, fetched, passages, delimiter, threads, filters
+                )
             for topic, query, hits in zip(topics.ids[span], queries, results, strict=True):
                 if remove_query:
                     kept = [place for place, docid in enumerate(hits.docids) if docid != topic][:k]
@@ -187,6 +197,7 @@ def search_documents(
     passages: int,
     delimiter: str = PASSAGE_DELIMITER,
     threads: int = 1,
+    filters: Mapping[str, Any] | None = None,
 ) -> list[Hits]:
     """Return the best documents for each query; a document's score is that of its best passage.
 
@@ -201,7 +212,7 @@ def search_documents(
     pending = list(range(len(queries)))
     fetch = max(passages, documents)
     while pending:
-        results = searcher.search([queries[number] for number in pending], fetch, threads)
+        results = searcher.search([queries[number] for number in pending], fetch, threads, filters)
         incomplete = []
         for number, hits in zip(pending, results, strict=True):
             found[number] = best_passages(hits, documents, delimiter)

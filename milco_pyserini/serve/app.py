@@ -30,7 +30,8 @@ from milco_pyserini.explain.explainer import Explainer
 from milco_pyserini.explain.explanation import compare, explanation_fragment
 from milco_pyserini.explain.render import content_security_policy, render
 from milco_pyserini.index import Index, open_index
-from milco_pyserini.search.documents import CachedDocuments, open_lookup
+from milco_pyserini.index.protocol import DocumentLookup
+from milco_pyserini.search.documents import CachedDocuments, CorpusLookup, open_lookup
 
 MAX_QUERY_CHARACTERS = 2000
 MAX_HITS = 100
@@ -82,15 +83,15 @@ def serve(
     """
     if not isinstance(index, Index):
         index = open_index(index, sparse=True)
-    lookup = open_lookup(index, corpus)
+    searcher = index.searcher()
+    lookup: DocumentLookup | None = open_lookup(index, searcher, corpus)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(listen(host, port))
         query_encoder = open_query_encoder(index.vectors, encoder, device, dtype).with_alpha(alpha)
-        documents = None
-        if lookup is not None:
+        if isinstance(lookup, CorpusLookup):
             cached = CachedDocuments(lookup.corpus, bool(index.vectors.get("split_passages")))
-            documents = stack.enter_context(contextlib.closing(cached))
-        explainer = Explainer(index, query_encoder, documents)
+            lookup = stack.enter_context(contextlib.closing(cached))
+        explainer = Explainer(index, query_encoder, lookup, searcher=searcher)
         description = IndexDescription(
             index.path.resolve().name,
             index.manifest["documents"],

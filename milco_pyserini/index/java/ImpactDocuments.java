@@ -2,8 +2,10 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 
 import io.anserini.search.similarity.ImpactSimilarity;
 import java.io.IOException;
+import java.util.Arrays;
 import java.util.Iterator;
-import java.util.List;
+import java.util.SortedMap;
+import java.util.TreeMap;
 import org.apache.lucene.codecs.DocValuesProducer;
 import org.apache.lucene.codecs.FieldsProducer;
 import org.apache.lucene.codecs.NormsProducer;
@@ -33,12 +35,17 @@ import org.apache.lucene.util.Version;
 final class ImpactDocuments extends FilterCodecReader {
   static final String ID = "id";
   static final String CONTENTS = "contents";
+  static final String RAW = "raw";
 
   /** U+E000 in UTF-8. */
   private static final byte[] DELIMITER = {(byte) 0xee, (byte) 0x80, (byte) 0x80};
 
   private static final Similarity SIMILARITY = new ImpactSimilarity();
 
+  /** Names of the filter fields, by which documents refer to them; null if documents are not stored. */
+  private final String[] fields;
+
+  private final InvertedField[] values;
   private final InvertedField ids = new InvertedField(false);
   private final InvertedField contents = new InvertedField(true);
 
@@ -48,17 +55,33 @@ final class ImpactDocuments extends FilterCodecReader {
   private long[] norms = new long[1 << 10];
   private int documents = 0;
 
-  ImpactDocuments(CodecReader model) {
+  /** Stored documents one after the other, in UTF-8, and the end of each. */
+  private byte[] raw = new byte[1 << 10];
+
+  private int[] rawEnds = new int[1 << 10];
+
+  /**
+   * @param model a segment with all fields that documents may have
+   * @param fields names of the filter fields; null if documents are not stored
+   */
+  ImpactDocuments(CodecReader model, String[] fields) {
     super(model);
+    this.fields = fields;
+    values = new InvertedField[fields == null ? 0 : fields.length];
+    Arrays.setAll(values, field -> new InvertedField(false));
   }
 
-  /** Adds all documents of a text: (BYTES-OF-ID " " ID (TERM U+E000 IMPACT " ")* "\n")*. */
+  /**
+   * Adds all documents of a text: (BYTES-OF-ID " " ID (TERM U+E000 IMPACT " ")* "\n" STORED)*.
+   *
+   * <p>STORED is "" if documents are not stored, or else BYTES " " DOCUMENT (NUMBER-OF-FIELD " " BYTES " " VALUE)* "\n".
+   */
   void add(String text) {
     Cursor at = new Cursor(text.getBytes(UTF_8));
-    while (at.place < at.bytes.length) {
+    while (!at.isAtEnd()) {
       names = ArrayUtil.grow(names, documents + 1);
       norms = ArrayUtil.grow(norms, documents + 1);
-      at.readId();
+      at.readString();
       names[documents] = ids.add(at.word, 1);
       ids.endDocument();
       int length = 0;
@@ -70,6 +93,9 @@ final class ImpactDocuments extends FilterCodecReader {
         most = Math.max(most, at.number);
       }
       contents.endDocument();
+      if (fields != null) {
+        addStored(at);
+      }
       int unique = contents.postings() - first;
       norms[documents++] =
           SIMILARITY.computeNorm(
@@ -78,16 +104,43 @@ final class ImpactDocuments extends FilterCodecReader {
     }
   }
 
+  private void addStored(Cursor at) {
+    at.readString();
+    int start = documents == 0 ? 0 : rawEnds[documents - 1];
+    int end = Math.addExact(start, at.word.length);
+    raw = ArrayUtil.grow(raw, end);
+    System.arraycopy(at.bytes, at.word.offset, raw, start, at.word.length);
+    rawEnds = ArrayUtil.grow(rawEnds, documents + 1);
+    rawEnds[documents] = end;
+    while (at.bytes[at.place] != '\n') {
+      InvertedField field = values[at.readNumber()];
+      at.readString();
+      field.add(at.word, 1);
+    }
+    at.place++;
+    for (InvertedField field : values) {
+      field.endDocument();
+    }
+  }
+
   int postings() {
     return contents.postings();
+  }
+
+  int storedBytes() {
+    return fields == null || documents == 0 ? 0 : rawEnds[documents - 1];
   }
 
   void invert() {
     ids.invert();
     contents.invert();
+    for (InvertedField field : values) {
+      field.invert();
+    }
   }
 
-  private static final class Cursor {
+  /** Reads numbers and strings from UTF-8. */
+  static final class Cursor {
     final byte[] bytes;
     final BytesRef word;
     int place = 0;
@@ -98,11 +151,15 @@ final class ImpactDocuments extends FilterCodecReader {
       this.word = new BytesRef(bytes, 0, 0);
     }
 
-    void readId() {
-      readNumber();
+    boolean isAtEnd() {
+      return place == bytes.length;
+    }
+
+    /** Reads (BYTES " " STRING). */
+    void readString() {
+      word.length = readNumber();
       word.offset = place;
-      word.length = number;
-      place += number;
+      place += word.length;
     }
 
     /** Reads a term and its impact; returns false at the end of the document. */
@@ -121,12 +178,13 @@ final class ImpactDocuments extends FilterCodecReader {
       return true;
     }
 
-    private void readNumber() {
+    int readNumber() {
       number = 0;
       for (; bytes[place] != ' '; place++) {
         number = 10 * number + bytes[place] - '0';
       }
       place++;
+      return number;
     }
   }
 
@@ -157,20 +215,28 @@ final class ImpactDocuments extends FilterCodecReader {
 
   @Override
   public FieldsProducer getPostingsReader() {
+    SortedMap<String, Terms> inverted = new TreeMap<>();
+    inverted.put(CONTENTS, contents);
+    inverted.put(ID, ids);
+    for (int field = 0; field < values.length; field++) {
+      if (values[field].postings() > 0) {
+        inverted.put(fields[field], values[field]);
+      }
+    }
     return new FieldsProducer() {
       @Override
       public Iterator<String> iterator() {
-        return List.of(CONTENTS, ID).iterator();
+        return inverted.keySet().iterator();
       }
 
       @Override
       public Terms terms(String field) {
-        return field.equals(ID) ? ids : contents;
+        return inverted.get(field);
       }
 
       @Override
       public int size() {
-        return 2;
+        return inverted.size();
       }
 
       @Override
@@ -183,7 +249,7 @@ final class ImpactDocuments extends FilterCodecReader {
 
   @Override
   public StoredFieldsReader getFieldsReader() {
-    return new StoredIds();
+    return new StoredDocuments();
   }
 
   @Override
@@ -219,13 +285,18 @@ final class ImpactDocuments extends FilterCodecReader {
     };
   }
 
-  private final class StoredIds extends StoredFieldsReader {
-    private final FieldInfo field = getFieldInfos().fieldInfo(ID);
+  private final class StoredDocuments extends StoredFieldsReader {
+    private final FieldInfo idField = getFieldInfos().fieldInfo(ID);
+    private final FieldInfo rawField = getFieldInfos().fieldInfo(RAW);
 
     @Override
     public void document(int document, StoredFieldVisitor visitor) throws IOException {
-      if (visitor.needsField(field) == StoredFieldVisitor.Status.YES) {
-        visitor.stringField(field, ids.term(names[document], new BytesRef()).utf8ToString());
+      if (visitor.needsField(idField) == StoredFieldVisitor.Status.YES) {
+        visitor.stringField(idField, ids.term(names[document], new BytesRef()).utf8ToString());
+      }
+      if (fields != null && visitor.needsField(rawField) == StoredFieldVisitor.Status.YES) {
+        int start = document == 0 ? 0 : rawEnds[document - 1];
+        visitor.stringField(rawField, new String(raw, start, rawEnds[document] - start, UTF_8));
       }
     }
 

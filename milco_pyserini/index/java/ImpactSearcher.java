@@ -1,12 +1,18 @@
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+import java.io.ByteArrayOutputStream;
+import java.io.DataOutputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicMarkableReference;
 import org.apache.lucene.codecs.Codec;
 import org.apache.lucene.codecs.PostingsFormat;
+import org.apache.lucene.document.Document;
 import org.apache.lucene.index.BinaryDocValues;
 import org.apache.lucene.index.DirectoryReader;
 import org.apache.lucene.index.LeafReaderContext;
@@ -14,8 +20,10 @@ import org.apache.lucene.index.PostingsEnum;
 import org.apache.lucene.index.ReaderUtil;
 import org.apache.lucene.index.Terms;
 import org.apache.lucene.index.TermsEnum;
+import org.apache.lucene.search.DocIdSetIterator;
 import org.apache.lucene.store.FSDirectory;
 import org.apache.lucene.util.BytesRef;
+import org.apache.lucene.util.FixedBitSet;
 import org.apache.lucene.util.RamUsageEstimator;
 
 /** Searches with the docids and scores of LuceneImpactSearcher, in one call per query: see lucene.py. */
@@ -52,12 +60,86 @@ public final class ImpactSearcher {
    * Returns the k best documents, ties in ascending order of docid, also if k cuts through them.
    *
    * @param terms (TERM U+E000 IMPACT " ")*
-   * @return their number and scores, four bytes each, and docids in UTF-8, each followed by 0xff
+   * @return their number, the number of all that match, and scores, four bytes each, and docids in UTF-8, each followed
+   *     by 0xff
    */
   public static byte[] search(AtomicMarkableReference<DirectoryReader> index, String terms, String k)
       throws IOException {
+    return search(index.getReference(), terms, Integer.parseInt(k), null);
+  }
+
+  /** Returns the k best of the documents that filter() returned, as search() does. */
+  public static byte[] searchFiltered(
+      AtomicMarkableReference<DirectoryReader> index,
+      String terms,
+      String k,
+      AtomicMarkableReference<FixedBitSet> filter)
+      throws IOException {
+    return search(index.getReference(), terms, Integer.parseInt(k), filter.getReference());
+  }
+
+  /**
+   * Returns the documents that have one of the values in each field.
+   *
+   * @param filters (BYTES " " FIELD COUNT " " (BYTES " " VALUE)*)*
+   */
+  public static AtomicMarkableReference<FixedBitSet> filter(
+      AtomicMarkableReference<DirectoryReader> index, String filters) throws IOException {
     DirectoryReader reader = index.getReference();
-    Best best = new Best(Integer.parseInt(k));
+    FixedBitSet all = new FixedBitSet(reader.maxDoc());
+    all.set(0, reader.maxDoc());
+    ImpactDocuments.Cursor at = new ImpactDocuments.Cursor(filters.getBytes(UTF_8));
+    while (!at.isAtEnd()) {
+      at.readString();
+      String field = at.word.utf8ToString();
+      FixedBitSet matching = new FixedBitSet(reader.maxDoc());
+      for (int values = at.readNumber(); values > 0; values--) {
+        at.readString();
+        for (LeafReaderContext leaf : reader.leaves()) {
+          DocIdSetIterator found = documents(leaf, field, at.word);
+          while (found.nextDoc() != DocIdSetIterator.NO_MORE_DOCS) {
+            matching.set(leaf.docBase + found.docID());
+          }
+        }
+      }
+      all.and(matching);
+    }
+    return new AtomicMarkableReference<>(all, false);
+  }
+
+  /**
+   * Returns stored documents.
+   *
+   * @param docids (BYTES " " DOCID)*
+   * @return for each, the number of bytes, in four bytes, and the document in UTF-8; 0 if the index does not have it
+   */
+  public static byte[] stored(AtomicMarkableReference<DirectoryReader> index, String docids) throws IOException {
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+    DataOutputStream output = new DataOutputStream(bytes);
+    ImpactDocuments.Cursor at = new ImpactDocuments.Cursor(docids.getBytes(UTF_8));
+    while (!at.isAtEnd()) {
+      at.readString();
+      byte[] document = new byte[0];
+      for (LeafReaderContext leaf : index.getReference().leaves()) {
+        DocIdSetIterator found = documents(leaf, ImpactDocuments.ID, at.word);
+        if (found.nextDoc() != DocIdSetIterator.NO_MORE_DOCS) {
+          Document one = leaf.reader().storedFields().document(found.docID(), Set.of(ImpactDocuments.RAW));
+          document = one.get(ImpactDocuments.RAW).getBytes(UTF_8);
+        }
+      }
+      output.writeInt(document.length);
+      output.write(document);
+    }
+    return bytes.toByteArray();
+  }
+
+  private static DocIdSetIterator documents(LeafReaderContext leaf, String field, BytesRef term) throws IOException {
+    PostingsEnum found = leaf.reader().postings(new org.apache.lucene.index.Term(field, term), PostingsEnum.NONE);
+    return found == null ? DocIdSetIterator.empty() : found;
+  }
+
+  private static byte[] search(DirectoryReader reader, String terms, int k, FixedBitSet filter) throws IOException {
+    Best best = new Best(k);
     double[] scores = new double[Math.min(WINDOW, reader.maxDoc())];
     for (LeafReaderContext leaf : reader.leaves()) {
       List<Term> found = find(leaf, terms);
@@ -65,12 +147,25 @@ public final class ImpactSearcher {
         for (Term term : found) {
           term.add(scores, start);
         }
+        if (filter != null) {
+          dropOthers(scores, filter, leaf.docBase + start);
+        }
         best.take(scores, leaf.docBase + start);
       }
     }
     List<Hit> hits = hits(reader, best.kept());
     hits.sort(null);
-    return written(hits.subList(0, Math.min(best.k, hits.size())));
+    return written(hits.subList(0, Math.min(best.k, hits.size())), best.total);
+  }
+
+  /** Sets the scores of documents that are not in a filter to zero. */
+  private static void dropOthers(double[] scores, FixedBitSet filter, int base) {
+    int end = Math.min(scores.length, filter.length() - base);
+    for (int place = 0; place < end; place++) {
+      if (!filter.get(base + place)) {
+        scores[place] = 0;
+      }
+    }
   }
 
   private static List<Term> find(LeafReaderContext leaf, String terms) throws IOException {
@@ -102,6 +197,10 @@ public final class ImpactSearcher {
   /** The k best scores so far and all ties of the last; score bits in the high, document in the low half. */
   private static final class Best {
     final int k;
+
+    /** Number of documents with a score. */
+    int total = 0;
+
     private long[] kept;
     private int size = 0;
     private float least = Float.MIN_VALUE;
@@ -115,6 +214,7 @@ public final class ImpactSearcher {
     void take(double[] scores, int base) {
       for (int place = 0; place < scores.length; place++) {
         float score = (float) scores[place];
+        total += score > 0 ? 1 : 0;
         if (score >= least) {
           if (size == kept.length) {
             shrink();
@@ -175,12 +275,12 @@ public final class ImpactSearcher {
     return hits;
   }
 
-  private static byte[] written(List<Hit> hits) {
-    int size = 4 + 5 * hits.size();
+  private static byte[] written(List<Hit> hits, int total) {
+    int size = 8 + 5 * hits.size();
     for (Hit hit : hits) {
       size += hit.docid.length;
     }
-    ByteBuffer bytes = ByteBuffer.allocate(size).putInt(hits.size());
+    ByteBuffer bytes = ByteBuffer.allocate(size).putInt(hits.size()).putInt(total);
     for (Hit hit : hits) {
       bytes.putFloat(hit.score);
     }

@@ -8,6 +8,7 @@ import org.apache.lucene.document.BinaryDocValuesField;
 import org.apache.lucene.document.Document;
 import org.apache.lucene.document.Field;
 import org.apache.lucene.document.FieldType;
+import org.apache.lucene.document.StoredField;
 import org.apache.lucene.document.StringField;
 import org.apache.lucene.index.CodecReader;
 import org.apache.lucene.index.ConcurrentMergeScheduler;
@@ -29,10 +30,16 @@ public final class ImpactWriter {
   private final CodecReader model;
   private final ImpactDocuments[] buffers;
 
-  /** Number of postings that a buffer may hold. */
+  /** Names of the filter fields; null if documents are not stored. */
+  private final String[] fields;
+
+  /** Number of postings that a buffer may hold, and bytes of stored documents. */
   private final int limit;
 
-  private ImpactWriter(String path, int threads, double megabytes) throws IOException {
+  private final int storedLimit;
+
+  private ImpactWriter(String path, int threads, double megabytes, String[] fields) throws IOException {
+    this.fields = fields;
     ConcurrentMergeScheduler scheduler =
         new ConcurrentMergeScheduler() {
           @Override
@@ -43,17 +50,23 @@ public final class ImpactWriter {
     // The threads that merge also write the segments that are added.
     scheduler.setMaxMergesAndThreads(threads + 5, threads);
     writer = new IndexWriter(FSDirectory.open(Paths.get(path)), configuration().setMergeScheduler(scheduler));
-    model = model();
+    model = model(fields);
     buffers = new ImpactDocuments[threads];
-    Arrays.setAll(buffers, thread -> new ImpactDocuments(model));
+    Arrays.setAll(buffers, thread -> new ImpactDocuments(model, fields));
     double bytes = Math.min(megabytes * (1 << 20), Runtime.getRuntime().maxMemory() / 4.0);
     limit = (int) (bytes / POSTING_BYTES / threads);
+    storedLimit = (int) (bytes / 2 / threads);
   }
 
-  /** Opens an empty directory for threads with numbers from 0, and buffers of so many megabytes in total. */
-  public static AtomicMarkableReference<ImpactWriter> open(String path, String threads, String megabytes)
-      throws IOException {
-    ImpactWriter writer = new ImpactWriter(path, Integer.parseInt(threads), Double.parseDouble(megabytes));
+  /**
+   * Opens an empty directory for threads with numbers from 0, and buffers of so many megabytes in total.
+   *
+   * @param fields "" if documents are not stored; or else raw and the names of the filter fields, one per line
+   */
+  public static AtomicMarkableReference<ImpactWriter> open(
+      String path, String threads, String megabytes, String fields) throws IOException {
+    String[] names = fields.isEmpty() ? null : fields.lines().skip(1).toArray(String[]::new);
+    ImpactWriter writer = new ImpactWriter(path, Integer.parseInt(threads), Double.parseDouble(megabytes), names);
     return new AtomicMarkableReference<>(writer, false);
   }
 
@@ -62,7 +75,7 @@ public final class ImpactWriter {
     ImpactWriter one = index.getReference();
     int number = Integer.parseInt(thread);
     one.buffers[number].add(text);
-    if (one.buffers[number].postings() > one.limit) {
+    if (one.buffers[number].postings() > one.limit || one.buffers[number].storedBytes() > one.storedLimit) {
       flush(index, thread);
     }
   }
@@ -74,7 +87,7 @@ public final class ImpactWriter {
     if (one.buffers[number].maxDoc() > 0) {
       one.buffers[number].invert();
       one.writer.addIndexes(one.buffers[number]);
-      one.buffers[number] = new ImpactDocuments(one.model);
+      one.buffers[number] = new ImpactDocuments(one.model, one.fields);
     }
   }
 
@@ -98,9 +111,9 @@ public final class ImpactWriter {
 
   /**
    * Returns a segment of one document with Anserini's fields: id is stored, indexed, and breaks ties by doc values;
-   * contents has terms and frequencies.
+   * contents has terms and frequencies; raw is stored. Filter fields are indexed like the id.
    */
-  private static CodecReader model() throws IOException {
+  private static CodecReader model(String[] fields) throws IOException {
     FieldType frequencies = new FieldType();
     frequencies.setTokenized(true);
     frequencies.setIndexOptions(IndexOptions.DOCS_AND_FREQS);
@@ -108,6 +121,12 @@ public final class ImpactWriter {
     document.add(new StringField(ImpactDocuments.ID, "", Field.Store.YES));
     document.add(new BinaryDocValuesField(ImpactDocuments.ID, new BytesRef()));
     document.add(new Field(ImpactDocuments.CONTENTS, "a", frequencies));
+    if (fields != null) {
+      document.add(new StoredField(ImpactDocuments.RAW, ""));
+      for (String field : fields) {
+        document.add(new StringField(field, "", Field.Store.NO));
+      }
+    }
     Directory memory = new ByteBuffersDirectory();
     try (IndexWriter writer = new IndexWriter(memory, configuration())) {
       writer.addDocument(document);

@@ -27,6 +27,7 @@ final class InvertedField extends Terms {
   private int[] ends = new int[1 << 10];
   private int postings = 0;
   private int documents = 0;
+  private int documentsWithTerms = 0;
   private long total = 0;
 
   /** Numbers of the sorted terms, and the start of the postings of each term, by number. */
@@ -54,6 +55,9 @@ final class InvertedField extends Terms {
 
   void endDocument() {
     ends = ArrayUtil.grow(ends, documents + 1);
+    if (postings > (documents == 0 ? 0 : ends[documents - 1])) {
+      documentsWithTerms++;
+    }
     ends[documents++] = postings;
   }
 
@@ -109,7 +113,7 @@ final class InvertedField extends Terms {
 
   @Override
   public int getDocCount() {
-    return documents;
+    return documentsWithTerms;
   }
 
   @Override

@@ -1,0 +1,269 @@
+"""The documents that an index stores next to their vectors: read from the corpus, written as JSON, and read back.
+
+A document is stored as Anserini stores it (-storeRaw): a JSON object with id, contents (the text that was encoded) and
+title, and with its fields. Of the passages of one document, only the first has them; the others name that one.
+"""
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from milco_pyserini.console import Progress
+from milco_pyserini.corpora import Corpus, Document, open_corpus
+from milco_pyserini.corpora.collection import TextDigest
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER
+from milco_pyserini.errors import MilcoError, shown, unknown_name
+
+# Values of more bytes of UTF-8 are stored, but are no terms of an index, and no filter finds them.
+MAX_VALUE_BYTES = 1024
+PASSAGE = re.compile(rf"{PASSAGE_DELIMITER}[0-9]+\Z")
+# In place of its text, a passage names the one that has it.
+_HOLDER = "passage"
+_RESERVED = ("id", "contents", "raw", "vector")
+_TYPES = {bool: "boolean", int: "number", float: "number", str: "string", list: "strings"}
+
+Filters = Mapping[str, Sequence[str]]
+"""Field -> the values of which a document must have one; the text of a value is that of filter_text()."""
+
+
+class Entry(NamedTuple):
+    """A document as an index stores it: its JSON, and (number of the field, value) of all that filters find."""
+
+    raw: str
+    values: list[tuple[int, str]]
+
+
+class CorpusDocuments:
+    """The documents of a corpus, in the order in which an index takes their vectors.
+
+    The corpus is read twice: for its fields, and in step with the vectors. Where the order of the two differs,
+    documents wait in a temporary database.
+
+    Args:
+        documents: the corpus.
+        name: its name, for messages.
+        passages: ids are those of passages, ID#0, ID#1, ...: their document is found.
+        digest: TextDigest of the texts that were encoded; None if it is not known.
+        vectors: store the vectors, too, as Anserini does, for its relevance feedback.
+
+    Raises:
+        MilcoError: the texts are not those that were encoded, or a field has a name that no index can take.
+    """
+
+    def __init__(
+        self,
+        documents: Iterable[Document],
+        name: str,
+        passages: bool = False,
+        digest: str | None = None,
+        vectors: bool = False,
+    ) -> None:
+        self.name = name
+        self.passages = passages
+        self.vectors = vectors
+        self.fields = _read_fields(documents, name, digest)
+        """The type of each field: string, strings, number, boolean, or mixed."""
+        self._numbers = {field: number for number, field in enumerate(self.fields)}
+        self._stream = iter(documents)
+        self._last: Document | None = None
+        # The last document, and the id of its passage that has the text.
+        self._holder = "", ""
+        self._skipped: sqlite3.Connection | None = None
+
+    def entry(self, docid: str, vector: Mapping[str, int]) -> Entry:
+        """Return a document that has a vector.
+
+        Raises:
+            MilcoError: the corpus does not have it.
+        """
+        document = self._find(PASSAGE.sub("", docid) if self.passages else docid)
+        if not self.passages or self._holder[0] != document.id:
+            self._holder = document.id, docid
+        holder = self._holder[1]
+        value: dict[str, Any] = {"id": docid}
+        if holder != docid:
+            value[_HOLDER] = holder
+        else:
+            value |= {"title": document.title} if document.title else {}
+            value["contents"] = document.contents
+            value = {**value, **document.fields, **value}
+        values = [
+            (self._numbers[name], text)
+            for name, value in document.fields.items()
+            for text in dict.fromkeys(map(filter_text, value if isinstance(value, list) else [value]))
+            if len(text.encode()) <= MAX_VALUE_BYTES
+        ]
+        return Entry(_json({**value, "vector": vector} if self.vectors else value), values)
+
+    def _find(self, docid: str) -> Document:
+        if self._last is not None and self._last.id == docid:
+            return self._last
+        if self._skipped is not None:
+            row = self._skipped.execute("SELECT document FROM documents WHERE id = ?", (docid,)).fetchone()
+            if row is not None:
+                self._last = Document(docid, *orjson.loads(row[0]))
+                return self._last
+        for document in self._stream:
+            if document.id == docid:
+                self._last = document
+                return document
+            self._skip(document)
+        raise MilcoError(
+            f"{self.name} has no document {shown(docid)}, which has a vector",
+            "Pass the corpus that was encoded as --corpus, or omit --store",
+        )
+
+    def _skip(self, document: Document) -> None:
+        if self._skipped is None:
+            # A database without a name is SQLite's own temporary file. One thread reads at a time, any of the build's.
+            self._skipped = sqlite3.connect("", check_same_thread=False)
+            self._skipped.execute("CREATE TABLE documents (id TEXT PRIMARY KEY, document TEXT) WITHOUT ROWID")
+        value = _json([document.title, document.text, document.fields])
+        self._skipped.execute("INSERT OR REPLACE INTO documents VALUES (?, ?)", (document.id, value))
+
+
+def open_corpus_documents(manifest: Mapping[str, Any], corpus: Any = None, vectors: bool = False) -> CorpusDocuments:
+    """Return the documents of a vector store for an index.
+
+    Args:
+        manifest: of the store.
+        corpus: a name, a path or Document objects, in place of the corpus that the manifest names.
+        vectors: as for CorpusDocuments.
+
+    Raises:
+        MilcoError: no corpus is known, it does not exist, or it is not the one that was encoded.
+    """
+    name = corpus if corpus is not None else manifest.get("corpus")
+    if name is None:
+        raise MilcoError("--store: the vectors do not name their corpus", "Pass it as --corpus NAME|PATH")
+    if isinstance(name, str | Path):
+        try:
+            # A digest, or the docids, show whether lines that are skipped here were skipped before.
+            documents: Iterable[Document] = open_corpus(str(name), skip_bad_lines=True)
+        except MilcoError as error:
+            if corpus is not None:
+                raise
+            raise MilcoError(
+                f"--store reads the corpus of the vectors, {error.message}", "Pass it as --corpus"
+            ) from None
+    elif isinstance(name, Corpus | Sequence):
+        documents = name
+    else:
+        raise TypeError(f"corpus: expected a name, a path or a list of Document, not {type(name).__name__}")
+    title = documents.name if isinstance(documents, Corpus) else "the given documents"
+    passages, digest = bool(manifest.get("split_passages")), manifest.get("corpus_hash")
+    return CorpusDocuments(documents, title, passages, digest, vectors)
+
+
+def parse_document(docid: str, raw: str | bytes) -> Document | str:
+    """Return the document in the JSON of Entry.raw, or the id of the passage that has its text."""
+    value = orjson.loads(raw)
+    if "contents" not in value:
+        return str(value[_HOLDER])
+    text, title = value["contents"], value.get("title")
+    fields = {name: one for name, one in value.items() if name not in _RESERVED}
+    if isinstance(title, str) and text.startswith(f"{title} "):
+        del fields["title"]
+        return Document(docid, title, text[len(title) + 1 :], fields)
+    return Document(docid, "", text, fields)
+
+
+def filter_text(value: Any) -> str:
+    """Return the text by which the value of a field is found.
+
+    >>> [filter_text(value) for value in ("de", 2024, 2024.0, True)]
+    ['de', '2024', '2024', 'true']
+    """
+    if isinstance(value, str):
+        return _valid(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, int):
+        return str(value)
+    raise TypeError(f"{value!r} is {type(value).__name__}: filters compare strings, numbers and booleans")
+
+
+def validate_filters(filters: Mapping[str, Any], fields: Mapping[str, str] | None, index: Path) -> Filters:
+    """Return the texts of the values of filters.
+
+    Raises:
+        MilcoError: the index does not store such a field, or a filter has no value, or one that is too long.
+    """
+    if fields is None:
+        raise MilcoError(
+            f"{index} stores no fields to filter by",
+            "Build it again with milco index --store, by an engine that stores documents: lucene, exact or qdrant",
+        )
+    wanted = {}
+    for name, given in filters.items():
+        if name not in fields:
+            if not fields:
+                raise MilcoError(f"no field {shown(name)}: the documents of {index} have no fields")
+            raise unknown_name(f"field of {index}", name, fields)
+        values = [filter_text(one) for one in ([given] if isinstance(given, str | int | float) else given)]
+        if not values:
+            raise MilcoError(f"filter {shown(name)} has no value: omit it, or give one")
+        for text in values:
+            if len(text.encode()) > MAX_VALUE_BYTES:
+                raise MilcoError(
+                    f"filter {shown(name)}: a value has {len(text.encode()):,} bytes, fields of up to "
+                    f"{MAX_VALUE_BYTES:,} can be filtered by"
+                )
+        wanted[name] = sorted(set(values))
+    return dict(sorted(wanted.items()))
+
+
+def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -> dict[str, str]:
+    """Read all documents once; return the type of each field, in the order of the names."""
+    types: dict[str, set[str]] = {}
+    found, progress = TextDigest(), Progress("documents")
+    for document in documents:
+        found.add(document)
+        for field, value in document.fields.items():
+            if type(value) not in _TYPES:
+                kind = type(value).__name__
+                raise TypeError(
+                    f"field {field!r} of {document.id!r} is {kind}: expected a string, number, boolean or list"
+                )
+            types.setdefault(field, set()).add(_TYPES[type(value)])
+        progress.add(1)
+    progress.close(f"Read {name}")
+    if digest not in (None, found.hexdigest()):
+        raise MilcoError(
+            f"{name} is not the corpus that was encoded: its texts have changed",
+            "Encode it again, pass the unchanged corpus as --corpus, or omit --store",
+        )
+    for field in types:
+        if field in _RESERVED or len(field.splitlines()) != 1:
+            raise MilcoError(f"{name}: an index cannot store a field of the name {shown(field)}")
+    return {field: _joined(types[field]) for field in sorted(types)}
+
+
+def _joined(types: set[str]) -> str:
+    if len(types) == 1:
+        return next(iter(types))
+    return "strings" if types == {"string", "strings"} else "mixed"
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        # Lone surrogates.
+        return _valid(json.dumps(value, ensure_ascii=False))
+
+
+def _valid(text: str) -> str:
+    """Return the text without lone surrogates, which UTF-8 does not have."""
+    if text.isascii():
+        return text
+    from milco_pyserini.model.tokenization import replace_lone_surrogates
+
+    return replace_lone_surrogates(text)

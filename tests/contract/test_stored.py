@@ -1,0 +1,157 @@
+"""What every engine that stores documents promises: they come back as they were, and filters are exact."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from built import DOCUMENTS, INDEXES, STORED, STORED_INDEXES, Built, queries_for, stored_documents
+
+from milco_pyserini.corpora import Document
+from milco_pyserini.corpora.collection import TextDigest
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import build_index, find_engine, open_index
+from milco_pyserini.index.stored import CorpusDocuments, filter_text
+from milco_pyserini.sparse import open_store
+
+LONG = "x" * 2000
+FILTERS: list[dict[str, Any]] = [
+    {"lang": ["de"]},
+    {"lang": "fr", "year": [2001, 2002]},
+    {"lang": ["ドイツ語", 'a "b" = \\', "\ue000"], "open": True},
+    {"tags": ["b"]},
+    {"a.b": "1.5", "tags": "a"},
+    {"lang": ["nowhere"]},
+]
+
+
+def passes(document: Document, filters: Mapping[str, Any]) -> bool:
+    """The definition of a filter."""
+    for name, wanted in filters.items():
+        value = document.fields.get(name, [])
+        values = map(filter_text, value if isinstance(value, list) else [value])
+        if not set(values) & {filter_text(one) for one in (wanted if isinstance(wanted, list) else [wanted])}:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("kind", STORED_INDEXES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_filtered_ranking_is_the_ranking_without_the_others(built: Built, kind: str, threads: int) -> None:
+    """Ties included, for every k; total counts all that match, with and without filters."""
+    searcher = open_index(built.path(kind)).searcher()
+    documents = {document.id: document for document in stored_documents()}
+    complete = searcher.search(queries_for(kind), DOCUMENTS)
+    assert [hits.total for hits in complete] == [len(hits) for hits in complete]
+    for filters in FILTERS:
+        for k in (1, 7, 10 * DOCUMENTS):
+            found = searcher.search(queries_for(kind), k, threads, filters)
+            for hits, every in zip(found, complete, strict=True):
+                kept = [place for place, docid in enumerate(every.docids) if passes(documents[docid], filters)]
+                assert hits.docids == [every.docids[place] for place in kept[:k]]
+                np.testing.assert_array_equal(hits.scores, every.scores[kept[:k]])
+                assert hits.total == len(kept)
+    assert [hits.total for hits in searcher.search([{}, {"no such term": 1.0}], 5, 1, FILTERS[0])] == [0, 0]
+
+
+@pytest.mark.parametrize("kind", STORED_INDEXES)
+def test_hits_are_those_of_an_index_without_documents(built: Built, kind: str) -> None:
+    """Storing documents changes no ranking."""
+    found = [
+        open_index(built.path(one)).searcher().search(queries_for(kind), 9) for one in (kind, kind.removesuffix(STORED))
+    ]
+    for stored, plain in zip(*found, strict=True):
+        assert stored.docids == plain.docids and stored.scores.tolist() == plain.scores.tolist()
+
+
+@pytest.mark.parametrize("kind", STORED_INDEXES)
+def test_documents_come_back_as_they_were(built: Built, kind: str) -> None:
+    """Title, text and fields with their types, except for lone surrogates; unknown docids are left out."""
+    index = open_index(built.path(kind))
+    assert index.manifest["fields"] == {
+        "a.b": "mixed",
+        "lang": "string",
+        "open": "boolean",
+        "tags": "strings",
+        "year": "number",
+    }
+    documents = {document.id: document for document in stored_documents()}
+    searcher = index.searcher()
+    found = searcher.documents([*documents, "nowhere"])
+    assert len(found) == index.manifest["documents"] and "nowhere" not in found
+    for docid, document in found.items():
+        expected = documents[docid]
+        assert (document.id, document.title, document.fields) == (docid, expected.title, expected.fields)
+        assert document.text == expected.text.replace("\ud800", "\ufffd")
+    assert searcher.documents([]) == {}
+
+
+@pytest.mark.parametrize("kind", STORED_INDEXES)
+def test_invalid_filters_are_one_error(built: Built, kind: str) -> None:
+    """An unknown field with the nearest, a value that no index holds, no value; values without a comparison."""
+    searcher = open_index(built.path(kind)).searcher()
+    for filters, message in (
+        ({"lng": ["de"]}, "unknown field .* 'lng': did you mean 'lang'"),
+        ({"lang": [LONG]}, "a value has 2,000 bytes"),
+        ({"lang": []}, "filter 'lang' has no value"),
+    ):
+        with pytest.raises(MilcoError, match=message):
+            searcher.search(queries_for(kind), 5, filters=filters)
+    with pytest.raises(TypeError, match="filters compare strings, numbers and booleans"):
+        searcher.search(queries_for(kind), 5, filters={"lang": [None]})
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_an_index_without_documents_refuses_filters(built: Built, kind: str) -> None:
+    """It names the option to build it with; no filters are no filters."""
+    searcher = open_index(built.path(kind)).searcher()
+    assert searcher.documents(["d1"]) == {}
+    assert len(searcher.search(queries_for(kind, 1), 5, filters={})) == 1
+    with pytest.raises(MilcoError, match=r"stores no fields to filter by.*milco index --store"):
+        searcher.search(queries_for(kind, 1), 5, filters={"lang": ["de"]})
+
+
+@pytest.mark.parametrize("kind", STORED_INDEXES)
+def test_a_corpus_in_another_order_gives_the_same_index(built: Built, kind: str, tmp_path: Path) -> None:
+    """More documents than vectors, too; with several threads. A missing document ends the build by its docid."""
+    engine = find_engine(kind.removesuffix(STORED))
+    more = [Document("not encoded", "", "x"), *reversed(stored_documents()), Document("nor this", "", "y")]
+    index = build_index(built.documents(kind), engine, tmp_path / "index", 2, corpus=CorpusDocuments(more, "more"))
+    ids = [document.id for document in more]
+    assert index.searcher().documents(ids) == open_index(built.path(kind)).searcher().documents(ids)
+    first = next(docid for docid, vector in open_store(built.path("parquet")).vectors() if vector)
+    fewer = [document for document in more if document.id != first]
+    with pytest.raises(MilcoError, match=r"fewer has no document .*Pass the corpus that was encoded as --corpus"):
+        build_index(built.documents(kind), engine, tmp_path / "other", corpus=CorpusDocuments(fewer, "fewer"))
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_corpus_that_changed_is_refused() -> None:
+    """Before anything is built; so is a field that an index needs itself."""
+    documents, digest = stored_documents(), TextDigest()
+    for document in documents:
+        digest.add(document)
+    assert CorpusDocuments(documents, "same", digest=digest.hexdigest()).fields
+    changed = [Document(documents[0].id, "", "another text"), *documents[1:]]
+    with pytest.raises(MilcoError, match="changed is not the corpus that was encoded: its texts have changed"):
+        CorpusDocuments(changed, "changed", digest=digest.hexdigest())
+    for name in ("raw", "id", "a\nb", ""):
+        with pytest.raises(MilcoError, match="cannot store a field of the name"):
+            CorpusDocuments([Document("d", "", "x", {name: 1})], "named")
+    with pytest.raises(TypeError, match="field 'a' of 'd' is NoneType"):
+        CorpusDocuments([Document("d", "", "x", {"a": None})], "typed")
+
+
+@pytest.mark.parametrize("kind", STORED_INDEXES)
+def test_damaged_documents_are_one_error(built: Built, kind: str, tmp_path: Path) -> None:
+    """Whatever happens to the files: a MilcoError of one line, when the index is opened or a document is read."""
+    path = shutil.copytree(built.path(kind), tmp_path / "index")
+    for file in path.glob("*documents*" if kind.startswith("exact") else "*.fdt"):
+        content = file.read_bytes()
+        file.write_bytes(bytes(len(content)))
+        with pytest.raises(MilcoError) as raised:
+            open_index(path).searcher().documents([document.id for document in stored_documents()])
+        assert "\n" not in str(raised.value)
+        file.write_bytes(content)

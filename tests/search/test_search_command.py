@@ -121,7 +121,11 @@ def test_alpha_weighs_the_views_of_queries(index: Path, tmp_path: Path, monkeypa
     asked: list[list[dict[str, float]]] = []
 
     class Recording:
-        def search(self, queries: list[dict[str, float]], k: int, threads: int = 1) -> list[Hits]:
+        fields = None
+
+        def search(
+            self, queries: list[dict[str, float]], k: int, threads: int = 1, filters: object = None
+        ) -> list[Hits]:
             asked.append(queries)
             return [Hits([], np.empty(0, np.float32)) for _ in queries]
 

@@ -166,6 +166,35 @@ def draw_statistics(path: Path, statistics: StoreStatistics) -> None:
     _save(path, figure)
 
 
+@rc_context(STYLE)
+def draw_languages(path: Path, hits: Mapping[str, Mapping[str, Mapping[str, int]]]) -> None:
+    """Draw the languages of the best hits: a panel per run, a row per language of queries, a column per language found.
+
+    Args:
+        hits: run -> language of the query ("" if not known) -> language of the document -> number of hits.
+    """
+    columns = sorted({language for run in hits.values() for found in run.values() for language in found})
+    rows = sorted({language for run in hits.values() for language in run})
+    size = 0.34 * len(columns) + 1.3, 0.34 * len(rows) + 1.5
+    figure = Figure((size[0] * len(hits) + 0.4, size[1]), dpi=160, layout="constrained")
+    panels = figure.subplots(1, len(hits), squeeze=False, sharey=True)[0]
+    for panel, (run, found) in zip(panels, hits.items(), strict=True):
+        shares = np.zeros((len(rows), len(columns)))
+        for row, language in enumerate(rows):
+            counts = found.get(language, {})
+            shares[row] = [counts.get(column, 0) / max(1, sum(counts.values())) for column in columns]
+        panel.imshow(100 * shares, cmap="Blues", vmin=0, vmax=100)
+        for (row, column), share in np.ndenumerate(shares):
+            color = GROUND if share > 0.5 else INK
+            panel.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=6.5, color=color)
+        panel.set_xticks(range(len(columns)), columns, fontsize="small")
+        panel.set(title=run, xlabel="language of the document")
+    panels[0].set_yticks(range(len(rows)), [language or "all" for language in rows], fontsize="small")
+    panels[0].set_ylabel("language of the query")
+    figure.suptitle(f"languages of the best hits (%); an even share is {100 / len(columns):.0f} %")
+    _save(path, figure)
+
+
 def _draw_lengths(panel: Any, statistics: StoreStatistics, colors: Mapping[str, str], unit: str) -> None:
     panel.set(title="length against sparsity", xlabel=f"tokens per {unit[:-1]}", ylabel="terms")
     lengths = statistics.lengths

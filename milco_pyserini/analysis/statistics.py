@@ -1,9 +1,7 @@
 """Compute statistics of a vector store: terms per document, posting lists, frequent and inactive terms, languages."""
 
-import re
 import unicodedata
 from array import array
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 from milco_pyserini import __version__
 from milco_pyserini.analysis.text_lengths import UNKNOWN, TextLengths, measure_lengths, open_texts
 from milco_pyserini.console import Progress
-from milco_pyserini.corpora.catalog import corpus_language, corpus_languages
+from milco_pyserini.corpora.catalog import corpus_language, languages_of_ids
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, PlainStore, VectorStore, open_store
 from milco_pyserini.sparse.listing import readable
@@ -27,7 +25,6 @@ _FREQUENT = 15
 _FREQUENT_PER_LANGUAGE = 5
 _EXAMPLES = 10
 _BINS = 10
-_ID_WITH_CODE = re.compile(r"([a-z]{2,3})-")
 
 
 @dataclass(frozen=True)
@@ -146,7 +143,7 @@ def count_vectors(store: VectorStore | PlainStore) -> VectorCounts:
     corpus_code = corpus_language(str(store.manifest.get("corpus") or ""))
     progress = Progress("vectors", store.manifest.get("documents"))
     for names, batch in store.batches():
-        found = [corpus_code] * len(names) if corpus_code else _languages_of(names)
+        found = [corpus_code] * len(names) if corpus_code else languages_of_ids(names)
         numbers = np.asarray([codes.setdefault(code, len(codes)) for code in found])
         ids.extend(map(hash, names))
         language.extend(numbers.tolist())
@@ -206,13 +203,6 @@ def token_kind(token: str, has_word_prefix: bool) -> str:
         return "punctuation"
     is_continuation = not token.startswith("▁") if has_word_prefix else token.startswith("##")
     return "continuations" if is_continuation else "words"
-
-
-def _languages_of(ids: Iterable[str]) -> list[str | None]:
-    """Return the languages that ids such as ar-07 begin with."""
-    known = corpus_languages()
-    matches = (_ID_WITH_CODE.match(name) for name in ids)
-    return [match[1] if match and match[1] in known else None for match in matches]
 
 
 def _add(left: NDArray, right: NDArray) -> NDArray:

@@ -1,7 +1,8 @@
 """milco eval --run runs/ar.txt --qrels miracl-ar-dev"""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from milco_pyserini.eval.evaluation import Evaluation
 
 PROG = "milco eval"
+_FAIRNESS = "Language fairness"
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,9 @@ class EvalOptions:
 
     The other systems are tested against the baseline, paired by query; * marks p < 0.05. The p-values of one measure
     are corrected together. `milco eval measures` lists the measures with their sources.
+
+    With --fairness, runs over documents of several languages are measured by how alike languages are ranked:
+      --run runs/sample.txt --qrels sample --fairness --picture languages.png
     """
 
     run: tuple[Path, ...] = option(metavar="FILE", help="TREC or MS MARCO runs, plain or .gz")
@@ -52,7 +57,29 @@ class EvalOptions:
     correction: str = option("holm", choices=tuple(CORRECTIONS), help="correction of p-values for multiple comparisons")
     format: str = option("text", choices=(*FORMATS, "json"), help="format of the table")
     output: Path | None = option(None, metavar="FILE", help="file for the table (default: stdout)")
-    overwrite: bool = option(False, help="replace an existing --output")
+    overwrite: bool = option(False, help="replace an existing --output or --picture")
+    fairness: bool = option(
+        False,
+        group=_FAIRNESS,
+        help="add PEER@100 (1 if documents of all languages are ranked alike, 0 if not) and OwnLanguage@10 (share of "
+        "the ten best hits in the language of the query)",
+    )
+    corpus: tuple[str, ...] = option(
+        (),
+        group=_FAIRNESS,
+        metavar="NAME|PATH",
+        help="corpora of the documents, each of one language (neuclir-fa neuclir-ru neuclir-zh), or with a field lang "
+        "(default: ids begin with the language, as ar-07)",
+    )
+    picture: Path | None = option(
+        None, group=_FAIRNESS, metavar="FILE.png", help="picture of the languages of the ten best hits"
+    )
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield messages about options that exclude each other."""
+        for name in ("corpus", "picture"):
+            if getattr(self, name) and not self.fairness:
+                yield f"--{name} is for --fairness"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,22 +104,35 @@ def _evaluate(options: EvalOptions) -> None:
 
     from milco_pyserini.corpora import open_qrels
     from milco_pyserini.eval.evaluation import evaluate
+    from milco_pyserini.eval.fairness import document_languages, evaluate_fairness
     from milco_pyserini.eval.report import render
     from milco_pyserini.eval.significance import compare_evaluations
     from milco_pyserini.io.runs import read_run
 
     results: dict[str, dict[str, Evaluation]] = {system: {} for system in systems}
+    hits: dict[str, dict[str, Counter[str]]] = {system: {} for system in systems}
     for place, (dataset, name) in enumerate(zip(datasets, options.qrels, strict=True)):
         qrels = open_qrels(name)
-        for system, runs in systems.items():
-            run = read_run(runs[place])
+        opened = {system: read_run(runs[place]) for system, runs in systems.items()}
+        languages = document_languages(opened.values(), [qrels], options.corpus) if options.fairness else {}
+        for system, run in opened.items():
+            path = systems[system][place]
             try:
                 evaluation = evaluate(run, qrels, measures)
             except MilcoError as error:
-                raise MilcoError(f"{runs[place]} against {name}: {error.message}", error.hint) from None
-            log(f"{runs[place]} against {name}: {_summary(evaluation)}")
+                raise MilcoError(f"{path} against {name}: {error.message}", error.hint) from None
+            log(f"{path} against {name}: {_summary(evaluation)}")
+            if options.fairness:
+                fairness = evaluate_fairness(run, qrels, languages)
+                evaluation = fairness.added_to(evaluation)
+                for language, found in fairness.hits.items():
+                    hits[system].setdefault(language, Counter()).update(found)
             results[system][dataset] = evaluation
     comparison = compare_evaluations(results, options.baseline, options.test, options.correction)
+    if options.picture is not None:
+        from milco_pyserini.analysis.pictures import draw_languages
+
+        draw_languages(options.picture, hits)
     if options.format == "json":
         text = comparison.to_json(options.per_query)
     else:
@@ -142,8 +182,9 @@ def _validate_files(options: EvalOptions) -> None:
         if not run.is_file():
             reason = "is a directory" if run.is_dir() else "is not a regular file" if run.exists() else "does not exist"
             raise MilcoError(f"--run {run} {reason}: it expects TREC or MS MARCO run files")
-    if options.output is not None:
-        validate_output_file(options.output, options.overwrite)
+    for output in (options.output, options.picture):
+        if output is not None:
+            validate_output_file(output, options.overwrite)
 
 
 def _summary(evaluation: "Evaluation") -> str:

@@ -6,7 +6,7 @@ in its publisher's layout (remote.py); for ir_datasets, IR_DATASETS_HOME selects
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ TOPICS: dict[str, BenchmarkTopics] = {}
 
 _PREFIX = "ir_datasets:"
 _MAX_LANGUAGES = 6
+_ID_WITH_CODE = re.compile(r"([a-z]{2,3})-")
 # No id of ir_datasets ends like this: a missing file is reported without loading ir_datasets, which takes a second.
 _FILE = re.compile(r"\.(jsonl?|ndjson|tsv|csv|txt|trec|gz)$", re.IGNORECASE)
 
@@ -164,9 +165,15 @@ def corpus_language(name: str) -> str | None:
     return None
 
 
-def corpus_languages() -> frozenset[str]:
-    """Return the languages of all named corpora, as corpus_language() does."""
-    return frozenset(corpus.language for corpus in CORPORA.values() if corpus.language)
+def languages_of_ids(ids: Iterable[str]) -> list[str | None]:
+    """Return the languages that ids begin with; None for an id that does not.
+
+    >>> languages_of_ids(["ar-07", "zh-3-1", "no-1"])
+    ['ar', 'zh', None]
+    """
+    known = frozenset(corpus.language for corpus in CORPORA.values() if corpus.language)
+    matches = (_ID_WITH_CODE.match(name) for name in ids)
+    return [match[1] if match and match[1] in known else None for match in matches]
 
 
 def local_corpus_name(manifest: Mapping[str, Any]) -> str | None:

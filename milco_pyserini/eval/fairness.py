@@ -1,0 +1,137 @@
+"""Language fairness: does a ranking over documents of several languages prefer some of them?
+
+PEER (Yang, Jänich, Mayfield, Lawrie: Language Fairness in Multilingual Information Retrieval, SIGIR 2024) is the
+p-value of a Kruskal-Wallis test that relevant documents of all languages are ranked alike: 1 is fair, 0 is not. The
+share of hits in each language shows which ones a ranking prefers.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from milco_pyserini.corpora.catalog import corpus_language, languages_of_ids, open_corpus
+from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.eval.evaluation import Evaluation, QrelsMapping, Run, ranking
+
+# Ranks that PEER compares, and hits whose languages are counted.
+DEPTH = 100
+HITS = 10
+PEER = f"PEER@{DEPTH}"
+OWN_LANGUAGE = f"OwnLanguage@{HITS}"
+
+
+def peer(docids: Sequence[str], grades: Mapping[str, int], languages: Mapping[str, str], depth: int = DEPTH) -> float:
+    """Return the Probability of Equal Expected Rank of one query, from 0 (unfair) to 1 (fair).
+
+    Relevant documents of one grade are compared between languages by their ranks; those below the depth, or not
+    retrieved, share the last place. The p-values of the grades are averaged. A grade whose documents are of one
+    language, or share one place, counts 1, and so does a query without relevant documents.
+
+    Args:
+        docids: the ranking, best first.
+        grades: docid -> grade; 1 or more is relevant.
+        languages: docid -> language, of all relevant documents.
+
+    Example:
+        >>> languages = {name: name[:2] for name in ("de1", "de2", "de3", "sw1", "sw2", "sw3")}
+        >>> grades = dict.fromkeys(languages, 1)
+        >>> round(peer(["de1", "sw1", "sw2", "de2", "de3", "sw3"], grades, languages), 2)
+        0.83
+        >>> round(peer(["de1", "de2", "de3", "sw1", "sw2", "sw3"], grades, languages), 2)
+        0.05
+    """
+    from scipy.stats import kruskal
+
+    ranks = {docid: rank for rank, docid in enumerate(docids[:depth])}
+    p_values = []
+    for grade in {grade for grade in grades.values() if grade > 0}:
+        places: dict[str, list[int]] = {}
+        for docid in (docid for docid, other in grades.items() if other == grade):
+            places.setdefault(languages[docid], []).append(ranks.get(docid, depth))
+        differ = len({place for group in places.values() for place in group}) > 1
+        p_values.append(float(kruskal(*places.values()).pvalue) if differ and len(places) > 1 else 1.0)
+    return sum(p_values) / len(p_values) if p_values else 1.0
+
+
+@dataclass(frozen=True)
+class LanguageFairness:
+    """Language fairness of a run.
+
+    Args:
+        per_query: measure (PEER@100; OwnLanguage@10, the share of the ten best hits in the language of the query) ->
+            query id -> value from 0 to 1. OwnLanguage needs query ids that begin with a language.
+        hits: query language, or "" if it is not known -> document language -> number of the ten best hits.
+    """
+
+    per_query: Mapping[str, Mapping[str, float]]
+    hits: Mapping[str, Counter[str]]
+
+    def added_to(self, evaluation: Evaluation) -> Evaluation:
+        """Return an evaluation of the same run with these measures; a query without hits has a PEER of 1."""
+        empty = {PEER: 1.0, OWN_LANGUAGE: 0.0}
+        per_query = {
+            measure: {query: values.get(query, empty[measure]) for query in evaluation.queries}
+            for measure, values in self.per_query.items()
+        }
+        mean = {measure: sum(values.values()) / len(values) for measure, values in per_query.items()}
+        return replace(evaluation, mean=evaluation.mean | mean, per_query=evaluation.per_query | per_query)
+
+
+def evaluate_fairness(run: Run, qrels: QrelsMapping, languages: Mapping[str, str]) -> LanguageFairness:
+    """Measure the language fairness of the judged queries of a run.
+
+    Args:
+        run: query id -> docid -> score.
+        qrels: query id -> docid -> grade.
+        languages: docid -> language of every judged document and every one of the ten best hits, see
+            document_languages().
+    """
+    queries = [query for query in run if run[query] and qrels.get(query)]
+    spoken = languages_of_ids(queries)
+    rankings = {query: ranking(run[query]) for query in queries}
+    measures = {PEER: {query: peer(docids, qrels[query], languages) for query, docids in rankings.items()}}
+    hits: dict[str, Counter[str]] = {}
+    if None in spoken:
+        spoken = [""] * len(queries)
+    else:
+        measures[OWN_LANGUAGE] = {}
+    for query, language in zip(queries, spoken, strict=True):
+        found = Counter(languages[docid] for docid in rankings[query][:HITS])
+        hits.setdefault(str(language), Counter()).update(found)
+        if language:
+            measures[OWN_LANGUAGE][query] = found[language] / found.total()
+    return LanguageFairness(measures, hits)
+
+
+def document_languages(runs: Iterable[Run], qrels: Iterable[QrelsMapping], corpora: Sequence[str]) -> dict[str, str]:
+    """Return the language of every document that evaluate_fairness() needs.
+
+    It is the document's field `lang` or the language of its corpus; without corpora, what docids such as ar-07 begin
+    with.
+
+    Args:
+        corpora: names or paths, such as neuclir-fa, neuclir-ru and neuclir-zh.
+
+    Raises:
+        MilcoError: a corpus cannot be read, or the language of a document is not known.
+    """
+    needed = {docid for grades in qrels for judged in grades.values() for docid in judged if judged[docid] > 0}
+    needed |= {docid for run in runs for scores in run.values() for docid in ranking(scores)[:HITS]}
+    found: dict[str, str] = {}
+    if not corpora:
+        names = sorted(needed)
+        found = {name: code for name, code in zip(names, languages_of_ids(names), strict=True) if code}
+    for corpus in corpora:
+        language = corpus_language(corpus)
+        for document in open_corpus(corpus):
+            if document.id in needed and (code := document.fields.get("lang") or language):
+                found[document.id] = str(code)
+    if missing := min(needed - found.keys(), default=None):
+        where = (
+            f"{', '.join(corpora)} does not have it with a field lang" if corpora else "its id does not begin with one"
+        )
+        raise MilcoError(
+            f"--fairness: the language of document {shown(missing)} is not known: {where}",
+            "Pass --corpus with the corpora of its languages, or one whose documents have a field lang.",
+        )
+    return found

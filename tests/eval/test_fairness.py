@@ -1,0 +1,76 @@
+"""Language fairness of runs: milco eval --fairness."""
+
+from pathlib import Path
+
+import pytest
+
+from milco_pyserini.cli.eval import main
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.eval.fairness import OWN_LANGUAGE, PEER, document_languages, evaluate_fairness, peer
+
+LANGUAGES = {f"{language}-{number}": language for language in ("de", "sw") for number in range(1, 4)}
+RELEVANT = dict.fromkeys(LANGUAGES, 1)
+ALTERNATING = ["de-1", "sw-1", "sw-2", "de-2", "de-3", "sw-3"]
+SEPARATE = sorted(LANGUAGES)
+
+
+def test_peer_is_the_p_value_of_the_kruskal_wallis_test() -> None:
+    """H = 12 / (N (N + 1)) sum(R**2 / n) - 3 (N + 1), chi-square of one degree of freedom, by hand."""
+    assert peer(SEPARATE, RELEVANT, LANGUAGES) == pytest.approx(0.049535, abs=1e-6)  # H = 3.857
+    assert peer(ALTERNATING, RELEVANT, LANGUAGES) == pytest.approx(0.827259, abs=1e-6)  # H = .0476
+    assert peer(SEPARATE[3:] + SEPARATE[:3], RELEVANT, LANGUAGES) == peer(SEPARATE, RELEVANT, LANGUAGES)
+
+
+def test_peer_compares_documents_of_one_grade() -> None:
+    """The mean over grades; a grade of one language counts 1, documents that are not relevant do not count."""
+    grades = {name: 2 if name == "de-1" else 1 for name in LANGUAGES}
+    rest = {name: grade for name, grade in grades.items() if grade == 1}
+    assert peer(SEPARATE, grades, LANGUAGES) == (1 + peer(SEPARATE, rest, LANGUAGES)) / 2
+    assert peer(["en-1", *SEPARATE], RELEVANT | {"en-1": 0}, LANGUAGES) == peer(SEPARATE, RELEVANT, LANGUAGES)
+    assert peer([], RELEVANT, LANGUAGES) == peer(SEPARATE, {}, LANGUAGES) == 1
+
+
+def test_documents_below_the_depth_share_the_last_place() -> None:
+    """Whether they are in the run or not, and in whatever order."""
+    assert peer(SEPARATE, RELEVANT, LANGUAGES, 3) == peer(SEPARATE[:3], RELEVANT, LANGUAGES)
+    assert peer(SEPARATE, RELEVANT, LANGUAGES, 3) == peer([*SEPARATE[:3], *SEPARATE[:2:-1]], RELEVANT, LANGUAGES, 3)
+
+
+def test_hits_in_the_language_of_the_query_are_counted() -> None:
+    """Of the ten best; queries whose ids have no language have no such share."""
+    run = {"sw-q": {name: 9.0 - place for place, name in enumerate(SEPARATE[:4])}, "de-q": {"de-1": 1.0}}
+    qrels = {"sw-q": RELEVANT, "de-q": RELEVANT}
+    fairness = evaluate_fairness(run, qrels, LANGUAGES)
+    assert fairness.per_query[OWN_LANGUAGE] == {"sw-q": 0.25, "de-q": 1.0}
+    assert fairness.hits == {"sw": {"de": 3, "sw": 1}, "de": {"de": 1}}
+    named = evaluate_fairness({"1": run["sw-q"]}, {"1": RELEVANT}, LANGUAGES)
+    assert (list(named.per_query), named.hits) == ([PEER], {"": {"de": 3, "sw": 1}})
+
+
+def test_languages_come_from_ids_or_corpora(tmp_path: Path) -> None:
+    """From the field lang; a document without a language is an error that names it."""
+    run, qrels = {"q": {"d1": 2.0}}, {"q": {"d2": 1, "d3": 0}}
+    corpus = tmp_path / "docs.jsonl"
+    corpus.write_text('{"id": "d1", "text": "a", "lang": "fa"}\n{"id": "d2", "text": "b", "lang": "zh"}\n')
+    assert document_languages([run], [qrels], [str(corpus)]) == {"d1": "fa", "d2": "zh"}
+    with pytest.raises(MilcoError, match="the language of document 'd1' is not known: its id does not begin with one"):
+        document_languages([run], [qrels], [])
+    with pytest.raises(MilcoError, match=r"document 'd4' is not known: .*docs.jsonl does not have it"):
+        document_languages([{"q": {"d4": 1.0}}], [qrels], [str(corpus)])
+
+
+def test_the_command_adds_measures_and_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Two columns, which are tested like the others, and a PNG; --corpus and --picture need --fairness."""
+    monkeypatch.chdir(tmp_path)
+    Path("run.txt").write_text(
+        "".join(f"sw-q Q0 {name} {rank} {9 - rank} r\n" for rank, name in enumerate(SEPARATE, 1))
+    )
+    Path("qrels.txt").write_text("".join(f"sw-q 0 {name} 1\n" for name in SEPARATE))
+    given = ["--run", "run.txt", "--qrels", "qrels.txt", "-m", "R@100"]
+    assert main([*given, "--fairness", "--picture", "languages.png"]) == 0
+    assert capsys.readouterr().out == ("run   R@100  PEER@100  OwnLanguage@10\nrun  1.0000    0.0495          0.5000\n")
+    assert Path("languages.png").read_bytes().startswith(b"\x89PNG")
+    assert main([*given, "--picture", "other.png"]) == 2
+    assert "--picture is for --fairness" in capsys.readouterr().err

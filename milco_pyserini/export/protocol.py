@@ -20,6 +20,7 @@ from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.sparse_engine import validate_same_encoder
 from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.sparse import SparseBatch, VectorStore
+from milco_pyserini.sparse.changes import OlderVectors
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 from milco_pyserini.sparse.quantization import quantize
 from milco_pyserini.sparse.store import VOCABULARY
@@ -142,15 +143,15 @@ class Export:
 
     def changed(self) -> Iterator[Vector]:
         """Yield every document that has terms; with since, those that are new or have changed."""
-        before = {vector.id: _digest(vector) for vector in self.since or () if vector.terms}
+        older = OlderVectors(() if self.since is None else self.since.vectors())
         for vector in self.documents:
             self.progress.add(1)
             self.empty += not vector.terms
             self.largest = max(self.largest, *vector.impacts, 0)
-            if vector.terms and before.pop(vector.id, None) != _digest(vector):
+            if vector.terms and not older.is_same(vector.id, vector.weights):
                 self.written += 1
                 yield vector
-        self.deleted = sorted(before)
+        self.deleted = older.remaining()
 
 
 class Server(Protocol):
@@ -285,7 +286,3 @@ def render(template: str, export: Export, path: Path, **values: object) -> None:
         **values,
     )
     path.write_text(text, encoding="utf-8")
-
-
-def _digest(vector: Vector) -> int:
-    return hash((*vector.columns, *vector.impacts))

@@ -221,6 +221,7 @@ class Engine:
     recall is measured when an index is built. query_type: what a query is, for messages. manifest_fields: what the
     manifests of its indexes hold (a table of io.manifest). checked: validates and counts documents while build() reads
     them. source_option: of milco index, names the documents. stores_documents: build() stores documents.corpus.
+    is_updatable: update() can change an index.
     """
 
     name: str
@@ -230,6 +231,7 @@ class Engine:
     checked: "type[CheckedDocuments]"
     source_option = "--vectors"
     stores_documents = False
+    is_updatable = False
 
     # What each engine implements.
 
@@ -238,6 +240,17 @@ class Engine:
 
     def build(self, documents: Any, directory: Path, threads: int) -> BuildResult:
         """Write the index of documents into an empty directory."""
+        raise NotImplementedError
+
+    def update(self, documents: Any, old: Path, directory: Path, threads: int) -> BuildResult:
+        """Write an index with the documents of an old one and changes into an empty directory.
+
+        Args:
+            documents: replace those of the same id; its deleted names further ids to delete, once all have been read.
+
+        Returns:
+            The number of documents that the index holds then, and of those among documents that have no term.
+        """
         raise NotImplementedError
 
     def versions(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ import importlib.util
 import os
 import shutil
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import islice
@@ -29,9 +29,9 @@ import numpy as np
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
-from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
+from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.index.storage import StringTable, write_strings
-from milco_pyserini.io.files import read_json, size_on_disk, write_json
+from milco_pyserini.io.files import copy_sparse, size_on_disk
 from milco_pyserini.io.manifest import DamagedError
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -39,10 +39,10 @@ PACKAGE = "qdrant-edge-py"
 # Name of the vector of a point.
 VECTOR = "terms"
 _SHARD = "shard"
-_ABOUT = "qdrant.json"
 _BATCH = 1000
 # Kilobytes of vectors from which a segment gets an index on disk; below it, one is made in memory at every opening.
-_SMALLEST_INDEX = 1
+# What updates add is merged into such a segment when it is as large as 5,000 documents: that rewrites the index.
+_SMALLEST_INDEX, _SMALLEST_NEW_INDEX = 1, 5000
 # Bytes of free disk space that a batch may need.
 _ROOM = 2**27
 
@@ -52,44 +52,44 @@ class QdrantEngine(SparseEngine):
 
     name = "qdrant"
     exactness = "exact integer"
+    is_updatable = True
 
     def available(self) -> None:
         """Raise MilcoError if qdrant-edge-py is not installed."""
         if importlib.util.find_spec("qdrant_edge") is None:
             raise MilcoError(f"--engine qdrant needs {PACKAGE}: pip install 'milco-pyserini[qdrant]'")
 
-    def build(self, documents: SparseDocuments, directory: Path, threads: int) -> BuildResult:
+    def build(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, and Qdrant's own files. Qdrant decides how many threads it uses."""
-        from qdrant_edge import EdgeConfig, EdgeOptimizersConfig, EdgeShard, EdgeSparseVectorParams, Memory
+        from qdrant_edge import EdgeShard
 
-        config = EdgeConfig(
-            sparse_vectors={VECTOR: EdgeSparseVectorParams(memory=Memory.Cold)},
-            optimizers=EdgeOptimizersConfig(indexing_threshold=_SMALLEST_INDEX, default_segment_number=1),
-            wal_enabled=False,
-        )
-        shard_path = directory / _SHARD
+        numbers, columns = _Numbers(), _Numbers()
         with engine_errors(self.name, "build", directory):
-            with contextlib.closing(EdgeShard.create(str(shard_path), config)) as shard:
-                ids, columns, empty = _insert(shard, documents, shard_path)
-                shard.optimize()
-                shard.flush()
-            # The first opening adds default values to the configuration on disk.
-            EdgeShard.load(str(shard_path)).close()
-        write_strings(directory, "terms", list(columns))
-        write_strings(directory, "ids", ids)
-        write_json(directory / _ABOUT, {"version": importlib.metadata.version(PACKAGE)})
-        return BuildResult(len(ids), empty)
+            EdgeShard.create(str(directory / _SHARD), _config(_SMALLEST_INDEX)).close()
+            count, empty = _write(directory, documents, numbers, columns, _SMALLEST_INDEX)
+        return BuildResult(count, len(empty))
+
+    def update(self, documents: CheckedVectors, old: Path, directory: Path, threads: int) -> BuildResult:
+        """Copy the files, which Qdrant changes in place, without their holes."""
+        shutil.copytree(old / _SHARD, directory / _SHARD, copy_function=copy_sparse)
+        numbers, columns = (_Numbers(StringTable(old, name)) for name in ("ids", "terms"))
+        with engine_errors(self.name, "build", directory):
+            count, empty = _write(directory, documents, numbers, columns, _SMALLEST_NEW_INDEX)
+        return BuildResult(count, len(empty))
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of qdrant-edge-py; another one may change the files of an index as it opens them."""
+        return {"qdrant_edge": importlib.metadata.version(PACKAGE)}
 
     def open(self, directory: Path, manifest: dict) -> "QdrantSearcher":
         """Map the files into memory; queries are quantized at the scale that the manifest states."""
-        written, version = read_json(directory / _ABOUT)["version"], importlib.metadata.version(PACKAGE)
-        if written != version:
-            # Another version may change the files as it opens them.
+        version = self.versions()["qdrant_edge"]
+        if (written := manifest.get("qdrant_edge", version)) != version:
             raise MilcoError(
                 f"{directory} was built by {PACKAGE} {written}, {version} is installed: build it again, or "
                 f"pip install {PACKAGE}=={written}"
             )
-        if not os.access(directory / _SHARD, os.W_OK):
+        if (directory / _SHARD).exists() and not os.access(directory / _SHARD, os.W_OK):
             raise MilcoError(
                 f"{directory} may not be written: Qdrant opens an index for reading and writing, even to search it. "
                 "Let your user write it (chmod, chown), or copy it"
@@ -109,17 +109,21 @@ class QdrantSearcher(EngineSearcher):
 
         super().__init__(QdrantEngine.name, directory, documents)
         self.scale = scale
-        self.ids = StringTable(directory, "ids")
-        self.terms = list(StringTable(directory, "terms"))
-        self.columns = {term: column for column, term in enumerate(self.terms)}
-        descriptor = os.open(directory / _SHARD, os.O_RDONLY)
-        place = f"/proc/self/fd/{descriptor}"
+        descriptor = os.open(directory, os.O_RDONLY)
+        place = Path(f"/proc/self/fd/{descriptor}")
         try:
-            self._shard = EdgeShard.load(place)
+            self.ids = StringTable(place, "ids")
+            self.terms = list(StringTable(place, "terms"))
+            self._shard = EdgeShard.load(str(place / _SHARD))
         except Exception as error:
             os.close(descriptor)
-            raise DamagedError(directory, _SHARD, str(error).replace(f"{place}/", "")) from error
+            if isinstance(error, OSError):
+                raise
+            file = error.file if isinstance(error, DamagedError) else _SHARD
+            reason = error.reason if isinstance(error, DamagedError) else str(error).replace(f"{place}/", "")
+            raise DamagedError(directory, file, reason) from error
         weakref.finalize(self, _close, self._shard, descriptor)
+        self.columns = {term: column for column, term in enumerate(self.terms)}
         if (points := self._shard.info().points_count) != documents:
             raise DamagedError(directory, _SHARD, f"{points:,} documents, not {documents:,}")
 
@@ -164,32 +168,63 @@ class QdrantSearcher(EngineSearcher):
         return Hits([docid for _, docid in best], np.asarray([-score for score, _ in best], np.float32))
 
 
-class _Columns(dict[str, int]):
-    """Numbers of terms in the order of their first use."""
+class _Numbers(dict[str, int]):
+    """Numbers of docids or terms, in the order of their first use."""
 
-    def __missing__(self, term: str) -> int:
-        self[term] = len(self)
-        return self[term]
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        super().__init__((name, number) for number, name in enumerate(known))
+
+    def __missing__(self, name: str) -> int:
+        self[name] = len(self)
+        return self[name]
 
 
-def _insert(shard: Any, documents: SparseDocuments, path: Path) -> tuple[list[str], _Columns, int]:
-    """Add all documents; return their ids, the columns of their terms, and the number of those without terms."""
-    from qdrant_edge import Point, SparseVector, UpdateOperation
+def _config(smallest_index: int) -> Any:
+    """Return the configuration of a shard. smallest_index: as the constants of this module."""
+    from qdrant_edge import EdgeConfig, EdgeOptimizersConfig, EdgeSparseVectorParams, Memory
 
-    ids: list[str] = []
-    columns, empty = _Columns(), 0
+    return EdgeConfig(
+        sparse_vectors={VECTOR: EdgeSparseVectorParams(memory=Memory.Cold)},
+        optimizers=EdgeOptimizersConfig(indexing_threshold=smallest_index, default_segment_number=1),
+        wal_enabled=False,
+    )
+
+
+def _write(
+    directory: Path, documents: CheckedVectors, numbers: _Numbers, columns: _Numbers, smallest_index: int
+) -> tuple[int, list[str]]:
+    """Write documents into a shard, and the numbers of docids and terms next to it.
+
+    Returns:
+        The number of documents that the shard has, and the ids of those without terms, which it does not have.
+    """
+    from qdrant_edge import EdgeShard, Point, SparseVector, UpdateOperation
+
+    path, empty = directory / _SHARD, []
     vectors = documents.vectors()
-    while batch := list(islice(vectors, _BATCH)):
-        _require_room(path)
-        full = [(docid, vector) for docid, vector in batch if vector]
-        points = [
-            Point(number, {VECTOR: SparseVector([columns[term] for term in vector], list(map(float, vector.values())))})
-            for number, (_, vector) in enumerate(full, len(ids))
-        ]
-        shard.update(UpdateOperation.upsert_points(points))
-        ids += [docid for docid, _ in full]
-        empty += len(batch) - len(full)
-    return ids, columns, empty
+    with contextlib.closing(EdgeShard.load(str(path), _config(smallest_index))) as shard:
+        while batch := list(islice(vectors, _BATCH)):
+            _require_room(path)
+            points = [
+                Point(
+                    numbers[docid],
+                    {VECTOR: SparseVector([columns[term] for term in vector], list(map(float, vector.values())))},
+                )
+                for docid, vector in batch
+                if vector
+            ]
+            shard.update(UpdateOperation.upsert_points(points))
+            empty += [docid for docid, vector in batch if not vector]
+        deleted = [*empty, *documents.deleted]
+        shard.update(UpdateOperation.delete_points([numbers[docid] for docid in deleted if docid in numbers]))
+        shard.optimize()
+        shard.flush()
+        count = shard.info().points_count
+    # The first opening adds default values to the configuration on disk.
+    EdgeShard.load(str(path)).close()
+    write_strings(directory, "ids", list(numbers))
+    write_strings(directory, "terms", list(columns))
+    return count, empty
 
 
 def _require_room(path: Path) -> None:

@@ -60,6 +60,11 @@ class CheckedVectors(CheckedDocuments):
             self.postings += len(vector)
             yield docid, vector
 
+    @property
+    def deleted(self) -> list[str]:
+        """Ids that an update deletes, once all documents have been read; none for a new index."""
+        return getattr(self.source, "deleted", [])
+
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Yield ids and float weights."""
         scale = self.manifest["scale"]

@@ -1,6 +1,7 @@
 """Atomic files and directories: complete under their name, or absent."""
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import os
@@ -30,6 +31,8 @@ _DAY = 86_400
 _LONGEST = 100
 # Suffix of a directory that is being replaced. It is complete, and is restored if the replacement is interrupted.
 _REPLACED = ".before-overwrite"
+# Of renameat2().
+_AT_CWD, _RENAME_EXCHANGE = -100, 2
 _CHECKSUM_BYTES = 16
 _BLOCK = 2**20
 
@@ -242,6 +245,37 @@ def size_on_disk(directory: Path, without: str = "") -> int:
     return sum(min(file.st_size, 512 * file.st_blocks) for file in files)
 
 
+def link_file(source: Path, target: Path) -> None:
+    """Give a file that nobody changes a second name; copy it where the file system has no hard links."""
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def copy_sparse(source: str | Path, target: str | Path) -> None:
+    """Copy a file with its holes."""
+    with Path(source).open("rb") as read, Path(target).open("wb") as write:
+        size = os.fstat(read.fileno()).st_size
+        os.ftruncate(write.fileno(), size)
+        end = 0
+        while (start := _next_data(read.fileno(), end)) < size:
+            end = os.lseek(read.fileno(), start, os.SEEK_HOLE)
+            os.lseek(write.fileno(), start, os.SEEK_SET)
+            while start < end:
+                start += os.sendfile(write.fileno(), read.fileno(), start, end - start)
+
+
+def _next_data(descriptor: int, start: int) -> int:
+    """Return where the next data of a file begins; its size if only a hole follows."""
+    try:
+        return os.lseek(descriptor, start, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return os.lseek(descriptor, 0, os.SEEK_END)
+
+
 def write_json(path: Path, value: object) -> None:
     """Write value as indented JSON, atomically."""
     with atomic_file(path) as handle:
@@ -367,11 +401,16 @@ def _replaced(path: Path) -> Path:
 
 
 def _replace_directory(path: Path, new: Path) -> None:
-    """Rename new to path and remove the directory that it replaces.
+    """Give a new directory the name path, and remove the directory that it replaces.
 
-    If the second of the two renames fails or is interrupted, the old directory is restored.
+    Both are exchanged in one step where the system can. Otherwise there are two renames; if the second fails or is
+    interrupted, the old directory is restored.
     """
     old = _replaced(path)
+    if path.is_dir() and _exchange(new, path):
+        sync_path(path.parent)
+        shutil.rmtree(new, ignore_errors=True)
+        return
     try:
         if path.exists():
             path.replace(old)
@@ -381,6 +420,15 @@ def _replace_directory(path: Path, new: Path) -> None:
         raise
     sync_path(path.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step (renameat2); return False if C library, kernel or file system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except AttributeError:
+        return False
+    return renameat2(_AT_CWD, os.fsencode(one), _AT_CWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
 
 
 def _restore(path: Path) -> None:

@@ -79,6 +79,7 @@ INDEX = {
     "search_settings?": {"*": float},
     "fields?": {"*": str},
     "recall?": dict,
+    "updates?": [dict],
     "files?": FILES,
 }
 SPARSE_INDEX = INDEX | {"postings": int, "query_scale": float, "vectors": SPARSE_VECTORS}

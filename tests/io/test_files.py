@@ -1,6 +1,7 @@
 """Files and directories are complete or absent, whatever happens while they are written."""
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import os
@@ -8,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -305,10 +307,12 @@ def test_a_symbolic_link_is_followed(tmp_path: Path) -> None:
 
 
 CUT_SHORT = """
-import os, shutil, signal, sys
+import ctypes, os, shutil, signal, sys
 from pathlib import Path
 from milco_pyserini.io import files
 moment = int(sys.argv[1])
+if sys.argv[2] == "renames":
+    ctypes.CDLL = lambda name: None
 calls = 0
 def then_die(call):
     def counted(*arguments, **more):
@@ -325,15 +329,21 @@ with files.atomic_directory(Path("index"), True, lambda path: True) as place:
 """
 
 
-@pytest.mark.parametrize(("moment", "stands"), [(1, "old"), (2, "old"), (3, "new")])
-def test_kill_while_a_directory_is_replaced_loses_nothing(tmp_path: Path, moment: int, stands: str) -> None:
-    """Before, between and after the two renames, the next run finds the old or the new directory, complete."""
+@pytest.mark.parametrize(
+    ("how", "moment", "stands"),
+    [("renames", 1, "old"), ("renames", 2, "old"), ("renames", 3, "new"), ("exchange", 1, "new")],
+)
+def test_kill_while_a_directory_is_replaced_loses_nothing(tmp_path: Path, how: str, moment: int, stands: str) -> None:
+    """Before, between and after the two renames, the next run finds the old or the new directory, complete.
+
+    Where the system exchanges directories in one step, this run leaves the new one.
+    """
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "old").write_text("old")
     killed = subprocess.run(
-        [sys.executable, "-c", CUT_SHORT, str(moment)],
+        [sys.executable, "-c", CUT_SHORT, str(moment), how],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])},
     )
     assert killed.returncode == -signal.SIGKILL
     with pytest.raises(MilcoError, match="index exists"), atomic_directory(tmp_path / "index", False, ours):
@@ -345,6 +355,29 @@ def test_kill_while_a_directory_is_replaced_loses_nothing(tmp_path: Path, moment
     assert names(tmp_path) == ["index"]
 
 
+def test_a_replaced_directory_never_lacks_its_name(tmp_path: Path) -> None:
+    """Whoever opens it meanwhile finds the old or the new one."""
+    path, running, found = tmp_path / "index", True, set()
+
+    def watch() -> None:
+        while running:
+            try:
+                found.update(file.name for file in path.iterdir())
+            except FileNotFoundError:
+                found.add("nothing")
+
+    with atomic_directory(path, False, ours) as place:
+        (place / "old").write_text("old")
+    thread = threading.Thread(target=watch)
+    thread.start()
+    for _ in range(50):
+        with atomic_directory(path, True, ours) as place:
+            (place / "new").write_text("new")
+    running = False
+    thread.join()
+    assert found <= {"old", "new"}
+
+
 def test_an_interruption_between_the_renames_restores_the_old_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,6 +385,8 @@ def test_an_interruption_between_the_renames_restores_the_old_directory(
     path = tmp_path / "index"
     with atomic_directory(path, False, ours) as place:
         (place / "old").write_text("old")
+    # As where the system cannot exchange two directories in one step.
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
     replace, calls = Path.replace, []
 
     def interrupted(self: Path, target: Path) -> Path:

@@ -243,7 +243,7 @@ def build_index(
             **checked.describe(),
         }
         if corpus is not None:
-            manifest["fields"] = corpus.fields
+            manifest |= {"fields": corpus.fields, "stored_vectors": corpus.vectors}
         files = describe_files(directory, list_files(directory))
         is_approximate = engine.exactness == APPROXIMATE
         if is_approximate:

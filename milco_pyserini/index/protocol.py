@@ -156,9 +156,12 @@ class EngineSearcher:
         with engine_errors(self.engine, "search", self.path), intact(self.path, "stored documents"):
             found = {docid: parse_document(docid, raw) for docid, raw in self.stored(docids).items()}
             holders = {one for one in found.values() if isinstance(one, str)}
-            texts = {docid: parse_document(docid, raw) for docid, raw in self.stored(list(holders)).items()}
-        complete = {docid: texts.get(one) if isinstance(one, str) else one for docid, one in found.items()}
-        return {docid: one for docid, one in complete.items() if one is not None and not isinstance(one, str)}
+            raws = self.stored(list(holders)) if holders else {}
+            complete = {
+                docid: parse_document(docid, raws[one]) if isinstance(one, str) and one in raws else one
+                for docid, one in found.items()
+            }
+        return {docid: one for docid, one in complete.items() if not isinstance(one, str)}
 
     def stored(self, docids: Sequence[str]) -> Mapping[str, str | bytes]:
         """Return the stored JSON of those documents that the index has."""

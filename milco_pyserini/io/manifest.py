@@ -78,6 +78,7 @@ INDEX = {
     "build_settings?": {"*": float},
     "search_settings?": {"*": float},
     "fields?": {"*": str},
+    "stored_vectors?": bool,
     "recall?": dict,
     "updates?": [dict],
     "files?": FILES,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from built import DOCUMENTS, INDEXES, STORED, STORED_INDEXES, Built, queries_for, stored_documents
+from synthetic_stores import write_plain
 
 from milco_pyserini.corpora import Document
 from milco_pyserini.corpora.collection import TextDigest
@@ -126,6 +127,22 @@ def test_a_corpus_in_another_order_gives_the_same_index(built: Built, kind: str,
     with pytest.raises(MilcoError, match=r"fewer has no document .*Pass the corpus that was encoded as --corpus"):
         build_index(built.documents(kind), engine, tmp_path / "other", corpus=CorpusDocuments(fewer, "fewer"))
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("engine", ["exact", "lucene"])
+def test_passages_share_the_text_of_their_document(engine: str, tmp_path: Path) -> None:
+    """It is stored once, with the first passage that has terms; filters apply to every passage."""
+    vectors: dict[str, dict[str, float]] = {"a#0": {}, "a#1": {"x": 1}, "a#2": {"x": 2}, "b#0": {"x": 3}}
+    store = open_store(write_plain(tmp_path / "vectors.jsonl", vectors), plain=True)
+    documents = [Document("a", "A", "of two", {"lang": "de"}), Document("b", "", "of one", {"lang": "fr"})]
+    corpus = CorpusDocuments(documents, "corpus", passages=True)
+    searcher = build_index(store, find_engine(engine), tmp_path / "index", corpus=corpus).searcher()
+    assert searcher.documents(["a#2", "b#0", "a#0"]) == {
+        "a#2": Document("a#2", "A", "of two", {"lang": "de"}),
+        "b#0": Document("b#0", "", "of one", {"lang": "fr"}),
+    }
+    assert searcher.search([{"x": 1.0}], 5, filters={"lang": "de"})[0].docids == ["a#2", "a#1"]
+    assert [text.count("of two") for text in map(str, searcher.stored(["a#1", "a#2"]).values())] == [1, 0]
 
 
 def test_a_corpus_that_changed_is_refused() -> None:

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, write_plain, write_store
 
+from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, documents, find_engine, jvm, lucene, sparse_engine
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import written_by
+from milco_pyserini.index.stored import CorpusDocuments
 from milco_pyserini.integrations.pyserini import start_java
 from milco_pyserini.sparse import escape, open_store
 from milco_pyserini.sparse.quantization import quantize_vector
@@ -53,7 +55,7 @@ def anserini(built: SimpleNamespace) -> Path:
     for part in built.store.path.glob("*.jsonl"):
         (parts / part.name).symlink_to(part)
     arguments = f"-collection JsonVectorCollection -generator DefaultLuceneDocumentGenerator -input {parts} "
-    arguments += f"-index {output} -threads 1 -impact -pretokenized -quiet"
+    arguments += f"-index {output} -threads 1 -impact -pretokenized -storeRaw -quiet"
     autoclass("io.anserini.index.IndexCollection").main(arguments.split())
     return output
 
@@ -122,6 +124,38 @@ def test_our_searcher_finds_what_pyserini_finds(built: SimpleNamespace, anserini
         assert adjusted(hits.scores) == scores
         # The adjustment never changes an integer, on which benchmarks/lucene_search.py relies.
         assert np.rint(np.float32(scores)).tolist() == hits.scores.tolist()
+
+
+def test_relevance_feedback_finds_what_it_finds_with_anserinis_index(
+    built: SimpleNamespace, anserini: Path, tmp_path: Path
+) -> None:
+    """Rocchio and RM3 of Pyserini, with the vectors in stored documents; doc() has raw, doc_by_field() finds fields."""
+    from pyserini.search.lucene import LuceneImpactSearcher, LuceneSearcher
+
+    class Vectors:
+        def encode(self, number: str) -> dict[str, int]:
+            return quantize_vector(QUERIES[int(number)], 100.0)
+
+    def search(index: Path, feedback: str) -> list[list[tuple[str, float]]]:
+        searcher = LuceneImpactSearcher(str(index), Vectors(), min_idf=-1)
+        getattr(searcher, feedback)()
+        return [[(hit.docid, hit.score) for hit in searcher.search(str(number), 20)] for number in range(10)]
+
+    texts = [Document(docid, "T", f"text of {docid}", {"url": f"https://a/{docid}"}) for docid in built.ids]
+    corpus = CorpusDocuments(texts, "corpus", vectors=True)
+    index = build_index(built.store, find_engine("lucene"), tmp_path / "index", 2, corpus=corpus)
+    for feedback in ("set_rocchio", "set_rm3"):
+        assert search(index.path, feedback) == search(anserini, feedback)
+    docid, vector = next((docid, vector) for docid, vector in built.store.vectors() if vector and docid.startswith("d"))
+    searcher = LuceneSearcher(str(index.path))
+    assert json.loads(searcher.doc(docid).raw()) == {
+        "id": docid,
+        "title": "T",
+        "contents": f"T text of {docid}",
+        "url": f"https://a/{docid}",
+        "vector": vector,
+    }
+    assert searcher.doc_by_field("url", f"https://a/{docid}").docid() == docid
 
 
 def test_any_number_of_ties_is_ordered_by_docid(tmp_path: Path) -> None:
@@ -226,7 +260,11 @@ def test_lucene_checks_our_index_as_valid(
 
     monkeypatch.setattr(lucene, "BUFFER_MB", 0.001)
     monkeypatch.setattr(lucene, "CHUNK", 20)
-    index = build_index(built.store, find_engine("lucene"), tmp_path / "index", threads)
+    documents = [
+        Document(docid, "", docid, {"lang": ["de", "en"][: number % 3]}) for number, docid in enumerate(built.ids)
+    ]
+    corpus = CorpusDocuments(documents, "documents") if threads == 3 else None
+    index = build_index(built.store, find_engine("lucene"), tmp_path / "index", threads, corpus=corpus)
     files = autoclass("org.apache.lucene.store.FSDirectory").open(autoclass("java.nio.file.Paths").get(str(index.path)))
     check = autoclass("org.apache.lucene.index.CheckIndex")(files)
     status = check.checkIndex()

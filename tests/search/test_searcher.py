@@ -10,10 +10,12 @@ import pytest
 
 from milco_pyserini import Index, MilcoEncoder, Searcher
 from milco_pyserini.cli.encode import main as encode
+from milco_pyserini.cli.index import main as index_command
 from milco_pyserini.cli.search import main as search
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import find_checkpoint
+from milco_pyserini.search import SearchTopics
 
 TEXTS = {
     "phone": "Alexander Graham Bell patented the telephone.",
@@ -62,6 +64,57 @@ def test_hits_have_docid_score_and_text(searcher: Searcher) -> None:
     assert hits[0].text == f"phone {TEXTS['phone']}"
     assert [hit.docid for hit in hits] == hits.docids
     assert hits[:1].docids == ["phone"] and hits[-1].docid == hits.docids[-1]
+
+
+def test_an_index_that_stores_documents_needs_no_corpus(
+    vectors: Path, encoder: MilcoEncoder, searcher: Searcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hits have the documents with their fields, which filter searches, in Python and on the command line."""
+    languages = {"phone": "en", "river": "en", "music": "de"}
+    corpus = [Document(name, name, text, {"lang": languages[name], "year": 1876}) for name, text in TEXTS.items()]
+    built = Index.build(vectors, tmp_path / "index", "exact", store_documents=True, corpus=corpus)
+    assert built.manifest["fields"] == {"lang": "string", "year": "number"}
+    stored = Searcher.open(built.path, encoder)
+    every, english = stored.search(QUERY, 3), stored.search(QUERY, 3, filters={"lang": "en", "year": 1876})
+    assert every.docids == searcher.search(QUERY, 3).docids and every.total == len(every)
+    assert [hit.document for hit in every] == [
+        document for docid in every.docids for document in corpus if document.id == docid
+    ]
+    assert english.docids == [docid for docid in every.docids if docid != "music"] and english.total == 2
+    assert stored.search_batch([QUERY], filters={"lang": ["de", "fr"]})[0].docids == ["music"]
+    topics = SearchTopics(["q"], texts=[QUERY])
+    assert [hits.docids for _, _, hits in stored.search_topics(topics, filters={"lang": "de"})] == [["music"]]
+    assert stored.explain(QUERY, "phone").document.text == f"phone {TEXTS['phone']}"
+    common = ["--index", str(built.path), "--query", QUERY, "--device", "cpu"]
+    capsys.readouterr()
+    assert search([*common, "--json", "--filter", "lang=de", "--filter", "lang=fr", "year=1876"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["total"] == 1 and found["hits"][0]["fields"] == {"lang": "de", "year": 1876}
+    for given, message in (("lang", "expected FIELD=VALUE"), ("lng=de", "did you mean 'lang'"), ("=x", "FIELD=VALUE")):
+        assert search([*common, "--filter", given]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_documents_are_stored_on_request_only(
+    vectors: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """milco index --store reads the corpus that the vectors name; options that do not fit end in one line."""
+    common = ["--vectors", str(vectors), "--output", str(tmp_path / "index"), "--engine", "exact"]
+    for more, message in (
+        (["--corpus", "sample"], "--vectors and --corpus exclude each other"),
+        (["--store", "--corpus", "sample"], "sample is not the corpus that was encoded: its texts have changed"),
+        (["--store", "--corpus", "nothing.jsonl"], "nothing.jsonl: no such file"),
+        (["--store", "--store-vectors"], "--store-vectors is for --store with engine lucene"),
+    ):
+        assert index_command([*common, *more]) == 2
+        assert message in capsys.readouterr().err
+    with pytest.raises(MilcoError, match="--store: engine flat stores no documents"):
+        Index.build(vectors, tmp_path / "index", "flat", store_documents=True)
+    with pytest.raises(MilcoError, match=r"--corpus is for --store"):
+        Index.build(vectors, tmp_path / "index", "exact", corpus="sample")
+    assert not (tmp_path / "index").exists()
+    assert index_command([*common, "--store"]) == 0
+    assert Index.open(tmp_path / "index").searcher().documents(["phone"])["phone"].title == "phone"
 
 
 def test_a_batch_finds_what_single_searches_find(searcher: Searcher) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.index import jvm
+from milco_pyserini.index import jvm, open_index
 from milco_pyserini.index.errors import reason_of
 from milco_pyserini.index.lucene_java import explain_newer_lucene
 from milco_pyserini.integrations.pyserini.arguments import PROG, known_options
@@ -89,7 +89,7 @@ def run_pyserini(command: str, arguments: Sequence[str]) -> None:
 def _prepare_search(arguments: list[str]) -> list[str]:
     """Let search.lucene --impact encode topics with the index's encoder, or with the MILCO checkpoint that is given."""
     names = ("--index", "--encoder", "--onnx-encoder", "--min-idf", "--topics", "--topics-format")
-    options, _ = known_options(arguments, names, ("--impact", "--pretokenized"))
+    options, _ = known_options(arguments, names, ("--impact", "--pretokenized", "--rm3", "--rocchio"))
     topics: list[str] = []
     if options.topics is not None:
         from pyserini.query_iterator import TopicsFormat, get_query_iterator
@@ -105,6 +105,11 @@ def _prepare_search(arguments: list[str]) -> list[str]:
     if not options.impact:
         return arguments
     vectors = vectors_of(options.index or "")
+    if vectors and (options.rm3 or options.rocchio) and not open_index(options.index).manifest.get("stored_vectors"):
+        raise MilcoError(
+            f"--{'rm3' if options.rm3 else 'rocchio'}: {options.index} stores no vectors, which feedback reads: build "
+            "it again with milco index --store --store-vectors"
+        )
     encoder: str | None = None
     if options.encoder is not None:
         encoder = options.encoder if is_milco(options.encoder) else None

@@ -48,6 +48,7 @@ NEEDS = {
     "reproducing.md": ("faiss",),
     "training.md": ("accelerate", "tensorboard"),
     "sentence-transformers.md": ("sentence_transformers", "mteb"),
+    "pyterrier.md": ("pyterrier", "pyterrier_pisa"),
 }
 LANGUAGES = ("console", "sh", "python", "json", "text", "yaml")
 SECONDS = 240

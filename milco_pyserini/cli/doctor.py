@@ -44,6 +44,7 @@ _EXTRAS = {
     "accelerate": ("train", "milco train"),
     "tensorboard": ("train", "milco train"),
     "sentence-transformers": ("st", "--encoder st:NAME, and MILCO as a SparseEncoder (needs transformers 5)"),
+    "pyterrier": ("pyterrier", "indexes and encoders in PyTerrier's pipelines"),
 }
 
 # Run in another process, because a JVM that fails to start may end its process.

@@ -1,0 +1,118 @@
+"""PyTerrier: the hits of milco search, by its own retriever and through PISA. Terrier's Java is not started."""
+
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyterrier", reason="PyTerrier is not installed")
+
+import pandas as pd
+import pyterrier as pt
+from lz4.frame import LZ4FrameFile
+
+from milco_pyserini.corpora import open_corpus, open_topics
+from milco_pyserini.index import Index
+from milco_pyserini.index.protocol import Hits
+from milco_pyserini.integrations.pyterrier import Milco, MilcoIndex
+from milco_pyserini.search import Searcher
+
+pytestmark = pytest.mark.integration
+
+TEXT = "Wer machte Penicillin zum Arzneimittel?"
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """The German sample: documents with their terms, queries, and an index of each engine."""
+    root = tmp_path_factory.mktemp("pyterrier")
+    milco = Milco("mini")
+    documents = pd.DataFrame([{"docno": one.id, "text": one.contents} for one in open_corpus("sample-de")])
+    queries = pd.DataFrame([{"qid": one.id, "query": one.text, "lang": "de"} for one in open_topics("sample-de")])
+    batch = milco.encoder.encode_document(documents.text.tolist())
+    for engine in ("lucene", "exact"):
+        Index.build(batch, root / engine, engine, ids=documents.docno.tolist(), encoder=milco.encoder)
+    Index.build("sample-de", root / "bm25", "bm25")
+    return SimpleNamespace(root=root, milco=milco, documents=milco.doc_encoder()(documents), queries=queries)
+
+
+def hits_of(results: pd.DataFrame) -> dict[str, list[tuple[str, float]]]:
+    """Docno and score of every query's results, by rank."""
+    ordered = results.sort_values(["qid", "rank"])
+    return {qid: list(zip(one.docno, one.score, strict=True)) for qid, one in ordered.groupby("qid")}
+
+
+def searched(index: Path, queries: pd.DataFrame, k: int) -> dict[str, list[tuple[str, float]]]:
+    """The same by Searcher."""
+    found: list[Hits] = Searcher.open(index).search_batch(queries["query"].tolist(), k)
+    return {
+        qid: list(zip(hits.docids, hits.scores.tolist(), strict=True))
+        for qid, hits in zip(queries.qid, found, strict=True)
+    }
+
+
+def test_pisa_finds_what_milco_search_finds(sample: SimpleNamespace) -> None:
+    """All scores of all queries are equal; PISA orders ties in its own way."""
+    pisa = pytest.importorskip("pyterrier_pisa", reason="pyterrier-pisa is not installed")
+    index = pisa.PisaIndex(str(sample.root / "pisa"), stemmer="none", stops="none")
+    index.toks_indexer(scale=1.0).index(sample.documents[["docno", "toks"]].to_dict("records"))
+    pipeline = sample.milco.query_encoder() >> index.quantized(num_results=10, toks_scale=1.0)
+    expected = searched(sample.root / "lucene", sample.queries, 10)
+    found = hits_of(pipeline(sample.queries))
+    assert {qid: [score for _, score in hits] for qid, hits in found.items()} == {
+        qid: [score for _, score in hits] for qid, hits in expected.items()
+    }
+    assert not pt.java.started()
+
+
+@pytest.mark.parametrize("engine", ["lucene", "exact", "bm25"])
+def test_the_retriever_finds_what_the_searcher_finds(sample: SimpleNamespace, engine: str) -> None:
+    """Documents, scores and ranks from 0 for every query; its columns are kept, the size of batches does not matter."""
+    retriever = MilcoIndex(sample.root / engine).retriever(num_results=10, batch_size=7)
+    results = retriever(sample.queries)
+    assert list(results.columns) == ["qid", "query", "lang", "docno", "score", "rank"]
+    assert hits_of(results) == searched(sample.root / engine, sample.queries, 10)
+    assert results.groupby("qid")["rank"].min().eq(0).all()
+    assert retriever.search(TEXT).docno[0] == "de-29"
+    assert list((retriever % 3).compile()(sample.queries)["rank"].unique()) == [0, 1, 2]
+
+
+def test_encoded_queries_have_the_hits_of_their_texts(sample: SimpleNamespace) -> None:
+    """By impacts or by weights; queries of other engines are texts only."""
+    retriever = MilcoIndex(sample.root / "lucene").retriever(num_results=10)
+    encoded = sample.milco.query_encoder()(sample.queries)
+    expected = hits_of(retriever(sample.queries))
+    assert hits_of(retriever(encoded.drop(columns="query"))) == expected
+    weights = encoded.query_toks.map(lambda terms: {term: impact / 100 for term, impact in terms.items()})
+    assert hits_of(retriever(encoded.assign(query="ignored", query_toks=weights))) == expected
+    with pytest.raises(pt.validate.InputValidationError, match="query"):
+        MilcoIndex(sample.root / "bm25").retriever()(encoded.drop(columns="query"))
+
+
+def test_alpha_weighs_the_views_of_queries(sample: SimpleNamespace) -> None:
+    """In the retriever as in the transformer."""
+    index = MilcoIndex(sample.root / "lucene", encoder=sample.milco.encoder)
+    pipeline = sample.milco.query_encoder(alpha=0.8) >> index.retriever(5)
+    assert hits_of(index.retriever(5, alpha=0.8)(sample.queries)) == hits_of(pipeline(sample.queries))
+
+
+def test_pipelines_know_the_columns(sample: SimpleNamespace) -> None:
+    """PyTerrier infers inputs and outputs from empty frames; a query without terms has no results."""
+    retriever, encoder = MilcoIndex(sample.root / "lucene").retriever(), sample.milco.doc_encoder("body")
+    assert ["qid", "query"] in pt.inspect.transformer_inputs(retriever)
+    assert pt.inspect.transformer_inputs(encoder) == [["body"]]
+    assert pt.inspect.transformer_outputs(encoder, ["docno", "body"]) == ["docno", "body", "toks"]
+    assert pt.inspect.transformer_outputs(retriever, ["qid", "query"]) == ["qid", "query", "docno", "score", "rank"]
+    assert len(retriever.search("")) == 0
+
+
+def test_an_index_is_an_artifact(sample: SimpleNamespace, tmp_path: Path) -> None:
+    """PyTerrier recognizes its directory, packs it, and loads what was unpacked."""
+    loaded = pt.Artifact.load(str(sample.root / "lucene"))
+    assert isinstance(loaded, MilcoIndex) and len(loaded) == 50
+    package = loaded.build_package(str(tmp_path / "index.tar.lz4"), verbose=False)
+    with LZ4FrameFile(package) as stream, tarfile.open(fileobj=stream) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    unpacked = pt.Artifact.load(str(tmp_path / "unpacked"))
+    assert hits_of(unpacked.retriever(5)(sample.queries)) == hits_of(loaded.retriever(5)(sample.queries))

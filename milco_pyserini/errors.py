@@ -27,6 +27,10 @@ class MilcoError(Exception):
         return f"{self.message}{'' if self.message.endswith(('.', '?', '!')) else '.'} {self.hint}"
 
 
+class UnknownDocument(MilcoError):  # noqa: N818
+    """A docid that an index or its corpus lacks."""
+
+
 class Unreachable(MilcoError):  # noqa: N818
     """A server that does not answer: a model or data hub, a download site, a search service."""
 

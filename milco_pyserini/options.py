@@ -79,6 +79,21 @@ def option_name(field: dataclasses.Field) -> str:
     return "--" + field.name.replace("_", "-")
 
 
+def parse_filters(given: Iterable[str]) -> dict[str, list[str]]:
+    """Return {field: values} of filters FIELD=VALUE. Raises MilcoError for one without a field or a value's =.
+
+    >>> parse_filters(["lang=de", "lang=fr", "year=2024"])
+    {'lang': ['de', 'fr'], 'year': ['2024']}
+    """
+    filters: dict[str, list[str]] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not name or not equals:
+            raise MilcoError(f"filter {one}: expected FIELD=VALUE, such as lang=de")
+        filters.setdefault(name, []).append(value)
+    return filters
+
+
 def validate(options: Any) -> None:
     """Raise InvalidOptions if an options object holds values outside their declared ranges and choices.
 

@@ -17,7 +17,7 @@ from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import RUNS, directory_name, only_index
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.options import MAX_THREADS, option
+from milco_pyserini.options import MAX_THREADS, option, parse_filters
 
 if TYPE_CHECKING:
     from milco_pyserini.index import Index
@@ -113,9 +113,10 @@ class SearchOptions:
                     yield f"--{name.replace('_', '-')} is for --topics, --query writes no run"
         elif self.json or self.corpus:
             yield f"--{'json' if self.json else 'corpus'} is for --query, --topics writes a run"
-        for one in self.filter:
-            if not one.partition("=")[0] or "=" not in one:
-                yield f"--filter {one}: expected FIELD=VALUE, such as lang=de"
+        try:
+            parse_filters(self.filter)
+        except MilcoError as error:
+            yield f"--{error}"
         if self.query is not None and not self.query.strip():
             yield "--query is empty"
         if not self.max_passage_delimiter:
@@ -176,7 +177,9 @@ def command(options: SearchOptions) -> None:
     settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.query is not None:
         searcher = Searcher(index, queries, settings, options.corpus)
-        print_hits(searcher, options.query, options.hits or _ONE_QUERY_HITS, options.json, _filters(options))
+        print_hits(
+            searcher, options.query, options.hits or _ONE_QUERY_HITS, options.json, parse_filters(options.filter)
+        )
         return
     if options.topics is None:
         raise MilcoError("--topics or --query is required")
@@ -212,7 +215,7 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
         passages=hits if options.max_passage else None,
         delimiter=options.max_passage_delimiter,
         remove_query=options.remove_query,
-        filters=_filters(options),
+        filters=parse_filters(options.filter),
     )
     progress = Progress("queries", len(topics.ids))
     tag = options.tag or f"milco-{index.engine.name}"
@@ -227,14 +230,6 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
     if without_hits:
         why = f", {empty:,} of them without terms (empty)" if empty else ""
         log(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
-
-
-def _filters(options: SearchOptions) -> dict[str, list[str]]:
-    filters: dict[str, list[str]] = {}
-    for one in options.filter:
-        field, _, value = one.partition("=")
-        filters.setdefault(field, []).append(value)
-    return filters
 
 
 def print_hits(

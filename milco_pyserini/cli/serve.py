@@ -1,27 +1,33 @@
-"""milco serve: a page to search an index and see why its documents match."""
+"""milco serve: a REST API, a search page with explanations, and MCP tools for an index."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import only_index
-from milco_pyserini.options import option
+from milco_pyserini.options import MAX_THREADS, option
+
+_NETWORK = "Network"
+_WORK = "Work"
+_SOURCES = "Sources"
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Serve a page to search an index, in any language, and see why its documents match.
+    """Serve an index: a search page, a REST API (described at /docs), and MCP tools for agents (at /mcp).
 
-    Anyone who can reach --host can read the documents; by default, that is this machine only.
+    Only this machine can reach it, unless --host is given; then a token is needed, best as MILCO_TOKEN in the
+    environment. --mcp serves one agent on stdin and stdout instead.
 
       milco serve --index indexes/sample.lucene
+      curl 'http://127.0.0.1:8000/search?q=Wer+erfand+das+Telefon?&k=3'
+      milco serve --index indexes/sample.lucene --mcp
     """
 
     index: Path | None = option(None, metavar="DIR", help="directory of the index (default: the only one in indexes/)")
-    host: str = option("127.0.0.1", metavar="ADDRESS", help="address to listen at")
-    port: int = option(8000, minimum=0, maximum=65535, metavar="PORT", help="port to listen at; 0 for a free one")
-    hits: int = option(10, minimum=1, maximum=100, metavar="K", help="documents per query")
+    mcp: bool = option(False, help="MCP tools on stdin and stdout, for an agent that starts this command")
+    hits: int = option(10, minimum=1, maximum=100, metavar="K", help="documents on a page of results")
     alpha: float | None = option(
         None,
         minimum=0,
@@ -29,21 +35,52 @@ class ServeOptions:
         metavar="A",
         help="weight of a query's pivot view, with 1 - A for its source view (default: both count in full)",
     )
+    host: str = option("127.0.0.1", group=_NETWORK, metavar="ADDRESS", help="address to listen at")
+    port: int = option(
+        8000, group=_NETWORK, minimum=0, maximum=65535, metavar="PORT", help="port to listen at; 0 for a free one"
+    )
+    token: str | None = option(
+        None,
+        group=_NETWORK,
+        metavar="TOKEN",
+        help="token that requests must carry (default: MILCO_TOKEN, which other users of this machine cannot see)",
+    )
+    threads: int = option(2, group=_WORK, minimum=1, maximum=MAX_THREADS, help="threads that search")
+    queue: int = option(
+        128, group=_WORK, minimum=1, metavar="N", help="requests that are accepted at a time; others are answered 503"
+    )
     corpus: str | None = option(
-        None, metavar="NAME|PATH", help="current location of the index's documents (default: where they were encoded)"
+        None,
+        group=_SOURCES,
+        metavar="NAME|PATH",
+        help="current location of the index's documents (default: where they were encoded)",
     )
     encoder: str | None = option(
-        None, metavar="NAME|DIR", help="current location of the index's encoder, or the encoder for external vectors"
+        None,
+        group=_SOURCES,
+        metavar="NAME|DIR",
+        help="current location of the index's encoder, or the encoder for external vectors",
     )
-    device: str = option("auto", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", help="auto, float32 or bfloat16")
+    device: str = option("auto", group=_SOURCES, help="auto, cpu, cuda or cuda:N")
+    dtype: str = option("auto", group=_SOURCES, help="auto, float32 or bfloat16")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield messages about options that exclude each other."""
+        for name in ("host", "port", "token", "hits", "queue") if self.mcp else ():
+            if getattr(self, name) != ServeOptions.__dataclass_fields__[name].default:
+                yield f"--{name} is for the server: --mcp listens at no address"
 
 
 def command(options: ServeOptions) -> None:
     """Serve until Ctrl-C."""
-    from milco_pyserini.serve import serve
+    from milco_pyserini.serve import serve, serve_stdio
 
-    serve(**{**asdict(options), "index": options.index or only_index()})
+    given = {**asdict(options), "index": options.index or only_index()}
+    if given.pop("mcp"):
+        names = ("index", "threads", "alpha", "corpus", "encoder", "device", "dtype")
+        serve_stdio(**{name: given[name] for name in names})
+    else:
+        serve(**given)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -119,6 +119,19 @@ class MilcoQueryEncoder(_PyseriniEncoder):
         other.alpha = alpha
         return other
 
+    def with_views(self, views: Sequence[str]) -> Self:
+        """Return the same encoder for fewer views of its own; a single view has no alpha.
+
+        Raises MilcoError for a view that the encoder or its index lacks.
+        """
+        other = copy.copy(self)
+        other.views = self.encoder.resolve_views(views)
+        for view in other.views:
+            if view not in self.views:
+                raise MilcoError(f"view {view}: the documents only have the {self.views[0]} view")
+        other.alpha = self.alpha if len(other.views) > 1 else None
+        return other
+
     def encode(self, text: str, max_length: int | None = None, **_: Any) -> dict[str, int]:
         """Return the impacts of one query's terms. max_length: None or 0 for the encoder's own."""
         return quantize_vector(self._vectors([text], max_length).to_dicts()[0], self.scale)

@@ -1,5 +1,6 @@
 """Explain the hits of an index, or the similarity of texts without an index."""
 
+import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from milco_pyserini.corpora import Document
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import MilcoError, UnknownDocument, shown
 from milco_pyserini.explain.contributions import VectorTrace, engine_weights, find_store, trace_vector
 from milco_pyserini.explain.explanation import Explanation
 from milco_pyserini.explain.origins import EncodedText, encode_with_origins, passage_text, validate_network
@@ -114,6 +115,12 @@ class Explainer:
         if not isinstance(encoder, MilcoQueryEncoder):
             encoder = open_query_encoder(index.vectors, encoder, device, dtype)
         return cls(index, encoder if alpha is None else encoder.with_alpha(alpha), documents, store, searcher)
+
+    def with_encoder(self, encoder: "MilcoQueryEncoder") -> Self:
+        """Return the same explainer for queries with another alpha or other views."""
+        other = copy.copy(self)
+        other.encoder = encoder
+        return other
 
     @property
     def unit(self) -> float:
@@ -265,7 +272,7 @@ class Explainer:
         if numbers is None:
             is_split = self.index.vectors.get("split_passages")
             passages = "; its documents are passages, ID#0, ID#1, ..." if is_split else ""
-            raise MilcoError(f"{self.index.path} has no document {shown(docid)}, or it has no terms{passages}")
+            raise UnknownDocument(f"{self.index.path} has no document {shown(docid)}, or it has no terms{passages}")
         return numbers
 
     @property

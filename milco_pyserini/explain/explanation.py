@@ -344,8 +344,8 @@ def report_page(explanations: Sequence[Explanation], comparison: Comparison | No
 
 
 def explanation_fragment(explanation: Explanation) -> str:
-    """Return the HTML below the score of an explanation, foldable, for a page that is open already."""
-    return str(environment().get_template("explanation.html").module.body(explanation, "fold"))  # type: ignore[attr-defined]
+    """Return the HTML below the score of an explanation, for a page that is open already."""
+    return str(environment().get_template("explanation.html").module.body(explanation))  # type: ignore[attr-defined]
 
 
 def _by_view(terms: Sequence[tuple[Term, float]]) -> dict[str, list[tuple[Term, float]]]:

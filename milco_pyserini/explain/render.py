@@ -37,6 +37,11 @@ def format_number(value: float, unit: float) -> str:
     return f"{value:,.4f}" if value == 0 or abs(value) >= 0.00005 else f"{value:.0e}"
 
 
+def format_score(score: float) -> str:
+    """Format a score: sums of impacts as integers, others with 4 digits."""
+    return f"{score:,.0f}" if float(score).is_integer() else f"{score:,.4f}"
+
+
 def format_alpha(alpha: float) -> str:
     """Describe the weights of the query's views."""
     return f"alpha {alpha:g}: the query is {alpha:g} x its pivot view + {1 - alpha:g} x its source view"
@@ -113,6 +118,7 @@ def environment() -> Environment:
     made.filters |= {
         "number": format_number,
         "alpha": format_alpha,
+        "score": format_score,
         "counted": counted,
         "language": language_of,
         "percent": "{:.1%}".format,

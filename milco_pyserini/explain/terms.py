@@ -133,7 +133,7 @@ class ExplainedText:
         spans: list[tuple[int, int, int, float]] = []
         for index, contribution in enumerate(contributions):
             for origin in self.origins.get(contribution.term.term, ()):
-                start, stop = _after_combining(text, origin.start), _after_combining(text, origin.stop)
+                start, stop = after_combining(text, origin.start), after_combining(text, origin.stop)
                 if start < stop:
                     spans.append((start, stop, index, contribution.score * origin.share))
         edges = {0, len(text), min(self.num_encoded, len(text))}
@@ -181,7 +181,7 @@ def sum_scores(contributions: Sequence[Contribution]) -> float:
     return total
 
 
-def _after_combining(text: str, index: int) -> int:
+def after_combining(text: str, index: int) -> int:
     """Move an index behind combining characters and joined emoji, so that no letter is cut from its accents."""
     while 0 < index < len(text) and (
         unicodedata.category(text[index])[0] == "M" or "\u200d" in text[index - 1 : index + 1]

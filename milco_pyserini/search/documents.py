@@ -1,6 +1,8 @@
 """The documents behind the hits of an index: stored in it, or read from the corpus that it was made of."""
 
+import json
 import sqlite3
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 from milco_pyserini.console import Progress
@@ -34,12 +36,12 @@ class CorpusLookup:
 
     def __init__(self, corpus: Corpus, passages: bool = False) -> None:
         self.corpus = corpus
-        self._passages = passages
+        self.passages = passages
         self._found: dict[str, Document | None] = {}
 
     def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
         """Return the documents of those docids that the corpus has."""
-        names = {docid: PASSAGE.sub("", docid) if self._passages else docid for docid in docids}
+        names = {docid: PASSAGE.sub("", docid) if self.passages else docid for docid in docids}
         missing = {name for name in names.values() if name not in self._found}
         for document in self.corpus if missing else ():
             if document.id in missing:
@@ -55,22 +57,22 @@ class CorpusLookup:
 class CachedDocuments:
     """All documents of a corpus in a temporary database, for many lookups; removed by close(), or with the process.
 
-    One thread may use it at a time, which need not be the one that created it.
-
     Args:
         passages: Docids are those of passages, ID#0, ID#1, ...: their document is found.
     """
 
     def __init__(self, corpus: Corpus, passages: bool = False) -> None:
         self._passages = passages
+        self._lock = threading.Lock()
         # A database without a name is SQLite's own temporary file.
         self._database = sqlite3.connect("", check_same_thread=False)
-        self._database.execute("CREATE TABLE documents (id TEXT PRIMARY KEY, contents BLOB) WITHOUT ROWID")
+        self._database.execute("CREATE TABLE documents (id TEXT PRIMARY KEY, document BLOB) WITHOUT ROWID")
         progress = Progress("documents")
 
-        def rows() -> Iterator[tuple[str, bytes]]:
+        def rows() -> Iterator[tuple[str, str]]:
             for document in corpus:
-                yield document.id, document.contents.encode("utf-8", "surrogatepass")
+                # Lone surrogates are escaped.
+                yield document.id, json.dumps((document.title, document.text, dict(document.fields)))
                 progress.add(1)
 
         self._database.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?)", rows())
@@ -82,9 +84,10 @@ class CachedDocuments:
         found = {}
         for docid in docids:
             name = PASSAGE.sub("", docid) if self._passages else docid
-            row = self._database.execute("SELECT contents FROM documents WHERE id = ?", (name,)).fetchone()
+            with self._lock:
+                row = self._database.execute("SELECT document FROM documents WHERE id = ?", (name,)).fetchone()
             if row is not None:
-                found[docid] = Document(name, "", row[0].decode("utf-8", "surrogatepass"))
+                found[docid] = Document(name, *json.loads(row[0]))
         return found
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """Search an index by texts: queries are encoded as the index's documents were."""
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,11 +13,12 @@ import numpy as np
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.directory import Index, open_index
-from milco_pyserini.index.protocol import EngineSearcher, Hits, QueryEncoder, QueryOptions
-from milco_pyserini.search.documents import open_lookup
+from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits, QueryEncoder, QueryOptions
+from milco_pyserini.search.documents import CachedDocuments, CorpusLookup, open_lookup
 from milco_pyserini.search.topics import SearchTopics
 
 if TYPE_CHECKING:
+    from milco_pyserini.corpora import Document
     from milco_pyserini.encode import MilcoEncoder, MilcoQueryEncoder
     from milco_pyserini.explain import Explainer, Explanation
 
@@ -54,7 +56,7 @@ class Searcher:
         self.options = queries or QueryOptions()
         self.engine_searcher = index.searcher(settings)
         self._corpus = corpus
-        self._lookup = open_lookup(index, self.engine_searcher, corpus)
+        self._lookup: DocumentLookup | None = open_lookup(index, self.engine_searcher, corpus)
 
     @classmethod
     def open(
@@ -95,7 +97,29 @@ class Searcher:
         """True if the texts of hits are available."""
         return self._lookup is not None
 
-    def search(self, text: str, k: int = 10, *, filters: Mapping[str, Any] | None = None) -> Hits:
+    @contextlib.contextmanager
+    def cached_documents(self) -> Iterator[None]:
+        """Keep all documents of the corpus in a temporary database within the block, for very many searches."""
+        lookup = self._lookup
+        if not isinstance(lookup, CorpusLookup):
+            yield
+            return
+        with contextlib.closing(CachedDocuments(lookup.corpus, lookup.passages)) as cached:
+            self._lookup = cached
+            try:
+                yield
+            finally:
+                self._lookup = lookup
+
+    def search(
+        self,
+        text: str,
+        k: int = 10,
+        *,
+        filters: Mapping[str, Any] | None = None,
+        alpha: float | None = None,
+        views: Sequence[str] = (),
+    ) -> Hits:
         """Return the k best documents for a text.
 
         >>> hits = searcher.search("Who invented the telephone?", k=3)  # doctest: +SKIP
@@ -103,30 +127,55 @@ class Searcher:
 
         Args:
             filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field.
+            alpha: weigh the views of the query, as open() does for all queries.
+            views: search with some views only, of "pivot" and "source"; none for all that the index has.
 
         Raises:
-            MilcoError: if k is below 1, the index stores no such field, or as query_encoder.
+            MilcoError: if k is below 1, the index stores no such field or lacks a view, or as query_encoder.
         """
         if not isinstance(text, str):
             raise TypeError(f"search() expects one text, a str, not {type(text).__name__}; see search_batch()")
-        return self.search_batch([text], k, filters=filters)[0]
+        return self.search_batch([text], k, filters=filters, alpha=alpha, views=views)[0]
 
     def search_batch(
-        self, texts: Sequence[str], k: int = 1000, threads: int = 1, *, filters: Mapping[str, Any] | None = None
+        self,
+        texts: Sequence[str],
+        k: int = 1000,
+        threads: int = 1,
+        *,
+        filters: Mapping[str, Any] | None = None,
+        alpha: float | None = None,
+        views: Sequence[str] = (),
     ) -> list[Hits]:
         """Return the k best documents for each of many texts, in their order.
 
         Args:
             threads: threads that search.
-            filters: as for search().
+            filters, alpha, views: as for search().
         """
         _validate_texts(texts)
+        queries = self.encode_queries(texts, alpha, views) if len(texts) else []
+        return self.search_queries(queries, k, threads, filters)
+
+    def encode_queries(self, texts: Sequence[str], alpha: float | None = None, views: Sequence[str] = ()) -> Any:
+        """Return a query of the engine for each text, for search_queries(). alpha, views: as for search()."""
+        encoder = self._query_encoder(alpha, views)
+        return list(texts) if encoder is None else encoder.encode_batch(list(texts))
+
+    def search_queries(
+        self, queries: Sequence[Any], k: int = 1000, threads: int = 1, filters: Mapping[str, Any] | None = None
+    ) -> list[Hits]:
+        """Return the k best documents for each of many encoded queries. Several threads may call it at once."""
         _validate_count("k", k)
         _validate_count("threads", threads)
-        if not len(texts):
+        if not len(queries):
             return []
-        found = self.engine_searcher.search(self._encode(list(texts)), k, threads, filters)
+        found = self.engine_searcher.search(queries, k, threads, filters)
         return [replace(hits, lookup=self._lookup) for hits in found]
+
+    def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
+        """Return the documents of those docids that are available."""
+        return {} if self._lookup is None else self._lookup.find(docids)
 
     def search_topics(
         self,
@@ -157,7 +206,7 @@ class Searcher:
             if topics.vectors is not None:
                 queries: Sequence[Any] = topics.vectors[span]
             else:
-                queries = self._encode((topics.texts or [])[span])
+                queries = self.encode_queries((topics.texts or [])[span])
             if passages is None:
                 results = self.engine_searcher.search(queries, fetched, threads, filters)
             else:
@@ -170,24 +219,43 @@ class Searcher:
                     hits = Hits([hits.docids[place] for place in kept], hits.scores[kept])
                 yield topic, query, hits
 
-    def explain(self, text: str, docid: str) -> "Explanation":
+    def explain(self, text: str, docid: str, *, alpha: float | None = None, views: Sequence[str] = ()) -> "Explanation":
         """Explain the score of a document for a text: the terms of both, and where they come from.
 
-        Raises:
-            MilcoError: if the index has no such document, or if its queries are not weighted terms.
-        """
-        return self._explainer.explain(text, [docid])[0]
+        alpha, views: as for search().
 
-    def _encode(self, texts: list[str]) -> Sequence[Any]:
-        return texts if self.query_encoder is None else self.query_encoder.encode_batch(texts)
+        Raises:
+            UnknownDocument: if the index has no such document.
+            MilcoError: if the queries of the index are not weighted terms.
+        """
+        explainer = self._explainer
+        return explainer.with_encoder(cast("MilcoQueryEncoder", self._query_encoder(alpha, views))).explain(
+            text, [docid]
+        )[0]
+
+    def _query_encoder(self, alpha: float | None, views: Sequence[str]) -> QueryEncoder | None:
+        """Return the encoder of queries with other views or another alpha."""
+        if alpha is None and not views:
+            return self.query_encoder
+        from milco_pyserini.encode import MilcoQueryEncoder
+
+        encoder = self.query_encoder
+        if not isinstance(encoder, MilcoQueryEncoder):
+            name, query_type = self.index.engine.name, self.index.engine.query_type
+            raise MilcoError(f"alpha and views are for weighted terms: queries of engine {name} are {query_type}")
+        if views:
+            encoder = encoder.with_views(views)
+        return encoder if alpha is None else encoder.with_alpha(alpha)
 
     @cached_property
     def _explainer(self) -> "Explainer":
         # The only import from a later package: a convenience for users of the library. Nothing else here depends on it.
         from milco_pyserini.explain import Explainer
+        from milco_pyserini.explain.contributions import find_store
 
         index = open_index(self.index.path, sparse=True)
-        return Explainer.open(index, cast("MilcoQueryEncoder", self.query_encoder), self._corpus)
+        encoder = cast("MilcoQueryEncoder", self.query_encoder)
+        return Explainer(index, encoder, self._lookup, find_store(index), self.engine_searcher)
 
 
 def search_documents(

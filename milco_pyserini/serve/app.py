@@ -1,243 +1,311 @@
-"""Serve a page to search an index and see why its documents match."""
+"""The web application of milco serve: a REST API, a search page, metrics, and an MCP endpoint for agents."""
 
-import asyncio
+import base64
+import binascii
 import contextlib
-import errno
+import hmac
+import logging
 import re
-import socket
-import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from http import HTTPStatus
-from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-import uvicorn
+import orjson
 from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from pydantic import BaseModel
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from milco_pyserini.console import log
+from milco_pyserini import __version__
 from milco_pyserini.corpora import open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
-from milco_pyserini.encode import open_query_encoder
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain.explainer import Explainer
+from milco_pyserini.errors import MilcoError, UnknownDocument, shown, unknown_name
 from milco_pyserini.explain.explanation import compare, explanation_fragment
 from milco_pyserini.explain.render import content_security_policy, render
-from milco_pyserini.index import Index, open_index
-from milco_pyserini.index.protocol import DocumentLookup
-from milco_pyserini.search.documents import CachedDocuments, CorpusLookup, open_lookup
+from milco_pyserini.io.manifest import DamagedError
+from milco_pyserini.options import parse_filters
+from milco_pyserini.search.searcher import Searcher
+from milco_pyserini.serve.metrics import Metrics
+from milco_pyserini.serve.schema import (
+    DocumentAnswer,
+    EncodeAnswer,
+    EncodeBody,
+    ErrorAnswer,
+    ExplainAnswer,
+    ExplainParameters,
+    QueryParameters,
+    SearchAnswer,
+    SearchParameters,
+)
+from milco_pyserini.serve.service import MAX_DEPTH, MAX_QUERY_CHARACTERS, Busy, SearchRequest, SearchService
 
-MAX_QUERY_CHARACTERS = 2000
-MAX_HITS = 100
-# For all of a request's head, however slowly its bytes arrive.
-HEAD_SECONDS = 5.0
-# Connections that the kernel queues; beyond, clients see resets.
-_BACKLOG = 1024
-_PAGE, _FRAGMENT = "/", "/explain"
+MAX_BODY_BYTES = 2**20
+_PAGE, _FRAGMENT, _HEALTH = "/", "/explanation", "/healthz"
 _TOPICS = re.compile(r"(queries|topics)(?![a-z])", re.IGNORECASE)
 _EXAMPLES = 6
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_EXPECTED = {"int_parsing": "an integer", "float_parsing": "a number", "json_invalid": "valid JSON"}
 
 
 @dataclass(frozen=True)
 class IndexDescription:
-    """An index as the page shows it: name, number of documents, encoder, the scores' unit, queries to try."""
+    """An index as the page shows it: name, number of documents, encoder, queries to try.
+
+    language: the stored field that has a document's language; "" if there is none.
+    """
 
     name: str
     documents: int
     encoder: str
-    unit: float
     examples: Sequence[str] = ()
+    language: str = ""
+
+    @classmethod
+    def of(cls, searcher: Searcher) -> "IndexDescription":
+        """Describe an open index."""
+        index, fields = searcher.index, searcher.engine_searcher.fields or {}
+        encoder = index.vectors.get("encoder") or ""
+        language = next((name for name in ("lang", "language") if name in fields), "")
+        examples = example_queries(index.vectors)
+        return cls(index.path.resolve().name, index.manifest["documents"], encoder, examples, language)
 
 
-def serve(
-    index: Index | str | Path,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    hits: int = 10,
-    alpha: float | None = None,
-    corpus: str | None = None,
-    encoder: str | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-) -> None:
-    """Serve the search page of an index until Ctrl-C.
-
-    Whoever can reach the host can read the documents; by default, that is this machine only.
+def create_app(service: SearchService, about: IndexDescription, hosts: Sequence[str] = (), token: str = "") -> FastAPI:
+    """Create the application.
 
     Args:
-        index: An open index of terms, or the directory of one.
-        port: 0 for a free one.
-        hits: Documents per query.
-        alpha: Weight of a query's pivot view; its source view has 1 - alpha (default: both count in full).
-        corpus: Name or path of the index's documents (default: where they were encoded).
-        encoder: Where the index's encoder is now (default: the manifest's).
-
-    Raises:
-        MilcoError: the port is in use, which is reported before the encoder is loaded.
-    """
-    if not isinstance(index, Index):
-        index = open_index(index, sparse=True)
-    searcher = index.searcher()
-    lookup: DocumentLookup | None = open_lookup(index, searcher, corpus)
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(listen(host, port))
-        query_encoder = open_query_encoder(index.vectors, encoder, device, dtype).with_alpha(alpha)
-        if isinstance(lookup, CorpusLookup):
-            cached = CachedDocuments(lookup.corpus, bool(index.vectors.get("split_passages")))
-            lookup = stack.enter_context(contextlib.closing(cached))
-        explainer = Explainer(index, query_encoder, lookup, searcher=searcher)
-        description = IndexDescription(
-            index.path.resolve().name,
-            index.manifest["documents"],
-            query_encoder.encoder.name,
-            explainer.unit,
-            example_queries(index.vectors),
-        )
-        worker = stack.enter_context(ThreadPoolExecutor(1))
-        stack.callback(worker.submit, _detach_from_java)
-        app = create_app(explainer, description, hits, allowed_hosts(listener), worker)
-        log(f"Serving {index.path} at {address(listener)} (stop with Ctrl-C)")
-        if not allowed_hosts(listener):
-            log(f"Anyone who can reach --host {host} can read the documents, under any host name")
-        create_server(app).run(sockets=[listener])
-
-
-def create_app(
-    backend: Explainer,
-    description: IndexDescription,
-    hits: int = 10,
-    hosts: Sequence[str] = (),
-    worker: ThreadPoolExecutor | None = None,
-) -> FastAPI:
-    """Create the application: the search page, and explanations of single hits for a page that is open.
-
-    Args:
-        backend: Searches and explains, for one request at a time.
         hosts: Host headers that are answered; () for all.
-        worker: The one thread that calls the backend.
+        token: What requests must carry, as "Authorization: Bearer TOKEN" or as the password of a browser; "" for none.
     """
-    app = FastAPI(title="milco serve", docs_url=None, redoc_url=None, openapi_url=None)
-    worker = worker or ThreadPoolExecutor(1)
+    metrics = Metrics(service, about.documents)
+    agents = _mcp_app(service, about)
 
-    async def in_worker(function: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(worker, function, *arguments)
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            if agents is not None:
+                await stack.enter_async_context(agents.router.lifespan_context(agents))
+            yield
+
+    app = FastAPI(
+        title="milco serve",
+        version=__version__,
+        description=f"Search {about.name}: {about.documents:,} documents, encoded by {about.encoder}.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        responses={
+            "4XX": {"model": ErrorAnswer, "description": "What is wrong with the request"},
+            "503": {"model": ErrorAnswer, "description": "Too many requests: try again in a second"},
+        },
+    )
 
     def page(query: str = "", **content: Any) -> str:
-        values = {"error": "", "hits": None, "explanations": None, "comparison": None, **content}
-        return render("search.html", query=query, description=description, max_query=MAX_QUERY_CHARACTERS, **values)
-
-    def page_of(query: str, docids: Sequence[str]) -> str:
-        if not query:
-            return page()
-        if not docids:
-            return page(query, hits=backend.search(query, hits))
-        explanations = backend.explain(query, docids)
-        comparison = compare(*explanations) if len(explanations) == 2 else None
-        return page(query, explanations=explanations, comparison=comparison)
-
-    def fragment_of(query: str, docid: str) -> str:
-        return explanation_fragment(backend.explain(query, [docid])[0])
+        values = {"error": "", "response": None, "explanations": None, "comparison": None, "filtered": [], **content}
+        limits = {"max_query": MAX_QUERY_CHARACTERS, "max_depth": MAX_DEPTH, "size": service.hits}
+        return render("search.html", query=query, about=about, **limits, **values)
 
     def error(request: Request, status: int, message: str) -> Response:
-        if request.url.path == _FRAGMENT:
-            return HTMLResponse(f'<p class="error" role="alert">{escape(message)}</p>', status)
-        query = " ".join(request.query_params.get("q", "").split())
-        return HTMLResponse(page(query[:MAX_QUERY_CHARACTERS], error=message), status)
+        status, path = HTTPStatus(status), request.url.path
+        headers = {}
+        if status == HTTPStatus.UNAUTHORIZED:
+            is_browser = "text/html" in request.headers.get("accept", "")
+            headers["WWW-Authenticate"] = 'Basic realm="milco serve", charset="UTF-8"' if is_browser else "Bearer"
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            headers["Retry-After"] = "1"
+        if path == _FRAGMENT:
+            return HTMLResponse(f'<p class="error" role="alert">{escape(message)}</p>', status, headers)
+        is_lost = status == HTTPStatus.NOT_FOUND and "text/html" in request.headers.get("accept", "")
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and path == _PAGE:
+            # Without a word about the index.
+            return HTMLResponse(f"<!DOCTYPE html><title>milco serve</title><p>{escape(message)}</p>", status, headers)
+        if path == _PAGE or is_lost:
+            query = " ".join(request.query_params.get("q", "").split())
+            return HTMLResponse(page(query[:MAX_QUERY_CHARACTERS], error=message), status, headers)
+        return _json({"error": message}, status, headers)
 
-    @app.middleware("http")
-    async def secure(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        # Another site's page, whose own name now points to this machine, must not read the documents.
-        if hosts and request.headers.get("host", "") not in hosts:
-            response = error(request, HTTPStatus.FORBIDDEN, "Open this page at the address that milco serve printed.")
-        else:
-            response = await call_next(request)
-        response.headers["Content-Security-Policy"] = content_security_policy()
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
-        response.headers["Cache-Control"] = "no-store"
-        return response
-
-    @app.exception_handler(HTTPStatus.NOT_FOUND)
-    async def not_found(request: Request, _: Exception) -> Response:
-        return error(request, HTTPStatus.NOT_FOUND, f"There is one page: {_PAGE}")
+    app.add_middleware(_Guard, hosts=hosts, token=token, error=error, metrics=metrics)
 
     @app.exception_handler(MilcoError)
-    async def bad_request(request: Request, failure: Exception) -> Response:
-        return error(request, HTTPStatus.BAD_REQUEST, str(failure))
+    async def failed(request: Request, failure: MilcoError) -> Response:
+        status = HTTPStatus.BAD_REQUEST
+        if isinstance(failure, UnknownDocument):
+            status = HTTPStatus.NOT_FOUND
+        elif isinstance(failure, Busy):
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+        elif isinstance(failure, DamagedError) or failure.__cause__ is not None:
+            # An engine's library failed: not what the client sent.
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+        return error(request, status, str(failure))
 
-    @app.api_route(_PAGE, methods=["GET", "HEAD"])
-    async def search_page(q: str = "", doc: Annotated[Sequence[str], Query()] = ()) -> Response:
-        return HTMLResponse(await in_worker(page_of, _query(q), _docids(doc)))
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, failure: HTTPException) -> Response:
+        message = str(failure.detail)
+        if failure.status_code == HTTPStatus.NOT_FOUND:
+            message = f"there is nothing at {shown(request.url.path)}: see /docs"
+        if failure.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            allowed = (failure.headers or {}).get("Allow", "")
+            message = f"{request.url.path} does not answer {request.method}: it takes {allowed}"
+        answer = error(request, failure.status_code, message)
+        answer.headers.update(failure.headers or {})
+        return answer
 
-    @app.api_route(_FRAGMENT, methods=["GET", "HEAD"])
-    async def explanation(q: str = "", doc: Annotated[Sequence[str], Query()] = ()) -> Response:
-        if not q.strip() or not doc:
-            raise MilcoError(f"{_FRAGMENT} needs q and doc")
-        return HTMLResponse(await in_worker(fragment_of, _query(q), _docids(doc)[0]))
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, failure: RequestValidationError) -> Response:
+        return error(request, HTTPStatus.BAD_REQUEST, _first_problem(failure, request))
 
+    @app.api_route(_PAGE, methods=["GET", "HEAD"], include_in_schema=False)
+    async def search_page(
+        request: Request, q: str = "", page_number: Annotated[str, Query(alias="page")] = "1"
+    ) -> Response:
+        docids = request.query_params.getlist("doc")
+        if not q.split():
+            return HTMLResponse(page())
+        if not page_number.isdecimal() or not 1 <= int(page_number[:9]) <= MAX_DEPTH // service.hits:
+            raise MilcoError(f"page {shown(page_number)}: must be from 1 to {MAX_DEPTH // service.hits}")
+        filters = parse_filters(request.query_params.getlist("filter"))
+        offset, facet = (int(page_number) - 1) * service.hits, about.language if not filters else ""
+        wanted = SearchRequest(q, service.hits, offset, filters=filters, facet=facet)
+        if not docids:
+            filtered = [f"{name}={value}" for name, values in filters.items() for value in values]
+            return HTMLResponse(page(wanted.text, response=await service.search(wanted), filtered=filtered))
+        explanations = await service.explain(wanted, docids)
+        comparison = compare(*explanations) if len(explanations) == 2 else None
+        return HTMLResponse(page(wanted.text, explanations=explanations, comparison=comparison))
+
+    @app.get(_FRAGMENT, include_in_schema=False)
+    async def explanation(q: str = "", doc: str = "") -> Response:
+        (found,) = await service.explain(SearchRequest(q), [doc])
+        return HTMLResponse(explanation_fragment(found))
+
+    @app.get("/search", responses={200: {"model": SearchAnswer}}, summary="Search for a query")
+    async def search(given: Annotated[SearchParameters, Query()]) -> Response:
+        filters, views = parse_filters(given.filter), tuple(given.views)
+        request = SearchRequest(given.q, given.k, given.offset, given.alpha, views, filters)
+        return _json((await service.search(request)).to_json())
+
+    @app.get("/explain", responses={200: {"model": ExplainAnswer}}, summary="Explain the score of a document")
+    async def explain(given: Annotated[ExplainParameters, Query()]) -> Response:
+        request = SearchRequest(given.q, alpha=given.alpha, views=tuple(given.views))
+        (found,) = await service.explain(request, [given.docid])
+        return _json(found.to_json())
+
+    @app.get("/encode", responses={200: {"model": EncodeAnswer}}, summary="Encode a query")
+    async def encode_query(given: Annotated[QueryParameters, Query()]) -> Response:
+        vectors = await service.encode([SearchRequest(given.q).text], "query", given.alpha, given.views)
+        return _json({"encoder": about.encoder, "vectors": vectors})
+
+    @app.post("/encode", responses={200: {"model": EncodeAnswer}}, summary="Encode queries or documents")
+    async def encode_texts(body: EncodeBody) -> Response:
+        vectors = await service.encode(body.texts, body.kind, body.alpha, body.views)
+        return _json({"encoder": about.encoder, "vectors": vectors})
+
+    @app.get("/documents/{docid:path}", responses={200: {"model": DocumentAnswer}}, summary="Return a document")
+    async def document(docid: str) -> Response:
+        found = await service.document(docid)
+        return _json({"docid": found.id, "title": found.title, "text": found.text, "fields": dict(found.fields)})
+
+    @app.get(_HEALTH, summary="Report that the server answers; needs no token")
+    async def health() -> Response:
+        return _json({"status": "ok"})
+
+    @app.get("/metrics", summary="Counters, times and memory, for Prometheus")
+    async def report_metrics() -> Response:
+        return metrics.response()
+
+    @app.get("/docs", include_in_schema=False)
+    async def documentation(request: Request) -> Response:
+        values = {"operations": _operations(app.openapi()), "has_tools": agents is not None}
+        return HTMLResponse(render("docs.html", about=about, url=str(request.base_url), **values))
+
+    if agents is not None:
+        app.router.routes.extend(agents.routes)
     return app
 
 
-class _DeadlineProtocol(H11Protocol):
-    """HTTP/1.1 with one request per connection, whose head must arrive within HEAD_SECONDS."""
+class _Guard:
+    """Refuses requests that must not be answered, and completes the headers of those that are.
 
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self.loop.call_later(HEAD_SECONDS, self._close_without_request)
+    Args:
+        hosts, token: as for create_app().
+        error: makes the answer to a request that is refused.
+    """
 
-    def _close_without_request(self) -> None:
-        if self.cycle is None:
-            self.transport.close()
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Sequence[str],
+        token: str,
+        error: Callable[[Request, int, str], Response],
+        metrics: "Metrics",
+    ) -> None:
+        self._app = app
+        self._hosts = hosts
+        self._token = token
+        self._error = error
+        self._metrics = metrics
+        self._headers = _HEADERS | {"Content-Security-Policy": content_security_policy()}
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = time.perf_counter(), 0
 
-def create_server(app: FastAPI) -> uvicorn.Server:
-    """Create a server that logs no queries, and that slow or idle clients do not hold up."""
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http=_DeadlineProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            backlog=_BACKLOG,
-            server_header=False,
-            headers=[("Connection", "close")],
-            timeout_graceful_shutdown=1,
-        )
-    )
+        async def complete(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message).update(self._headers)
+            await send(message)
 
+        try:
+            refusal = self._refusal(scope)
+            if refusal is None:
+                await self._app(scope, receive, complete)
+            else:
+                await self._error(Request(scope), *refusal)(scope, receive, complete)
+        except Exception:
+            logging.getLogger(__name__).exception("%s %s failed", scope["method"], scope["path"])
+            if status:
+                raise
+            failure = self._error(Request(scope), HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed: see its log")
+            await failure(scope, receive, complete)
+        finally:
+            path = getattr(scope.get("route"), "path", "other")
+            self._metrics.observe(path, status, time.perf_counter() - started)
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at host:port. Raises MilcoError if it cannot."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise MilcoError(f"--port {port} is in use: choose another, or 0 for a free one") from None
-        raise MilcoError(f"cannot listen at --host {host} --port {port}: {error.strerror or error}") from None
-
-
-def address(listener: socket.socket) -> str:
-    """Return the URL of the page."""
-    host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-
-
-def allowed_hosts(listener: socket.socket) -> tuple[str, ...]:
-    """Return the Host headers to answer at a loopback address; () for all, at an address that others can reach."""
-    host, port = listener.getsockname()[:2]
-    if not ip_address(host).is_loopback:
-        return ()
-    names = ("localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host)
-    return (*names, *(f"{name}:{port}" for name in names))
+    def _refusal(self, scope: Scope) -> tuple[HTTPStatus, str] | None:
+        """Return status and message for a request that is refused; None for one that is answered."""
+        headers = Headers(scope=scope)
+        # Another site's page, whose own name now points to this machine, must not read the documents.
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self._hosts and host not in self._hosts:
+            return HTTPStatus.FORBIDDEN, "open this page at the address that milco serve printed"
+        if origin is not None and origin.partition("://")[2] != host:
+            return HTTPStatus.FORBIDDEN, f"requests of pages at {shown(origin)} are not answered"
+        if self._token and scope["path"] != _HEALTH and not _has_token(headers.get("authorization", ""), self._token):
+            return HTTPStatus.UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN, or as a browser's password"
+        if scope["method"] in ("POST", "PUT", "PATCH"):
+            size = headers.get("content-length", "")
+            if not size.isdecimal():
+                return HTTPStatus.LENGTH_REQUIRED, "the request has no Content-Length"
+            if int(size) > MAX_BODY_BYTES:
+                return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {MAX_BODY_BYTES:,} bytes"
+        return None
 
 
 def example_queries(vectors: Mapping) -> list[str]:
@@ -263,20 +331,72 @@ def example_queries(vectors: Mapping) -> list[str]:
     return queries[:: len(queries) // _EXAMPLES + 1]
 
 
-def _query(text: str) -> str:
-    query = " ".join(text.split())
-    if len(query) > MAX_QUERY_CHARACTERS:
-        raise MilcoError(f"the query has {len(query):,} characters: it may have up to {MAX_QUERY_CHARACTERS:,}")
-    return query
+def _operations(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the operations of an OpenAPI schema with their fields, for a page."""
+    operations = []
+    for path, methods in schema["paths"].items():
+        for method, about in methods.items():
+            body = about.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+            if body:
+                model = schema["components"]["schemas"][body["$ref"].rpartition("/")[2]]
+                fields = [(name, one, name in model["required"]) for name, one in model["properties"].items()]
+            else:
+                fields = [(one["name"], one["schema"], one["required"]) for one in about.get("parameters", ())]
+            rows = [
+                {
+                    "name": name,
+                    "default": "required" if required else orjson.dumps(one.get("default")).decode(),
+                    "description": one.get("description", ""),
+                }
+                for name, one, required in fields
+            ]
+            summary = about["summary"]
+            operations.append({"method": method.upper(), "path": path, "summary": summary, "fields": rows})
+    return operations
 
 
-def _docids(docids: Sequence[str]) -> Sequence[str]:
-    if len(docids) > MAX_HITS:
-        raise MilcoError(f"{len(docids):,} documents are named: up to {MAX_HITS} can be explained at a time")
-    return list(dict.fromkeys(docids))
+def _mcp_app(service: SearchService, about: IndexDescription) -> Any:
+    """Return the application that answers agents at /mcp; None if the package mcp is not installed."""
+    try:
+        from milco_pyserini.serve.agents import create_mcp_server
+    except ImportError:
+        return None
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    # _Guard checks hosts and origins.
+    security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    server = create_mcp_server(service, about.name)
+    return server.streamable_http_app(stateless_http=True, json_response=True, transport_security=security)
 
 
-def _detach_from_java() -> None:
-    """End a thread that has called Java."""
-    if "jnius" in sys.modules:
-        sys.modules["jnius"].detach()
+def _has_token(authorization: str, token: str) -> bool:
+    """Return whether a header has the token: Bearer TOKEN, or Basic with the token as password."""
+    scheme, _, value = authorization.partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            value = base64.b64decode(value, validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return False
+    elif scheme.lower() != "bearer":
+        return False
+    return hmac.compare_digest(value.strip().encode(), token.encode())
+
+
+def _json(value: Any, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(value), status, headers, "application/json")
+
+
+def _first_problem(failure: RequestValidationError, request: Request) -> str:
+    """Return one line on the first thing that is wrong with the parameters or the body of a request."""
+    problem = failure.errors()[0]
+    name = ".".join(str(part) for part in problem["loc"][1:]) or "the body"
+    kind, value = problem["type"], problem.get("input")
+    if kind == "missing":
+        return f"{name} is required"
+    if kind == "extra_forbidden":
+        models: dict[str, type[BaseModel]] = {"/search": SearchParameters, "/explain": ExplainParameters}
+        model = EncodeBody if request.method == "POST" else models.get(request.url.path, QueryParameters)
+        return str(unknown_name("parameter", name, model.model_fields))
+    if kind == "literal_error":
+        return str(unknown_name(f"value for {name}", str(value), re.findall(r"'(\w+)'", problem["ctx"]["expected"])))
+    return f"{name} expects {_EXPECTED.get(kind) or problem['msg']}, got {shown(str(value))}"

@@ -1,25 +1,24 @@
-// A hit is explained when it is unfolded: the server sends the body of its article.
+// A hit is explained when it is unfolded: the server sends what belongs into the fold.
 document.addEventListener("toggle", async (event) => {
   const fold = event.target;
   const address = fold.dataset.from;
   if (!fold.open || !address) return;
   delete fold.dataset.from;
-  const body = fold.closest(".body");
-  body.setAttribute("aria-busy", "true");
+  fold.setAttribute("aria-busy", "true");
   let failure = "The server does not answer.";
   try {
     const response = await fetch(address);
     const html = await response.text();
     if (response.ok) {
-      const hadFocus = body.contains(document.activeElement);
-      const article = body.parentElement;
-      body.outerHTML = html;
-      if (hadFocus) article.querySelector("summary").focus();
+      fold.replaceChildren(fold.querySelector("summary"));
+      fold.insertAdjacentHTML("beforeend", html);
       return;
     }
     failure = new DOMParser().parseFromString(html, "text/html").body.textContent;
-  } catch {}
-  body.removeAttribute("aria-busy");
+  } catch {
+  } finally {
+    fold.removeAttribute("aria-busy");
+  }
   fold.dataset.from = address;
   const note = fold.querySelector(".error") ?? fold.appendChild(document.createElement("p"));
   note.className = "error";
@@ -29,7 +28,7 @@ document.addEventListener("toggle", async (event) => {
 
 // A pressed term shows where it comes from: its highlights in both texts of its article are outlined.
 const show = (article, part) => {
-  for (const mark of article.querySelectorAll("mark")) {
+  for (const mark of article.querySelectorAll(".text mark")) {
     mark.classList.toggle("on", part !== null && mark.dataset.parts.split(" ").includes(part));
   }
   for (const button of article.querySelectorAll("button.term")) {
@@ -42,7 +41,30 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("button.term");
   if (button) show(button.closest("article"), button.getAttribute("aria-pressed") === "true" ? null : button.dataset.part);
 });
+
+// Keys: / to the query, j and k or arrows from hit to hit, Enter folds a hit's explanation.
 document.addEventListener("keydown", (event) => {
   const article = event.target.closest("article");
   if (article && event.key === "Escape") show(article, null);
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const query = document.querySelector("input[type=search]");
+  const isWriting = event.target === query;
+  if (event.key === "/" && query && !isWriting) {
+    event.preventDefault();
+    query.select();
+    return;
+  }
+  const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
+  const hits = [...document.querySelectorAll("article[tabindex]")];
+  if (step && hits.length && !(isWriting && (event.key.length === 1 || step < 0))) {
+    // The arrows scroll a page until a hit is chosen.
+    if (event.key.length > 1 && !isWriting && !article) return;
+    const next = hits[hits.indexOf(article) + step];
+    event.preventDefault();
+    if (next) next.focus();
+    else if (step < 0 && query) query.select();
+  } else if (event.key === "Enter" && event.target === article) {
+    const fold = article.querySelector("details");
+    fold.open = !fold.open;
+  }
 });

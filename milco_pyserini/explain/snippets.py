@@ -1,0 +1,160 @@
+"""Snippets: the extract of a document in which most of a query's weight is, with its words highlighted.
+
+A document of a page of results is not encoded again, which would take as long as an explanation. Highlighted are the
+pieces of the text that are themselves terms of the query: pieces of the encoder's tokenizer (source view) and English
+words (pivot view). A passage in another language may have none, then the snippet is its beginning.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from milco_pyserini.explain.terms import Contribution, ExplainedText, Origin, Segment, Term, after_combining
+from milco_pyserini.model.tokenization import replace_lone_surrogates
+from milco_pyserini.sparse import PIVOT
+
+if TYPE_CHECKING:
+    from milco_pyserini.encode import MilcoEncoder
+
+LENGTH = 280
+# Characters of a document in which the best extract is looked for: more than an encoder of 512 tokens reads.
+_SEARCHED = 5000
+_SENTENCE_END = re.compile(r"[.!?…。！？।۔؟]['\"”’»)\]]?\s*")
+_HAN = re.compile("[\u3400-\u9fff]")
+_BEFORE, _AFTER = Segment("… ", 0.0, PIVOT, (), False), Segment(" …", 0.0, PIVOT, (), False)
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """An extract of a text.
+
+    Attributes:
+        segments: Its spans in order, and "…" where text is left out.
+        contributions: The query's terms in it, which the segments refer to; document is 1 and score the query's weight.
+        strongest: The largest weight of the query.
+    """
+
+    segments: list[Segment]
+    contributions: tuple[Contribution, ...]
+    strongest: float
+
+    @property
+    def text(self) -> str:
+        """The extract."""
+        return "".join(segment.text for segment in self.segments)
+
+    def highlights(self) -> list[dict[str, Any]]:
+        """Return start and stop in `text`, view, terms and the query's weight of each highlighted span, as JSON."""
+        found, start = [], 0
+        for segment in self.segments:
+            stop = start + len(segment.text)
+            if segment.contributions:
+                terms = [self.contributions[number].term.term for number in segment.contributions]
+                weight = round(segment.score, 6)
+                found.append({"start": start, "stop": stop, "view": segment.view, "terms": terms, "weight": weight})
+            start = stop
+        return found
+
+
+def make_snippet(
+    query: Mapping[str, float],
+    text: str,
+    encoder: "MilcoEncoder",
+    length: int = LENGTH,
+    lowercase: bool = False,
+) -> Snippet:
+    """Return the extract of a text that has most of a query's weight, each term counted once.
+
+    >>> from milco_pyserini import MilcoEncoder
+    >>> encoder = MilcoEncoder.from_pretrained("mini")
+    >>> query = encoder.encode_query("a river").to_dicts()[0]
+    >>> snippet = make_snippet(query, "Bell patented the telephone. The Nile is a river.", encoder)
+    >>> [snippet.text[one["start"] : one["stop"]] for one in snippet.highlights()]
+    ['river']
+
+    Args:
+        query: {term: weight}.
+        encoder: Whose tokenizers find the terms in the text.
+        length: About how many characters the extract has.
+        lowercase: The documents were lowercased before they were encoded.
+    """
+    text = replace_lone_surrogates(" ".join(text[:_SEARCHED].split()))
+    found = sorted(_occurrences(query, text, encoder, lowercase))
+    start, stop = _window(text, found, query, length)
+    terms = {term: Term.of(term, encoder.vocabulary) for first, last, term in found if start <= first and last <= stop}
+    contributions = tuple(Contribution(one, query[term], 1.0, query[term]) for term, one in terms.items())
+    origins = {
+        term: [
+            Origin(first - start, last - start, "", 1.0)
+            for first, last, other in found
+            if other == term and start <= first and last <= stop
+        ]
+        for term in terms
+    }
+    extract = text[start:stop]
+    segments = ExplainedText("", extract, {}, num_encoded=len(extract), origins=origins).highlight(contributions)
+    before, after = [_BEFORE] if start else [], [_AFTER] if stop < len(text) else []
+    return Snippet([*before, *segments, *after], contributions, max(query.values(), default=0.0))
+
+
+def _occurrences(
+    query: Mapping[str, float], text: str, encoder: "MilcoEncoder", lowercase: bool
+) -> Iterator[tuple[int, int, str]]:
+    """Yield start, stop and term of the pieces of a text that are terms of the query.
+
+    A single letter counts only after another such piece of its word, and English pieces only as complete words: within
+    other words, and in other languages, they are there by chance.
+    """
+    vocabulary = encoder.vocabulary
+    lowered = text.lower() if lowercase else text
+    if vocabulary.source and len(lowered) == len(text):
+        encoding = encoder.tokenizer.tokenizer.encode(lowered, add_special_tokens=False)
+        before, meaningless = -1, {*encoder.tokenizer.special_ids, encoder.tokenizer.tokenizer.token_to_id("▁")}
+        for number, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
+            term = vocabulary.terms[vocabulary.english_size + number]
+            start += len(text[start:stop]) - len(text[start:stop].lstrip())
+            is_piece = stop - start > 1 or start == before or _HAN.match(text, start)
+            if term in query and start < stop and is_piece and number not in meaningless:
+                yield start, stop, term
+                before = stop
+    if vocabulary.english:
+        encoding = encoder.english_tokenizer.encode(text, add_special_tokens=False)
+        pieces = Counter(encoding.word_ids)
+        for number, word, (start, stop) in zip(encoding.ids, encoding.word_ids, encoding.offsets, strict=True):
+            term = vocabulary.terms[number]
+            if term in query and pieces[word] == 1 and stop - start > 1:
+                yield start, stop, term
+
+
+def _window(text: str, found: list[tuple[int, int, str]], query: Mapping[str, float], length: int) -> tuple[int, int]:
+    """Return start and stop of the extract: the earliest of those with the largest weight of distinct terms."""
+    if len(text) <= length:
+        return 0, len(text)
+    best, first, last = 0.0, 0, 0
+    inside: Counter[str] = Counter()
+    weight, end = 0.0, 0
+    for start, _, term in found:
+        while end < len(found) and found[end][1] <= start + length:
+            inside[found[end][2]] += 1
+            weight += query[found[end][2]] if inside[found[end][2]] == 1 else 0.0
+            end += 1
+        if weight > best * (1 + 1e-9):
+            best, first, last = weight, start, max(stop for _, stop, _ in found[:end])
+        inside[term] -= 1
+        weight -= query[term] if inside[term] == 0 else 0.0
+    # From the beginning of the sentence if it fits, else of a word, with as much before as behind.
+    lowest = max(0, last - length)
+    starts = [0, *(match.end() for match in _SENTENCE_END.finditer(text, 0, first))]
+    start = next((place for place in reversed(starts) if lowest <= place <= first), -1)
+    if start < 0:
+        start = max(lowest, first - (length - (last - first)) // 2)
+        start = min(text.find(" ", start, first) + 1 or start, first)
+    start = after_combining(text, start)
+    stop = min(len(text), start + length)
+    if stop < len(text):
+        # Not within a word, where words have spaces.
+        space = text.rfind(" ", max(last, stop - length // 10), stop)
+        stop = space if space > 0 else after_combining(text, stop)
+    return start, stop

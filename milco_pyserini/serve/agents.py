@@ -1,0 +1,94 @@
+"""Search and explanations as tools of the Model Context Protocol (MCP), for agents."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+from milco_pyserini import __version__
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.serve.service import SearchRequest, SearchService
+
+# Terms of an explanation that a model is given; all of them would fill its context.
+_TERMS = 12
+
+
+def create_mcp_server(service: SearchService, name: str) -> MCPServer:
+    """Create a server with the tools search, explain and document.
+
+    Args:
+        name: of the index.
+    """
+    about = f"Search {name}, a multilingual collection: a query in any language finds documents in every language."
+    server = MCPServer("milco", title=f"milco: {name}", instructions=about, version=__version__, log_level="ERROR")
+
+    @server.tool()
+    async def search(
+        query: str,
+        k: int = 10,
+        offset: int = 0,
+        alpha: float | None = None,
+        filters: dict[str, list[str]] | None = None,
+    ) -> dict[str, Any]:
+        """Search the collection; return ranked hits with docid, score, title and snippet.
+
+        Args:
+            query: words or a question, in any language.
+            k: number of hits, from 1 to 100.
+            offset: number of better hits to skip.
+            alpha: weight from 0 to 1 of the meaning in English; the query's own words have 1 - alpha. 0.8 finds more in
+                other languages than the query's.
+            filters: only documents that have one of the values in each field, such as {"lang": ["de", "fr"]}.
+        """
+        with _as_tool_error():
+            found = (await service.search(SearchRequest(query, k, offset, alpha, filters=filters or {}))).to_json()
+        for hit in found["hits"]:
+            del hit["highlights"]
+        return found
+
+    @server.tool()
+    async def explain(query: str, docid: str) -> dict[str, Any]:
+        """Explain why a document matches a query: the terms they share, and what each adds to the score.
+
+        Args:
+            query: the query of a search.
+            docid: docid of one of its hits.
+        """
+        with _as_tool_error():
+            (found,) = await service.explain(SearchRequest(query), [docid])
+        terms = [
+            {
+                "term": one.term.text,
+                "view": one.term.view,
+                "score": one.score,
+                "share": round(one.score / (found.total or 1), 4),
+                "in_query": found.query.tokens(one.term),
+                "in_document": found.document.tokens(one.term),
+            }
+            for one in found.strongest[:_TERMS]
+        ]
+        return {"docid": docid, "rank": found.rank, "score": found.shown_score, "terms": terms}
+
+    @server.tool()
+    async def document(docid: str) -> dict[str, Any]:
+        """Return title and complete text of a document.
+
+        Args:
+            docid: docid of a hit.
+        """
+        with _as_tool_error():
+            found = await service.document(docid)
+        return {"docid": found.id, "title": found.title, "text": found.text, "fields": dict(found.fields)}
+
+    return server
+
+
+@contextmanager
+def _as_tool_error() -> Iterator[None]:
+    """Report an error that the model can correct as its message."""
+    try:
+        yield
+    except MilcoError as error:
+        raise ToolError(str(error)) from None

@@ -1,0 +1,129 @@
+"""Parameters and answers of the API: what requests are read into, and what /openapi.json describes."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from milco_pyserini.serve.service import MAX_DEPTH, MAX_HITS, MAX_QUERY_CHARACTERS, MAX_TEXT_CHARACTERS, MAX_TEXTS
+
+_ALPHA = "weight of the query's pivot view; its source view has 1 - alpha (default: that of the server)"
+_VIEWS = "views of the query that are used; none for all that the index has"
+View = Literal["pivot", "source"]
+
+
+class _Strict(BaseModel):
+    """A misspelled name is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class QueryParameters(_Strict):
+    """Parameters of one query."""
+
+    q: str = Field(description=f"the query, in any language; up to {MAX_QUERY_CHARACTERS:,} characters")
+    views: list[View] = Field([], description=_VIEWS)
+    alpha: float | None = Field(None, description=_ALPHA, json_schema_extra={"minimum": 0, "maximum": 1})
+
+
+class SearchParameters(QueryParameters):
+    """Parameters of GET /search."""
+
+    filter: list[str] = Field(
+        [], description="FIELD=VALUE, repeated: values of one field are alternatives, all fields must have one"
+    )
+    k: int = Field(10, description="documents to return", json_schema_extra={"minimum": 1, "maximum": MAX_HITS})
+    offset: int = Field(
+        0,
+        description=f"better documents to skip; offset + k: up to {MAX_DEPTH:,}",
+        json_schema_extra={"minimum": 0},
+    )
+
+
+class ExplainParameters(QueryParameters):
+    """Parameters of GET /explain."""
+
+    docid: str = Field(description="the document")
+
+
+class EncodeBody(_Strict):
+    """Body of POST /encode."""
+
+    texts: list[str] = Field(
+        description=f"up to {MAX_TEXTS} texts of up to {MAX_TEXT_CHARACTERS:,} characters; longer than the encoder's "
+        "maximum length, they are truncated"
+    )
+    kind: Literal["query", "document"] = Field("query", description="how they are encoded")
+    views: list[View] = Field([], description=_VIEWS)
+    alpha: float | None = Field(None, description=_ALPHA, json_schema_extra={"minimum": 0, "maximum": 1})
+
+
+class Highlight(_Strict):
+    """Characters start to stop of a snippet, the query's terms that they are, and the weight of these in the query."""
+
+    start: int
+    stop: int
+    view: View
+    terms: list[str]
+    weight: float
+
+
+class FoundDocumentAnswer(_Strict):
+    """A hit. title and snippet are null if the documents are not available to the server."""
+
+    rank: int
+    docid: str
+    score: float
+    title: str | None
+    snippet: str | None
+    highlights: list[Highlight]
+    fields: dict[str, Any]
+
+
+class Timing(_Strict):
+    """Milliseconds for encoding the query, with the time that it waited, and for searching."""
+
+    encode_ms: float
+    search_ms: float
+
+
+class SearchAnswer(_Strict):
+    """Answer of GET /search. total: documents that match, null if the engine does not count them."""
+
+    query: str
+    offset: int
+    total: int | None
+    hits: list[FoundDocumentAnswer]
+    timing: Timing
+
+
+class EncodeAnswer(_Strict):
+    """Answer of /encode: a vector per text, {term: weight}, strongest first."""
+
+    encoder: str
+    vectors: list[dict[str, float]]
+
+
+class ExplainAnswer(BaseModel):
+    """Answer of GET /explain: as milco explain --json prints it."""
+
+    query: str
+    document: str
+    text: str | None
+    score: float | None
+    sum: float
+    contributions: list[dict[str, Any]]
+
+
+class DocumentAnswer(_Strict):
+    """Answer of GET /documents/{docid}."""
+
+    docid: str
+    title: str
+    text: str
+    fields: dict[str, Any]
+
+
+class ErrorAnswer(_Strict):
+    """Any answer but 200: what is wrong, in one line."""
+
+    error: str

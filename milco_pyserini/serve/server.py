@@ -1,0 +1,184 @@
+"""Run milco serve: open the index, listen, and stop gracefully; or talk to one agent on stdin and stdout."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from milco_pyserini.console import log
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import open_index
+from milco_pyserini.index.protocol import QueryOptions
+from milco_pyserini.search.searcher import Searcher
+from milco_pyserini.serve.app import IndexDescription, create_app
+from milco_pyserini.serve.service import SearchService
+
+TOKEN_VARIABLE = "MILCO_TOKEN"
+# A connection is closed that has not sent the head of a request, or its body, within one to two of these intervals.
+IDLE_SECONDS = 5.0
+# For requests in work when the server is stopped.
+STOP_SECONDS = 10
+_MIN_TOKEN = 16
+# Connections that the kernel queues; beyond, clients see resets.
+_BACKLOG = 1024
+_CONNECTIONS = 900
+
+
+def serve(
+    index: str | Path,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token: str | None = None,
+    hits: int = 10,
+    threads: int = 2,
+    queue: int = 128,
+    **opened: Any,
+) -> None:
+    """Serve the API and the search page of an index until Ctrl-C or SIGTERM; requests in work are finished.
+
+    Args:
+        index: The directory of an index of terms.
+        host: Other than this machine's own addresses, it needs a token: who can reach it could read the documents.
+        port: 0 for a free one.
+        token: What requests must carry (default: the environment's MILCO_TOKEN, if it is set).
+        hits, threads, queue: as for SearchService.
+        opened: as for open_service().
+
+    Raises:
+        MilcoError: the port is in use, or the token is missing or short: before the encoder is loaded.
+    """
+    token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
+    validate_token(host, token)
+    with listen(host, port) as listener, open_service(index, hits, threads, queue, **opened) as service:
+        app = create_app(service, IndexDescription.of(service.searcher), allowed_hosts(listener), token)
+        log(f"Serving {index} at {address(listener)} (API: {address(listener)}docs; stop with Ctrl-C)")
+        create_server(app).run(sockets=[listener])
+
+
+def serve_stdio(index: str | Path, threads: int = 2, **opened: Any) -> None:
+    """Answer one agent by MCP on stdin and stdout until stdin is closed. Arguments as for serve()."""
+    try:
+        from milco_pyserini.serve.agents import create_mcp_server
+    except ImportError as error:
+        raise MilcoError(f"--mcp needs the package mcp 2 ({error}): pip install 'milco-pyserini[serve]'") from None
+    with open_service(index, threads=threads, **opened) as service:
+        server = create_mcp_server(service, service.searcher.index.path.resolve().name)
+        log(f"Serving {index} by MCP on stdin and stdout")
+        asyncio.run(server.run_stdio_async())
+
+
+@contextlib.contextmanager
+def open_service(
+    index: str | Path,
+    hits: int = 10,
+    threads: int = 2,
+    queue: int = 128,
+    *,
+    alpha: float | None = None,
+    corpus: str | None = None,
+    encoder: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> Iterator[SearchService]:
+    """Yield a service for an index, with its encoder loaded and its documents ready to be looked up.
+
+    Args:
+        alpha: Weight of a query's pivot view; its source view has 1 - alpha (default: both count in full).
+        corpus: Name or path of the index's documents (default: where they were encoded).
+        encoder: Where the index's encoder is now (default: the manifest's).
+    """
+    queries = QueryOptions(encoder, device, dtype, alpha)
+    searcher = Searcher(open_index(index, sparse=True), queries, corpus=corpus)
+    with searcher.cached_documents(), contextlib.closing(SearchService(searcher, threads, queue, hits)) as service:
+        yield service
+
+
+class _DeadlineProtocol(H11Protocol):
+    """HTTP/1.1 that closes connections on which nothing arrives that should."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.loop.call_later(IDLE_SECONDS, self._close_if_idle, self.cycle)
+
+    def _close_if_idle(self, before: Any) -> None:
+        """Close the connection if it waits for the same request, or for its body, as an interval before."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is before and (before is None or before.response_complete or before.more_body):
+            self.transport.close()
+        else:
+            self.loop.call_later(IDLE_SECONDS, self._close_if_idle, self.cycle)
+
+
+def create_server(app: FastAPI) -> uvicorn.Server:
+    """Create a server that logs no queries, and that slow or idle clients do not hold up."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=_DeadlineProtocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            backlog=_BACKLOG,
+            limit_concurrency=_CONNECTIONS,
+            server_header=False,
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=STOP_SECONDS,
+        )
+    )
+
+
+def validate_token(host: str, token: str) -> None:
+    """Raise MilcoError if a host that others can reach has no token, or if the token is easily guessed."""
+    if not token and not _is_loopback(host):
+        raise MilcoError(
+            f"--host {host} can be reached from other machines: set {TOKEN_VARIABLE} to a token that requests must "
+            "carry (openssl rand -hex 16), or give --token"
+        )
+    if token and (len(token) < _MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
+        raise MilcoError(f"the token needs at least {_MIN_TOKEN} ASCII characters without spaces: openssl rand -hex 16")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at host:port. Raises MilcoError if it cannot."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise MilcoError(f"--port {port} is in use: choose another, or 0 for a free one") from None
+        raise MilcoError(f"cannot listen at --host {host} --port {port}: {error.strerror or error}") from None
+
+
+def address(listener: socket.socket) -> str:
+    """Return the URL of the page."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def allowed_hosts(listener: socket.socket) -> tuple[str, ...]:
+    """Return the Host headers to answer at a loopback address; () for all, at an address that others can reach."""
+    host, port = listener.getsockname()[:2]
+    if not ip_address(host).is_loopback:
+        return ()
+    names = ("localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host)
+    return (*names, *(f"{name}:{port}" for name in names))
+
+
+def _is_loopback(host: str) -> bool:
+    """Return whether a host is one of this machine's own addresses. A name counts as what it resolves to."""
+    try:
+        return all(ip_address(found[4][0]).is_loopback for found in socket.getaddrinfo(host or "0.0.0.0", None))
+    except OSError:
+        # listen() reports it.
+        return True

@@ -1,0 +1,305 @@
+"""The API and the search page of milco serve: answers, errors, the token, and what other sites may not do."""
+
+import base64
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from fastapi.testclient import TestClient
+from pages import EVIL, Tags
+from served_set import DOCUMENTS, searcher, service
+
+from milco_pyserini.corpora import open_corpus
+from milco_pyserini.search.documents import CachedDocuments, CorpusLookup
+from milco_pyserini.serve.app import IndexDescription, create_app, example_queries
+from milco_pyserini.serve.schema import DocumentAnswer, EncodeAnswer, ExplainAnswer, SearchAnswer
+
+HOST = "127.0.0.1:8000"
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    """Return a client of an application without a token."""
+    yield from _client()
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[TestClient]:
+    """Return a client of an application with a token."""
+    yield from _client(TOKEN)
+
+
+def _client(token: str = "") -> Iterator[TestClient]:
+    with closing(service(queue=4)) as opened:
+        app = create_app(opened, IndexDescription.of(searcher()), (HOST,), token)
+        with TestClient(app, f"http://{HOST}", raise_server_exceptions=False) as made:
+            yield made
+
+
+def test_search_returns_hits_with_titles_and_snippets(client: TestClient) -> None:
+    """As the searcher ranks them; highlights are places in the snippet."""
+    query = "The river Nile flows"
+    found = client.get("/search", params={"q": query, "k": 3}).json()
+    SearchAnswer.model_validate(found)
+    hits = searcher().search(query, 3)
+    assert [(hit["docid"], hit["score"]) for hit in found["hits"]] == [(hit.docid, hit.score) for hit in hits]
+    first = found["hits"][0]
+    assert [hit["title"] for hit in found["hits"]] == [hit.document.title for hit in hits]
+    assert first["highlights"]
+    assert all(0 <= one["start"] < one["stop"] <= len(first["snippet"]) for one in first["highlights"])
+    more = client.get("/search", params={"q": query, "k": 2, "offset": 1}).json()
+    assert [hit["rank"] for hit in more["hits"]] == [2, 3]
+    assert more["hits"] == found["hits"][1:]
+
+
+def test_views_and_alpha_are_of_the_request(client: TestClient) -> None:
+    """Nothing remains of them for the next one."""
+    scores = [
+        client.get(f"/search?q=the+river&k=1{more}").json()["hits"][0]["score"]
+        for more in ("", "&views=pivot", "&views=source", "&alpha=.5", "&views=pivot&views=source", "")
+    ]
+    assert scores[1] < scores[0] > scores[2]
+    assert scores[3] < scores[0]
+    assert scores[0] == scores[4] == scores[5]
+
+
+def test_documents_vectors_and_explanations(client: TestClient) -> None:
+    """Docids may have any characters; texts are encoded by the body of a request."""
+    found = client.get(f"/documents/{quote('a/b#c?', safe='')}").json()
+    assert DocumentAnswer(**found).text == DOCUMENTS[1]["text"]
+    explained = client.get("/explain", params={"q": "the Nile", "docid": "a/b#c?"}).json()
+    assert ExplainAnswer(**explained).sum == pytest.approx(explained["score"])
+    by_query = EncodeAnswer(**client.get("/encode?q=river").json()).vectors
+    assert client.post("/encode", json={"texts": ["river", ""]}).json()["vectors"] == [*by_query, {}]
+    documents = client.post("/encode", json={"texts": ["river"], "kind": "document", "views": ["pivot"]}).json()
+    assert 0 < len(documents["vectors"][0]) < len(by_query[0])
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "message"),
+    [
+        ("/search", 400, "q is required"),
+        ("/search?q=%20", 400, "the query is empty: give q"),
+        (f"/search?q={'x' * 3000}", 400, "the query has 3,000 characters: it may have up to 2,000"),
+        ("/search?q=x&k=5000", 400, "k 5000: must be from 1 to 100"),
+        ("/search?q=x&k=ten", 400, "k expects an integer, got 'ten'"),
+        ("/search?q=x&alpha=nan", 400, "alpha nan: must be from 0 to 1"),
+        ("/search?q=x&ofset=1", 400, "unknown parameter 'ofset': did you mean 'offset'?"),
+        ("/search?q=x&views=pivto", 400, "unknown value for views"),
+        ("/explain?q=x&docid=no", 404, "has no document 'no'"),
+        ("/explain?q=x", 400, "docid is required"),
+        ("/documents/no", 404, "has no document 'no'"),
+        ("/serach?q=x", 404, "there is nothing at '/serach': see /docs"),
+    ],
+)
+def test_errors_are_one_line_of_json(client: TestClient, path: str, status: int, message: str) -> None:
+    """With the value and the rule."""
+    answer = client.get(path)
+    assert answer.status_code == status
+    assert list(answer.json()) == ["error"]
+    assert message in answer.json()["error"]
+    assert "\n" not in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b"{", 400, "valid JSON"),
+        (b'{"texts": "a"}', 400, "texts expects"),
+        (b'{"texts": []}', 400, "number of texts 0: must be from 1 to 64"),
+        (b'{"texts": ["a"], "knd": "document"}', 400, "did you mean 'kind'?"),
+        (b'{"texts": ["a"], "kind": "document", "alpha": 0.5}', 400, "alpha weighs the views of queries"),
+        (b'{"texts": ["' + b"x" * 2**20 + b'"]}', 413, "the body has more than 1,048,576 bytes"),
+    ],
+)
+def test_bad_bodies_are_one_line_of_json(client: TestClient, body: bytes, status: int, message: str) -> None:
+    """Large ones are not read."""
+    answer = client.post("/encode", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
+
+
+def test_another_method_is_refused_with_those_there_are(client: TestClient) -> None:
+    """As JSON."""
+    answer = client.delete("/search")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
+    assert answer.json() == {"error": "/search does not answer DELETE: it takes GET"}
+
+
+def test_a_busy_server_asks_to_try_again(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """503 for the API, and a page for the page."""
+    with closing(service(queue=1)) as opened:
+        opened.pending = 1
+        with TestClient(create_app(opened, IndexDescription.of(searcher())), f"http://{HOST}") as made:
+            answer, page = made.get("/search?q=x"), made.get("/?q=x")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json() == {"error": "the server is busy with 1 requests: try again in a second"}
+    assert (page.status_code, 'role="alert"' in page.text) == (503, True)
+
+
+def test_an_internal_error_is_500_without_details(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has them."""
+    monkeypatch.setattr("milco_pyserini.serve.service.make_snippet", lambda *_: 1 / 0)
+    answer = client.get("/search?q=river")
+    assert (answer.status_code, answer.json()) == (500, {"error": "the server failed: see its log"})
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_requests_need_the_token(guarded: TestClient) -> None:
+    """As a bearer, or as the password that a browser asks for; only health needs none."""
+    basic = "Basic " + base64.b64encode(f"me:{TOKEN}".encode()).decode()
+    for path in ("/", "/search?q=x", "/metrics", "/docs", "/openapi.json", "/nowhere"):
+        for wrong in ({}, {"Authorization": f"Bearer {TOKEN}x"}, {"Authorization": "Basic !"}):
+            answer = guarded.get(path, headers=wrong)
+            assert answer.status_code == 401, path
+            assert "docs.exact" not in answer.text
+            assert answer.headers["www-authenticate"] == "Bearer"
+        for right in (f"Bearer {TOKEN}", basic):
+            assert guarded.get(path, headers={"Authorization": right}).status_code in (200, 404), path
+    browser = guarded.get("/", headers={"Accept": "text/html"})
+    assert browser.headers["www-authenticate"].startswith("Basic")
+    assert guarded.get("/healthz").json() == {"status": "ok"}
+
+
+def test_other_sites_are_refused(client: TestClient) -> None:
+    """Another name for this machine, or a page of another origin; and no header lets other origins read."""
+    for headers in (
+        {"Host": "evil.example"},
+        {"Host": "evil.example:8000"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+    ):
+        answer = client.get("/search?q=x", headers=headers)
+        assert answer.status_code == 403, headers
+        assert client.get("/", headers=headers).status_code == 403
+    answer = client.get("/search?q=x", headers={"Host": "127.0.0.1:8000", "Origin": "http://127.0.0.1:8000"})
+    assert answer.status_code == 200
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_the_api_is_described_without_a_network(client: TestClient) -> None:
+    """A page of every operation and field, and the same as OpenAPI."""
+    page, schema = client.get("/docs").text, client.get("/openapi.json").json()
+    tags = Tags(page)
+    assert tags.open == []
+    assert not [value for name, value in tags.attributes if name in ("src", "href") and "//" in (value or "")]
+    assert set(schema["paths"]) == {"/search", "/explain", "/encode", "/documents/{docid}", "/healthz", "/metrics"}
+    for path, methods in schema["paths"].items():
+        for method in methods:
+            assert f"{method.upper()} {path}" in tags.text
+    for name in ("k", "offset", "alpha", "views", "texts", "kind", "docid"):
+        assert f"<code>{name}</code>" in page
+    assert "422" not in str(schema)
+
+
+def test_metrics_count_requests(client: TestClient) -> None:
+    """By path of the route and status."""
+    pytest.importorskip("prometheus_client")
+    client.get("/search?q=river")
+    client.get("/documents/nowhere")
+    text = client.get("/metrics").text
+    assert 'milco_requests_total{path="/search",status="200"}' in text
+    assert 'milco_requests_total{path="/documents/{docid:path}",status="404"}' in text
+    assert f"milco_documents {len(DOCUMENTS)}.0" in text
+
+
+def test_the_first_page_links_example_queries(client: TestClient) -> None:
+    """Nothing may be loaded from elsewhere."""
+    answer = client.get("/", params={"utm_source": "x"})
+    tags = Tags(answer.text)
+    assert (answer.status_code, tags.open) == (200, [])
+    assert "30 documents, encoded by" in tags.text
+    links = [link for link in tags.values("href") if link.startswith("/?")]
+    assert len(links) == 2
+    assert [client.get(link).status_code for link in links] == [200, 200]
+    assert ("lang", "ja") in tags.attributes
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "connect-src 'self'" in policy
+
+
+def test_results_are_not_explained_yet(client: TestClient) -> None:
+    """A page of results costs a search; every link works without a script, and no text becomes markup."""
+    answer = client.get("/", params={"q": EVIL})
+    tags = Tags(answer.text)
+    assert tags.open == []
+    assert {"script", "b"}.isdisjoint(set(Tags(answer.text.partition("<main>")[2].partition("</main>")[0]).seen))
+    assert "table" not in tags.seen
+    assert ("value", EVIL) in tags.attributes
+    links = [link for link in tags.values("href") if link.startswith("/")]
+    assert {client.get(link).status_code for link in links} == {200}
+    assert client.head("/", params={"q": "x"}).text == ""
+
+
+def test_long_results_have_pages(client: TestClient) -> None:
+    """Each links the next while there is one."""
+    path, ranks = "/?q=river", []
+    while path:
+        tags = Tags(client.get(path).text)
+        ranks += tags.values("data-from")
+        following = [link for link in tags.values("href") if "page=" in link]
+        path = following[-1] if following and following[-1] > path else ""
+    found = searcher().search("river", 100)
+    assert len(ranks) == len(found)
+    assert client.get("/?q=river&page=0").status_code == 400
+    assert "There are no further documents." in client.get("/?q=river&page=99").text
+
+
+def test_a_hit_is_explained_on_demand(client: TestClient) -> None:
+    """A fold's address returns what belongs into it."""
+    addresses = Tags(client.get("/?q=the+Nile").text).values("data-from")
+    assert addresses[0].startswith("/explanation?q=the+Nile&doc=")
+    answer = client.get(addresses[0])
+    tags = Tags(answer.text)
+    assert (answer.status_code, tags.open) == (200, [])
+    assert {"mark", "table", "summary"} <= set(tags.seen)
+    assert {"html", "h2", "script"}.isdisjoint(tags.seen)
+    for path, status in (("q=Nile&doc=nope", 404), ("q=Nile", 404), ("doc=ja", 400)):
+        failed = client.get(f"/explanation?{path}")
+        assert (failed.status_code, failed.text[:16]) == (status, '<p class="error"')
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "message"),
+    [
+        ("/?q=x&doc=nope", 404, "has no document &#39;nope&#39;"),
+        ("/etc/passwd", 404, "there is nothing at &#39;/etc/passwd&#39;"),
+        (f"/?q={'x' * 3000}", 400, "the query has 3,000 characters: it may have up to 2,000"),
+        (f"/?q=x{''.join(f'&doc={n}' for n in range(101))}", 400, "101 documents are named: up to 100"),
+        ("/?q=%20", 200, "encoded by"),
+    ],
+)
+def test_bad_requests_of_a_page_are_answered_by_a_page(
+    client: TestClient, path: str, status: int, message: str
+) -> None:
+    """That searches again."""
+    answer = client.get(path, headers={"Accept": "text/html"})
+    assert (answer.status_code, message in answer.text, 'name="q"' in answer.text) == (status, True, True)
+
+
+@pytest.mark.parametrize("passages", [False, True])
+def test_cached_documents_equal_those_of_the_corpus(passages: bool) -> None:
+    """Found by docid, or by the docid of a passage; unknown docids are left out."""
+    wanted = [f"{name}#3" if passages else name for name in ("ja-07", "nope", "ja-50", "ja-01")]
+    cached = CachedDocuments(open_corpus("sample-ja"), passages)
+    expected = CorpusLookup(open_corpus("sample-ja"), passages).find(wanted)
+    assert cached.find(wanted) == expected
+    assert len(expected) == 3
+    cached.close()
+
+
+def test_topics_next_to_a_corpus_are_examples(tmp_path: Any) -> None:
+    """The sample's in six languages; of a path, those of a file named queries or topics, unless it is broken."""
+    assert len({query[:2] for query in example_queries({"corpus": "sample"})}) == 6
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"id": "1", "contents": "x"}')
+    assert example_queries({"corpus": str(corpus)}) == []
+    (tmp_path / "queries.tsv").write_text("".join(f"{number}\tquery {number}\n" for number in range(100)))
+    for name in (corpus, tmp_path):
+        assert example_queries({"corpus": str(name)})[:2] == ["query 0", "query 17"]
+    (tmp_path / "queries.tsv").write_text("broken")
+    assert example_queries({"corpus": str(corpus)}) == example_queries({"corpus": "miracl-ar"}) == []

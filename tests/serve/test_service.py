@@ -1,0 +1,140 @@
+"""The service of milco serve: many requests at a time give what one search gives, and too many are refused."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import closing
+from typing import Any
+
+import pytest
+from served_set import DOCUMENTS, searcher, service
+
+from milco_pyserini.errors import MilcoError, UnknownDocument
+from milco_pyserini.serve.service import Busy, SearchRequest, SearchService
+
+QUERIES = ["the river Nile", "نهر النيل", "ナイル川", "water flows", "Document 7", "stones"]
+
+
+def run(work: Callable[[SearchService], Coroutine[Any, Any, Any]], **options: int) -> Any:
+    """Run a coroutine with a service."""
+    with closing(service(**options)) as opened:
+        return asyncio.run(work(opened))
+
+
+def test_concurrent_requests_find_what_the_searcher_finds() -> None:
+    """In batches, whatever alpha and views the others have; offsets continue a ranking."""
+    requests = [
+        SearchRequest(query, 5, offset, alpha, views)
+        for query in QUERIES
+        for offset in (0, 5)
+        for alpha, views in ((None, ()), (0.3, ()), (None, ("pivot",)), (1.0, ("pivot", "source")))
+    ]
+    sizes: list[int] = []
+
+    async def work(opened: SearchService) -> list[Any]:
+        opened.batches = sizes.append
+        return await asyncio.gather(*map(opened.search, requests))
+
+    for request, response in zip(requests, run(work), strict=True):
+        hits = searcher().search(request.text, 10, alpha=request.alpha, views=request.views)[request.offset :][:5]
+        assert [hit.docid for hit in response.hits] == hits.docids
+        assert [hit.score for hit in response.hits] == pytest.approx(hits.scores.tolist(), rel=1e-5)
+        assert [hit.rank for hit in response.hits] == [*range(request.offset + 1, request.offset + 1 + len(hits))]
+    assert sum(sizes) == len(requests)
+    assert max(sizes) > 1
+
+
+def test_requests_beyond_the_queue_are_refused_at_once() -> None:
+    """Those that were accepted are answered, and so are later ones."""
+
+    async def work(opened: SearchService) -> list[Any]:
+        requests = [SearchRequest(QUERIES[number % 6]) for number in range(8)]
+        return await asyncio.gather(*map(opened.search, requests), return_exceptions=True)
+
+    async def twice(opened: SearchService) -> list[Any]:
+        return [await work(opened), await opened.search(SearchRequest("river")), opened.pending]
+
+    answers, later, pending = run(twice, queue=3)
+    assert [isinstance(answer, Busy) for answer in answers] == [False] * 3 + [True] * 5
+    assert later.hits
+    assert pending == 0
+
+
+def test_an_error_reaches_every_request_of_its_batch_and_no_other() -> None:
+    """The service continues."""
+
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(searcher(), name)
+
+        def encode_queries(self, texts: list[str], *options: Any) -> Any:
+            if "fail" in texts:
+                raise MilcoError("no memory")
+            return searcher().encode_queries(texts, *options)
+
+    async def work(opened: SearchService) -> list[Any]:
+        opened.searcher = Failing()  # type: ignore[assignment]
+        first = await asyncio.gather(*map(opened.search, [SearchRequest("fail")] * 2), return_exceptions=True)
+        return [*first, await opened.search(SearchRequest("river"))]
+
+    failed, too, found = run(work)
+    assert str(failed) == str(too) == "no memory"
+    assert found.hits
+
+
+def test_texts_are_encoded_as_the_indexs_queries_and_documents() -> None:
+    """Strongest terms first; views and alpha as for a search."""
+
+    async def work(opened: SearchService) -> list[Any]:
+        both, pivot, half = [
+            await opened.encode(["river"], "query", alpha, views)
+            for alpha, views in ((None, ()), (None, ["pivot"]), (0.5, ()))
+        ]
+        return [both[0], pivot[0], half[0], (await opened.encode([DOCUMENTS[3]["text"]], "document"))[0]]
+
+    both, pivot, half, document = run(work)
+    assert both == searcher().encode_queries(["river"])[0]
+    assert list(both.values()) == sorted(both.values(), reverse=True)
+    assert pivot == {term: weight for term, weight in both.items() if not term.startswith("m_")}
+    assert half == {term: pytest.approx(weight / 2) for term, weight in both.items()}
+    assert document == searcher().query_encoder.encoder.encode_document(DOCUMENTS[3]["text"]).to_dicts()[0]  # type: ignore[union-attr]
+
+
+def test_documents_and_explanations_are_found_by_docid() -> None:
+    """An explanation has the request's alpha."""
+
+    async def work(opened: SearchService) -> list[Any]:
+        explained = await opened.explain(SearchRequest("the river Nile", alpha=0.4), ["a/b#c?", "ja"])
+        return [await opened.document("ar"), *explained]
+
+    document, first, second = run(work)
+    assert (document.title, document.text) == (DOCUMENTS[2]["title"], DOCUMENTS[2]["text"])
+    assert (first.docid, first.alpha, second.docid) == ("a/b#c?", 0.4, "ja")
+    for missing in (lambda opened: opened.document("no"), lambda opened: opened.explain(SearchRequest("a"), ["no"])):
+        with pytest.raises(UnknownDocument, match="has no document 'no'"):
+            run(missing)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"text": " \n"}, "the query is empty: give q"),
+        ({"text": "x" * 2001}, "the query has 2,001 characters: it may have up to 2,000"),
+        ({"k": 0}, "k 0: must be from 1 to 100"),
+        ({"k": 101}, "k 101: must be from 1 to 100"),
+        ({"offset": -1}, "offset -1: must be from 0 to 1,000"),
+        ({"offset": 995}, r"offset 995 \+ k 10: documents are ranked down to rank 1,000"),
+        ({"alpha": 1.5}, "alpha 1.5: must be from 0 to 1"),
+        ({"alpha": float("nan")}, "alpha nan: must be from 0 to 1"),
+        ({"views": ("pivto",)}, "unknown view 'pivto': did you mean 'pivot'?"),
+    ],
+)
+def test_impossible_requests_are_refused(values: dict[str, Any], message: str) -> None:
+    """Before they wait for others."""
+    with pytest.raises(MilcoError, match=message):
+        SearchRequest(**{"text": "x", **values})
+
+
+def test_alpha_needs_two_views() -> None:
+    """Of the index, and of the request."""
+    with pytest.raises(MilcoError, match="weighs two views of a query, but this encoder only has the pivot view"):
+        run(lambda opened: opened.search(SearchRequest("x", alpha=0.5, views=("pivot",))))

@@ -54,7 +54,7 @@ def query_encoder() -> MilcoQueryEncoder:
 
 def documents(of: Index) -> CorpusLookup:
     """Return the documents of an index."""
-    lookup = open_lookup(of)
+    lookup = open_lookup(of, of.searcher())
     assert lookup is not None
     return lookup
 

@@ -35,7 +35,7 @@ def index() -> Index:
     (root / "queries.tsv").write_text(f"1\t{EVIL}\n2\t誰ですか\n", encoding="utf-8")
     options = ["--encoder", str(GOLDEN / "ckpt_distillation"), "--device", "cpu", "--dtype", "float32"]
     assert encode(["--corpus", str(corpus), "--output", str(root / "vectors"), *options]) == 0
-    return Index.build(root / "vectors", root / "docs.exact", "exact", store=True)
+    return Index.build(root / "vectors", root / "docs.exact", "exact", store_documents=True)
 
 
 @functools.cache

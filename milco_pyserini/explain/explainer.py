@@ -8,15 +8,14 @@ from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from milco_pyserini.corpora import Document
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError, UnknownDocument, shown
 from milco_pyserini.explain.contributions import VectorTrace, engine_weights, find_store, trace_vector
 from milco_pyserini.explain.explanation import Explanation
-from milco_pyserini.explain.origins import EncodedText, encode_with_origins, passage_text, validate_network
+from milco_pyserini.explain.origins import EncodedText, encode_with_origins, validate_network
 from milco_pyserini.explain.terms import ExplainedText, LostTerm, Term, match_terms, sum_scores
 from milco_pyserini.index import Index, open_index
-from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hit
+from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher
 from milco_pyserini.search.documents import open_lookup
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
 
@@ -126,18 +125,6 @@ class Explainer:
     def unit(self) -> float:
         """A score of the engine divided by it is a score in the encoder's weights."""
         return self._engine.unit
-
-    def search(self, query: str, k: int = 10) -> list[Hit]:
-        """Return the k best hits with their texts, best first, without explaining them: only the query is encoded."""
-        hits = self._searcher.search(self.encoder.encode_batch([query]), k)[0]
-        texts = self._find_texts(hits.docids)
-        found = []
-        for docid, score in zip(hits.docids, hits.scores.tolist(), strict=True):
-            text, passage = texts.get(docid, (None, None))
-            if text is not None and passage is not None:
-                text = passage_text(self.encoder.encoder, text, *self._document_lengths, passage)
-            found.append(Hit(docid, score, None if text is None else Document(docid, "", text)))
-        return found
 
     def explain(self, query: str, docids: Sequence[str] = (), k: int = 3) -> list[Explanation]:
         """Explain the scores of the named documents in their order, or of the k best hits, best first.

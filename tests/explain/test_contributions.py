@@ -67,19 +67,6 @@ def test_contributions_sum_to_the_engines_score(engine: str, prune: str, count: 
             assert engine == "exact" or all(isinstance(part.score, int) for part in one.contributions)
 
 
-@pytest.mark.parametrize("alpha", [None, 0.3])
-def test_search_returns_what_explain_explains(
-    engine: str, alpha: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same documents, scores and texts, and no document is encoded for it."""
-    one = Explainer(index(engine), query_encoder().with_alpha(alpha), documents(index(engine)))
-    explained = {query: one.explain(query) for query in queries(3)}
-    monkeypatch.delattr(explainer_module, "encode_with_origins")
-    for query, explanations in explained.items():
-        expected = [(each.docid, each.score, each.document.text) for each in explanations]
-        assert [(hit.docid, hit.score, hit.text) for hit in one.search(query, 3)] == expected
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_contributions_sum_to_the_score_with_alpha(engine: str, alpha: float) -> None:
     """As encode_query(alpha) weighs the views; a view with weight 0 contributes nothing."""
@@ -258,17 +245,14 @@ def test_terms_of_a_missing_view_are_listed() -> None:
 
 
 def test_passages_are_explained_by_their_own_text() -> None:
-    """ID#N has the tokens and the text of its passage only, in hits too."""
+    """ID#N has the tokens and the text of its passage only."""
     built, query = index("exact", "--split-passages", "--max-length", "16"), queries(20)[5]
     contents = {document.id: document.contents for document in open_corpus(CORPUS)}
-    one_explainer = explainer(built, documents(built))
-    explained = one_explainer.explain(query, k=20)
-    for one in explained:
+    for one in explainer(built, documents(built)).explain(query, k=20):
         name, _, number = one.docid.rpartition("#")
         assert one.document.text in contents[name]
         assert (number == "0") == contents[name].startswith(one.document.text or "")
         assert not one.notes
-    assert [hit.text for hit in one_explainer.search(query, 20)] == [one.document.text for one in explained]
     with pytest.raises(MilcoError, match=r"passages, ID#0"):
         explainer(built).explain("x", ["ja-01"])
 

@@ -303,3 +303,26 @@ def test_topics_next_to_a_corpus_are_examples(tmp_path: Any) -> None:
         assert example_queries({"corpus": str(name)})[:2] == ["query 0", "query 17"]
     (tmp_path / "queries.tsv").write_text("broken")
     assert example_queries({"corpus": str(corpus)}) == example_queries({"corpus": "miracl-ar"}) == []
+
+
+def test_filters_are_exact_and_count(client: TestClient) -> None:
+    """As the searcher's; an unknown field is answered with those there are."""
+    found = client.get("/search?q=river&filter=lang=ar&filter=lang=ja").json()
+    assert {hit["docid"] for hit in found["hits"]} == {"ar", "ja"}
+    assert found["total"] == 2 < client.get("/search?q=river").json()["total"] == len(searcher().search("river", 100))
+    assert {hit["fields"]["lang"] for hit in found["hits"]} == {"ar", "ja"}
+    for wrong, message in (("language=de", "did you mean 'lang'?"), ("lang", "expected FIELD=VALUE, such as lang=de")):
+        answer = client.get("/search", params={"q": "river", "filter": wrong})
+        assert (answer.status_code, message in answer.json()["error"]) == (400, True)
+
+
+def test_the_page_filters_by_language(client: TestClient) -> None:
+    """By the languages of the best hits; pages keep the filter."""
+    tags = Tags(client.get("/?q=river").text)
+    links = [link for link in tags.values("href") if "filter=" in link]
+    assert sorted(links) == [f"/?q=river&filter=lang%3D{code}" for code in ("ar", "en", "ja")]
+    assert f"{len(searcher().search('river', 100))} documents" in tags.text
+    english = Tags(client.get("/?q=river&filter=lang%3Den").text)
+    assert "/?q=river&filter=lang%3Den&page=2" in english.values("href")
+    assert "/?q=river" in english.values("href")
+    assert "No document that passes the filter" in client.get("/?q=river&filter=lang%3Dxx").text

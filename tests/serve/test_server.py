@@ -128,10 +128,10 @@ def test_requests_in_work_are_finished_when_the_server_stops() -> None:
         started = threading.Event()
         work = served.service.searcher.search_queries
 
-        def slowly(*arguments: Any) -> Any:
+        def slowly(*arguments: Any, **options: Any) -> Any:
             started.set()
             time.sleep(0.5)
-            return work(*arguments)
+            return work(*arguments, **options)
 
         served.search_queries = slowly  # type: ignore[attr-defined]
         idle = socket.create_connection(("127.0.0.1", served.port))

@@ -6,9 +6,11 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from explained_set import index as passages
 from served_set import DOCUMENTS, searcher, service
 
 from milco_pyserini.errors import MilcoError, UnknownDocument
+from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve.service import Busy, SearchRequest, SearchService
 
 QUERIES = ["the river Nile", "نهر النيل", "ナイル川", "water flows", "Document 7", "stones"]
@@ -138,3 +140,19 @@ def test_alpha_needs_two_views() -> None:
     """Of the index, and of the request."""
     with pytest.raises(MilcoError, match="weighs two views of a query, but this encoder only has the pivot view"):
         run(lambda opened: opened.search(SearchRequest("x", alpha=0.5, views=("pivot",))))
+
+
+def test_hits_of_passages_have_their_own_text() -> None:
+    """As their explanations have it; the title is not repeated."""
+    built = passages("exact", "--split-passages", "--max-length", "16")
+
+    async def work(opened: SearchService) -> list[Any]:
+        found = (await opened.search(SearchRequest("ペニシリン", 20))).hits
+        return [found, await opened.explain(SearchRequest("ペニシリン"), [hit.docid for hit in found])]
+
+    with closing(SearchService(Searcher.open(built.path, device="cpu"))) as opened:
+        found, explained = asyncio.run(work(opened))
+    assert len(found) == 20
+    for hit, one in zip(found, explained, strict=True):
+        assert one.document.text.endswith(hit.document.text)
+        assert one.document.text.removesuffix(hit.document.text).strip() in ("", hit.document.title)

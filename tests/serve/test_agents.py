@@ -1,0 +1,88 @@
+"""The tools of milco serve for agents, as MCP's own client sees them: in the process, over HTTP, on stdin."""
+
+import json
+import sys
+import threading
+from contextlib import closing
+from typing import Any
+
+import anyio
+import pytest
+from served_set import DOCUMENTS, index, searcher, service
+
+pytest.importorskip("mcp.server.mcpserver", reason="needs mcp 2 (pip install mcp)")
+
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from milco_pyserini.serve.agents import create_mcp_server
+from milco_pyserini.serve.app import IndexDescription, create_app
+from milco_pyserini.serve.server import address, create_server, listen
+
+QUERY = "the river Nile"
+
+
+async def ask(server: Any) -> dict[str, Any]:
+    """Call every tool of a server, one of them in vain; return what it gave."""
+    async with Client(server) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+
+        async def call(name: str, **arguments: Any) -> Any:
+            result = await client.call_tool(name, arguments)
+            text = result.content[0].text
+            return f"error: {text}" if result.is_error else json.loads(text)
+
+        return {
+            "tools": tools,
+            "search": await call("search", query=QUERY, k=3, filters={"lang": ["en"]}),
+            "explain": await call("explain", query=QUERY, docid="a/b#c?"),
+            "document": await call("document", docid="ar"),
+            "unknown": await call("document", docid="no"),
+            "too many": await call("search", query=QUERY, k=1000),
+        }
+
+
+def check(found: dict[str, Any]) -> None:
+    """Compare with the library."""
+    assert set(found["tools"]) == {"search", "explain", "document"}
+    assert set(found["tools"]["search"].input_schema["properties"]) == {"query", "k", "offset", "alpha", "filters"}
+    hits = searcher().search(QUERY, 3, filters={"lang": "en"})
+    assert [(hit["docid"], hit["score"]) for hit in found["search"]["hits"]] == [
+        (hit.docid, pytest.approx(hit.score)) for hit in hits
+    ]
+    explanation = searcher().explain(QUERY, "a/b#c?")
+    assert found["explain"]["score"] == pytest.approx(explanation.shown_score)
+    assert [one["term"] for one in found["explain"]["terms"][:3]] == [
+        one.term.text for one in explanation.strongest[:3]
+    ]
+    assert found["document"]["text"] == DOCUMENTS[2]["text"]
+    assert "has no document 'no'" in found["unknown"]
+    assert "k 1000: must be from 1 to 100" in found["too many"]
+
+
+def test_tools_return_what_the_library_returns() -> None:
+    """Errors are messages that a model can act upon."""
+    with closing(service()) as opened:
+        check(anyio.run(ask, create_mcp_server(opened, "docs")))
+
+
+def test_agents_ask_over_http() -> None:
+    """At /mcp of the server, where hosts, origins and tokens are checked as everywhere."""
+    with listen("127.0.0.1", 0) as listener, closing(service()) as opened:
+        server = create_server(create_app(opened, IndexDescription.of(searcher())))
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        try:
+            check(anyio.run(ask, streamable_http_client(f"{address(listener)}mcp")))
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+@pytest.mark.integration
+def test_agents_ask_a_process_on_stdin() -> None:
+    """As they start it: milco serve --mcp. Nothing but the protocol is on stdout."""
+    program = ["-m", "milco_pyserini.serve", "--mcp", "--device", "cpu", "--dtype", "float32"]
+    parameters = StdioServerParameters(command=sys.executable, args=[*program, "--index", str(index().path)])
+    check(anyio.run(ask, stdio_client(parameters)))

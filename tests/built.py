@@ -32,7 +32,11 @@ INDEXES = tuple(
 )
 # Indexes that store documents.
 STORED = "-stored"
-STORED_INDEXES = ("exact-stored", "lucene-stored")
+STORED_INDEXES = tuple(
+    pytest.param(f"{one.values[0]}{STORED}", marks=one.marks)
+    for one in INDEXES
+    if one.values[0] in ("exact", "lucene", "qdrant")
+)
 EVERY = (*STORES, *INDEXES, *STORED_INDEXES)
 
 

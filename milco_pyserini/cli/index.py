@@ -45,7 +45,9 @@ class IndexOptions:
     output: Path | None = option(None, metavar="DIR", help="directory of the index (default: indexes/NAME.ENGINE)")
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build")
     overwrite: bool = option(False, help="replace an index at --output, once the new one is complete")
-    store: bool = option(False, help="documents in the index, for hits and for filters by their fields (lucene, exact)")
+    store: bool = option(
+        False, help="documents in the index, for hits and filters by their fields (lucene, exact, qdrant)"
+    )
     store_vectors: bool = option(False, help="with --store: vectors, too, for Rocchio and RM3 in Pyserini (lucene)")
     prune: tuple[str, ...] = option(
         (),

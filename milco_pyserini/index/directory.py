@@ -95,7 +95,7 @@ class Index:
             scale: with plain, impact = round(weight x scale).
             language: bm25: a code such as "ar", for Anserini's analyzer; unset if the name of the corpus has it.
             tokenizer: bm25: a checkpoint whose tokenizer splits the texts, instead of an analyzer.
-            store_documents: lucene, exact: store the documents, which hits return, and whose fields filter searches.
+            store_documents: lucene, exact, qdrant: store documents; hits return them, their fields filter searches.
             store_vectors: lucene, with store_documents: store the vectors, too, for Pyserini's relevance feedback.
             corpus: with store_documents, the corpus that was encoded, if the vectors do not name it or it moved.
             topics: seismic, hnsw: vector store of topics to measure recall on; unset for a sample of the documents.
@@ -243,7 +243,7 @@ def build_index(
             **checked.describe(),
         }
         if corpus is not None:
-            manifest |= {"fields": corpus.fields, "stored_vectors": corpus.vectors}
+            manifest |= {"fields": corpus.fields, "stores_vectors": corpus.vectors}
         files = describe_files(directory, list_files(directory))
         is_approximate = engine.exactness == APPROXIMATE
         if is_approximate:

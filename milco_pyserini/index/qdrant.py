@@ -31,6 +31,7 @@ from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.index.storage import StringTable, write_strings
+from milco_pyserini.index.stored import CorpusDocuments, Filters
 from milco_pyserini.io.files import copy_sparse, size_on_disk
 from milco_pyserini.io.manifest import DamagedError
 from milco_pyserini.sparse.quantization import quantize_vector
@@ -39,6 +40,9 @@ PACKAGE = "qdrant-edge-py"
 # Name of the vector of a point.
 VECTOR = "terms"
 _SHARD = "shard"
+# Payload of stored documents.
+_RAW = "raw"
+_VALUES = "values"
 _BATCH = 1000
 # Kilobytes of vectors from which a segment gets an index on disk; below it, one is made in memory at every opening.
 # What updates add is merged into such a segment when it is as large as 5,000 documents: that rewrites the index.
@@ -53,6 +57,7 @@ class QdrantEngine(SparseEngine):
     name = "qdrant"
     exactness = "exact integer"
     is_updatable = True
+    stores_documents = True
 
     def available(self) -> None:
         """Raise MilcoError if qdrant-edge-py is not installed."""
@@ -61,11 +66,13 @@ class QdrantEngine(SparseEngine):
 
     def build(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, and Qdrant's own files. Qdrant decides how many threads it uses."""
-        from qdrant_edge import EdgeShard
+        from qdrant_edge import EdgeShard, PayloadSchemaType, UpdateOperation
 
         numbers, columns = _Numbers(), _Numbers()
         with engine_errors(self.name, "build", directory):
-            EdgeShard.create(str(directory / _SHARD), _config(_SMALLEST_INDEX)).close()
+            with contextlib.closing(EdgeShard.create(str(directory / _SHARD), _config(_SMALLEST_INDEX))) as shard:
+                if documents.corpus is not None:
+                    shard.update(UpdateOperation.create_field_index(_VALUES, PayloadSchemaType.Keyword))
             count, empty = _write(directory, documents, numbers, columns, _SMALLEST_INDEX)
         return BuildResult(count, len(empty))
 
@@ -129,10 +136,27 @@ class QdrantSearcher(EngineSearcher):
 
     def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
         """Return hits with float32 scores. Qdrant works outside of Python's lock."""
+        return self.find_filtered(queries, k, threads, {})
+
+    def find_filtered(self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: Filters) -> list[Hits]:
+        """Return hits as find() does, of documents that have one of the values in each field."""
+        from qdrant_edge import FieldCondition, Filter, MatchAny
+
+        conditions: list[Any] = [
+            FieldCondition(_VALUES, MatchAny([_value(field, value) for value in values]))
+            for field, values in filters.items()
+        ]
+        wanted = Filter(must=conditions) if conditions else None
         if threads == 1:
-            return [self._search(query, k) for query in queries]
+            return [self._search(query, k, wanted) for query in queries]
         with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(lambda query: self._search(query, k), queries))
+            return list(pool.map(lambda query: self._search(query, k, wanted), queries))
+
+    def stored(self, docids: Sequence[str]) -> dict[str, str]:
+        """Return the stored JSON of those documents that the index has."""
+        known = {self.numbers[docid]: docid for docid in docids if docid in self.numbers}
+        records = self._shard.retrieve(list(known), with_payload=True, with_vector=False)
+        return {known[cast(int, record.id)]: cast(dict, record.payload)[_RAW] for record in records}
 
     def vector(self, docid: str) -> dict[str, int] | None:
         """Return the {term: impact} of a document; None if the index lacks it."""
@@ -148,7 +172,8 @@ class QdrantSearcher(EngineSearcher):
         """The number of every docid, in 100 bytes of memory each; that of a deleted document has no point."""
         return {docid: number for number, docid in enumerate(self.ids)}
 
-    def _search(self, query: dict[str, float], k: int) -> Hits:
+    def _search(self, query: dict[str, float], k: int, wanted: Any = None) -> Hits:
+        """wanted: Qdrant's Filter of points."""
         from qdrant_edge import Query, QueryRequest, SparseVector
 
         impacts = quantize_vector(query, self.scale)
@@ -159,7 +184,7 @@ class QdrantSearcher(EngineSearcher):
         nearest = Query.Nearest(SparseVector(*map(list, zip(*known, strict=True))), VECTOR)
         limit = k + 1
         while True:
-            found = self._shard.query(QueryRequest(limit, query=nearest))
+            found = self._shard.query(QueryRequest(limit, query=nearest, filter=wanted))
             if len(found) < limit or found[-1].score < found[k - 1].score:
                 break
             limit *= 2
@@ -209,6 +234,7 @@ def _write(
                 Point(
                     numbers[docid],
                     {VECTOR: SparseVector([columns[term] for term in vector], list(map(float, vector.values())))},
+                    _payload(documents.corpus, docid),
                 )
                 for docid, vector in batch
                 if vector
@@ -225,6 +251,18 @@ def _write(
     write_strings(directory, "ids", list(numbers))
     write_strings(directory, "terms", list(columns))
     return count, empty
+
+
+def _payload(corpus: CorpusDocuments | None, docid: str) -> dict[str, Any] | None:
+    """Return what a point has of a stored document: its JSON, and the values of its fields."""
+    if corpus is None:
+        return None
+    entry, fields = corpus.entry(docid, {}), list(corpus.fields)
+    return {_RAW: entry.raw, _VALUES: [_value(fields[number], value) for number, value in entry.values]}
+
+
+def _value(field: str, value: str) -> str:
+    return f"{field}\n{value}"
 
 
 def _require_room(path: Path) -> None:

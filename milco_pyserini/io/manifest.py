@@ -78,7 +78,7 @@ INDEX = {
     "build_settings?": {"*": float},
     "search_settings?": {"*": float},
     "fields?": {"*": str},
-    "stored_vectors?": bool,
+    "stores_vectors?": bool,
     "recall?": dict,
     "updates?": [dict],
     "files?": FILES,

@@ -34,7 +34,7 @@ def test_the_kernel_equals_the_definition(built: SimpleNamespace, k: int, thread
         assert np.array_equal(hits.scores, expected.scores)
 
 
-def test_scores_are_the_dot_products_of_the_stored_vectors(built: SimpleNamespace) -> None:
+def test_scores_are_the_dot_products_of_the_stores_vectors(built: SimpleNamespace) -> None:
     """Every document's score is its vector's product with the query's, to float64."""
     terms = vocabulary().terms.tolist()
     query = synthetic_queries(1)[0]

@@ -53,6 +53,8 @@ class Progress:
         self.total = total
         self.done = self._before = done
         self.tokens = 0.0
+        # Units of done that were copied from elsewhere.
+        self.reused = 0
         # Name -> sum, and the number of units it covers.
         self.sums: dict[str, tuple[float, int]] = {}
         self._started = self._shown = time.monotonic()
@@ -91,6 +93,8 @@ class Progress:
         counts = self.done if self.total is None else self.total
         unit = _singular(self.unit) if counts == 1 else self.unit
         parts = [f"{self.done:,}{of} {unit}", f"{rate:,.0f} {self.unit}/s"]
+        if self.reused:
+            parts.append(f"{self.reused:,} reused")
         if self.tokens:
             parts.append(f"{self.tokens / seconds:,.0f} tokens/s")
         parts.extend(f"{value / max(units, 1):,.1f} {name} each" for name, (value, units) in self.sums.items())

@@ -38,6 +38,9 @@ class EncodeOptions(EncodePlan):
         None, metavar="DIR", help="vector store (default: vectors/NAME, for topics vectors/NAME.topics)"
     )
     overwrite: bool = option(False, help="replacement of a complete store, or of one with other options, at --output")
+    reuse: Path | None = option(
+        None, metavar="DIR", help="finished vector store whose vectors are reused: only texts that it lacks are encoded"
+    )
     skip_bad_lines: bool = option(False, help="invalid lines of the corpus skipped and reported")
     device: str = option(
         "auto", metavar="DEVICE", group=_SCALE_OUT, help="auto, cpu, cuda (all GPUs), or one per process: cuda:0,cuda:2"
@@ -56,6 +59,8 @@ class EncodeOptions(EncodePlan):
             yield "--launcher ray is for --corpus and --topics, not for --text"
         if self.text is not None and self.dense:
             yield "--text is for sparse vectors, not for --dense"
+        if self.text is not None and self.reuse is not None:
+            yield "--reuse is for --corpus and --topics, not for --text"
         yield from super().conflicts()
 
 
@@ -79,6 +84,7 @@ def encode_command(options: EncodeOptions) -> None:
         shard_id=options.shard_id,
         shard_num=options.shard_num,
         overwrite=options.overwrite,
+        reuse=options.reuse,
     )
 
 

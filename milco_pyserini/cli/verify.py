@@ -13,6 +13,7 @@ from milco_pyserini.io.manifest import (
     FILES,
     MANIFEST,
     OTHER_CONTENT,
+    PARTS,
     RECALL,
     DamagedError,
     describe_files,
@@ -70,14 +71,15 @@ def _verify(path: Path) -> bool:
     """Print one line for each problem, or a summary if there is none; return whether the directory is intact."""
     try:
         manifest = read_checked(path / MANIFEST)
-        validate_fields(manifest, {"files?": FILES, "parts?": FILES}, path, MANIFEST)
+        validate_fields(manifest, {"files?": FILES, "parts?": PARTS}, path, MANIFEST)
     except DamagedError as error:
         sys.stdout.write(f"{path / error.file}: {error.reason}. Without it the other files cannot be verified\n")
         return False
     # Version 0.1 listed no files, and wrote checksums only for the parts of a store.
     is_complete = "files" in manifest
     # The parts in an index's manifest are those of its vector store.
-    listed = manifest.get("files", []) + ([] if "engine" in manifest else manifest.get("parts", []))
+    parts = [] if "engine" in manifest else manifest.get("parts", [])
+    listed = manifest.get("files", []) + parts + [part["digests"] for part in parts if "digests" in part]
     checked = ([MANIFEST, RECALL] if "recall" in manifest else [MANIFEST]) if is_complete else []
     problems: list[DamagedError] = []
 

@@ -4,11 +4,13 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora import Corpus, Topics, open_corpus
@@ -17,8 +19,9 @@ from milco_pyserini.corpora.records import encoded_text
 from milco_pyserini.defaults import MINI, ST, check_local_name
 from milco_pyserini.encode.devices import LOCAL, RAY, choose_devices, validate_devices
 from milco_pyserini.encode.launch import LocalWorker, Worker, encode_here, encode_in_workers
-from milco_pyserini.encode.parts import EncodedPart, Job, PartEncoder
+from milco_pyserini.encode.parts import TEXT, EncodedPart, Job, PartEncoder
 from milco_pyserini.encode.plan import EncodePlan, encoder_fields
+from milco_pyserini.encode.reuse import ReusableStore
 from milco_pyserini.encode.writer import StoreWriter, validate_output
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.manifest import MANIFEST, read_checked
@@ -36,6 +39,7 @@ def encode_corpus(
     shard_id: int = 0,
     shard_num: int = 1,
     overwrite: bool = False,
+    reuse: str | os.PathLike | None = None,
 ) -> dict[str, Any] | None:
     """Encode a corpus into a vector store, or continue an interrupted run: what `milco encode` does.
 
@@ -53,6 +57,7 @@ def encode_corpus(
         launcher: "local", or "ray" for the workers of a Ray cluster.
         shard_id, shard_num: encode only the parts k for which k mod shard_num is shard_id.
         overwrite: start over if output holds a complete store, or one of another plan.
+        reuse: a finished store of the same plan, of any corpus: only texts that it lacks are encoded.
 
     Returns:
         The manifest of the store; None as long as parts of other shards are missing.
@@ -84,6 +89,9 @@ def encode_corpus(
     }
     # What costs nothing to find out comes first, then a pass over the texts; only then is the encoder loaded.
     validate_output(output, fields | plan.manifest_fields(), overwrite)
+    old = None if reuse is None else ReusableStore(Path(reuse), fields | plan.manifest_fields())
+    if old is not None and old.path.resolve() == output.resolve():
+        raise MilcoError(f"--reuse {old.path} is --output, too: choose another --output")
     fields |= _read_through(records)
     validate_output(output, fields | plan.manifest_fields(), overwrite)
     log(f"Loading encoder {plan.encoder}")
@@ -96,6 +104,9 @@ def encode_corpus(
     encoder: Any = plan.load_encoder("cpu" if launcher == RAY else devices[0])
     plan = plan.resolve(encoder, topics)
     fields |= plan.manifest_fields() | encoder_fields(encoder, devices[0])
+    if old is not None:
+        old.validate(fields)
+        old.load()
     num_parts = -(-fields["texts"] // plan.part_size)
     parts = range(shard_id, num_parts, shard_num)
     vocabulary = None if plan.dense else encoder.vocabulary
@@ -104,7 +115,7 @@ def encode_corpus(
         if writer.is_complete:
             log(f"{output} is complete: nothing to do")
         else:
-            _encode_missing(records, writer, PartEncoder(plan, encoder), parts, devices, launcher)
+            _encode_missing(records, writer, PartEncoder(plan, encoder), parts, devices, launcher, old)
             if not writer.complete(num_parts, plan.views, vocabulary):
                 log(f"{output}: the parts of this shard are complete; the store is when those of the other shards are")
                 return None
@@ -140,6 +151,7 @@ def _encode_missing(
     parts: range,
     devices: list[str],
     launcher: str,
+    old: ReusableStore | None,
 ) -> None:
     """Write those of the parts that the store does not have yet.
 
@@ -154,23 +166,32 @@ def _encode_missing(
     unit = "topics" if isinstance(records, Topics) else "documents"
     progress, started = Progress(unit, texts, texts_before), time.monotonic()
     digest, lock = TextDigest(), threading.Lock()
+    # After an error, another thread may be at the next part.
+    stopped = threading.Event()
     encoded: dict[int, tuple[int, int]] = {}
     written: set[int] = set()
     # No more processes than parts: each takes its time to start.
     devices = devices[: max(1, len(parts) - len(existing))]
-    log(f"Encoding {counted(texts - texts_before, unit.removesuffix('s'))} on {', '.join(devices)} in {plan.dtype}")
+    what = counted(texts - texts_before, unit.removesuffix("s"))
+    if old is not None:
+        what = f"those of {what} that are not among the {counted(len(old), 'text')} of {old.path}"
+    log(f"Encoding {what} on {', '.join(devices)} in {plan.dtype}")
 
     def missing_parts() -> Iterator[Job]:
         stream = iter(records)
         for number in itertools.count():
             part: list[Any] = list(itertools.islice(stream, plan.part_size))
-            if not part:
+            if not part or stopped.is_set():
                 return
             # All records are read, for the digest.
             for record in part:
                 digest.add(record)
             if number in parts and writer.record(number) is None:
-                yield number, part
+                new = part if old is None else old.take(number, part)
+                if new:
+                    yield number, new
+                else:
+                    write(EncodedPart.of(number, b"", np.zeros(0, TEXT), plan.views, 0))
 
     def report(number: int, texts: int, tokens: int) -> None:
         with lock:
@@ -181,25 +202,40 @@ def _encode_missing(
                 progress.add(texts - before_texts, tokens - before_tokens)
 
     def write(part: EncodedPart) -> None:
-        record = writer.write(part.number, "parquet" if plan.dense else plan.format, part.content, **part.counts)
+        new = part.counts["texts"]
+        if old is not None:
+            part = old.complete(part)
+        record = writer.write(
+            part.number, "parquet" if plan.dense else plan.format, part.content, part.digests, **part.counts
+        )
         report(part.number, record.texts, part.tokens)
         with lock:
             written.add(part.number)
+            progress.reused += record.texts - new
             progress.average(record.texts, **{f"{view} terms": float(record.terms[view]) for view in plan.views})
 
-    if launcher == LOCAL and len(devices) == 1:
-        encode_here(missing_parts(), encoder, report, write)
-    else:
+    def encode(jobs: Iterable[Job]) -> None:
+        if launcher == LOCAL and len(devices) == 1:
+            encode_here(jobs, encoder, report, write)
+            return
         # Workers may have another working directory.
-        name = plan.encoder.removeprefix(ST)
+        name, sent = plan.encoder.removeprefix(ST), plan
         if Path(name).is_dir():
-            plan = replace(plan, encoder=plan.encoder.removesuffix(name) + str(Path(name).resolve()))
-        start: Callable[[str], Worker] = partial(LocalWorker, plan, len(devices))
+            sent = replace(plan, encoder=plan.encoder.removesuffix(name) + str(Path(name).resolve()))
+        start: Callable[[str], Worker] = partial(LocalWorker, sent, len(devices))
         if launcher == RAY:
             from milco_pyserini.encode.ray_launcher import RayWorker, worker_resources
 
-            start = partial(RayWorker, plan, encoder.encoder.weight_hash, worker_resources(devices))
-        encode_in_workers(missing_parts(), start, devices, report, write)
+            start = partial(RayWorker, sent, encoder.encoder.weight_hash, worker_resources(devices))
+        encode_in_workers(jobs, start, devices, report, write)
+
+    jobs = missing_parts()
+    try:
+        # Without a job no network is built, and no process starts.
+        for first in jobs:
+            encode(itertools.chain([first], jobs))
+    finally:
+        stopped.set()
     if digest.hexdigest() != writer.plan["corpus_hash"]:
         writer.remove(written)
         raise MilcoError(
@@ -208,7 +244,8 @@ def _encode_missing(
         )
     progress.close(None)
     seconds = max(time.monotonic() - started, 1e-9)
-    new = progress.done - texts_before
+    new = progress.done - texts_before - progress.reused
     short = "docs" if unit == "documents" else unit
     rates = f"{new / seconds:,.0f} {short}/s, {progress.tokens / seconds:,.0f} tokens/s"
-    log(f"Encoded {counted(new, unit.removesuffix('s'))} into {writer.path} in {duration(seconds)} ({rates})")
+    reused = "" if old is None else f", reused {progress.reused:,} of {old.path}"
+    log(f"Encoded {counted(new, unit.removesuffix('s'))} into {writer.path} in {duration(seconds)} ({rates}){reused}")

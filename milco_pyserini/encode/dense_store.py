@@ -31,14 +31,7 @@ class DenseStore:
     def batches(self) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
         """Yield document ids and their vectors, float32 [ids, d], part by part."""
         for path, content in read_parts(self.path, self.manifest):
-            for group in parquet_groups(path, content):
-                vectors = group.column("vector")
-                if vectors.type.list_size != self.dimensions:
-                    raise MilcoError(
-                        f"{path} holds vectors of {vectors.type.list_size} dimensions, its manifest states "
-                        f"{self.dimensions}: encode the store again"
-                    )
-                yield group.column("id").to_pylist(), vectors.flatten().to_numpy().reshape(-1, self.dimensions)
+            yield from read_dense(path, content, self.dimensions)
 
 
 def open_dense_store(path: str | os.PathLike) -> DenseStore:
@@ -50,6 +43,18 @@ def open_dense_store(path: str | os.PathLike) -> DenseStore:
             "qdrant and seismic index sparse vectors)"
         )
     return DenseStore(Path(path), manifest)
+
+
+def read_dense(path: Path, content: bytes, dimensions: int) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+    """Yield ids and vectors, float32 [ids, d], of a part, many at a time. Raises MilcoError if they cannot be read."""
+    for group in parquet_groups(path, content):
+        vectors = group.column("vector")
+        if vectors.type.list_size != dimensions:
+            raise MilcoError(
+                f"{path} holds vectors of {vectors.type.list_size} dimensions, its manifest states {dimensions}: "
+                "encode the store again"
+            )
+        yield group.column("id").to_pylist(), vectors.flatten().to_numpy().reshape(-1, dimensions)
 
 
 def write_dense(handle: IO[bytes], ids: Sequence[str], vectors: NDArray[np.float32]) -> None:

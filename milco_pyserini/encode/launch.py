@@ -69,8 +69,8 @@ def encode_here(
     def write_part(part: TokenizedPart, vectors: Any) -> None:
         write(encoder.serialize(part, vectors))
 
+    tokenized = threads.submit(tokenize_next)
     try:
-        tokenized = threads.submit(tokenize_next)
         while (part := tokenized.result()) is not None:
             tokenized = threads.submit(tokenize_next)
             vectors = encoder.encode(part, report)
@@ -80,8 +80,9 @@ def encode_here(
         if writing is not None:
             writing.result()
     finally:
-        # After an error or Ctrl-C, a part that is being written is completed; nothing else is waited for.
-        threads.shutdown(wait=False, cancel_futures=True)
+        # After an error or Ctrl-C, a part that is encoded is written; nothing else is waited for.
+        tokenized.cancel()
+        threads.shutdown(wait=False)
         concurrent.futures.wait([writing] if writing is not None else [])
 
 

@@ -7,10 +7,15 @@ import io
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from hashlib import blake2b
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER, encoded_text
+from milco_pyserini.defaults import VIEWS
 from milco_pyserini.encode.dense_store import write_dense
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
@@ -20,6 +25,22 @@ Job = tuple[int, Sequence[Document | Query]]
 # Takes the number of a part and how many of its texts and tokens have been encoded so far.
 PartReport = Callable[[int, int, int], None]
 
+# What the digests of a part hold of each text: 128 bits of BLAKE2b, the number of its vectors (of its passages), how
+# many of these are empty, whether the text was truncated, and the number of its terms in each view.
+TEXT = np.dtype(
+    [
+        *(("digest", "<u8", 2), ("vectors", "<u4"), ("empty", "<u4"), ("truncated", "?")),
+        *((view, "<u4") for view in VIEWS),
+    ]
+)
+
+
+def text_digests(records: Sequence[Document | Query]) -> NDArray[np.uint64]:
+    """Return 128 bits of the BLAKE2b of every text: uint64 [B, 2]."""
+    texts = (encoded_text(record).encode("utf-8", "surrogatepass") for record in records)
+    digests = b"".join(blake2b(text, digest_size=16).digest() for text in texts)
+    return np.frombuffer(digests, "<u8").reshape(-1, 2)
+
 
 @dataclass(frozen=True)
 class TokenizedPart:
@@ -27,29 +48,46 @@ class TokenizedPart:
 
     Args:
         number: of the part, from 0.
-        texts: number of records.
         ids: document ids, or passage ids.
         rows: token ids of each.
         contents: the texts of queries, which are stored with the vectors; None for documents.
-        truncated: number of texts that were longer than the maximum length.
+        texts: TEXT [B], of the vectors only their number.
     """
 
     number: int
-    texts: int
     ids: list[str]
     rows: list[list[int]]
     contents: list[str] | None
-    truncated: int
+    texts: NDArray[np.void]
 
 
 @dataclass(frozen=True)
 class EncodedPart:
-    """The content of a part's file, the counts of its manifest entry, and the number of tokens encoded."""
+    """The content of a part's file and of its digests, the counts of its entry, and the number of tokens encoded.
+
+    digests: TEXT [B] in numpy's file format.
+    """
 
     number: int
     content: bytes
+    digests: bytes
     counts: dict[str, Any]
     tokens: int
+
+    @classmethod
+    def of(cls, number: int, content: bytes, texts: NDArray[np.void], views: Sequence[str], tokens: int) -> Self:
+        """Return a part with the sums of the counts of its texts, TEXT [B]. views: those of its vectors."""
+        digests = io.BytesIO()
+        np.save(digests, texts)
+        sums = {name: int(texts[name].sum()) for name in ("vectors", "empty", "truncated", *views)}
+        counts = {
+            "documents": sums["vectors"],
+            "texts": len(texts),
+            "terms": {view: sums[view] for view in views},
+            "empty": sums["empty"],
+            "truncated": sums["truncated"],
+        }
+        return cls(number, content, digests.getvalue(), counts, tokens)
 
 
 class PartEncoder:
@@ -69,19 +107,18 @@ class PartEncoder:
             inputs = self.encoder.prompted(texts, prompt, plan.lowercase)
         else:
             inputs = [text.lower() for text in texts] if plan.lowercase else texts
-        ids, truncated = [record.id for record in records], 0
+        about = np.zeros(len(records), TEXT)
+        about["digest"] = text_digests(records)
         if plan.split_passages:
             passages = tokenizer.passages(inputs, plan.max_length)
-            ids = [
-                f"{docid}{PASSAGE_DELIMITER}{place}"
-                for docid, rows in zip(ids, passages, strict=True)
-                for place in range(len(rows))
-            ]
+            about["vectors"] = list(map(len, passages))
             rows = list(itertools.chain.from_iterable(passages))
         else:
             tokenized = tokenizer.tokenize(inputs, plan.max_length)
-            rows, truncated = [row.ids for row in tokenized], sum(row.truncated for row in tokenized)
-        return TokenizedPart(number, len(texts), ids, rows, texts if topics else None, truncated)
+            about["vectors"], about["truncated"] = 1, [row.truncated for row in tokenized]
+            rows = [row.ids for row in tokenized]
+        ids = vector_ids(records, about["vectors"], plan.split_passages)
+        return TokenizedPart(number, ids, rows, texts if topics else None, about)
 
     def encode(self, part: TokenizedPart, report: PartReport) -> Any:
         """Return the vectors of a part, not pruned: a SparseBatch, or float32 [rows, d] for dense ones.
@@ -95,7 +132,7 @@ class PartEncoder:
             nonlocal rows, tokens
             rows += more_rows
             tokens += more_tokens
-            report(part.number, part.texts * rows // len(part.rows), tokens)
+            report(part.number, len(part.texts) * rows // len(part.rows), tokens)
 
         plan, encoder = self.plan, self._encoder_of(part.contents is not None)
         if plan.dense:
@@ -108,17 +145,35 @@ class PartEncoder:
     def serialize(self, part: TokenizedPart, vectors: Any) -> EncodedPart:
         """Prune the vectors of a part and return its file."""
         plan, file = self.plan, io.BytesIO()
-        counts: dict[str, Any] = {"documents": len(part.ids), "texts": part.texts, "truncated": part.truncated}
         if plan.dense:
             write_dense(file, part.ids, vectors)
-            counts |= {"terms": {}, "empty": sum(not row for row in part.rows)}
         else:
             for rule in plan.pruning_rules:
                 vectors = rule(vectors)
             if plan.format == "parquet":
                 write_parquet(file, part.ids, vectors)
             else:
-                write_jsonl(file, part.ids, vectors, self.encoder.vocabulary, plan.scale, part.contents)
-            terms = {view: int(vectors.view(view).indptr[-1]) for view in plan.views}
-            counts |= {"terms": terms, "empty": int((vectors.lengths() == 0).sum())}
-        return EncodedPart(part.number, file.getvalue(), counts, sum(map(len, part.rows)))
+                vectors = write_jsonl(file, part.ids, vectors, self.encoder.vocabulary, plan.scale, part.contents)
+        texts = self.count(part, vectors)
+        return EncodedPart.of(part.number, file.getvalue(), texts, plan.views, sum(map(len, part.rows)))
+
+    def count(self, part: TokenizedPart, vectors: Any) -> NDArray[np.void]:
+        """Return TEXT [B] with the counts of the vectors in the file of a part."""
+        texts = part.texts.copy()
+        first = np.cumsum(texts["vectors"], dtype=np.int64) - texts["vectors"]
+        empty = [not row for row in part.rows] if self.plan.dense else vectors.lengths() == 0
+        texts["empty"] = np.add.reduceat(np.asarray(empty, np.int64), first)
+        for view in self.plan.views:
+            texts[view] = np.add.reduceat(vectors.view(view).lengths(), first)
+        return texts
+
+
+def vector_ids(records: Sequence[Document | Query], counts: NDArray[np.integer], passages: bool) -> list[str]:
+    """Return the ids of the vectors of records: their own, or ID#0, ID#1, ... of their passages.
+
+    counts: number of vectors of each record.
+    """
+    if not passages:
+        return [record.id for record in records]
+    pairs = zip(records, counts.tolist(), strict=True)
+    return [f"{record.id}{PASSAGE_DELIMITER}{place}" for record, count in pairs for place in range(count)]

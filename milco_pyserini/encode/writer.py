@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,7 +34,7 @@ from milco_pyserini.io.files import (
 from milco_pyserini.io.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
 from milco_pyserini.io.resume import plan_difference, validate_resume
 from milco_pyserini.sparse import Vocabulary
-from milco_pyserini.sparse.store import PART_FORMATS, PARTS, VOCABULARY
+from milco_pyserini.sparse.store import DIGESTS, PART_FORMATS, PARTS, VOCABULARY
 
 _PLAN = "plan.json"
 _RECORDS = ".records"
@@ -51,9 +51,10 @@ class PartRecord:
         documents: vectors in the part; more than texts where long documents are split into passages.
         texts: records of the corpus.
         bytes, checksum: size and BLAKE2b of the file.
-        terms: number of terms per view; empty for dense vectors.
+        terms: number of terms per view in the file; empty for dense vectors.
         empty: vectors without a term, or of zeros.
         truncated: texts that were longer than the maximum length.
+        digests: path, size and checksum of the digests of the texts; None in a store of an earlier version.
     """
 
     file: str
@@ -64,6 +65,17 @@ class PartRecord:
     terms: dict[str, int]
     empty: int
     truncated: int
+    digests: dict[str, Any] | None = None
+
+    @property
+    def files(self) -> list[dict[str, Any]]:
+        """Path, size and checksum of the part and of its digests."""
+        part = {"file": self.file, "bytes": self.bytes, "checksum": self.checksum}
+        return [part] if self.digests is None else [part, self.digests]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields that are known."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
@@ -80,7 +92,7 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
             f"the {MANIFEST} of {path} is missing or damaged, so its parts cannot be verified: choose another "
             "--output, or start over with --overwrite"
         )
-    existing, wanted = _content({"kind": plan["kind"]} | recorded), _content(plan)
+    existing, wanted = content_type({"kind": plan["kind"]} | recorded), content_type(plan)
     if existing != wanted:
         # --overwrite is no remedy: who encodes topics does not mean to lose the documents, nor the reverse.
         raise MilcoError(f"{path} holds {existing}, not {wanted}: choose another --output")
@@ -89,8 +101,8 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
     if plan.get("corpus_hash", recorded.get("corpus_hash")) != recorded.get("corpus_hash"):
         raise MilcoError(
             f"{path} was begun with other {plan['kind']}: ids or texts of {plan['corpus']} have changed since "
-            f"({recorded.get('texts', 0):,} then, {plan['texts']:,} now). Choose another --output, or start over with "
-            "--overwrite"
+            f"({recorded.get('texts', 0):,} then, {plan['texts']:,} now). Choose another --output (with --reuse {path} "
+            "if it is complete, so that only new texts are encoded), or start over with --overwrite"
         )
     validate_resume(path, recorded, plan, _IGNORED)
 
@@ -143,7 +155,7 @@ class StoreWriter:
         return (self.path / MANIFEST).is_file()
 
     def record(self, number: int) -> PartRecord | None:
-        """Return the record of a part if the part is complete: its file exists and has the recorded size."""
+        """Return the record of a part if the part is complete: its files exist and have the recorded sizes."""
         record = None
         with contextlib.suppress(orjson.JSONDecodeError, TypeError):
             if self._record_path(number).exists():
@@ -154,8 +166,8 @@ class StoreWriter:
                 record = PartRecord(**parts[number]) if number < len(parts) else None
         if record is None:
             return None
-        path = self.path / record.file
-        return record if path.is_file() and path.stat().st_size == record.bytes else None
+        files = [(self.path / one["file"], one["bytes"]) for one in record.files]
+        return record if all(path.is_file() and path.stat().st_size == size for path, size in files) else None
 
     def remove_damaged(self, numbers: Iterable[int], vocabulary: Vocabulary | None) -> None:
         """Remove parts that do not match their recorded checksums, so that they are encoded again.
@@ -172,7 +184,9 @@ class StoreWriter:
         if records:
             log(f"{self.path}: verifying the checksums of {counted(len(records), 'part')}")
         intact = {
-            number: record for number, record in records.items() if checksum(self.path / record.file) == record.checksum
+            number: record
+            for number, record in records.items()
+            if all(checksum(self.path / one["file"]) == one["checksum"] for one in record.files)
         }
         recorded = numbers if was_complete else [number for number in numbers if self._record_path(number).exists()]
         damaged = [number for number in recorded if number not in intact]
@@ -186,7 +200,7 @@ class StoreWriter:
             with locks.locked_directory(self.path.resolve().parent):
                 write_json(self.path / _PLAN, self.plan)
                 for number, record in intact.items():
-                    write_json(self._record_path(number), asdict(record))
+                    write_json(self._record_path(number), record.to_json())
                 (self.path / MANIFEST).unlink(missing_ok=True)
         self.remove(damaged)
         if self.is_complete:
@@ -194,22 +208,28 @@ class StoreWriter:
             with contextlib.suppress(OSError):
                 self._remove_leftovers()
 
-    def write(self, number: int, suffix: str, content: bytes, **counts: Any) -> PartRecord:
+    def write(self, number: int, suffix: str, content: bytes, digests: bytes = b"", **counts: Any) -> PartRecord:
         """Write one part and its record, unless another process has done so already.
 
         Args:
             suffix: of the file: "jsonl" or "parquet".
-            counts: the fields of PartRecord that are not about the file.
+            digests: of the part's texts; empty if they are not known.
+            counts: the fields of PartRecord that are not about the files.
         """
         if (record := self.record(number)) is not None:
             return record
-        path = self.path / PARTS / f"part-{number:05d}.{suffix}"
-        with atomic_file(path) as handle:
-            handle.write(content)
-        file = str(path.relative_to(self.path))
-        record = PartRecord(file=file, bytes=len(content), checksum=checksum_bytes(content), **counts)
+        files: list[dict[str, Any]] = []
+        for directory, ending, data in ((PARTS, suffix, content), (DIGESTS, "npy", digests)):
+            if data:
+                path = self.path / directory / f"part-{number:05d}.{ending}"
+                with atomic_file(path) as handle:
+                    handle.write(data)
+                file = path.relative_to(self.path).as_posix()
+                files.append({"file": file, "bytes": len(data), "checksum": checksum_bytes(data)})
+        part, *others = files
+        record = PartRecord(**part, **counts, digests=others[0] if others else None)
         try:
-            write_json(self._record_path(number), asdict(record))
+            write_json(self._record_path(number), record.to_json())
         except FileNotFoundError:
             # Another process completed the same store at this moment and removed the records.
             if not self.is_complete:
@@ -225,8 +245,9 @@ class StoreWriter:
         for number in numbers:
             self._record_path(number).unlink(missing_ok=True)
         for number in numbers:
-            for part in (self.path / PARTS).glob(f"part-{number:05d}.*"):
-                part.unlink(missing_ok=True)
+            for directory in (PARTS, DIGESTS):
+                for file in (self.path / directory).glob(f"part-{number:05d}.*"):
+                    file.unlink(missing_ok=True)
 
     def complete(self, num_parts: int, views: Iterable[str], vocabulary: Vocabulary | None) -> bool:
         """Write the manifest if no part is missing; return whether the store is complete.
@@ -246,7 +267,7 @@ class StoreWriter:
             **({"terms_per_document": terms} if terms else {}),
             "empty_documents": sum(record.empty for record in records),
             "truncated_documents": sum(record.truncated for record in records),
-            "parts": [asdict(record) for record in records],
+            "parts": [record.to_json() for record in records],
         }
         files = []
         if vocabulary is not None:
@@ -262,7 +283,7 @@ class StoreWriter:
     def _remove_leftovers(self) -> None:
         """Remove what a complete store does not need, and partial files of killed processes."""
         (self.path / _PLAN).unlink(missing_ok=True)
-        for directory in (self.path, self.path / PARTS):
+        for directory in (self.path, self.path / PARTS, self.path / DIGESTS):
             remove_partial_in(directory)
         shutil.rmtree(self.path / _RECORDS, ignore_errors=True)
 
@@ -284,13 +305,14 @@ def _recorded_plan(path: Path) -> dict | None:
         names = {entry.name for entry in entries if PARTIAL not in entry.name}
         parts = [part.name for part in (path / PARTS).iterdir()] if PARTS in names else []
         part_name = re.compile(rf"part-\d+\.({'|'.join(PART_FORMATS)})|\..*{PARTIAL}.*")
-        only_store_files = names <= {MANIFEST, VOCABULARY, PARTS, _PLAN, _RECORDS}
+        only_store_files = names <= {MANIFEST, VOCABULARY, PARTS, DIGESTS, _PLAN, _RECORDS}
         if parts and only_store_files and all(map(part_name.fullmatch, parts)):
             return {}
     raise MilcoError(f"{path} exists and is not a vector store, so it is never replaced: choose another --output")
 
 
-def _content(plan: dict) -> str:
+def content_type(plan: dict) -> str:
+    """Return what a plan or manifest describes: sparse or dense vectors of documents or topics."""
     return f"dense vectors of {plan['kind']}" if plan.get("dense") else f"sparse vectors of {plan['kind']}"
 
 

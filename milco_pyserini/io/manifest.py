@@ -34,10 +34,12 @@ _OF_DAMAGE = (EOFError, LookupError, TypeError, ValueError, OverflowError, Runti
 
 # Fields and their types. A name with "?" is optional; "*" stands for every key. Integers are counts and lengths, at
 # least 0; floats are factors, above 0.
-FILES = [{"file": str, "bytes": int, "checksum?": str}]
+_FILE = {"file": str, "bytes": int, "checksum?": str}
+FILES = [_FILE]
+PARTS = [_FILE | {"digests?": _FILE}]
 _VECTORS = {
     "files?": FILES,
-    "parts?": FILES,
+    "parts?": PARTS,
     "documents?": int,
     "empty_documents?": int,
     "truncated_documents?": int,
@@ -67,7 +69,7 @@ DENSE_VECTORS = _VECTORS | {
     "query_prompt?": str,
     "document_prompt?": str,
 }
-STORE = {"documents": int, "parts": FILES}
+STORE = {"documents": int, "parts": PARTS}
 VOCABULARY_FIELDS = {"english_prefix": str, "source_prefix": str, "english": [str], "source": [str]}
 INDEX = {
     "engine": str,

@@ -41,11 +41,15 @@ FORMAT_VERSION = 1
 VOCABULARY = "vocabulary.json"
 # Parts have their own directory, so that Anserini can read it without meeting other files.
 PARTS = "parts"
+# The digests of the texts of each part, by which another store reuses their vectors.
+DIGESTS = "digests"
 PART_FORMATS = ("jsonl", "parquet")
 _FIX = "Run the same encode command again: it replaces damaged parts"
 _PLAIN_BATCH = 1024
 # External vectors have no known source terms.
 _ONE_VIEW = 2**31 - 1
+# The beginning of the last field of a JSONL part's lines.
+_VECTOR = b',"vector":{'
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,7 +133,7 @@ class VectorStore:
         """Yield every document's id and {term: impact}; impacts are >= 1."""
         for path, content in read_parts(self.path, self.manifest):
             if path.suffix == ".parquet":
-                for ids, batch in _read_parquet(path, content, self.vocabulary):
+                for ids, batch in read_parquet(path, content, self.vocabulary):
                     yield from zip(ids, quantized_vectors(batch, self.scale, self.vocabulary.terms), strict=True)
             else:
                 for _, record in read_jsonl(path, lines_of(io.BytesIO(content), str(path))):
@@ -139,7 +143,7 @@ class VectorStore:
         """Yield document ids and float weights, part by part; from JSONL, weight = impact / scale."""
         for path, content in read_parts(self.path, self.manifest):
             if path.suffix == ".parquet":
-                yield from _read_parquet(path, content, self.vocabulary)
+                yield from read_parquet(path, content, self.vocabulary)
             else:
                 records = [record for _, record in read_jsonl(path, lines_of(io.BytesIO(content), str(path)))]
                 try:
@@ -286,11 +290,21 @@ def read_parts(path: Path, manifest: dict) -> Iterator[tuple[Path, bytes]]:
         if not file.is_file() or file.stat().st_size != part["bytes"]:
             raise MilcoError(f"{file} is missing or not of {part['bytes']:,} bytes. {_FIX}")
     for part in manifest["parts"]:
-        file = path / part["file"]
-        content = file.read_bytes()
-        if "checksum" in part and checksum_bytes(content) != part["checksum"]:
-            raise MilcoError(f"{file} has changed: its checksum is not that of {MANIFEST}. {_FIX}")
-        yield file, content
+        yield path / part["file"], read_part(path, part)
+
+
+def read_part(path: Path, part: dict) -> bytes:
+    """Return the content of a part, or of its digests, of the store at path.
+
+    part: its path, size and checksum in the manifest. Raises MilcoError if the file is not what the manifest states.
+    """
+    file = path / part["file"]
+    if not file.is_file() or file.stat().st_size != part["bytes"]:
+        raise MilcoError(f"{file} is missing or not of {part['bytes']:,} bytes. {_FIX}")
+    content = file.read_bytes()
+    if "checksum" in part and checksum_bytes(content) != part["checksum"]:
+        raise MilcoError(f"{file} has changed: its checksum is not that of {MANIFEST}. {_FIX}")
+    return content
 
 
 def write_jsonl(
@@ -300,8 +314,8 @@ def write_jsonl(
     vocabulary: Vocabulary,
     scale: float,
     contents: Sequence[str] | None = None,
-) -> None:
-    """Write one part as JSONL, quantized.
+) -> SparseBatch:
+    """Write one part as JSONL, quantized; return the vectors without the entries that round to 0.
 
     contents: the texts of topics, by which plain Pyserini finds a query's vector; documents are written without.
     """
@@ -316,8 +330,23 @@ def write_jsonl(
     texts = contents if contents is not None else [""] * len(ids)
     pieces: list[bytes | memoryview] = []
     for name, text, start, end in zip(ids, texts, [0, *ends], ends, strict=False):
-        pieces += (orjson.dumps({"id": name, "contents": text})[:-1], b',"vector":{', vectors.data[start:end], b"}}\n")
+        pieces += (orjson.dumps({"id": name, "contents": text})[:-1], _VECTOR, vectors.data[start:end], b"}}\n")
     handle.write(b"".join(pieces))
+    return kept
+
+
+def split_jsonl(content: bytes) -> list[bytes]:
+    """Return the lines of a JSONL part from the vector on, for write_vectors()."""
+    # No string in JSON contains an unescaped quote, so the first place is that of the field.
+    return [line[line.index(_VECTOR) :] for line in content.splitlines(keepends=True)]
+
+
+def write_vectors(
+    handle: IO[bytes], ids: Sequence[str], vectors: Sequence[bytes], contents: Sequence[str] | None = None
+) -> None:
+    """Write vectors that split_jsonl() returned with other ids and contents, as write_jsonl() does."""
+    for name, text, vector in zip(ids, contents or [""] * len(ids), vectors, strict=True):
+        handle.write(orjson.dumps({"id": name, "contents": text})[:-1] + vector)
 
 
 def write_parquet(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch) -> None:
@@ -336,7 +365,8 @@ def write_parquet(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch) -> 
     parquet.write_table(table, handle, compression="zstd", write_page_checksum=True)
 
 
-def _read_parquet(path: Path, content: bytes, vocabulary: Vocabulary) -> Iterator[tuple[list[str], SparseBatch]]:
+def read_parquet(path: Path, content: bytes, vocabulary: Vocabulary) -> Iterator[tuple[list[str], SparseBatch]]:
+    """Yield ids and vectors of a Parquet part in groups of rows. Raises MilcoError if they cannot be read."""
     for group in parquet_groups(path, content):
         columns, weights = group.column("columns"), group.column("weights")
         indptr = row_pointers(columns.value_lengths().to_numpy())

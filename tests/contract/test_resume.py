@@ -1,5 +1,6 @@
 """What every interrupted command promises: the same command completes the work, with the same bytes."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,24 +9,65 @@ from golden_set import GOLDEN, TEXTS
 
 from milco_pyserini.cli.main import main
 from milco_pyserini.encode.writer import StoreWriter
+from milco_pyserini.io.manifest import read_checked, write_checked
 
 CHECKPOINT = str(GOLDEN / "ckpt_distillation")
-FORMATS = {"jsonl": [], "parquet": ["--format", "parquet"], "dense": ["--dense"]}
+FORMATS = {
+    "jsonl": [],
+    "parquet": ["--format", "parquet"],
+    "dense": ["--dense"],
+    "passages": ["--split-passages", "--max-length", "8"],
+}
+DOCUMENTS = [" ".join(text.split()) or "blank" for text in TEXTS][:11]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eleven documents."""
-    path = tmp_path_factory.mktemp("corpus") / "docs.tsv"
-    texts = [" ".join(text.split()) or "blank" for text in TEXTS][:11]
+    return write_corpus(tmp_path_factory.mktemp("corpus") / "docs.tsv", DOCUMENTS)
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documents in another order with other ids; one of them is missing, one is there twice, three are new."""
+    texts = ["a new text", *DOCUMENTS[:2:-1], "changed", "changed", *DOCUMENTS[:2], DOCUMENTS[0]]
+    return write_corpus(tmp_path_factory.mktemp("changed") / "docs.tsv", texts)
+
+
+@pytest.fixture(scope="module")
+def old(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the eleven documents in each format."""
+    root = tmp_path_factory.mktemp("old")
+    for kind, options in FORMATS.items():
+        assert encode(corpus, root / kind, *options) == 0
+    return root
+
+
+def write_corpus(path: Path, texts: list[str]) -> Path:
+    """Write documents d0, d1, ..."""
     path.write_text("".join(f"d{number}\t{text}\n" for number, text in enumerate(texts)), encoding="utf-8")
     return path
 
 
 def encode(corpus: Path, output: Path, *options: str) -> int:
-    """Run milco encode with parts of three documents."""
-    command = ["encode", "--corpus", str(corpus), "--encoder", CHECKPOINT, "--output", str(output), "--part-size", "3"]
+    """Run milco encode, with parts of three documents unless options state another size."""
+    command = ["encode", "--corpus", str(corpus), "--output", str(output)]
+    for default in (["--encoder", CHECKPOINT], ["--part-size", "3"]):
+        command += default if default[0] not in options else []
     return main([*command, *options])
+
+
+def interrupt(patched: pytest.MonkeyPatch, after: int) -> None:
+    """Press Ctrl-C when so many parts have been written."""
+    published = iter(range(99))
+    write = StoreWriter.write
+
+    def interrupted(self: StoreWriter, *arguments: Any, **named: Any) -> object:
+        if next(published) == after:
+            raise KeyboardInterrupt
+        return write(self, *arguments, **named)
+
+    patched.setattr(StoreWriter, "write", interrupted)
 
 
 def content(store: Path) -> dict[str, bytes]:
@@ -39,16 +81,8 @@ def test_an_interrupted_store_is_completed_with_the_same_bytes(
 ) -> None:
     """Ctrl-C after the second part, then the same command."""
     assert encode(corpus, tmp_path / "once", *FORMATS[kind]) == 0
-    published = iter(range(99))
-    write = StoreWriter.write
-
-    def interrupted(self: StoreWriter, *arguments: Any, **named: Any) -> object:
-        if next(published) == 2:
-            raise KeyboardInterrupt
-        return write(self, *arguments, **named)
-
     with monkeypatch.context() as patched:
-        patched.setattr(StoreWriter, "write", interrupted)
+        interrupt(patched, after=2)
         assert encode(corpus, tmp_path / "twice", *FORMATS[kind]) == 130
     assert not (tmp_path / "twice" / "manifest.json").exists()
     assert encode(corpus, tmp_path / "twice", *FORMATS[kind]) == 0
@@ -74,6 +108,110 @@ def test_a_damaged_part_is_encoded_again(corpus: Path, kind: str, tmp_path: Path
     part.write_bytes(part.read_bytes()[:-7])
     assert encode(corpus, tmp_path / "store", *FORMATS[kind]) == 0
     assert content(tmp_path / "store") == before
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_store_that_reuses_vectors_has_the_bytes_of_one_that_does_not(
+    changed: Path, old: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the ids and the order of the documents; also after Ctrl-C and in shards."""
+    options = [*FORMATS[kind], "--part-size", "4", "--reuse", str(old / kind)]
+    assert encode(changed, tmp_path / "without", *options[:-2]) == 0
+    with monkeypatch.context() as patched:
+        interrupt(patched, after=1)
+        assert encode(changed, tmp_path / "reused", *options) == 130
+    for shard in ("1", "0"):
+        assert encode(changed, tmp_path / "reused", *options, "--shard-id", shard, "--shard-num", "2") == 0
+    assert content(tmp_path / "reused") == content(tmp_path / "without")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_only_texts_that_the_old_store_lacks_are_encoded(
+    corpus: Path,
+    changed: Path,
+    old: Path,
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The summary counts both; if there is no such text, the network does not run."""
+    options = [*FORMATS[kind], "--reuse", str(old / kind)]
+    assert encode(changed, tmp_path / "changed", *options) == 0
+    err = capsys.readouterr().err
+    assert f"Encoding those of 14 documents that are not among the 11 texts of {old / kind} on " in err
+    assert f"Encoded 3 documents into {tmp_path / 'changed'} in " in err
+    assert f", reused 11 of {old / kind}\n" in err
+
+    def fail(*_: object) -> None:
+        raise AssertionError("a text is encoded")
+
+    monkeypatch.setattr("milco_pyserini.encode.parts.PartEncoder.encode", fail)
+    assert encode(corpus, tmp_path / "same", *options) == 0
+    assert "Encoded 0 documents into " in capsys.readouterr().err
+    assert content(tmp_path / "same") == content(old / kind)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--max-length", "9"], "encoded with max_length 512, not 9: encode with --max-length 512, or without --reuse"),
+        (["--prune", "top-k:3"], "encoded with pruning None, not 'top-k:3': encode without --prune, or without"),
+        (["--views", "pivot"], "not ['pivot']: encode with --views pivot source, or without --reuse"),
+        (["--english-prefix", "e_"], "english_prefix '', not 'e_': encode without --english-prefix, or without"),
+        (["--lowercase"], "encoded with lowercase False, not True: encode without --lowercase, or without"),
+        (["--format", "parquet"], "encoded with format 'jsonl', not 'parquet': encode with --format jsonl, or"),
+        (["--scale", "50"], "encoded with scale 100.0, not 50.0: encode with --scale 100.0, or"),
+        (["--dtype", "bfloat16"], "encoded with dtype 'float32', not 'bfloat16': encode with --dtype float32, or"),
+        (["--encoder", "mini"], f"encode with --encoder {CHECKPOINT}, or without --reuse"),
+        (["--dense"], "holds sparse vectors of documents, not dense vectors of documents: omit --reuse"),
+        (["--reuse", "nowhere"], "no vectors at nowhere"),
+    ],
+)
+def test_vectors_of_other_options_are_not_reused(
+    changed: Path, old: Path, options: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line that names the option, and nothing is written."""
+    command = {"--dtype": ["float32"], "--reuse": [str(old / "jsonl")], options[0]: options[1:]}
+    assert encode(changed, tmp_path / "new", *(word for name, value in command.items() for word in (name, *value))) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("milco encode: error: ") and expected in error
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_store_to_reuse_must_be_intact(
+    changed: Path, old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A changed part, changed digests, and the output itself are refused."""
+    store = shutil.copytree(old / "jsonl", tmp_path / "old")
+    assert encode(changed, store, "--reuse", str(store), "--overwrite") == 2
+    assert f"--reuse {store} is --output, too: choose another --output" in capsys.readouterr().err
+    for file in ("digests/part-00001.npy", "parts/part-00001.jsonl"):
+        before = (store / file).read_bytes()
+        (store / file).write_bytes(before.replace(before[-9:-4], b"xxxxx"))
+        assert encode(changed, tmp_path / "new", "--reuse", str(store)) == 2
+        assert f"{store / file} has changed: its checksum is not that of manifest.json" in capsys.readouterr().err
+        (store / file).write_bytes(before)
+    assert encode(changed, tmp_path / "new", "--reuse", str(store)) == 0
+
+
+def test_a_store_without_digests_is_complete(
+    corpus: Path, changed: Path, old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As earlier versions wrote it: it is not encoded again, and its vectors are not reused."""
+    store = shutil.copytree(old / "jsonl", tmp_path / "old")
+    shutil.rmtree(store / "digests")
+    manifest = read_checked(store / "manifest.json")
+    for part in manifest["parts"]:
+        del part["digests"]
+    write_checked(store / "manifest.json", manifest)
+    before = content(store)
+    assert encode(corpus, store) == 0
+    assert main(["verify", str(store)]) == 0
+    assert content(store) == before
+    capsys.readouterr()
+    assert encode(changed, tmp_path / "new", "--reuse", str(store)) == 2
+    assert f"--reuse {store}: it has no digests of its texts" in capsys.readouterr().err
 
 
 def test_a_changed_option_is_refused_by_name(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

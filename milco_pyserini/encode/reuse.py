@@ -1,0 +1,184 @@
+"""Reuse the vectors of an existing store in a new one: only texts that the old store lacks are encoded.
+
+A text is found by its digest, whatever its id and position. Its vectors are copied as they are in the old part, so that
+the new parts have the bytes that encoding gives.
+"""
+
+import io
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milco_pyserini.corpora import Document, Query
+from milco_pyserini.encode.dense_store import read_dense, write_dense
+from milco_pyserini.encode.parts import TEXT, EncodedPart, text_digests, vector_ids
+from milco_pyserini.encode.writer import content_type
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.manifest import intact
+from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
+from milco_pyserini.sparse.batch import row_pointers
+from milco_pyserini.sparse.store import (
+    open_manifest,
+    read_parquet,
+    read_part,
+    split_jsonl,
+    write_parquet,
+    write_vectors,
+)
+
+# Fields of a plan that do not determine the vector of a text. An encoder is known by its hashes.
+_MAY_DIFFER = (
+    *("format_version", "kind", "corpus", "corpus_hash", "field_rule", "texts", "encoder", "part_size", "batch_size"),
+    "versions",
+)
+# The options of other fields have the fields' names.
+_OPTIONS = dict.fromkeys(("weight_hash", "tokenizer_hash", "source_prefix", "dimensions"), "encoder") | {
+    "pruning": "prune"
+}
+# Old parts in memory: documents seldom change their order.
+_PARTS_IN_MEMORY = 4
+_ENCODED = -1
+
+
+class ReusableStore:
+    """A finished store whose vectors are reused in another one.
+
+    Call load() before take() and complete(), with which every part of the new store begins and ends. Needs 24 bytes of
+    memory for each text of the old store.
+
+    Args:
+        path: directory of the old store.
+        plan: the fields of the new store's plan that are known so far.
+
+    Raises:
+        MilcoError: there is no finished store, or its vectors were encoded in another way.
+    """
+
+    def __init__(self, path: Path, plan: dict[str, Any]) -> None:
+        self.path = path
+        self.manifest = open_manifest(path)
+        self.validate(plan)
+        if any("digests" not in part for part in self.manifest["parts"]):
+            raise MilcoError(
+                f"--reuse {path}: it has no digests of its texts, as it was begun by an earlier version: encode once "
+                "without --reuse"
+            )
+        self._part = lru_cache(_PARTS_IN_MEMORY)(self._read_part)
+        # Of each part of the new store that is being encoded: its records, and where their vectors are.
+        self._begun: dict[int, tuple[Sequence[Document | Query], NDArray[np.int64], NDArray[np.int64]]] = {}
+
+    def validate(self, plan: dict[str, Any]) -> None:
+        """Raise MilcoError, with the option, if the fields of a plan are not those of the store."""
+        existing, wanted = content_type(self.manifest), content_type(plan)
+        if existing != wanted:
+            raise MilcoError(f"--reuse {self.path} holds {existing}, not {wanted}: omit --reuse")
+        for name, value in plan.items():
+            recorded = self.manifest.get(name)
+            if name in _MAY_DIFFER or recorded == value:
+                continue
+            option = _OPTIONS.get(name, name)
+            before = self.manifest.get("encoder") if option == "encoder" else recorded
+            flag, text = f"--{option.replace('_', '-')}", " ".join(before) if isinstance(before, list) else before
+            fix = f"with {flag}" if before is True else f"with {flag} {text}" if before else f"without {flag}"
+            raise MilcoError(
+                f"--reuse {self.path}: its vectors were encoded with {name} {recorded!r}, not {value!r}: encode {fix}, "
+                "or without --reuse"
+            )
+
+    def load(self) -> None:
+        """Read the digests of all texts. Raises MilcoError if a file of them is missing or has changed."""
+        digests = [self._texts(number)["digest"] for number in range(len(self.manifest["parts"]))]
+        # The part of each text, by its position among all texts.
+        self._starts = np.cumsum([0, *map(len, digests)])
+        everything = np.concatenate(digests)
+        self._order = np.argsort(everything[:, 0], kind="stable")
+        self._first, self._second = everything[self._order].T.copy()
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def take(self, number: int, records: Sequence[Document | Query]) -> list[Document | Query]:
+        """Return those records of the part number that have to be encoded; complete() adds the others' vectors."""
+        parts, rows = self._find(text_digests(records))
+        if (parts != _ENCODED).any():
+            self._begun[number] = records, parts, rows
+        return [record for record, part in zip(records, parts.tolist(), strict=True) if part == _ENCODED]
+
+    def complete(self, encoded: EncodedPart) -> EncodedPart:
+        """Return the part of all records that take() was given. encoded: the part of those that it returned."""
+        if encoded.number not in self._begun:
+            return encoded
+        records, parts, rows = self._begun.pop(encoded.number)
+        texts = np.zeros(len(records), TEXT)
+        vectors: list[list[Any]] = [[] for _ in records]
+        for part in np.unique(parts).tolist():
+            if part == _ENCODED:
+                about = np.load(io.BytesIO(encoded.digests))
+                stored = self._vectors(about, self.path, encoded.content)
+            else:
+                about, stored = self._part(part)
+            places = np.flatnonzero(parts == part)
+            texts[places] = about[rows[places]]
+            for place, row in zip(places.tolist(), rows[places].tolist(), strict=True):
+                vectors[place] = stored[row]
+        ids = vector_ids(records, texts["vectors"], bool(self.manifest.get("split_passages")))
+        contents = [record.text for record in records if isinstance(record, Query)] or None
+        content = self._content(ids, list(itertools.chain.from_iterable(vectors)), contents)
+        views = self.manifest.get("views", ())
+        return EncodedPart.of(encoded.number, content, texts, views, encoded.tokens)
+
+    def _find(self, digests: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the old part of each text, or _ENCODED, and its row in it, or in the texts to encode: int64 [B]."""
+        places = np.minimum(np.searchsorted(self._first, digests[:, 0]), len(self) - 1)
+        is_known = (self._first[places] == digests[:, 0]) & (self._second[places] == digests[:, 1])
+        found = self._order[places]
+        parts = np.where(is_known, np.searchsorted(self._starts, found, side="right") - 1, _ENCODED)
+        return parts, np.where(is_known, found - self._starts[parts], np.cumsum(~is_known) - 1)
+
+    def _read_part(self, number: int) -> tuple[NDArray[np.void], list[list[Any]]]:
+        part, texts = self.manifest["parts"][number], self._texts(number)
+        return texts, self._vectors(texts, self.path / part["file"], read_part(self.path, part))
+
+    def _texts(self, number: int) -> NDArray[np.void]:
+        """Return the digests and counts of an old part's texts: TEXT [B]."""
+        part = self.manifest["parts"][number]
+        with intact(self.path, part["digests"]["file"]):
+            texts = np.load(io.BytesIO(read_part(self.path, part["digests"])))
+            if texts.dtype != TEXT or texts["vectors"].sum() != part["documents"]:
+                raise ValueError("not the digests of this part")
+        return texts
+
+    def _vectors(self, texts: NDArray[np.void], file: Path, content: bytes) -> list[list[Any]]:
+        """Return the vectors of each text of a part: lines from the vector on, columns and weights, or float32 [d]."""
+        vectors: Iterator[Any]
+        if self.manifest.get("dense"):
+            vectors = (row for _, rows in read_dense(file, content, self.manifest["dimensions"]) for row in rows)
+        elif self.manifest["format"] == "parquet":
+            batches = read_parquet(file, content, self._vocabulary)
+            vectors = (row for _, batch in batches for row in batch.rows())
+        else:
+            vectors = iter(split_jsonl(content))
+        return [list(itertools.islice(vectors, count)) for count in texts["vectors"].tolist()]
+
+    def _content(self, ids: Sequence[str], vectors: Sequence[Any], contents: Sequence[str] | None) -> bytes:
+        """Return the content of a part with such vectors."""
+        file = io.BytesIO()
+        if self.manifest.get("dense"):
+            write_dense(file, ids, np.stack(vectors))
+        elif self.manifest["format"] == "parquet":
+            columns, weights = zip(*vectors, strict=True)
+            indptr = row_pointers(np.fromiter(map(len, columns), np.int64, len(columns)))
+            joined = indptr, np.concatenate(columns), np.concatenate(weights)
+            write_parquet(file, ids, SparseBatch(*joined, self._vocabulary.english_size))
+        else:
+            write_vectors(file, ids, vectors, contents)
+        return file.getvalue()
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return VectorStore(self.path, self.manifest).vocabulary

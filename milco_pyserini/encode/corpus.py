@@ -106,7 +106,7 @@ def encode_corpus(
     fields |= plan.manifest_fields() | encoder_fields(encoder, devices[0])
     if old is not None:
         old.validate(fields)
-        old.load()
+        old.load(PartEncoder(plan, encoder))
     num_parts = -(-fields["texts"] // plan.part_size)
     parts = range(shard_id, num_parts, shard_num)
     vocabulary = None if plan.dense else encoder.vocabulary

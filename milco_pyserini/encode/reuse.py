@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.corpora import Document, Query
+from milco_pyserini.console import Progress, log
+from milco_pyserini.corpora import Document, Query, open_corpus, open_topics
+from milco_pyserini.corpora.catalog import local_corpus_name
+from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.encode.dense_store import read_dense, write_dense
-from milco_pyserini.encode.parts import TEXT, EncodedPart, text_digests, vector_ids
+from milco_pyserini.encode.parts import TEXT, EncodedPart, PartEncoder, text_digests, vector_ids
 from milco_pyserini.encode.writer import content_type
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.manifest import intact
@@ -63,10 +66,11 @@ class ReusableStore:
         self.path = path
         self.manifest = open_manifest(path)
         self.validate(plan)
-        if any("digests" not in part for part in self.manifest["parts"]):
+        self._has_digests = all("digests" in part for part in self.manifest["parts"])
+        if not self._has_digests and local_corpus_name(self.manifest) is None:
             raise MilcoError(
-                f"--reuse {path}: it has no digests of its texts, as it was begun by an earlier version: encode once "
-                "without --reuse"
+                f"--reuse {path}: an earlier version wrote it, without digests of its texts, and its corpus "
+                f"{self.manifest.get('corpus')} is not on this machine: encode once without --reuse"
             )
         self._part = lru_cache(_PARTS_IN_MEMORY)(self._read_part)
         # Of each part of the new store that is being encoded: its records, and where their vectors are.
@@ -90,8 +94,12 @@ class ReusableStore:
                 "or without --reuse"
             )
 
-    def load(self) -> None:
-        """Read the digests of all texts. Raises MilcoError if a file of them is missing or has changed."""
+    def load(self, encoder: PartEncoder) -> None:
+        """Read the digests of all texts; those of a store of an earlier version are made from its corpus.
+
+        Raises MilcoError if a file of them is missing or has changed, or the corpus has.
+        """
+        self._made = [] if self._has_digests else list(self._texts_of_corpus(encoder))
         digests = [self._texts(number)["digest"] for number in range(len(self.manifest["parts"]))]
         # The part of each text, by its position among all texts.
         self._starts = np.cumsum([0, *map(len, digests)])
@@ -146,12 +154,47 @@ class ReusableStore:
 
     def _texts(self, number: int) -> NDArray[np.void]:
         """Return the digests and counts of an old part's texts: TEXT [B]."""
+        if self._made:
+            return self._made[number]
         part = self.manifest["parts"][number]
         with intact(self.path, part["digests"]["file"]):
             texts = np.load(io.BytesIO(read_part(self.path, part["digests"])))
             if texts.dtype != TEXT or texts["vectors"].sum() != part["documents"]:
                 raise ValueError("not the digests of this part")
         return texts
+
+    def _texts_of_corpus(self, encoder: PartEncoder) -> Iterator[NDArray[np.void]]:
+        """Yield what _texts() returns of each part, from the corpus and the vectors."""
+        about = self.manifest
+        open_records: Any = open_topics if about["kind"] == "topics" else open_corpus
+        records, digest = iter(open_records(about["corpus"], skip_bad_lines=True)), TextDigest()
+        log(f"{self.path}: an earlier version wrote it, without digests of its texts: reading {about['corpus']}")
+        progress = Progress("texts", about["texts"])
+        for number, part in enumerate(about["parts"]):
+            batch = list(itertools.islice(records, part["texts"]))
+            for record in batch:
+                digest.add(record)
+            if len(batch) < part["texts"]:
+                break
+            tokens = encoder.tokenize(number, batch)
+            ids, vectors = self._ids_and_vectors(part)
+            if ids != tokens.ids:
+                break
+            yield encoder.count(tokens, vectors)
+            progress.add(len(batch))
+        progress.close(None)
+        if next(records, None) is not None or digest.hexdigest() != about["corpus_hash"]:
+            raise MilcoError(
+                f"--reuse {self.path}: an earlier version wrote it, without digests of its texts, and its corpus "
+                f"{about['corpus']} has changed since: encode once without --reuse"
+            )
+
+    def _ids_and_vectors(self, part: dict[str, Any]) -> tuple[list[str], Any]:
+        """Return the ids and the vectors of an old part: a SparseBatch; None for dense vectors."""
+        if self.manifest.get("dense"):
+            groups = read_dense(self.path / part["file"], read_part(self.path, part), self.manifest["dimensions"])
+            return [name for ids, _ in groups for name in ids], None
+        return VectorStore(self.path, self.manifest | {"parts": [part]}).load()
 
     def _vectors(self, texts: NDArray[np.void], file: Path, content: bytes) -> list[list[Any]]:
         """Return the vectors of each text of a part: lines from the vector on, columns and weights, or float32 [d]."""

@@ -195,23 +195,33 @@ def test_a_store_to_reuse_must_be_intact(
     assert encode(changed, tmp_path / "new", "--reuse", str(store)) == 0
 
 
-def test_a_store_without_digests_is_complete(
-    corpus: Path, changed: Path, old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_store_of_an_earlier_version_is_reused_if_its_corpus_is_unchanged(
+    corpus: Path, changed: Path, old: Path, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As earlier versions wrote it: it is not encoded again, and its vectors are not reused."""
-    store = shutil.copytree(old / "jsonl", tmp_path / "old")
+    """It has no digests of its texts; the same command does not encode it again."""
+    store = shutil.copytree(old / kind, tmp_path / "old")
     shutil.rmtree(store / "digests")
-    manifest = read_checked(store / "manifest.json")
+    manifest = read_checked(store / "manifest.json") | {"corpus": str(tmp_path / "docs.tsv")}
     for part in manifest["parts"]:
         del part["digests"]
     write_checked(store / "manifest.json", manifest)
     before = content(store)
-    assert encode(corpus, store) == 0
-    assert main(["verify", str(store)]) == 0
+    options = [*FORMATS[kind], "--reuse", str(store)]
+    assert encode(changed, tmp_path / "new", *options) == 2
+    assert f"its corpus {tmp_path / 'docs.tsv'} is not on this machine: encode once" in capsys.readouterr().err
+    shutil.copy(corpus, tmp_path)
+    assert encode(tmp_path / "docs.tsv", store, *FORMATS[kind]) == 0
     assert content(store) == before
-    capsys.readouterr()
-    assert encode(changed, tmp_path / "new", "--reuse", str(store)) == 2
-    assert f"--reuse {store}: it has no digests of its texts" in capsys.readouterr().err
+    assert main(["verify", str(store)]) == 0
+    assert encode(corpus, tmp_path / "same", *options) == 0
+    assert "Encoded 0 documents into " in capsys.readouterr().err
+    assert content(tmp_path / "same") == content(old / kind)
+    for texts in (DOCUMENTS[::-1], DOCUMENTS[:4], [*DOCUMENTS, "more"], [*DOCUMENTS[:-1], "changed"]):
+        write_corpus(tmp_path / "docs.tsv", texts)
+        assert encode(changed, tmp_path / "new", *options) == 2
+        assert f"its corpus {tmp_path / 'docs.tsv'} has changed since: encode once" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_changed_option_is_refused_by_name(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,7 @@ def workers() -> list[psutil.Process]:
 def test_the_store_is_that_of_one_process_though_a_worker_dies(
     cluster: None, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """Two workers, one of them killed while it encodes: byte for byte what one process writes."""
+    """Two workers, one of them killed while it encodes: byte for byte what one process writes; also with --reuse."""
     (tmp_path / "c.tsv").write_text("".join(f"d{number}\told harbour {number}\n" for number in range(12)))
     common = ["--corpus", str(tmp_path / "c.tsv"), "--encoder", str(CHECKPOINT), "--dtype", "float32"]
     common += ["--part-size", "2"]
@@ -74,6 +74,11 @@ def test_the_store_is_that_of_one_process_though_a_worker_dies(
     assert main([*common, "--launcher", "ray", "--device", "cpu,cpu", "--output", str(tmp_path / "ray")]) == 0
     killer.join()
     assert killed and files(tmp_path / "ray") == files(tmp_path / "local")
+    (tmp_path / "c.tsv").write_text("".join(f"n{number}\told harbour {number}\n" for number in range(9, 15)))
+    assert main([*common, "--output", str(tmp_path / "new")]) == 0
+    reuse = ["--launcher", "ray", "--reuse", str(tmp_path / "local"), "--output", str(tmp_path / "reused")]
+    assert main([*common, *reuse]) == 0
+    assert files(tmp_path / "reused") == files(tmp_path / "new")
     assert main([*common, "--launcher", "ray", "--scale", "2e9", "--output", str(tmp_path / "big")]) == 2
     stderr = capsys.readouterr().err
     assert "error: weight" in stderr and "above 2,147,483,647" in stderr and "Traceback" not in stderr

@@ -1,4 +1,7 @@
-"""milco encode: a corpus, topics or one text as sparse or dense vectors."""
+"""milco encode: a corpus, topics or one text as sparse or dense vectors.
+
+milco encode respell --vectors vectors/miracl-ar --english-prefix e_ --output vectors/miracl-ar.e: other terms.
+"""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,6 +27,7 @@ class EncodeOptions(EncodePlan):
 
       milco encode --corpus sample --encoder mini
       milco encode --text "Wer erfand das Telefon?" --encoder mini
+      milco encode respell --vectors vectors/sample --english-prefix e_ --output vectors/sample.e
     """
 
     corpus: str | None = option(
@@ -64,6 +68,22 @@ class EncodeOptions(EncodePlan):
         yield from super().conflicts()
 
 
+@dataclass(frozen=True)
+class RespellOptions:
+    """Write a vector store with another prefix of its English terms, without encoding again.
+
+    The output is the store that milco encode writes with this --english-prefix. An interrupted run is resumed by the
+    same command.
+
+      milco encode respell --vectors vectors/sample --english-prefix e_ --output vectors/sample.e
+    """
+
+    vectors: Path = option(metavar="DIR", help="finished store of sparse vectors, of documents or topics")
+    english_prefix: str = option(metavar="PREFIX", help='prefix of English terms (the authors use e_); "" for none')
+    output: Path = option(metavar="DIR", help="the new vector store")
+    overwrite: bool = option(False, help="replacement of a complete store, or of one with another prefix, at --output")
+
+
 def encode_command(options: EncodeOptions) -> None:
     """Encode what the options name. Raises MilcoError before anything is written if they are invalid."""
     plan = EncodePlan(**{field.name: getattr(options, field.name) for field in fields(EncodePlan)})
@@ -86,6 +106,13 @@ def encode_command(options: EncodeOptions) -> None:
         overwrite=options.overwrite,
         reuse=options.reuse,
     )
+
+
+def respell(options: RespellOptions) -> None:
+    """Write the store with other terms."""
+    from milco_pyserini.encode import respell_store
+
+    respell_store(options.vectors, options.english_prefix, options.output, options.overwrite)
 
 
 def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:
@@ -112,4 +139,7 @@ def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     interrupted = "complete parts are kept; rerun the same command to resume"
-    return run_command("milco encode", EncodeOptions, encode_command, argv, interrupted=interrupted)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["respell"]:
+        return run_command("milco encode respell", RespellOptions, respell, arguments[1:], interrupted=interrupted)
+    return run_command("milco encode", EncodeOptions, encode_command, arguments, interrupted=interrupted)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from milco_pyserini.encode.encoder import MilcoEncoder as MilcoEncoder
     from milco_pyserini.encode.encoder import open_encoder as open_encoder
     from milco_pyserini.encode.plan import EncodePlan as EncodePlan
+    from milco_pyserini.encode.respell import respell_store as respell_store
 
 _LAZY = {
     "EncodePlan": "milco_pyserini.encode.plan",
@@ -27,6 +28,7 @@ _LAZY = {
     "MilcoDocumentEncoder": "milco_pyserini.encode.contract",
     "open_encoder": "milco_pyserini.encode.encoder",
     "open_query_encoder": "milco_pyserini.encode.contract",
+    "respell_store": "milco_pyserini.encode.respell",
 }
 
 __all__ = sorted(_LAZY)

@@ -38,6 +38,8 @@ from milco_pyserini.sparse.store import DIGESTS, PART_FORMATS, PARTS, VOCABULARY
 
 _PLAN = "plan.json"
 _RECORDS = ".records"
+# Manifest fields that are not of the plan.
+_RESULTS = ("documents", "terms_per_document", "empty_documents", "truncated_documents", "parts", "files")
 # Plan fields that may differ between the runs that fill one store.
 _IGNORED = ("versions",)
 
@@ -309,6 +311,11 @@ def _recorded_plan(path: Path) -> dict | None:
         if parts and only_store_files and all(map(part_name.fullmatch, parts)):
             return {}
     raise MilcoError(f"{path} exists and is not a vector store, so it is never replaced: choose another --output")
+
+
+def plan_fields(manifest: dict) -> dict[str, Any]:
+    """Return the plan of a finished store: its manifest without what complete() adds."""
+    return {name: value for name, value in manifest.items() if name not in _RESULTS}
 
 
 def content_type(plan: dict) -> str:

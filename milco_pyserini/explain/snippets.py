@@ -7,21 +7,23 @@ words (pivot view). A passage in another language may have none, then the snippe
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.explain.terms import Contribution, ExplainedText, Origin, Segment, Term, after_combining
 from milco_pyserini.model.tokenization import replace_lone_surrogates
-from milco_pyserini.sparse import PIVOT
+from milco_pyserini.sparse import PIVOT, SOURCE
 
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoEncoder
 
 LENGTH = 280
 # Characters of a document in which the best extract is looked for: more than an encoder of 512 tokens reads.
-_SEARCHED = 5000
+_SEARCHED = 3000
 _SENTENCE_END = re.compile(r"[.!?…。！？।۔؟]['\"”’»)\]]?\s*")
+# Two letters or more.
+_WORD = re.compile(r"\w\w+")
 _HAN = re.compile("[\u3400-\u9fff]")
 _BEFORE, _AFTER = Segment("… ", 0.0, PIVOT, (), False), Segment(" …", 0.0, PIVOT, (), False)
 
@@ -58,74 +60,84 @@ class Snippet:
         return found
 
 
-def make_snippet(
+def make_snippets(
     query: Mapping[str, float],
-    text: str,
+    texts: Sequence[str],
     encoder: "MilcoEncoder",
     length: int = LENGTH,
     lowercase: bool = False,
-) -> Snippet:
-    """Return the extract of a text that has most of a query's weight, each term counted once.
+) -> list[Snippet]:
+    """Return the extract of each text that has most of a query's weight, each term counted once.
 
     >>> from milco_pyserini import MilcoEncoder
     >>> encoder = MilcoEncoder.from_pretrained("mini")
     >>> query = encoder.encode_query("a river").to_dicts()[0]
-    >>> snippet = make_snippet(query, "Bell patented the telephone. The Nile is a river.", encoder)
+    >>> (snippet,) = make_snippets(query, ["Bell patented the telephone. The Nile is a river."], encoder)
     >>> [snippet.text[one["start"] : one["stop"]] for one in snippet.highlights()]
     ['river']
 
     Args:
         query: {term: weight}.
-        encoder: Whose tokenizers find the terms in the text.
-        length: About how many characters the extract has.
+        encoder: Whose tokenizer and vocabulary find the terms in the texts.
+        length: About how many characters an extract has.
         lowercase: The documents were lowercased before they were encoded.
     """
-    text = replace_lone_surrogates(" ".join(text[:_SEARCHED].split()))
-    found = sorted(_occurrences(query, text, encoder, lowercase))
-    start, stop = _window(text, found, query, length)
-    terms = {term: Term.of(term, encoder.vocabulary) for first, last, term in found if start <= first and last <= stop}
-    contributions = tuple(Contribution(one, query[term], 1.0, query[term]) for term, one in terms.items())
-    origins = {
-        term: [
-            Origin(first - start, last - start, "", 1.0)
-            for first, last, other in found
-            if other == term and start <= first and last <= stop
-        ]
-        for term in terms
-    }
-    extract = text[start:stop]
-    segments = ExplainedText("", extract, {}, num_encoded=len(extract), origins=origins).highlight(contributions)
-    before, after = [_BEFORE] if start else [], [_AFTER] if stop < len(text) else []
-    return Snippet([*before, *segments, *after], contributions, max(query.values(), default=0.0))
+    texts = [replace_lone_surrogates(" ".join(text[:_SEARCHED].split())) for text in texts]
+    terms = [Term.of(term, encoder.vocabulary) for term in query]
+    strongest = max(query.values(), default=0.0)
+    snippets = []
+    for text, found in zip(texts, _occurrences(terms, texts, encoder, lowercase), strict=True):
+        found.sort()
+        start, stop = _window(text, found, query, length)
+        origins: dict[str, list[Origin]] = {}
+        for first, last, term in found:
+            if start <= first and last <= stop:
+                origins.setdefault(term, []).append(Origin(first - start, last - start, "", 1.0))
+        contributions = tuple(
+            Contribution(one, query[one.term], 1.0, query[one.term]) for one in terms if one.term in origins
+        )
+        extract = ExplainedText("", text[start:stop], {}, num_encoded=stop - start, origins=origins)
+        before, after = [_BEFORE] if start else [], [_AFTER] if stop < len(text) else []
+        snippets.append(Snippet([*before, *extract.highlight(contributions), *after], contributions, strongest))
+    return snippets
 
 
 def _occurrences(
-    query: Mapping[str, float], text: str, encoder: "MilcoEncoder", lowercase: bool
-) -> Iterator[tuple[int, int, str]]:
-    """Yield start, stop and term of the pieces of a text that are terms of the query.
+    terms: Sequence[Term], texts: Sequence[str], encoder: "MilcoEncoder", lowercase: bool
+) -> list[list[tuple[int, int, str]]]:
+    """Return start, stop and term of what is a term of the query in each text.
 
-    A single letter counts only after another such piece of its word, and English pieces only as complete words: within
-    other words, and in other languages, they are there by chance.
+    Source terms are pieces of the encoder's tokenizer; a single letter counts only after another such piece of its
+    word. Pivot terms are complete words: parts of words in other languages are English pieces by chance.
     """
-    vocabulary = encoder.vocabulary
-    lowered = text.lower() if lowercase else text
-    if vocabulary.source and len(lowered) == len(text):
-        encoding = encoder.tokenizer.tokenizer.encode(lowered, add_special_tokens=False)
-        before, meaningless = -1, {*encoder.tokenizer.special_ids, encoder.tokenizer.tokenizer.token_to_id("▁")}
-        for number, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
-            term = vocabulary.terms[vocabulary.english_size + number]
-            start += len(text[start:stop]) - len(text[start:stop].lstrip())
-            is_piece = stop - start > 1 or start == before or _HAN.match(text, start)
-            if term in query and start < stop and is_piece and number not in meaningless:
-                yield start, stop, term
-                before = stop
-    if vocabulary.english:
-        encoding = encoder.english_tokenizer.encode(text, add_special_tokens=False)
-        pieces = Counter(encoding.word_ids)
-        for number, word, (start, stop) in zip(encoding.ids, encoding.word_ids, encoding.offsets, strict=True):
-            term = vocabulary.terms[number]
-            if term in query and pieces[word] == 1 and stop - start > 1:
-                yield start, stop, term
+    tokenizer, vocabulary = encoder.tokenizer, encoder.vocabulary
+    meaningless = {*tokenizer.special_ids, tokenizer.tokenizer.token_to_id("▁")}
+    columns = {vocabulary.columns[one.term] - vocabulary.english_size: one.term for one in terms if one.view == SOURCE}
+    pieces = {number: term for number, term in columns.items() if number not in meaningless}
+    words = {one.piece.removeprefix("▁").lower(): one.term for one in terms if one.view == PIVOT}
+    found: list[list[tuple[int, int, str]]] = [
+        [
+            (word.start(), word.end(), words[word[0].lower()])
+            for word in _WORD.finditer(text)
+            if word[0].lower() in words
+        ]
+        for text in texts
+    ]
+    if not pieces:
+        return found
+    lowered = [text.lower() if lowercase else text for text in texts]
+    # Unlike one by one, outside of Python's lock.
+    encodings = tokenizer.tokenizer.encode_batch(lowered, add_special_tokens=False)
+    for text, same, encoding, places in zip(texts, lowered, encodings, found, strict=True):
+        before = -1
+        for place, number in enumerate(encoding.ids if len(same) == len(text) else ()):
+            if number in pieces:
+                start, stop = encoding.token_to_chars(place)
+                start += len(text[start:stop]) - len(text[start:stop].lstrip())
+                if stop - start > 1 or start == before or _HAN.match(text, start, stop):
+                    places.append((start, stop, pieces[number]))
+                    before = stop
+    return found
 
 
 def _window(text: str, found: list[tuple[int, int, str]], query: Mapping[str, float], length: int) -> tuple[int, int]:

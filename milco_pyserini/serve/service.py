@@ -20,7 +20,7 @@ from milco_pyserini.defaults import VIEWS
 from milco_pyserini.encode import MilcoQueryEncoder
 from milco_pyserini.errors import MilcoError, UnknownDocument, shown, validate_name
 from milco_pyserini.explain.origins import passage_text
-from milco_pyserini.explain.snippets import LENGTH, Snippet, make_snippet
+from milco_pyserini.explain.snippets import LENGTH, Snippet, make_snippets
 from milco_pyserini.index.stored import filter_text, validate_filters
 from milco_pyserini.options import validate_number
 from milco_pyserini.search.searcher import Searcher
@@ -297,15 +297,14 @@ class SearchService:
         last = request.offset + request.k
         depth = max(last, _FACET_HITS) if request.facet else last
         hits = self.searcher.search_queries([query], depth, filters=request.filters)[0]
+        ranked = list(hits[request.offset : last])
+        documents = [hit.document and self._passage(hit.docid, hit.document) for hit in ranked]
+        texts = [text for one in documents if one for text in (one.title, one.text)]
+        snippets = iter(make_snippets(query, texts, self.encoder.encoder, LENGTH, self._lowercase))
         found = []
-        for rank, hit in enumerate(hits[request.offset : last], request.offset + 1):
-            document = hit.document and self._passage(hit.docid, hit.document)
-            title, snippet = None, None
-            if document is not None:
-                encoder = self.encoder.encoder
-                snippet = make_snippet(query, document.text, encoder, LENGTH, self._lowercase)
-                if document.title:
-                    title = make_snippet(query, document.title, encoder, LENGTH, self._lowercase)
+        for rank, (hit, document) in enumerate(zip(ranked, documents, strict=True), request.offset + 1):
+            title, snippet = (next(snippets), next(snippets)) if document else (None, None)
+            title = title if document and document.title else None
             found.append(FoundDocument(rank, hit.docid, hit.score, document, title, snippet))
         counts: Counter[str] = Counter()
         for hit in hits[:_FACET_HITS] if request.facet else ():

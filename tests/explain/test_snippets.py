@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.explain.snippets import Snippet, make_snippet
+from milco_pyserini.explain.snippets import Snippet, make_snippets
 
 FILL = "Ships sail on the sea every day of the year. "
 
@@ -18,7 +18,7 @@ def mini() -> MilcoEncoder:
 
 def snippet(query: str, text: str, length: int = 120) -> Snippet:
     """Return the snippet of a text for a query."""
-    return make_snippet(mini().encode_query(query).to_dicts()[0], text, mini(), length)
+    return make_snippets(mini().encode_query(query).to_dicts()[0], [text], mini(), length)[0]
 
 
 def highlighted(found: Snippet) -> list[str]:

@@ -143,7 +143,7 @@ def test_an_internal_error_is_500_without_details(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log has them."""
-    monkeypatch.setattr("milco_pyserini.serve.service.make_snippet", lambda *_: 1 / 0)
+    monkeypatch.setattr("milco_pyserini.serve.service.make_snippets", lambda *_: 1 / 0)
     answer = client.get("/search?q=river")
     assert (answer.status_code, answer.json()) == (500, {"error": "the server failed: see its log"})
     assert "ZeroDivisionError" in caplog.text

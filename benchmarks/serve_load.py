@@ -1,0 +1,178 @@
+"""Load milco serve with several numbers of clients, and compare its scores with those of milco search.
+
+python benchmarks/serve_load.py --clients 1 8 64 --requests 2000
+
+The embedded sample is encoded, indexed with its documents, and served by a process of its own; clients in this process
+send its queries over connections that stay open, one request after the other. Memory is that of the server (resident)
+before the first and after the last request, beyond those that warm it up.
+"""
+
+import asyncio
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import numpy as np
+import orjson
+from tabulate import tabulate
+
+from milco_pyserini.cli.parser import run_command
+from milco_pyserini.corpora import open_topics
+from milco_pyserini.defaults import MINI
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option
+
+CORPUS = "sample"
+HEADERS = ("clients", "requests", "queries/s", "p50 ms", "p99 ms", "refused")
+
+
+@dataclass(frozen=True)
+class ServeLoadOptions:
+    """Load milco serve with several numbers of clients, and compare its scores with those of milco search."""
+
+    index: Path | None = option(None, metavar="DIR", help="index to serve (default: the sample, encoded by --encoder)")
+    encoder: str = option(MINI, help="checkpoint for the sample: name on the Hub, directory, or mini (embedded)")
+    engine: str = option("lucene", help="engine for the sample")
+    clients: tuple[int, ...] = option((1, 8, 64), minimum=1, metavar="N", help="numbers of clients")
+    requests: int = option(2000, minimum=1, metavar="N", help="requests for each number of clients")
+    k: int = option(10, minimum=1, maximum=100, metavar="K", help="documents per request")
+    threads: int = option(2, minimum=1, metavar="N", help="threads of the server that search")
+    device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
+
+
+def command(options: ServeLoadOptions) -> None:
+    """Serve, load, and print a row for each number of clients, memory and the comparison."""
+    from milco_pyserini.search.searcher import Searcher
+
+    queries = [query.text for query in open_topics(CORPUS)]
+    with tempfile.TemporaryDirectory() as directory:
+        path = options.index or sample_index(options, Path(directory))
+        expected = Searcher.open(path, device=options.device).search_batch(queries, options.k)
+        with Server(path, options) as server:
+            answers = Answers(queries, expected)
+
+            def run(clients: int, requests: int) -> tuple:
+                return asyncio.run(load(server.url, queries, options.k, clients, requests, answers))
+
+            run(8, len(queries))
+            before = server.memory()
+            rows = [run(clients, options.requests) for clients in options.clients]
+            after = server.memory()
+    sys.stdout.write(tabulate(rows, HEADERS, floatfmt=".1f", intfmt=",") + "\n")
+    sys.stdout.write(f"memory: {before:,.0f} MB before, {after:,.0f} MB after\n{answers.report()}\n")
+
+
+class Answers:
+    """Compares answers with the hits of a searcher. queries, expected: as many texts as hits."""
+
+    def __init__(self, queries: Sequence[str], expected: Sequence[Any]) -> None:
+        self._expected = dict(zip(queries, expected, strict=True))
+        self._different: dict[str, float] = {}
+        self._count = 0
+
+    def add(self, query: str, answer: dict[str, Any]) -> None:
+        """Compare one answer."""
+        self._count += 1
+        hits, found = self._expected[query], answer["hits"]
+        docids, scores = [hit["docid"] for hit in found], np.array([hit["score"] for hit in found])
+        if len(scores) != len(hits) or docids != hits.docids or (scores != hits.scores).any():
+            same = len(scores) == len(hits)
+            largest = float(np.abs(scores - hits.scores).max(initial=0)) if same else np.inf
+            self._different[query] = max(largest, self._different.get(query, 0.0))
+
+    def report(self) -> str:
+        """Return one line on all answers."""
+        equal = len(self._expected) - len(self._different)
+        largest = max(self._different.values(), default=0.0)
+        return (
+            f"{equal} of {len(self._expected)} queries have the docids and scores of milco search in all of "
+            f"{self._count:,} answers; largest difference of a score {largest:g}"
+        )
+
+
+class Server:
+    """milco serve as a process of its own. url: its address."""
+
+    def __init__(self, index: Path, options: ServeLoadOptions) -> None:
+        program = [sys.executable, "-m", "milco_pyserini.serve", "--port", "0", "--device", options.device]
+        arguments = ["--index", str(index), "--threads", str(options.threads), "--queue", "1000"]
+        self._process = subprocess.Popen([*program, *arguments], stderr=subprocess.PIPE, encoding="utf-8")
+        assert self._process.stderr is not None
+        lines = []
+        for line in self._process.stderr:
+            lines.append(line)
+            if found := re.search(r"http://[\d.:]+/", line):
+                self.url = found[0]
+                return
+        raise MilcoError(f"milco serve failed: {' '.join(lines)}")
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+
+    def memory(self) -> float:
+        """Return resident MB."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1000
+
+
+def sample_index(options: ServeLoadOptions, directory: Path) -> Path:
+    """Encode and index the sample with its documents."""
+    from milco_pyserini.encode import EncodePlan, encode_corpus
+    from milco_pyserini.index import Index
+
+    encode_corpus(CORPUS, directory / "vectors", EncodePlan(options.encoder), device=options.device)
+    return Index.build(directory / "vectors", directory / "index", options.engine, store_documents=True).path
+
+
+async def load(
+    url: str, queries: Sequence[str], k: int, clients: int, requests: int, answers: Answers
+) -> tuple[int, int, float, float, float, int]:
+    """Send requests from several clients; return a row of HEADERS."""
+    seconds: list[float] = []
+    refused = 0
+    numbers = iter(range(requests))
+    address = urlsplit(url)
+
+    async def client() -> None:
+        nonlocal refused
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        for number in numbers:
+            query = queries[number % len(queries)]
+            path = f"/search?{urlencode({'q': query, 'k': k})}"
+            started = time.perf_counter()
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode())
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            size = int(head.lower().partition("content-length:")[2].split()[0])
+            body = await reader.readexactly(size)
+            seconds.append(time.perf_counter() - started)
+            if head.split()[1] == "200":
+                answers.add(query, orjson.loads(body))
+            else:
+                refused += 1
+        writer.close()
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(clients)))
+    rate = requests / (time.perf_counter() - begun)
+    p50, p99 = np.percentile(seconds, (50, 99)) * 1000
+    return clients, requests, rate, p50, p99, refused
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return run_command("benchmarks/serve_load.py", ServeLoadOptions, command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -81,7 +81,7 @@ def write_store(
                 write_jsonl(handle, names, batch.take(rows), terms, 100.0)
         parts.append({"file": file.name, "bytes": file.stat().st_size, "documents": len(rows)})
     write_json(path / "vocabulary.json", terms.to_json())
-    manifest = {"format_version": 1, "documents": len(ids), "encoder": "tiny", "scale": 100.0, "parts": parts}
+    manifest = {"format_version": 1, "documents": len(ids), "encoder": "mini", "scale": 100.0, "parts": parts}
     write_json(path / "manifest.json", manifest | more)
     return path
 

@@ -174,7 +174,7 @@ def java() -> Iterator[CheckResult]:
 
 def embedded_model() -> Iterator[CheckResult]:
     from milco_pyserini.encode import MilcoQueryEncoder
-    from milco_pyserini.model.checkpoint import find_checkpoint
+    from milco_pyserini.model.finding import find_checkpoint
 
     if not find_checkpoint(MINI).is_dir():
         raise MilcoError(_NOT_INSTALLED, hint=_REINSTALL)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
@@ -117,11 +118,10 @@ def respell(options: RespellOptions) -> None:
 
 def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:
     """Print the top_k terms of a text in each view with their weights."""
-    from milco_pyserini.encode.encoder import open_encoder
     from milco_pyserini.sparse.listing import listing
 
     validate_devices(device)
-    encoder = open_encoder(plan.encoder, device, plan.dtype, plan.english_prefix)
+    encoder: Any = plan.load_encoder(device)
     plan = plan.resolve(encoder, topics=False)
     encoded = encoder.encode(text, plan.max_length, plan.views, plan.lowercase)
     if not encoded.tokens:

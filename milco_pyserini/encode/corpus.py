@@ -25,6 +25,7 @@ from milco_pyserini.encode.reuse import ReusableStore
 from milco_pyserini.encode.writer import StoreWriter, validate_output
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.manifest import MANIFEST, read_checked
+from milco_pyserini.model import find_checkpoint
 from milco_pyserini.options import validate
 from milco_pyserini.sparse.store import FORMAT_VERSION
 
@@ -100,6 +101,8 @@ def encode_corpus(
         if devices[0] == "cuda" and plan.dtype == "auto":
             plan = replace(plan, dtype="bfloat16")
     else:
+        # Before torch is loaded, which takes seconds.
+        find_checkpoint(plan.encoder)
         devices = choose_devices(device)
     encoder: Any = plan.load_encoder("cpu" if launcher == RAY else devices[0])
     plan = plan.resolve(encoder, topics)

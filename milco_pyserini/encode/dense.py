@@ -19,7 +19,7 @@ from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.encoder import BATCH_SIZE
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.io.files import checksum_bytes
-from milco_pyserini.model.checkpoint import find_checkpoint
+from milco_pyserini.model.finding import find_checkpoint
 from milco_pyserini.model.forward import pad_rows
 from milco_pyserini.model.loading import token_limit, weight_hash
 from milco_pyserini.model.packed import NotPacked, PackedEncoder

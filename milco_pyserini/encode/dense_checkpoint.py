@@ -12,7 +12,8 @@ import orjson
 from milco_pyserini.defaults import POOLINGS
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
-from milco_pyserini.model.loading import listed, loading, text_length, token_limit, validate_weights
+from milco_pyserini.model.finding import listed
+from milco_pyserini.model.loading import loading, text_length, token_limit, validate_weights
 from milco_pyserini.model.tokenization import TextTokenizer, load_tokenizer
 
 CLS, MEAN, LAST = POOLINGS

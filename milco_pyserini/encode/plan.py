@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, DTYPES, POOLINGS, VIEWS
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.model import find_checkpoint
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ class EncodePlan:
 
     def load_encoder(self, device: str) -> "MilcoEncoder | DenseEncoder":
         """Load the encoder on a device. Raises MilcoError if the checkpoint is not available or not of this kind."""
+        # Before torch is loaded, which takes seconds.
+        find_checkpoint(self.encoder)
         if self.dense:
             from milco_pyserini.encode.dense import DenseEncoder
 

@@ -13,6 +13,7 @@ from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
 from milco_pyserini.index.protocol import Engine, GroundTruth, QueryOptions, SourceOptions
 from milco_pyserini.index.recall import SAMPLE_TERMS, best_documents, sample_rows, sample_topics
 from milco_pyserini.io.manifest import SPARSE_INDEX
+from milco_pyserini.model import find_checkpoint
 from milco_pyserini.sparse import SparseBatch, VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 from milco_pyserini.sparse.quantization import SCALE
@@ -148,6 +149,10 @@ class SparseEngine(Engine):
 
     def open_query_encoder(self, index: Path, manifest: dict, options: QueryOptions) -> "MilcoQueryEncoder":
         """Return the encoder of the index, with the views weighted if alpha is given."""
+        name = options.encoder or manifest["vectors"].get("encoder")
+        if isinstance(name, str | Path):
+            # Before torch is loaded, which takes seconds.
+            find_checkpoint(str(name))
         from milco_pyserini.encode import open_query_encoder
 
         encoder = open_query_encoder(manifest["vectors"], options.encoder, options.device, options.dtype)

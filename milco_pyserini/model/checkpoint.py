@@ -12,15 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, ST
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.io.files import is_json_with, read_json, write_json
+from milco_pyserini.io.files import read_json, write_json
 from milco_pyserini.model.configuration import VARIANTS, MilcoConfig
-from milco_pyserini.model.loading import find_model, listed, loading, one_line, validate_weights, weight_files
+from milco_pyserini.model.finding import MODULES, listed, weight_files
+from milco_pyserini.model.loading import loading, one_line, validate_weights
 
 ENGLISH = "english"
 
-_EMBEDDED = {MINI: Path(__file__).parent.parent / "resources" / "milco-mini"}
 _SCALE = "_scale"
 # Parts that inference does not use.
 _DROPPED = re.compile(r"(^|\.)(en_lsr\.|m_model\.pooler\.|pooler\.)|\.position_ids$")
@@ -52,8 +51,7 @@ _TYPES = "encoder.embeddings.token_type_embeddings.weight"
 _INTERMEDIATE = "encoder.encoder.layer.0.intermediate.dense.weight"
 _PROJECTOR = "connector.projector.weight"
 _DECODER = "decoder.weight"
-# sentence-transformers' files: the modules of a model, each with its directory, and the model's class.
-_MODULES = "modules.json"
+# sentence-transformers' file with the model's class; MODULES names its modules, each with its directory.
 _MODEL_CLASS = "config_sentence_transformers.json"
 _CODE = "milco_sentence_transformers.py"
 _CODE_TEXT = '''"""This MILCO checkpoint in sentence-transformers: SparseEncoder(PATH, trust_remote_code=True)."""
@@ -62,26 +60,11 @@ from milco_pyserini.integrations.sentence_transformers import MilcoModule
 '''
 
 
-def find_checkpoint(name: str, weights: bool = True) -> Path:
-    """Return the directory of a checkpoint: "mini", a local path, or a snapshot from the hub.
-
-    weights: as for find_model(). Raises MilcoError, with the fix, if it is none of these.
-    """
-    if name in _EMBEDDED:
-        return _EMBEDDED[name]
-    directory = find_model(name.removeprefix(ST), "encoder", DEFAULT_ENCODER, MINI, weights)
-    if name.startswith(ST) or (directory / "config.json").exists():
-        return directory
-    # A SparseEncoder with its only module in a directory of its own.
-    nested = [path.parent for path in directory.glob("*/config.json") if is_json_with(path, "model_type")]
-    return nested[0] if (directory / _MODULES).is_file() and len(nested) == 1 else directory
-
-
 def write_sentence_transformers_files(directory: Path) -> None:
     """Write the files by which sentence-transformers loads a checkpoint of our own layout. Existing ones are kept."""
     modules = [{"idx": 0, "name": "0", "path": "", "type": f"{Path(_CODE).stem}.MilcoModule"}]
     for file, content in (
-        (_MODULES, modules),
+        (MODULES, modules),
         (_MODEL_CLASS, {"model_type": "SparseEncoder", "similarity_fn_name": "dot"}),
     ):
         if not (directory / file).exists():

@@ -1,89 +1,23 @@
-"""Shared by all loaders of Hugging Face checkpoints: find the directory, explain failures, validate weights."""
+"""Shared by all loaders of Hugging Face checkpoints: explain failures, validate weights."""
 
 import hashlib
 import pickle
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 
-from milco_pyserini.defaults import check_local_name
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import is_json_with, read_json
-from milco_pyserini.io.hub import cached_snapshot, fetch_snapshot
 
-# A directory with any of these has a tokenizer: of the tokenizers library, SentencePiece, WordPiece.
-TOKENIZER_FILES = ("tokenizer.json", "sentencepiece.bpe.model", "vocab.txt")
-
-_WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
-# At any depth: a checkpoint may contain the sub-models that its config.json names.
-_SMALL_FILES = ["*.json", "*.txt", "*.model"]
-_ALL_FILES = [*_SMALL_FILES, "*.safetensors", "*pytorch_model*.bin"]
 # The largest float16. Trained weights are far below it (checkpoints are published in float16), and sums of products
 # with larger ones overflow float32.
 _LARGEST_WEIGHT = 65504.0
 # The usual length for training and evaluating sparse encoders.
 _DEFAULT_LENGTH = 512
-
-
-def find_model(name: str, kind: str, example: str, embedded: str, weights: bool = True) -> Path:
-    """Return the directory of a checkpoint: a local path, or a hub name's snapshot, from the cache if it is there.
-
-    Args:
-        name: a directory, or OWNER/NAME on the hub.
-        kind: the noun for messages, such as "encoder".
-        example, embedded: for messages: another name on the hub, and one that needs no hub.
-        weights: whether the weights are needed; if not, only tokenizer and configuration are downloaded.
-
-    Raises:
-        MilcoError: there is no such directory, or the hub does not provide it.
-    """
-    check_local_name(name, kind, example, embedded)
-    if Path(name).is_dir():
-        return Path(name)
-    from huggingface_hub.errors import HFValidationError
-
-    # A cached snapshot is used without a network. If it lacks the weights, a download was interrupted or fetched only
-    # the tokenizer, and continues when the weights are needed.
-    try:
-        cached = cached_snapshot(name)
-    except HFValidationError:
-        raise MilcoError(f"{name!r} is not a hub name: expected owner/name, such as {example}") from None
-    if cached is not None:
-        if not weights and any((cached / file).is_file() for file in TOKENIZER_FILES):
-            return cached
-        # The modules of a SparseEncoder may have directories of their own.
-        for place in (cached, *(cached.iterdir() if (cached / "modules.json").is_file() else ())):
-            with suppress(MilcoError):
-                weight_files(place)
-                return cached
-    hint = f"Pass the path of a downloaded checkpoint, or {embedded!r}, which needs no download."
-    return fetch_snapshot(name, _ALL_FILES if weights else _SMALL_FILES, what=f"{kind} {name!r}", hint=hint)
-
-
-def weight_files(directory: Path) -> list[Path]:
-    """Return the files with a checkpoint's tensors, one or several shards. Raises MilcoError if one is missing."""
-    for name in _WEIGHT_FILES:
-        if (directory / name).is_file():
-            return [directory / name]
-        index = directory / f"{name}.index.json"
-        if index.is_file():
-            weight_map = read_json(index).get("weight_map")
-            names = list(weight_map.values()) if isinstance(weight_map, dict) else []
-            if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
-                raise MilcoError(
-                    f"checkpoint {index}: weight_map expects the file of each tensor, in the same directory. Download "
-                    "the checkpoint again."
-                )
-            shards = sorted(set(names))
-            missing = [shard for shard in shards if not (directory / shard).is_file()]
-            if missing:
-                raise MilcoError(f"checkpoint {directory} lacks the shards {listed(missing)}")
-            return [directory / shard for shard in shards]
-    raise MilcoError(f"checkpoint {directory} has no weights: expected {' or '.join(_WEIGHT_FILES)}, or its shards")
 
 
 @contextmanager
@@ -121,11 +55,6 @@ def loading(
 def one_line(error: Exception) -> str:
     """Return the first line of an error's text, truncated, without its period; its type if it has no text."""
     return (str(error).strip() or type(error).__name__).split("\n")[0][:200].rstrip(". ")
-
-
-def listed(names: list[str]) -> str:
-    """Return names with commas, at most eight of them."""
-    return f"{', '.join(names[:8])} and {len(names) - 8} more" if len(names) > 8 else ", ".join(names)
 
 
 def validate_weights(directory: Path, tensors: Mapping[str, Tensor]) -> None:

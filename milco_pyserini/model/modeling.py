@@ -13,9 +13,10 @@ from transformers import AutoModel, PreTrainedModel
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model.checkpoint import find_checkpoint, read_checkpoint
+from milco_pyserini.model.checkpoint import read_checkpoint
 from milco_pyserini.model.configuration import MilcoConfig
-from milco_pyserini.model.loading import listed, loading
+from milco_pyserini.model.finding import find_checkpoint, listed
+from milco_pyserini.model.loading import loading
 from milco_pyserini.model.pooling import log_saturation, max_logits
 
 

@@ -9,8 +9,9 @@ from tokenizers import Tokenizer
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
-from milco_pyserini.model.checkpoint import ENGLISH, find_checkpoint, sub_model_directories
-from milco_pyserini.model.loading import TOKENIZER_FILES, loading
+from milco_pyserini.model.checkpoint import ENGLISH, sub_model_directories
+from milco_pyserini.model.finding import TOKENIZER_FILES, find_checkpoint
+from milco_pyserini.model.loading import loading
 
 _FILE, _SENTENCEPIECE, _WORD_PIECES = TOKENIZER_FILES
 # The published checkpoints name a gated repository for the English side; its vocabulary is bert-base-uncased's.

@@ -78,7 +78,7 @@ class Availability:
 def open_requirement(requirement: Requirement) -> None:
     """Read just enough to know that something is available. Raises MilcoError or OSError if it is not."""
     from milco_pyserini import corpora
-    from milco_pyserini.model.checkpoint import find_checkpoint
+    from milco_pyserini.model.finding import find_checkpoint
 
     opened: dict[str, Callable[[str], Any]] = {
         CORPUS: lambda name: next(iter(corpora.open_corpus(name)), None),

@@ -20,7 +20,8 @@ from milco_pyserini.encode import MilcoEncoder, open_encoder
 from milco_pyserini.encode.encoder import choose_device, choose_dtype
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.bm25 import K1, B
-from milco_pyserini.model.loading import find_model, loading, validate_weights, weight_hash
+from milco_pyserini.model.finding import find_model
+from milco_pyserini.model.loading import loading, validate_weights, weight_hash
 from milco_pyserini.options import validate
 from milco_pyserini.train.config import LEXICAL
 from milco_pyserini.train.data.retrieval import (

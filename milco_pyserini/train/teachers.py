@@ -15,7 +15,8 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from milco_pyserini.encode.splade import load_masked_language_model, take_off_decoder
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.model.loading import find_model, loading
+from milco_pyserini.model.finding import find_model
+from milco_pyserini.model.loading import loading
 from milco_pyserini.model.pooling import max_logits
 from milco_pyserini.train.config import LEXICAL
 from milco_pyserini.train.data.bitext import BitextPair

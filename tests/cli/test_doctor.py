@@ -135,9 +135,9 @@ def test_reports_threads_precision_and_gpus() -> None:
 
 def test_reports_an_embedded_model_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An installation without resources/milco-mini is incomplete."""
-    from milco_pyserini.model import checkpoint
+    from milco_pyserini.model import finding
 
-    monkeypatch.setitem(checkpoint._EMBEDDED, "mini", tmp_path / "absent")
+    monkeypatch.setitem(finding._EMBEDDED, "mini", tmp_path / "absent")
     (finding,) = examine(doctor.embedded_model)
     assert (finding.state, finding.what) == (MISSING, "missing from this installation")
 

@@ -14,7 +14,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index
 from milco_pyserini.index.bm25 import TextDocuments, find_analyzer
 from milco_pyserini.integrations.pyserini import start_java
-from milco_pyserini.model.checkpoint import find_checkpoint
+from milco_pyserini.model.finding import find_checkpoint
 
 pytestmark = pytest.mark.integration
 

@@ -218,9 +218,9 @@ def test_texts_are_encoded_by_the_encoder_of_the_index(
     topics = tmp_path / "topics.tsv"
     topics.write_text("1\tw1 w2\n2\tw3\n3\tw4\n")
     run = tmp_path / "run.txt"
-    options = ["--encoder", "here", "--device", "cpu", "--dtype", "float32", "--batch-size", "2", "--tag", "mine"]
+    options = ["--encoder", "mini", "--device", "cpu", "--dtype", "float32", "--batch-size", "2", "--tag", "mine"]
     assert main(["--index", str(index), "--topics", str(topics), "--output", str(run), *options]) == 0
-    assert asked == [(open_index(index).vectors, "here", "cpu", "float32"), ["w1 w2", "w3"], ["w4"]]
+    assert asked == [(open_index(index).vectors, "mini", "cpu", "float32"), ["w1 w2", "w3"], ["w4"]]
     assert {topic for topic, _, _ in ranking(run)} == {"1", "2", "3"}
     assert run.read_text().splitlines()[0].endswith(" mine")
 

@@ -298,7 +298,7 @@ corpus, root, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "tempfile.mkstemp")
 
 def encode(place):
-    encode_corpus(corpus, place, WordLengthPlan(part_size=5), device="cpu")
+    encode_corpus(corpus, place, WordLengthPlan(encoder="mini", part_size=5), device="cpu")
 
 def fork(place, moment=None):
     child = os.fork()

@@ -18,6 +18,7 @@ _PRUNING = "Pruning"
 _BM25 = "BM25"
 _APPROXIMATE = "Approximate engines"
 _EXTERNAL = "External vectors"
+_UPDATE = "Update an index (lucene, qdrant)"
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,16 @@ class IndexOptions:
     topics: Path | None = option(
         None, group=_APPROXIMATE, metavar="DIR", help="encoded topics to measure recall on (default: sampled documents)"
     )
+    update: bool = option(
+        False, group=_UPDATE, help="change the index at --output: add --vectors, replacing the same ids"
+    )
+    since: Path | None = option(
+        None,
+        group=_UPDATE,
+        metavar="DIR",
+        help="store that the index was built of: write only what differs, and delete documents that --vectors lacks",
+    )
+    delete: Path | None = option(None, group=_UPDATE, metavar="FILE", help="docids to delete, one per line")
     plain: bool = option(False, group=_EXTERNAL, help="--vectors is external Anserini JSONL: a directory or a file")
     scale: float | None = option(
         None, group=_EXTERNAL, above=0, maximum=MAX_INTEGER, help="impact = round(weight x scale), for float weights"
@@ -80,10 +91,15 @@ class IndexOptions:
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
-        if self.vectors is not None and self.corpus is not None and not self.store:
+        if self.vectors is not None and self.corpus is not None and not (self.store or self.update):
             yield "--vectors and --corpus exclude each other: an index has one source (--store reads both)"
         if self.scale is not None and not self.plain:
             yield "--scale is for --plain: a vector store states its own"
+        if (self.since is not None or self.delete is not None) and not self.update:
+            yield "--since and --delete are for --update"
+        for name in ("overwrite", "store", "store_vectors", "topics", "language", "tokenizer", "n_postings"):
+            if self.update and getattr(self, name):
+                yield f"--{name.replace('_', '-')} is for a new index, --update changes one"
 
 
 @dataclass(frozen=True)
@@ -102,10 +118,13 @@ class TuneOptions:
 
 
 def command(options: IndexOptions) -> None:
-    """Build the index."""
+    """Build or update the index."""
     from milco_pyserini.index import Index, find_engine
 
     engine = find_engine(options.engine)
+    if options.update:
+        _update(options)
+        return
     source, other = options.vectors, options.corpus
     if engine.source_option == "--corpus":
         source, other = other, source  # type: ignore[assignment]
@@ -130,6 +149,26 @@ def command(options: IndexOptions) -> None:
         settings=None if options.n_postings is None else {"n_postings": options.n_postings},
         threads=options.threads,
         overwrite=options.overwrite,
+    )
+
+
+def _update(options: IndexOptions) -> None:
+    from milco_pyserini.index import open_index
+    from milco_pyserini.index.update import read_docids
+
+    if options.output is None and options.vectors is None:
+        raise MilcoError("--update needs --output, the index to change")
+    name = "" if options.vectors is None else directory_name(options.vectors.name)
+    open_index(options.output or INDEXES / f"{name}.{options.engine}").update(
+        options.vectors,
+        since=options.since,
+        delete=() if options.delete is None else read_docids(options.delete),
+        prune=options.prune,
+        views=options.views,
+        plain=options.plain,
+        scale=options.scale,
+        corpus=options.corpus,
+        threads=options.threads,
     )
 
 

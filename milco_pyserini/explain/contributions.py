@@ -19,6 +19,8 @@ from milco_pyserini.sparse import SOURCE, VIEWS, PlainStore, SparseBatch, Vector
 from milco_pyserini.sparse.pruning import PruningRule
 from milco_pyserini.sparse.quantization import quantize, quantize_vector
 
+# The end of Lucene's iterators.
+_NO_MORE_DOCS = 2**31 - 1
 # Fields in which the manifests of the same vectors agree.
 _IDENTITY = ("weight_hash", "tokenizer_hash", "corpus_hash", "scale", "max_length", "split_passages")
 
@@ -80,15 +82,20 @@ class LuceneWeights(IntegerWeights):
         directory = autoclass("org.apache.lucene.store.FSDirectory").open(path)
         reader = autoclass("org.apache.lucene.index.DirectoryReader").open(directory)
         self._reader = cast("org.apache.lucene.index.IndexReader", reader)
+        # Those that were not deleted since their segment was written; None for all.
+        live = autoclass("org.apache.lucene.index.MultiBits").getLiveDocs(self._reader)
+        self._live = live and cast("org.apache.lucene.util.Bits", live)
         self._terms = autoclass("org.apache.lucene.index.MultiTerms")
         self._bytes = autoclass("org.apache.lucene.util.BytesRef")
 
     def document(self, docid: str, terms: Sequence[str]) -> dict[str, float] | None:
         """Return impacts >= 1."""
         found = self._postings("id", docid)
-        if found is None:
+        number = _NO_MORE_DOCS if found is None else found.nextDoc()
+        while number != _NO_MORE_DOCS and self._live is not None and not self._live.get(number):
+            number = found.nextDoc()
+        if number == _NO_MORE_DOCS:
             return None
-        number = found.nextDoc()
         impacts: dict[str, float] = {}
         for term in terms:
             postings = self._postings("contents", term)

@@ -1,9 +1,9 @@
 """An index on disk: the engine's files and a manifest that names engine, documents and encoder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
@@ -16,6 +16,7 @@ from milco_pyserini.index.recall import APPROXIMATE, report_recall, write_ground
 from milco_pyserini.index.registry import DEFAULT_ENGINE, ENGINES, find_engine
 from milco_pyserini.index.sparse_engine import SparseEngine
 from milco_pyserini.index.stored import CorpusDocuments, open_corpus_documents
+from milco_pyserini.index.update import DocumentChanges, update_directory, validate_update
 from milco_pyserini.io.files import atomic_directory, is_json_with, size_on_disk, validate_output_directory
 from milco_pyserini.io.manifest import (
     INDEX,
@@ -181,6 +182,74 @@ class Index:
         except MilcoError as error:
             return self._successor(error).searcher(settings)
 
+    def update(
+        self,
+        source: Any = None,
+        *,
+        since: Any = None,
+        delete: Collection[str] = (),
+        ids: Sequence[str] | None = None,
+        encoder: "MilcoEncoder | None" = None,
+        prune: Sequence[str] = (),
+        views: Sequence[str] = (),
+        plain: bool = False,
+        scale: float | None = None,
+        corpus: "str | Path | Corpus | Sequence[Document] | None" = None,
+        threads: int = 1,
+    ) -> "Index":
+        """Add, replace and delete documents. The directory has the old state until it has the new one.
+
+        Searchers that are open continue with the old state. The result is that of an index that is built anew from the
+        remaining documents, for searches.
+
+        Args:
+            source: documents to add; one with the id of another replaces it. As for build().
+            since: the vectors that the index was built of: only what differs from them is written, and documents that
+                source lacks are deleted.
+            delete: ids of documents to delete, which need not exist.
+            ids, encoder, prune, views, plain, scale, corpus, threads: as for build(), and as the index was built.
+
+        Returns:
+            The updated index.
+
+        Raises:
+            MilcoError: the engine cannot update indexes, the vectors were encoded in another way or since is not what
+                the index was built of, no document would be left, or another command changed the index meanwhile.
+        """
+        engine = self.engine
+        if not engine.is_updatable:
+            valid = " and ".join(name for name, other in ENGINES.items() if other.is_updatable)
+            raise MilcoError(f"{self.path}: engine {engine.name} cannot update an index, {valid} can: build it again")
+        if source is None and (since is not None or not delete):
+            raise MilcoError("an update needs documents to add (--vectors) or ids to delete (--delete)")
+        if isinstance(delete, str):
+            raise TypeError(f"delete={delete!r}: expected a list of ids")
+        engine.available()
+        options = SourceOptions(tuple(prune), tuple(views), plain, scale, ids=ids, encoder=encoder)
+        documents, older = (
+            None if one is None else cast(SparseEngine, engine).open_source(one, options) for one in (source, since)
+        )
+        for one in (documents, older):
+            if one is not None:
+                validate_update(one.path, one.manifest, self.path, self.vectors)
+        if older is not None and older.manifest.get("parts") != self.vectors.get("parts"):
+            raise MilcoError(
+                f"{self.path} was not built of {older.path}, which --since names: give the vectors that it was built "
+                "of, or last updated with, or omit --since"
+            )
+        if documents is not None and older is None and documents.manifest.get("split_passages"):
+            raise MilcoError(
+                f"{documents.path} holds passages, of which a replaced document may have had more before: name the "
+                "vectors that the index was built of by --since"
+            )
+        stored = searcher = None
+        if documents is not None and "fields" in self.manifest:
+            stored = open_corpus_documents(documents.manifest, corpus, self.manifest.get("stored_vectors", False))
+            searcher = None if older is None else self.searcher()
+        path = self.path if documents is None else documents.path
+        changes = DocumentChanges(path, documents, older, delete, stored, searcher)
+        return Index(self.path, update_directory(self.path, self.manifest, engine, changes, threads))
+
     def save_settings(self, settings: Mapping[str, float], recall: dict) -> "Index":
         """Write settings that every later search begins with, and the recall that they reach, to the manifest."""
         engine = self.engine.with_settings(settings, SEARCH)
@@ -197,7 +266,8 @@ class Index:
         if manifest == self.manifest:
             raise error
         changed = [name for name in manifest | self.manifest if manifest.get(name) != self.manifest.get(name)]
-        if not {"files", "recall"}.issuperset(changed):
+        is_updated = len(manifest.get("updates", [])) > len(self.manifest.get("updates", []))
+        if not is_updated and not {"files", "recall"}.issuperset(changed):
             raise MilcoError(f"{self.path} was replaced by another index while it was opened: run the command again")
         return Index(self.path, manifest)
 

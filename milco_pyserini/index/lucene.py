@@ -31,6 +31,8 @@ from milco_pyserini.index.lucene_java import REFERENCE, STRING, explain_newer_lu
 from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.index.stored import Filters
+from milco_pyserini.io.files import link_file
+from milco_pyserini.io.manifest import list_files
 from milco_pyserini.sparse import DELIMITER
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -52,6 +54,7 @@ class LuceneEngine(SparseEngine):
     name = "lucene"
     exactness = "exact integer"
     stores_documents = True
+    is_updatable = True
 
     def available(self) -> None:
         """Start Java. Raises MilcoError if it, or Anserini's jar, is missing."""
@@ -59,31 +62,25 @@ class LuceneEngine(SparseEngine):
 
     def build(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
         """Write one segment for each thread, or more if memory fills up; Lucene merges them as it sees fit."""
-        chunks = _DocumentChunks(documents)
-        fields = None if documents.corpus is None else list(documents.corpus.fields)
+        chunks, fields = _DocumentChunks(documents), _fields(documents)
         with engine_errors(self.name, "build", directory), _IndexWriter(directory, threads, fields) as writer:
-            if threads == 1:
-                writer.write(0, chunks)
-                return BuildResult(chunks.written, chunks.empty)
-
-            def write(thread: int) -> None:
-                import jnius
-
-                try:
-                    writer.write(thread, chunks)
-                finally:
-                    jnius.detach()
-
-            with ThreadPoolExecutor(threads) as pool:
-                workers = [pool.submit(write, thread) for thread in range(threads)]
-                try:
-                    wait(workers, return_when=FIRST_EXCEPTION)
-                finally:
-                    # After an error or Ctrl-C the pool waits for its threads: they must not read on to the end.
-                    chunks.stop()
-                for worker in workers:
-                    worker.result()
+            _write(writer, chunks, threads)
         return BuildResult(chunks.written, chunks.empty)
+
+    def update(self, documents: CheckedVectors, old: Path, directory: Path, threads: int) -> BuildResult:
+        """Add segments to those of the old index, which get second names: Lucene never changes a file."""
+        for file in list_files(old):
+            link_file(old / file, directory / file)
+        with (
+            engine_errors(self.name, "build", directory),
+            explain_newer_lucene(directory),
+            _IndexWriter(directory, threads, _fields(documents)) as writer,
+        ):
+            chunks = _DocumentChunks(documents, writer.delete)
+            _write(writer, chunks, threads)
+            writer.delete(documents.deleted)
+        count = java_function("ImpactWriter", "count", f"({STRING}){STRING}")(str(directory.absolute()))
+        return BuildResult(int(count), chunks.empty)
 
     def versions(self) -> dict[str, str]:
         """Return the version of Lucene, which older ones may not be able to read."""
@@ -178,8 +175,10 @@ class LuceneSearcher(EngineSearcher):
 class _DocumentChunks:
     """The documents that have terms, in chunks that several threads may take."""
 
-    def __init__(self, documents: CheckedVectors) -> None:
+    def __init__(self, documents: CheckedVectors, replace: Callable[[list[str]], None] | None = None) -> None:
+        """replace: called with ids before they are written, to delete what the index has of them."""
         self._corpus = documents.corpus
+        self._replace = replace
         self.written = 0
         self.empty = 0
         self.stopped = False
@@ -206,6 +205,8 @@ class _DocumentChunks:
         size = CHUNK if self._corpus is None else STORED_CHUNK
         with self._lock:
             while read := list(islice(self._vectors, size)):
+                if self._replace is not None:
+                    self._replace([docid for docid, _ in read])
                 chunk = [(docid, vector, self._stored(docid, vector)) for docid, vector in read if vector]
                 self.written += len(chunk)
                 self.empty += len(read) - len(chunk)
@@ -249,6 +250,7 @@ class _IndexWriter:
             return java_function("ImpactWriter", name, f"({takes}){returns}")
 
         self._add = function("add", REFERENCE + STRING + STRING)
+        self._delete = function("delete", REFERENCE + STRING)
         self._flush = function("flush", REFERENCE + STRING)
         self._close = function("close", REFERENCE + STRING)
         open_index = function("open", 4 * STRING, REFERENCE)
@@ -261,9 +263,42 @@ class _IndexWriter:
     def __exit__(self, kind: object, *_: object) -> None:
         self._close(self._index, "true" if kind is None else "false")
 
+    def delete(self, docids: list[str]) -> None:
+        """Delete the documents that the index has, and no thread's buffer."""
+        self._delete(self._index, "".join(map(_counted_string, docids)))
+
     def write(self, thread: int, chunks: _DocumentChunks) -> None:
         """Add documents while there are any, through the thread's own buffer, as one or several segments on disk."""
         for chunk in chunks:
             self._add(self._index, str(thread), chunk)
         if not chunks.stopped:
             self._flush(self._index, str(thread))
+
+
+def _write(writer: _IndexWriter, chunks: _DocumentChunks, threads: int) -> None:
+    """Write all documents in so many threads."""
+    if threads == 1:
+        writer.write(0, chunks)
+        return
+
+    def write(thread: int) -> None:
+        import jnius
+
+        try:
+            writer.write(thread, chunks)
+        finally:
+            jnius.detach()
+
+    with ThreadPoolExecutor(threads) as pool:
+        workers = [pool.submit(write, thread) for thread in range(threads)]
+        try:
+            wait(workers, return_when=FIRST_EXCEPTION)
+        finally:
+            # After an error or Ctrl-C the pool waits for its threads: they must not read on to the end.
+            chunks.stop()
+        for worker in workers:
+            worker.result()
+
+
+def _fields(documents: CheckedVectors) -> list[str] | None:
+    return None if documents.corpus is None else list(documents.corpus.fields)

@@ -74,6 +74,7 @@ class CorpusDocuments:
         # The last document, and the id of its passage that has the text.
         self._holder = "", ""
         self._skipped: sqlite3.Connection | None = None
+        self._peeked: dict[str, Entry] = {}
 
     def entry(self, docid: str, vector: Mapping[str, int]) -> Entry:
         """Return a document that has a vector.
@@ -81,6 +82,8 @@ class CorpusDocuments:
         Raises:
             MilcoError: the corpus does not have it.
         """
+        if docid in self._peeked:
+            return self._peeked.pop(docid)
         document = self._find(PASSAGE.sub("", docid) if self.passages else docid)
         if not self.passages or self._holder[0] != document.id:
             self._holder = document.id, docid
@@ -99,6 +102,11 @@ class CorpusDocuments:
             if len(text.encode()) <= MAX_VALUE_BYTES
         ]
         return Entry(_json({**value, "vector": vector} if self.vectors else value), values)
+
+    def peek(self, docid: str, vector: Mapping[str, int]) -> Entry:
+        """Return what entry() returns when it is called for the same document later."""
+        entry = self._peeked[docid] = self.entry(docid, vector)
+        return entry
 
     def _find(self, docid: str) -> Document:
         if self._last is not None and self._last.id == docid:
@@ -244,6 +252,12 @@ def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -
         if field in _RESERVED or len(field.splitlines()) != 1:
             raise MilcoError(f"{name}: an index cannot store a field of the name {shown(field)}")
     return {field: _joined(types[field]) for field in sorted(types)}
+
+
+def joined_fields(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+    """Return the types of the fields of two sets of documents."""
+    types = {name: {fields[name] for fields in (one, other) if name in fields} for name in {*one, *other}}
+    return {name: _joined(types[name]) for name in sorted(types)}
 
 
 def _joined(types: set[str]) -> str:

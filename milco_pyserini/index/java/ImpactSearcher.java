@@ -22,6 +22,7 @@ import org.apache.lucene.index.Terms;
 import org.apache.lucene.index.TermsEnum;
 import org.apache.lucene.search.DocIdSetIterator;
 import org.apache.lucene.store.FSDirectory;
+import org.apache.lucene.util.Bits;
 import org.apache.lucene.util.BytesRef;
 import org.apache.lucene.util.FixedBitSet;
 import org.apache.lucene.util.RamUsageEstimator;
@@ -121,10 +122,13 @@ public final class ImpactSearcher {
       at.readString();
       byte[] document = new byte[0];
       for (LeafReaderContext leaf : index.getReference().leaves()) {
+        Bits live = leaf.reader().getLiveDocs();
         DocIdSetIterator found = documents(leaf, ImpactDocuments.ID, at.word);
-        if (found.nextDoc() != DocIdSetIterator.NO_MORE_DOCS) {
-          Document one = leaf.reader().storedFields().document(found.docID(), Set.of(ImpactDocuments.RAW));
-          document = one.get(ImpactDocuments.RAW).getBytes(UTF_8);
+        while (found.nextDoc() != DocIdSetIterator.NO_MORE_DOCS) {
+          if (live == null || live.get(found.docID())) {
+            Document one = leaf.reader().storedFields().document(found.docID(), Set.of(ImpactDocuments.RAW));
+            document = one.get(ImpactDocuments.RAW).getBytes(UTF_8);
+          }
         }
       }
       output.writeInt(document.length);
@@ -143,9 +147,14 @@ public final class ImpactSearcher {
     double[] scores = new double[Math.min(WINDOW, reader.maxDoc())];
     for (LeafReaderContext leaf : reader.leaves()) {
       List<Term> found = find(leaf, terms);
+      // Those that were not deleted since their segment was written; null for all.
+      Bits live = leaf.reader().getLiveDocs();
       for (int start = 0; start < leaf.reader().maxDoc(); start += WINDOW) {
         for (Term term : found) {
           term.add(scores, start);
+        }
+        if (live != null) {
+          dropOthers(scores, live, start);
         }
         if (filter != null) {
           dropOthers(scores, filter, leaf.docBase + start);
@@ -158,11 +167,11 @@ public final class ImpactSearcher {
     return written(hits.subList(0, Math.min(best.k, hits.size())), best.total);
   }
 
-  /** Sets the scores of documents that are not in a filter to zero. */
-  private static void dropOthers(double[] scores, FixedBitSet filter, int base) {
-    int end = Math.min(scores.length, filter.length() - base);
+  /** Sets the scores of all but some documents to zero. */
+  private static void dropOthers(double[] scores, Bits documents, int base) {
+    int end = Math.min(scores.length, documents.length() - base);
     for (int place = 0; place < end; place++) {
-      if (!filter.get(base + place)) {
+      if (scores[place] != 0 && !documents.get(base + place)) {
         scores[place] = 0;
       }
     }

@@ -1,7 +1,11 @@
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import io.anserini.search.similarity.ImpactSimilarity;
 import java.io.IOException;
 import java.nio.file.Paths;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.concurrent.atomic.AtomicMarkableReference;
 import org.apache.lucene.analysis.core.KeywordAnalyzer;
 import org.apache.lucene.document.BinaryDocValuesField;
@@ -16,6 +20,7 @@ import org.apache.lucene.index.DirectoryReader;
 import org.apache.lucene.index.IndexOptions;
 import org.apache.lucene.index.IndexWriter;
 import org.apache.lucene.index.IndexWriterConfig;
+import org.apache.lucene.index.Term;
 import org.apache.lucene.store.ByteBuffersDirectory;
 import org.apache.lucene.store.Directory;
 import org.apache.lucene.store.FSDirectory;
@@ -59,7 +64,7 @@ public final class ImpactWriter {
   }
 
   /**
-   * Opens an empty directory for threads with numbers from 0, and buffers of so many megabytes in total.
+   * Opens an empty directory, or an index, for threads with numbers from 0, and buffers of so many megabytes in total.
    *
    * @param fields "" if documents are not stored; or else raw and the names of the filter fields, one per line
    */
@@ -68,6 +73,17 @@ public final class ImpactWriter {
     String[] names = fields.isEmpty() ? null : fields.lines().skip(1).toArray(String[]::new);
     ImpactWriter writer = new ImpactWriter(path, Integer.parseInt(threads), Double.parseDouble(megabytes), names);
     return new AtomicMarkableReference<>(writer, false);
+  }
+
+  /** Deletes documents of the index, if it has them: (BYTES " " ID)*. Buffers are not searched for them. */
+  public static void delete(AtomicMarkableReference<ImpactWriter> index, String ids) throws IOException {
+    ImpactDocuments.Cursor at = new ImpactDocuments.Cursor(ids.getBytes(UTF_8));
+    List<Term> terms = new ArrayList<>();
+    while (!at.isAtEnd()) {
+      at.readString();
+      terms.add(new Term(ImpactDocuments.ID, at.word));
+    }
+    index.getReference().writer.deleteDocuments(terms.toArray(Term[]::new));
   }
 
   /** Adds the documents of a text to the buffer of a thread, and flushes it when it is full. */
@@ -86,6 +102,9 @@ public final class ImpactWriter {
     int number = Integer.parseInt(thread);
     if (one.buffers[number].maxDoc() > 0) {
       one.buffers[number].invert();
+      // Deletions so far are for documents of the same id that are replaced. Otherwise they would be applied later, to
+      // the segment that is added here, too.
+      one.writer.flush();
       one.writer.addIndexes(one.buffers[number]);
       one.buffers[number] = new ImpactDocuments(one.model, one.fields);
     }
@@ -97,6 +116,13 @@ public final class ImpactWriter {
       index.getReference().writer.close();
     } else {
       index.getReference().writer.rollback();
+    }
+  }
+
+  /** Returns the number of documents in an index. */
+  public static String count(String path) throws IOException {
+    try (DirectoryReader reader = DirectoryReader.open(FSDirectory.open(Paths.get(path)))) {
+      return Integer.toString(reader.numDocs());
     }
   }
 

@@ -1,0 +1,184 @@
+"""Update an index: a copy of it, with documents added, replaced and deleted, takes its place in one step."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from milco_pyserini import __version__
+from milco_pyserini.console import Progress, counted, log
+from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.index.protocol import Engine, EngineSearcher
+from milco_pyserini.index.sparse_engine import SparseDocuments
+from milco_pyserini.index.stored import CorpusDocuments, joined_fields
+from milco_pyserini.io.files import atomic_directory, size_on_disk
+from milco_pyserini.io.lines import numbered_lines
+from milco_pyserini.io.manifest import (
+    MANIFEST,
+    DamagedError,
+    describe_files,
+    list_files,
+    read_checked,
+    validate_files,
+    write_checked,
+)
+from milco_pyserini.sparse.changes import OlderVectors
+
+# Vectors that differ from the index's in one of these were encoded in another way. Some sources do not state the first.
+_ENCODING = (
+    *("weight_hash", "tokenizer_hash", "english_prefix", "source_prefix", "lowercase", "max_length"),
+    *("split_passages", "pooling"),
+)
+_INDEXING = {"plain": "--plain", "scale": "--scale", "views": "--views", "pruning": "--prune"}
+
+
+class DocumentChanges:
+    """Documents to write into an index, and ids to delete.
+
+    Args:
+        path: for messages, where the documents are.
+        source: the documents; None if there are only ids to delete.
+        since: the documents of which the index was made: those that differ are written, those that source lacks are
+            deleted.
+        delete: further ids to delete.
+        corpus, searcher: what the index is to store of the documents, and the index, which knows what it stores.
+
+    Attributes:
+        written, deleted: when vectors() has ended, the number of documents with terms that it yielded, and ids.
+
+    Raises:
+        MilcoError: from vectors(), for a document that is both in source and in delete.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        source: SparseDocuments | None,
+        since: SparseDocuments | None,
+        delete: Collection[str],
+        corpus: CorpusDocuments | None = None,
+        searcher: EngineSearcher | None = None,
+    ) -> None:
+        self.path = path
+        self.manifest = {} if source is None else source.manifest
+        self.since = since
+        self.corpus = corpus
+        self.written = 0
+        self.deleted: list[str] = []
+        self._source = source
+        self._delete = set(delete)
+        self._searcher = searcher
+
+    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield ids and {term: impact}, {} for a document without terms."""
+        self.written = 0
+        older = OlderVectors(() if self.since is None else self.since.vectors())
+        for docid, vector in () if self._source is None else self._source.vectors():
+            if docid in self._delete:
+                raise MilcoError(
+                    f"document {shown(docid)} is in {self.path} and in --delete: remove it from one of them"
+                )
+            if not vector or not older.is_same(docid, vector) or not self._is_stored(docid, vector):
+                self.written += bool(vector)
+                yield docid, vector
+        self.deleted = sorted({*self._delete, *older.remaining()})
+
+    def _is_stored(self, docid: str, vector: dict[str, int]) -> bool:
+        """Return whether the index stores the document of a vector as it is now: its fields may have changed."""
+        if self.corpus is None or self._searcher is None:
+            return True
+        raw = self.corpus.peek(docid, vector).raw
+        is_same = self._searcher.stored([docid]).get(docid) in (raw, raw.encode())
+        if is_same:
+            self.corpus.entry(docid, vector)
+        return is_same
+
+
+def update_directory(path: Path, manifest: dict, engine: Engine, changes: DocumentChanges, threads: int) -> dict:
+    """Replace the index at path by one with the changes. Whoever searches it continues with the old one.
+
+    Args:
+        manifest: of the index.
+
+    Returns:
+        The manifest of the new index.
+
+    Raises:
+        MilcoError: the index is damaged, would have no document, or was changed by another command meanwhile.
+    """
+    progress = Progress("documents", None if changes.since else changes.manifest.get("documents"))
+    checked: Any = engine.checked(changes, progress, changes.corpus)
+
+    def is_unchanged(place: Path) -> bool:
+        if read_checked(place / MANIFEST) != manifest:
+            raise MilcoError(f"{path} was changed by another command meanwhile: run the command again")
+        return True
+
+    with atomic_directory(path, True, is_unchanged) as directory:
+        try:
+            validate_files(path, manifest.get("files", []))
+            built = engine.update(checked, path, directory, threads)
+        except (FileNotFoundError, DamagedError):
+            is_unchanged(path)
+            raise
+        checked.validate_unique_ids()
+        if not built.documents:
+            raise MilcoError(f"{path} would hold no document after the update: remove it instead")
+        before = 0 if changes.since else manifest["empty_documents"]
+        about = {name: changes.manifest[name] for name in ("corpus", "corpus_hash") if name in changes.manifest}
+        update = {"documents": changes.written, "deleted": len(changes.deleted), **about}
+        updated = manifest | {
+            "documents": built.documents,
+            "empty_documents": before + built.empty,
+            # Of documents that are replaced or deleted, the number of terms is not known.
+            "postings": manifest["postings"] + checked.postings,
+            "id_with_space": manifest["id_with_space"] or checked.id_with_space,
+            "milco_pyserini": __version__,
+            **engine.versions(),
+            "vectors": changes.manifest if changes.since else manifest["vectors"],
+            "updates": [*manifest.get("updates", []), update],
+            "files": _describe_files(directory, path, manifest),
+        }
+        if changes.corpus is not None:
+            updated["fields"] = joined_fields(manifest["fields"], changes.corpus.fields)
+        write_checked(directory / MANIFEST, updated)
+    progress.close(f"Updated {path}")
+    if changes.deleted:
+        log(f"Deleted {counted(len(changes.deleted), 'docid')}")
+    log(f"{path} holds {counted(built.documents, 'document')} and takes {size_on_disk(path) / 1e6:,.1f} MB on disk")
+    return updated
+
+
+def validate_update(path: Path, vectors: dict, index: Path, indexed: dict) -> None:
+    """Raise MilcoError unless vectors were encoded and are read as those in an index. vectors, indexed: manifests."""
+    for name in _ENCODING:
+        if None not in (vectors.get(name), indexed.get(name)) and vectors[name] != indexed[name]:
+            raise _different(path, vectors, index, indexed, name, "encode them as those of the index were")
+    for name, option in _INDEXING.items():
+        if (vectors.get(name) or None) != (indexed.get(name) or None):
+            raise _different(path, vectors, index, indexed, name, f"give the same {option} as for the index")
+
+
+def read_docids(path: Path) -> list[str]:
+    """Return the docids in a file, one per line."""
+    docids = []
+    for number, line in numbered_lines(path):
+        try:
+            docids.append(line.decode())
+        except UnicodeDecodeError as error:
+            raise MilcoError(f"{path}:{number}: a docid is not UTF-8: {error.reason}") from None
+    return docids
+
+
+def _different(path: Path, vectors: dict, index: Path, indexed: dict, name: str, fix: str) -> MilcoError:
+    return MilcoError(
+        f"{path} cannot update {index}: its {name} is {vectors.get(name)!r}, the index has {indexed.get(name)!r}: {fix}"
+    )
+
+
+def _describe_files(directory: Path, old: Path, manifest: dict) -> list[dict[str, Any]]:
+    """Return path, size and checksum of all files; those that the old index has, too, are not read again."""
+    known = {listed["file"]: listed for listed in manifest.get("files", [])}
+    paths = list_files(directory)
+    kept = [path for path in paths if path.as_posix() in known and (directory / path).samefile(old / path)]
+    described = describe_files(directory, [path for path in paths if path not in kept])
+    return sorted([*described, *(known[path.as_posix()] for path in kept)], key=lambda file: file["file"])

@@ -1,0 +1,297 @@
+"""What every engine promises that can update an index: the result is that of an index built anew."""
+
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from built import INDEXES, Built
+from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, write_plain, write_store
+
+from milco_pyserini.cli.index import main
+from milco_pyserini.cli.verify import main as verify
+from milco_pyserini.corpora import Document
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import Index, open_index
+from milco_pyserini.io.files import PARTIAL
+from milco_pyserini.sparse import SparseBatch, open_store
+from milco_pyserini.sparse.quantization import quantize_vector
+
+ENGINES = [kind for kind in INDEXES if kind.values[0] in ("lucene", "qdrant")]
+DOCUMENTS = 120
+QUERIES = synthetic_queries(6)
+DEPTHS = (1, 10, 2 * DOCUMENTS)
+
+Documents = Mapping[str, dict[str, int]]
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int]]:
+    """Vectors with ties, difficult terms and difficult ids; some are empty."""
+    path = write_store(tmp_path_factory.mktemp("pool") / "store", *synthetic_batch(DOCUMENTS))
+    return dict(open_store(path).vectors())
+
+
+def store(path: Path, documents: Documents, **more: Any) -> Path:
+    """Write a vector store of these impacts."""
+    weights = [{term: impact / 100 for term, impact in vector.items()} for vector in documents.values()]
+    return write_store(path, list(documents), SparseBatch.from_dicts(weights, vocabulary()), **more)
+
+
+def answers(path: Path) -> list[Any]:
+    """Return the hits of an index, to several depths."""
+    searcher = open_index(path).searcher()
+    found = [hits for k in DEPTHS for hits in searcher.search(QUERIES, k)]
+    return [(hits.docids, hits.scores.tolist()) for hits in found]
+
+
+def defined(documents: Documents) -> list[Any]:
+    """Return the hits by their definition."""
+    rankings = []
+    for query in QUERIES:
+        impacts = quantize_vector(query, 100.0)
+        scores = {
+            docid: sum(impact * vector.get(term, 0) for term, impact in impacts.items())
+            for docid, vector in documents.items()
+        }
+        rankings.append(sorted((-score, docid) for docid, score in scores.items() if score))
+    best = [ranking[:k] for k in DEPTHS for ranking in rankings]
+    return [([docid for _, docid in hits], [float(-score) for score, _ in hits]) for hits in best]
+
+
+def changed(documents: Documents, pool: Documents, chance: random.Random, count: int) -> dict[str, dict[str, int]]:
+    """Return vectors for new and for existing ids."""
+    ids = [*documents, *pool, *(f"new{chance.random()}" for _ in range(3))]
+    return {docid: chance.choice(list(pool.values())) for docid in chance.sample(ids, count)}
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_random_updates_equal_the_definition(kind: str, pool: Documents, tmp_path: Path) -> None:
+    """Docids, scores, ties and counts, after additions, replacements, deletions and documents that lose all terms."""
+    chance = random.Random(0)
+    documents = dict(list(pool.items())[:60])
+    index = Index.build(store(tmp_path / "0", documents), tmp_path / "index", kind)
+    for step in range(1, 6):
+        written = changed(documents, pool, chance, chance.choice([1, 5, 40]))
+        gone = chance.sample(sorted(documents.keys() - written.keys()), 4)
+        documents = {docid: vector for docid, vector in (documents | written).items() if docid not in gone}
+        everything = store(tmp_path / str(step), documents)
+        if step in (1, 2):
+            # Only the first two times the store before is what the index was built of, or last updated with.
+            index = index.update(everything, since=tmp_path / str(step - 1))
+            assert index.manifest["vectors"] == open_store(everything).manifest
+            assert index.manifest["empty_documents"] == sum(not vector for vector in documents.values())
+        else:
+            index = index.update(store(tmp_path / f"{step}.new", written), delete=[*gone, "?"], threads=step % 2 + 1)
+        assert index.manifest["documents"] == sum(map(bool, documents.values()))
+        assert answers(index.path) == defined(documents)
+    assert len(index.manifest["updates"]) == 5
+    assert verify([str(index.path)]) == 0
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_the_command_updates_and_deletes(
+    kind: str, pool: Documents, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--vectors with --since, and --delete alone; the summary has the numbers."""
+    documents = {docid: vector for docid, vector in pool.items() if vector}
+    first, *_, last = documents
+    after = {**documents, first: documents[last], "more": documents[last]}
+    del after[last]
+    before, index = store(tmp_path / "before", documents), str(tmp_path / "index")
+    Index.build(before, index, kind)
+    capsys.readouterr()
+    updated = ["--vectors", str(store(tmp_path / "after", after)), "--since", str(before)]
+    assert main(["--output", index, "--update", *updated]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith(f"Updated {index}: 2 documents, ") and lines[1] == "Deleted 1 docid"
+    assert lines[2].startswith(f"{index} holds {len(after):,} documents and takes ")
+    (tmp_path / "gone").write_text("more\n\nunknown\n")
+    assert main(["--output", index, "--update", "--delete", str(tmp_path / "gone")]) == 0
+    assert open_index(index).manifest["documents"] == len(after) - 1
+
+
+@pytest.mark.parametrize("kind", [ENGINES[0]])
+@pytest.mark.parametrize(
+    ("more", "options", "message"),
+    [
+        ({"weight_hash": "b"}, (), "its weight_hash is 'b', the index has 'a': encode them as"),
+        ({"english_prefix": "e_"}, (), "its english_prefix is 'e_', the index has ''"),
+        ({"max_length": 9}, (), "its max_length is 9, the index has 512"),
+        ({"scale": 10.0}, (), "its scale is 10.0, the index has 100.0"),
+        (
+            {"views": ["pivot"]},
+            (),
+            r"its views is \['pivot'\], the index has \['pivot', 'source'\]: give the same --vie",
+        ),
+        ({}, ("--prune", "top-k:9"), "its pruning is 'top-k:9', the index has None: give the same --prune"),
+        ({}, ("--since", "{other}"), "was not built of .*other, which --since names: give the vectors that it was"),
+        ({"split_passages": True}, (), "holds passages, of which a replaced document may have had more before"),
+        ({}, ("--delete", "{ids}"), "document 'x' is in .*new and in --delete: remove it from one"),
+    ],
+)
+def test_vectors_that_do_not_fit_are_refused(
+    kind: str,
+    more: dict[str, Any],
+    options: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In one line that names the field, and the index is unchanged."""
+    encoded = {"weight_hash": "a", "english_prefix": "", "max_length": 512, "views": ["pivot", "source"]}
+    encoded |= {"split_passages": True} if more.get("split_passages") else {}
+    index = Index.build(store(tmp_path / "old", {"x": {"w1": 3}, "y": {"w1": 2}}, **encoded), tmp_path / "index", kind)
+    new = store(tmp_path / "new", {"x": {"w1": 5}}, **encoded | more)
+    other = store(tmp_path / "other", {"z": {"w1": 5}}, **encoded)
+    (tmp_path / "ids").write_text("x\n")
+    given = [one.format(other=other, ids=tmp_path / "ids") for one in options]
+    before = answers(index.path)
+    assert main(["--output", str(index.path), "--update", "--vectors", str(new), *given]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert re.search(message, error), error
+    assert open_index(index.path) == index and answers(index.path) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--output {exact} --update --vectors {store}", "engine exact cannot update an index, lucene and qdrant can"),
+        ("--output {lucene} --update", "an update needs documents to add (--vectors) or ids to delete (--delete)"),
+        ("--update", "--update needs --output"),
+        ("--output {lucene}none --update --vectors {store}", "no index at "),
+        ("--output {lucene} --since {store} --vectors {store}", "--since and --delete are for --update"),
+        ("--output {lucene} --update --overwrite --vectors {store}", "--overwrite is for a new index"),
+        ("--output {lucene} --update --delete {lucene}/none", "No such file"),
+        ("--output {lucene} --update --vectors {plain} --plain", "its plain is True, the index has None"),
+    ],
+)
+def test_bad_options_are_one_line(
+    built: Built, arguments: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before any work."""
+    plain = write_plain(tmp_path / "plain.jsonl", {"d": {"a": 1.0}})
+    paths = {"exact": built.path("exact"), "lucene": built.path("lucene"), "store": built.path("jsonl"), "plain": plain}
+    assert main(arguments.format(**paths).split()) == 2
+    assert message in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_an_update_that_would_delete_everything_is_refused(kind: str, tmp_path: Path) -> None:
+    """An index has documents."""
+    index = Index.build(store(tmp_path / "old", {"x": {"w1": 3}, "y": {}}), tmp_path / "index", kind)
+    with pytest.raises(MilcoError, match="would hold no document after the update: remove it instead"):
+        index.update(delete=["x"])
+    assert len(open_index(index.path).searcher().search([{"w1": 1.0}], 5)[0]) == 1
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_of_two_updates_at_once_the_later_is_refused(kind: str, pool: Documents, tmp_path: Path) -> None:
+    """Its changes were made to a state that is no longer there: nothing is lost silently."""
+    index = Index.build(store(tmp_path / "old", pool), tmp_path / "index", kind)
+    index.update(store(tmp_path / "one", {"a": {"w1": 3}}))
+    with pytest.raises(MilcoError, match="was changed by another command meanwhile: run the command again"):
+        index.update(store(tmp_path / "two", {"b": {"w1": 3}}))
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_searchers_see_the_old_or_the_new_state(kind: str, tmp_path: Path) -> None:
+    """While the index is updated: those that are open, and those that open it."""
+    document = lambda state: {f"d{number}": {"w1": 100 + state} for number in range(30)}  # noqa: E731
+    index = Index.build(store(tmp_path / "0", document(0)), tmp_path / "index", kind)
+    first, running, states, errors = index.searcher(), threading.Event(), set(), []
+
+    def watch() -> None:
+        while not running.is_set():
+            try:
+                (hits,) = open_index(index.path).searcher().search([{"w1": 0.01}], 50)
+            except Exception as error:
+                errors.append(error)
+                return
+            states.add((len(hits), *set(hits.scores.tolist())))
+            time.sleep(0.02)
+
+    watchers = [threading.Thread(target=watch) for _ in range(2)]
+    for watcher in watchers:
+        watcher.start()
+    for state in range(1, 5):
+        index = index.update(store(tmp_path / str(state), document(state)))
+    running.set()
+    for watcher in watchers:
+        watcher.join()
+    assert not errors
+    assert states <= {(30, 100.0 + state) for state in range(5)}
+    (hits,) = first.search([{"w1": 0.01}], 50)
+    assert set(hits.scores.tolist()) == {100.0}
+    (hits,) = index.searcher().search([{"w1": 0.01}], 50)
+    assert set(hits.scores.tolist()) == {104.0}
+
+
+KILLED = """
+import sys
+from milco_pyserini.index import open_index
+index = open_index(sys.argv[1])
+index.searcher()
+print("begins", flush=True)
+index.update(sys.argv[2], since=sys.argv[3])
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("kind", ENGINES)
+def test_a_killed_update_leaves_the_old_or_the_new_state(kind: str, pool: Documents, tmp_path: Path) -> None:
+    """SIGKILL at any moment; the same update then completes, and removes what was left behind."""
+    after = {docid: pool[docid] for docid in list(pool)[20:]} | {"d1": {"w1": 1}}
+    before, later = store(tmp_path / "before", pool), store(tmp_path / "after", after)
+    index = Index.build(before, tmp_path / "index", kind)
+    old, new = defined(pool), defined(after)
+    for seconds in (0.01, 0.1, 0.3, 0.6):
+        command = [sys.executable, "-c", KILLED, str(index.path), str(later), str(before)]
+        started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert started.stdout is not None and started.stdout.readline() == "begins\n"
+        time.sleep(seconds)
+        started.send_signal(signal.SIGKILL)
+        started.wait()
+        found = answers(index.path)
+        assert found in (old, new)
+        if found == new:
+            break
+    else:
+        open_index(index.path).update(later, since=before)
+    assert answers(index.path) == new
+    open_index(index.path).update(later)
+    assert not [path for path in tmp_path.iterdir() if PARTIAL in path.name]
+
+
+def test_stored_documents_are_updated(pool: Documents, tmp_path: Path) -> None:
+    """Texts and fields too, of documents whose vectors are unchanged; new fields are filtered by."""
+    vectors = {docid: vector for docid, vector in pool.items() if vector}
+    first, second, third, *rest = vectors
+    old = [Document(docid, "", f"text of {docid}", {"lang": "de"}) for docid in vectors]
+    new = [Document(docid, "", f"text of {docid}", {"lang": "de"}) for docid in rest]
+    new += [Document(first, "", f"text of {first}", {"lang": "fr", "year": 2024}), Document("more", "", "more", {})]
+    new += [Document(second, "", "another text", {"lang": "de"})]
+    before = store(tmp_path / "before", vectors)
+    kept = {docid: vectors[docid] for docid in (*rest, first, second)}
+    after = store(tmp_path / "after", {**kept, "more": {"w1": 2}})
+    index = Index.build(before, tmp_path / "index", store_documents=True, corpus=old)
+    anew = Index.build(after, tmp_path / "anew", store_documents=True, corpus=new)
+    index = index.update(after, since=before, corpus=new)
+    assert index.manifest["updates"][-1]["documents"] == 3
+    assert index.manifest["fields"] == anew.manifest["fields"]
+    searchers, docids = (index.searcher(), anew.searcher()), [*vectors, "more"]
+    assert searchers[0].documents(docids) == searchers[1].documents(docids)
+    for filters in ({"lang": "fr"}, {"year": 2024}, {"lang": ["de", "fr"]}):
+        ours, theirs = (searcher.search(QUERIES, 50, 1, filters) for searcher in searchers)
+        assert [(hits.docids, hits.total) for hits in ours] == [(hits.docids, hits.total) for hits in theirs]
+    assert third not in searchers[0].documents([third])
+    one = Document(first, "", "one", {"lang": "sw"})
+    index = index.update(store(tmp_path / "one", {first: {"w1": 7}}), corpus=[one])
+    assert index.searcher().documents([first])[first] == one

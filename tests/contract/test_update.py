@@ -270,7 +270,8 @@ def test_a_killed_update_leaves_the_old_or_the_new_state(kind: str, pool: Docume
     assert not [path for path in tmp_path.iterdir() if PARTIAL in path.name]
 
 
-def test_stored_documents_are_updated(pool: Documents, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ENGINES)
+def test_stored_documents_are_updated(kind: str, pool: Documents, tmp_path: Path) -> None:
     """Texts and fields too, of documents whose vectors are unchanged; new fields are filtered by."""
     vectors = {docid: vector for docid, vector in pool.items() if vector}
     first, second, third, *rest = vectors
@@ -281,8 +282,8 @@ def test_stored_documents_are_updated(pool: Documents, tmp_path: Path) -> None:
     before = store(tmp_path / "before", vectors)
     kept = {docid: vectors[docid] for docid in (*rest, first, second)}
     after = store(tmp_path / "after", {**kept, "more": {"w1": 2}})
-    index = Index.build(before, tmp_path / "index", store_documents=True, corpus=old)
-    anew = Index.build(after, tmp_path / "anew", store_documents=True, corpus=new)
+    index = Index.build(before, tmp_path / "index", kind, store_documents=True, corpus=old)
+    anew = Index.build(after, tmp_path / "anew", kind, store_documents=True, corpus=new)
     index = index.update(after, since=before, corpus=new)
     assert index.manifest["updates"][-1]["documents"] == 3
     assert index.manifest["fields"] == anew.manifest["fields"]

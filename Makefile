@@ -5,6 +5,8 @@
 # index; where there is no GPU, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu spares some gigabytes.
 PYTHON ?= python3
 VENV ?= .venv
+# For the newest Pyserini.
+PYTHON312 ?= python3.12
 # Modules are compiled when they are imported: compiling all of torch takes as long as downloading it.
 PIP_INSTALL = -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
@@ -15,7 +17,7 @@ TRANSFORMERS = 4.57.6 5.23.0
 GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/train/test_train_losses.py \
 	tests/train/test_train_teachers.py
 
-.PHONY: demo test lint api wheel smoke test-transformers st constraints clean python
+.PHONY: demo test lint api wheel smoke test-transformers st pyserini-2 constraints clean python
 
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini.demo
@@ -73,6 +75,19 @@ $(VENV)-st/installed: setup.cfg | $(VENV)/installed-dev
 $(VENV)-ciff/installed: | python
 	$(PYTHON) -m venv --clear $(VENV)-ciff
 	$(VENV)-ciff/bin/python -m pip install --quiet --no-compile --disable-pip-version-check ciff-toolkit 'protobuf<5'
+	touch $@
+
+# Pyserini 2.4 needs Python 3.12 and transformers 5: an environment of its own, without constraints.
+pyserini-2: $(VENV)-pyserini-2/installed
+	$(VENV)-pyserini-2/bin/python -m pytest -n auto --dist loadfile tests/integrations/test_pyserini.py tests/contract \
+		tests/index/test_index_lucene.py tests/index/test_index_java.py tests/index/test_index_bm25.py \
+		tests/search/test_fusion.py tests/cli/test_doctor.py \
+		'tests/test_docs.py::test_commands_print_the_shown_output[pyserini.md]'
+
+$(VENV)-pyserini-2/installed: setup.cfg
+	$(PYTHON312) -m venv --clear $(VENV)-pyserini-2
+	$(VENV)-pyserini-2/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dense]' \
+		'pyserini>=2.4,<3' hypothesis pytest pytest-xdist
 	touch $@
 
 # An environment counts as installed by a stamp, which goes before anything is changed and comes back when all is

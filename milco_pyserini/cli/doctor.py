@@ -32,7 +32,7 @@ _GIB = 2**30
 _MIN_MEMORY = 4 * _GIB
 _MIN_DISK = 5 * _GIB
 _HUB_SECONDS = 4.0
-_JAVA_SECONDS = 60.0
+_JAVA_SECONDS = 120.0
 _NOT_INSTALLED = "missing from this installation"
 _REINSTALL = "pip install --force-reinstall --no-deps milco-pyserini"
 # Package -> the extra that installs it, and its purpose.
@@ -49,12 +49,17 @@ _EXTRAS = {
 
 # Run in another process, because a JVM that fails to start may end its process.
 _JAVA_PROGRAM = """
-from milco_pyserini.index import jvm
-jvm.start()
+from milco_pyserini.integrations.pyserini import start_java
+start_java()
 from jnius import autoclass
 print(autoclass("java.lang.System").getProperty("java.version"))
 print(autoclass("org.apache.lucene.util.Version").LATEST.toString())
 print(autoclass("java.lang.Runtime").getRuntime().maxMemory())
+try:
+    import pyserini.search.lucene
+    print()
+except Exception as error:
+    print(*f"{type(error).__name__}: {error}".split())
 """
 
 
@@ -168,8 +173,13 @@ def java() -> Iterator[CheckResult]:
         fix = reason.removeprefix("milco_pyserini.errors.MilcoError: ")
         yield CheckResult("Java", MISSING, "does not start", fix)
         return
-    version, lucene, heap = ended.stdout.split()
+    version, lucene, heap, failure = ended.stdout.splitlines()
     yield CheckResult("Java", GOOD, f"starts: {version}, Lucene {lucene}, heap up to {_size(int(heap))}")
+    version = importlib.metadata.version("pyserini")
+    if failure:
+        yield CheckResult("Pyserini", MISSING, f"{version} cannot be imported: {failure}", "milco pyserini needs it")
+    else:
+        yield CheckResult("Pyserini", GOOD, f"{version}, imported by milco pyserini without a network")
 
 
 def embedded_model() -> Iterator[CheckResult]:

@@ -112,11 +112,11 @@ def test_a_jvm_that_fails_to_start_does_not_end_the_command(monkeypatch: pytest.
 
 @pytest.mark.integration
 def test_java_starts() -> None:
-    """Three lines: the home, the version of Anserini, and the start."""
+    """Four lines: the home, the version of Anserini, the start, and the import of Pyserini."""
     found = list(examine(doctor.java))
-    assert [finding.name for finding in found] == ["Java home", "Anserini", "Java"]
-    assert [finding.state for finding in found] == [GOOD] * 3
-    assert "Lucene" in found[-1].what
+    assert [finding.name for finding in found] == ["Java home", "Anserini", "Java", "Pyserini"]
+    assert [finding.state for finding in found] == [GOOD] * 4
+    assert "Lucene" in found[2].what
 
 
 def test_the_sample_is_readable() -> None:

@@ -95,7 +95,9 @@ def own(workspace: Path) -> Path:
         assert (
             encode([kind, source, "--encoder", str(workspace / TRAP), "--output", str(workspace / f"own{kind}")]) == 0
         )
-    assert index(["--vectors", str(workspace / "own--corpus"), "--output", str(workspace / "own.lucene")]) == 0
+    assert (
+        index(["--vectors", str(workspace / "own--corpus"), "--store", "--output", str(workspace / "own.lucene")]) == 0
+    )
     return workspace / "own.lucene"
 
 
@@ -410,7 +412,7 @@ new_servers = pytest.mark.skipif(OLD, reason="needs Pyserini 2.4")
 def test_rest_serves_an_index_with_its_encoder(
     in_process: None, own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """The documents and scores of Searcher, at the loopback address unless another is given."""
+    """The hits and documents of Searcher, at the loopback address unless another is given."""
     pytest.importorskip("faiss", reason="Pyserini's servers import faiss")
     from fastapi.testclient import TestClient
 
@@ -419,13 +421,14 @@ def test_rest_serves_an_index_with_its_encoder(
     assert main(["server.rest", "--index", str(own), "--port", "8099"]) == 0
     assert (served["host"], served["port"]) == ("127.0.0.1", 8099)
     assert "serving own" in capsys.readouterr().err
-    searcher = Searcher.open(own)
+    searcher, texts = Searcher.open(own), {one["id"]: one["text"] for one in DOCUMENTS}
     with TestClient(served["app"]) as client:
         for text in TOPICS.values():
             found = client.get("/v1/own/search", params={"query": text, "hits": 3}).json()["candidates"]
             assert [(one["docid"], one["rank"]) for one in found] == [
                 (hit.docid, rank) for rank, hit in enumerate(searcher.search(text, 3), 1)
             ]
+            assert all(texts[one["docid"]] in str(one["doc"]) for one in found)
             assert [one["score"] for one in found] == pytest.approx(searcher.search(text, 3).scores.tolist(), abs=0.01)
     assert main(["server.rest", "--index", str(own), "--host", "0.0.0.0"]) == 0
     assert served["host"] == "0.0.0.0"

@@ -14,16 +14,16 @@ queries.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from milco_pyserini.corpora import Document
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder, open_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import open_index
 from milco_pyserini.index.directory import is_index
-from milco_pyserini.index.protocol import Hits, QueryOptions
 from milco_pyserini.index.sparse_engine import SparseEngine
 from milco_pyserini.search import Searcher
 from milco_pyserini.sparse.quantization import SCALE, quantize_vector
@@ -82,7 +82,7 @@ class Milco:
             batch_size: texts at a time.
             verbose: show progress.
         """
-        return TermEncoder("milco.doc_encoder", self._documents.encode, text_field, "toks", batch_size, verbose)
+        return TermEncoder(self._documents.encode, text_field, "toks", batch_size, verbose)
 
     def query_encoder(self, alpha: float | None = None, batch_size: int = 64, verbose: bool = False) -> "TermEncoder":
         """Return a transformer of queries: adds query_toks, {term: impact}, to qid and query.
@@ -96,51 +96,40 @@ class Milco:
         def encode(texts: list[str]) -> list[dict[str, int]]:
             return [quantize_vector(query, queries.scale) for query in queries.encode_batch(texts)]
 
-        return TermEncoder("milco.query_encoder", encode, "query", "query_toks", batch_size, verbose)
+        return TermEncoder(encode, "query", "query_toks", batch_size, verbose)
 
 
+@dataclass(eq=False)
 class TermEncoder(pt.Transformer):
     """Adds the terms of a column of texts. Milco makes it."""
 
-    def __init__(
-        self,
-        name: str,
-        encode: Callable[[list[str]], list[dict[str, int]]],
-        text_field: str,
-        output: str,
-        batch_size: int,
-        verbose: bool,
-    ) -> None:
-        self.name = name
-        self.encode = encode
-        self.text_field = text_field
-        self.output = output
-        self.batch_size = batch_size
-        self.verbose = verbose
+    encode: Callable[[list[str]], list[dict[str, int]]] = field(repr=False)
+    text_field: str
+    output: str
+    batch_size: int
+    verbose: bool
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Return the frame with one more column. Raises pt.validate.InputValidationError without the texts."""
         pt.validate.columns(inp, includes=[self.text_field])
-        batches = _batches(inp[self.text_field].tolist(), self.batch_size, self.verbose, self.name)
+        batches = _batches(inp[self.text_field].tolist(), self.batch_size, self.verbose, self.output)
         return inp.assign(**{self.output: [terms for batch in batches for terms in self.encode(batch)]})
-
-    def __repr__(self) -> str:
-        return f"{self.name}(text_field={self.text_field!r})"
 
 
 class MilcoIndex(pt.Artifact):
     """An index that milco index or Index.build() wrote, of any engine.
 
-    >>> index = MilcoIndex("indexes/sample.lucene")  # or pt.Artifact.load("indexes/sample.lucene")
-    >>> pt.Experiment([index.retriever()], topics, qrels, ["nDCG@10"])  # doctest: +SKIP
+    >>> index = MilcoIndex("indexes/sample.lucene")  # doctest: +SKIP
+    >>> pt.Experiment([index.retriever()], topics, qrels, ["ndcg_cut_10"])  # doctest: +SKIP
 
     Args:
         path: directory of the index.
         encoder: a loaded encoder, or where the index's encoder is now; unset, it is the one of the manifest.
         device, dtype: as for open_encoder().
+        corpus: where the index's documents are now, if they moved.
 
     Raises:
-        MilcoError: there is no index at path, or it is not finished.
+        MilcoError: there is no index at path, a file of it is damaged, or its engine is not available.
     """
 
     ARTIFACT_TYPE = _FORMAT["type"]
@@ -150,48 +139,31 @@ class MilcoIndex(pt.Artifact):
     def __init__(
         self,
         path: str | Path,
-        encoder: str | os.PathLike | MilcoEncoder | None = None,
+        encoder: str | Path | MilcoEncoder | None = None,
         device: str = "auto",
         dtype: str = "auto",
+        corpus: str | None = None,
     ) -> None:
         super().__init__(path)
-        self.index = open_index(path)
-        self._encoder = encoder
-        self._device = device
-        self._dtype = dtype
+        self.searcher = Searcher.open(path, encoder, device=device, dtype=dtype, corpus=corpus)
 
-    def retriever(
-        self,
-        num_results: int = 1000,
-        alpha: float | None = None,
-        threads: int = 1,
-        batch_size: int = 64,
-        verbose: bool = False,
-    ) -> "MilcoRetriever":
-        """Return a transformer of queries to results.
+    def retriever(self, num_results: int = 1000, **options: Any) -> "MilcoRetriever":
+        """Return a transformer of queries to results. Arguments as for MilcoRetriever."""
+        return MilcoRetriever(self, num_results, **options)
 
-        Args:
-            num_results: documents per query.
-            alpha: weigh the views of queries: alpha x pivot + (1 - alpha) x source, alpha from 0 to 1.
-            threads: threads that search.
-            batch_size: queries that are encoded and searched at a time.
-            verbose: show progress.
-
-        Raises:
-            MilcoError: a file of the index is damaged, or its engine is not available.
-        """
-        options = QueryOptions(self._encoder, self._device, self._dtype, alpha)
-        searcher = Searcher(self.index, options)
-        return MilcoRetriever(searcher, num_results, threads, batch_size, verbose)
+    def text_loader(self, *fields: str) -> "MilcoTextLoader":
+        """Return a transformer that adds the texts of results, for rerankers. Arguments as for MilcoTextLoader."""
+        return MilcoTextLoader(self, fields or ("text",))
 
     def __len__(self) -> int:
         """Return the number of documents."""
-        return self.index.manifest["documents"]
+        return self.searcher.index.manifest["documents"]
 
     def __repr__(self) -> str:
         return f"MilcoIndex({str(self.path)!r})"
 
 
+@dataclass(eq=False)
 class MilcoRetriever(pt.Transformer):
     """Searches an index for queries, as Searcher does: qid and query in; docno, score and rank (from 0) are added.
 
@@ -199,34 +171,55 @@ class MilcoRetriever(pt.Transformer):
     them, or {term: weight} if a weight of the frame is not an integer.
 
     Args:
-        searcher: an open index with its encoder.
-        num_results, threads, batch_size, verbose: as for MilcoIndex.retriever().
+        index: an open index.
+        num_results: documents per query.
+        alpha: weigh the views of queries: alpha x pivot + (1 - alpha) x source, alpha from 0 to 1. query_toks are
+            searched as they are.
+        filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field.
+        threads: threads that search.
+        batch_size: queries that are encoded and searched at a time.
+        verbose: show progress.
     """
 
-    def __init__(
-        self, searcher: Searcher, num_results: int = 1000, threads: int = 1, batch_size: int = 64, verbose: bool = False
-    ) -> None:
-        self.searcher = searcher
-        self.num_results = num_results
-        self.threads = threads
-        self.batch_size = batch_size
-        self.verbose = verbose
+    index: MilcoIndex
+    num_results: int = 1000
+    alpha: float | None = None
+    filters: Mapping[str, Any] | None = None
+    threads: int = 1
+    batch_size: int = 64
+    verbose: bool = False
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Return the hits of every query, best first, with the columns of the query.
 
         Raises pt.validate.InputValidationError if there are no queries, or results already.
         """
+        searcher = self.index.searcher
         with pt.validate.any(inp) as columns:
-            if isinstance(self.searcher.index.engine, SparseEngine):
+            if isinstance(searcher.index.engine, SparseEngine):
                 columns.query_frame(extra_columns=["query_toks"], mode="query_toks")
             columns.query_frame(extra_columns=["query"], mode="query")
+        queries = inp[columns.mode].tolist()
+        is_text = columns.mode == "query"
+        if not is_text and all(float(weight).is_integer() for query in queries for weight in query.values()):
+            # The searcher multiplies by it.
+            scale = searcher.index.query_scale
+            queries = [{term: weight / scale for term, weight in query.items()} for query in queries]
         rows: list[int] = []
         docnos: list[str] = []
         scores: list[float] = []
         ranks: list[int] = []
-        search = self._search_terms if columns.mode == "query_toks" else self._search_texts
-        for row, hits in enumerate(search(inp[columns.mode].tolist())):
+        found = (
+            hits
+            for batch in _batches(queries, self.batch_size, self.verbose, repr(self.index))
+            for hits in searcher.search_queries(
+                searcher.encode_queries(batch, self.alpha) if is_text else batch,
+                self.num_results,
+                self.threads,
+                self.filters,
+            )
+        )
+        for row, hits in enumerate(found):
             rows += [row] * len(hits)
             docnos += hits.docids
             scores += hits.scores.tolist()
@@ -235,24 +228,40 @@ class MilcoRetriever(pt.Transformer):
 
     def fuse_rank_cutoff(self, k: int) -> "MilcoRetriever | None":
         """Return the same retriever for k documents, of which a pipeline with `% k` makes use."""
-        if k >= self.num_results:
-            return None
-        return MilcoRetriever(self.searcher, k, self.threads, self.batch_size, self.verbose)
+        return replace(self, num_results=k) if k < self.num_results else None
 
-    def __repr__(self) -> str:
-        return f"MilcoRetriever({str(self.searcher.index.path)!r}, num_results={self.num_results})"
 
-    def _search_texts(self, texts: list[str]) -> Iterable[Hits]:
-        for batch in _batches(texts, self.batch_size, self.verbose, repr(self)):
-            yield from self.searcher.search_batch(batch, self.num_results, self.threads)
+@dataclass(eq=False)
+class MilcoTextLoader(pt.Transformer):
+    """Adds texts of documents to a frame with docno: those that the index stores, or those of its corpus.
 
-    def _search_terms(self, queries: list[dict[str, float]]) -> Iterable[Hits]:
-        if all(float(weight).is_integer() for query in queries for weight in query.values()):
-            # Which the searcher multiplies by.
-            scale = self.searcher.index.query_scale
-            queries = [{term: weight / scale for term, weight in query.items()} for query in queries]
-        for batch in _batches(queries, self.batch_size, self.verbose, repr(self)):
-            yield from self.searcher.engine_searcher.search(batch, self.num_results, self.threads)
+    Args:
+        index: an open index.
+        fields: columns to add: text, title, contents (both), or a field of the documents.
+    """
+
+    index: MilcoIndex
+    fields: Sequence[str]
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Return the frame with a column for each field; None where a document lacks it.
+
+        Raises:
+            pt.validate.InputValidationError: there is no docno.
+            MilcoError: a document is not available.
+        """
+        pt.validate.columns(inp, includes=["docno"])
+        documents = self.index.searcher.documents(inp["docno"].unique().tolist())
+        if missing := [docno for docno in inp["docno"] if docno not in documents]:
+            raise MilcoError(
+                f"the text of {missing[0]} is not available: give MilcoIndex a corpus, or build the index with --store"
+            )
+        found = [documents[docno] for docno in inp["docno"]]
+        return inp.assign(**{name: [_field(document, name) for document in found] for name in self.fields})
+
+
+def _field(document: Document, name: str) -> Any:
+    return getattr(document, name) if name in ("text", "title", "contents") else document.fields.get(name)
 
 
 def find_metadata(path: str, listing: Sequence[str]) -> dict[str, str] | None:

@@ -13,6 +13,7 @@ import pyterrier as pt
 from lz4.frame import LZ4FrameFile
 
 from milco_pyserini.corpora import open_corpus, open_topics
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index
 from milco_pyserini.index.protocol import Hits
 from milco_pyserini.integrations.pyterrier import Milco, MilcoIndex
@@ -33,6 +34,8 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     batch = milco.encoder.encode_document(documents.text.tolist())
     for engine in ("lucene", "exact"):
         Index.build(batch, root / engine, engine, ids=documents.docno.tolist(), encoder=milco.encoder)
+    stored = {"store_documents": True, "corpus": "sample-de"}
+    Index.build(batch, root / "stored", ids=documents.docno.tolist(), encoder=milco.encoder, **stored)
     Index.build("sample-de", root / "bm25", "bm25")
     return SimpleNamespace(root=root, milco=milco, documents=milco.doc_encoder()(documents), queries=queries)
 
@@ -95,6 +98,19 @@ def test_alpha_weighs_the_views_of_queries(sample: SimpleNamespace) -> None:
     index = MilcoIndex(sample.root / "lucene", encoder=sample.milco.encoder)
     pipeline = sample.milco.query_encoder(alpha=0.8) >> index.retriever(5)
     assert hits_of(index.retriever(5, alpha=0.8)(sample.queries)) == hits_of(pipeline(sample.queries))
+
+
+def test_results_have_texts_and_filters(sample: SimpleNamespace) -> None:
+    """Of the documents in the index, or of a corpus."""
+    index = MilcoIndex(sample.root / "stored")
+    results = (index.retriever(2) >> index.text_loader("text", "lang")).search(TEXT)
+    assert "Florey" in results.text[0] and set(results.lang) == {"de"}
+    assert len(index.retriever(filters={"lang": "en"}).search(TEXT)) == 0
+    corpus = MilcoIndex(sample.root / "lucene", corpus="sample-de")
+    assert "Florey" in (corpus.retriever(1) >> corpus.text_loader("contents")).search(TEXT).contents[0]
+    with pytest.raises(MilcoError, match="the text of de-29 is not available"):
+        unknown = MilcoIndex(sample.root / "lucene")
+        (unknown.retriever(1) >> unknown.text_loader()).search(TEXT)
 
 
 def test_pipelines_know_the_columns(sample: SimpleNamespace) -> None:

@@ -93,6 +93,13 @@ class SearchOptions:
     encoder: str | None = option(
         None, group=_ENCODER, metavar="NAME|DIR", help="encoder of external vectors, or the index's encoder if it moved"
     )
+    query_encoder: str | None = option(
+        None,
+        group=_ENCODER,
+        metavar="NAME|DIR",
+        help="another encoder of queries over the same English pieces (SPLADE), or of the vectors at --topics: it "
+        "searches the English terms",
+    )
     alpha: float | None = option(
         None,
         group=_ENCODER,
@@ -171,8 +178,8 @@ def command(options: SearchOptions) -> None:
     from milco_pyserini.search.searcher import Searcher
     from milco_pyserini.search.topics import read_topics
 
-    index = open_index(options.index or only_index())
-    queries = QueryOptions(options.encoder, options.device, options.dtype, options.alpha)
+    index = open_index(options.index or only_index(), sparse=options.query_encoder is not None)
+    queries = QueryOptions(options.encoder, options.device, options.dtype, options.alpha, options.query_encoder)
     names = ("query_cut", "heap_factor", "ef_search")
     settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.query is not None:
@@ -189,9 +196,9 @@ def command(options: SearchOptions) -> None:
     output = options.output or RUNS / f"{index.path.resolve().name}.{directory_name(options.topics)}.txt"
     if output != STDOUT:
         validate_output_file(output, options.overwrite)
-    topics = read_topics(options.topics, index)
+    topics = read_topics(options.topics, index, queries)
     if topics.vectors is not None:
-        for name in ("encoder", "alpha"):
+        for name in ("alpha",) if options.query_encoder else ("encoder", "alpha"):
             if (value := getattr(options, name)) is not None:
                 raise MilcoError(f"--{name} {value}: {options.topics} holds vectors, nothing is encoded")
     started = time.monotonic()

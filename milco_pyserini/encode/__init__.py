@@ -7,7 +7,9 @@ from milco_pyserini.lazy import lazy
 if TYPE_CHECKING:
     from milco_pyserini.encode.contract import MilcoDocumentEncoder as MilcoDocumentEncoder
     from milco_pyserini.encode.contract import MilcoQueryEncoder as MilcoQueryEncoder
+    from milco_pyserini.encode.contract import open_english_query_encoder as open_english_query_encoder
     from milco_pyserini.encode.contract import open_query_encoder as open_query_encoder
+    from milco_pyserini.encode.contract import validate_english_terms as validate_english_terms
     from milco_pyserini.encode.corpus import encode_corpus as encode_corpus
     from milco_pyserini.encode.dense import DenseEncoder as DenseEncoder
     from milco_pyserini.encode.dense import open_dense_query_encoder as open_dense_query_encoder
@@ -27,7 +29,9 @@ _LAZY = {
     "MilcoQueryEncoder": "milco_pyserini.encode.contract",
     "MilcoDocumentEncoder": "milco_pyserini.encode.contract",
     "open_encoder": "milco_pyserini.encode.encoder",
+    "open_english_query_encoder": "milco_pyserini.encode.contract",
     "open_query_encoder": "milco_pyserini.encode.contract",
+    "validate_english_terms": "milco_pyserini.encode.contract",
     "respell_store": "milco_pyserini.encode.respell",
 }
 

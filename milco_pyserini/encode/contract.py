@@ -5,10 +5,12 @@ import os
 from collections.abc import Sequence
 from typing import Any, Self
 
-from milco_pyserini.defaults import DEFAULT_ENCODER
+from milco_pyserini.defaults import DEFAULT_ENCODER, ST
 from milco_pyserini.encode.encoder import MilcoEncoder, as_texts, open_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.sparse import SparseBatch
+from milco_pyserini.io.files import checksum_bytes
+from milco_pyserini.model.tokenization import open_english_tokenizer, open_tokenizer
+from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, Vocabulary
 from milco_pyserini.sparse.quantization import SCALE, quantize_vector, quantized_vectors, validate_scale
 
 
@@ -168,6 +170,75 @@ def open_query_encoder(
         views=manifest.get("views"),
         lowercase=manifest.get("lowercase", False),
     )
+
+
+def open_english_query_encoder(
+    manifest: dict[str, Any],
+    query_encoder: str | os.PathLike | MilcoEncoder,
+    encoder: str | os.PathLike | MilcoEncoder | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> MilcoQueryEncoder:
+    """Return another encoder for queries to the English terms of the vectors of a manifest, such as an English SPLADE.
+
+    Its pivot terms get the prefix of the vectors, and its impacts their scale; it has no other view.
+
+    Args:
+        query_encoder: what open_encoder() accepts or returns.
+        encoder: as for open_query_encoder().
+
+    Raises:
+        MilcoError: as validate_english_terms().
+    """
+    if not isinstance(query_encoder, MilcoEncoder):
+        query_encoder = open_encoder(query_encoder, device, dtype, manifest.get("english_prefix", ""))
+    validate_english_terms(query_encoder.vocabulary, query_encoder.name, manifest, encoder)
+    return MilcoQueryEncoder(query_encoder, scale=manifest["scale"], views=PIVOT)
+
+
+def validate_english_terms(
+    vocabulary: Vocabulary,
+    name: str | os.PathLike,
+    manifest: dict[str, Any],
+    encoder: str | os.PathLike | MilcoEncoder | None = None,
+) -> None:
+    """Raise MilcoError unless a vocabulary has the English terms of the vectors of a manifest.
+
+    Of the encoder of the vectors, only the tokenizers are read.
+
+    Args:
+        vocabulary: of queries.
+        name: of their encoder or store, for messages.
+        encoder: as for open_query_encoder().
+    """
+    own = encoder or manifest.get("encoder")
+    if own is None:
+        raise MilcoError("these are external vectors, whose encoder is not known: pass --encoder, not --query-encoder")
+    if PIVOT not in manifest.get("views", VIEWS):
+        raise MilcoError(f"--query-encoder searches English terms: these vectors of {own} only have the source view")
+    prefix = manifest.get("english_prefix", "")
+    if vocabulary.english_prefix != prefix:
+        raise MilcoError(
+            f"English terms of {name} have the prefix {vocabulary.english_prefix!r}, those of the index {prefix!r}: "
+            f"change it with milco encode respell --vectors {name} --english-prefix {prefix!r} --output NEW"
+        )
+    if isinstance(own, MilcoEncoder):
+        english, tokenizer_hash = own.vocabulary.english, own.tokenizer_hash
+    else:
+        own = os.fspath(own)
+        tokenizers = open_tokenizer(own), open_english_tokenizer(own)
+        english = tokenizers[1].pieces
+        tokenizer_hash = checksum_bytes("".join(each.tokenizer.to_str() for each in tokenizers).encode())
+    # sentence-transformers' tokenizers are changed when they are loaded.
+    is_changed = manifest.get("tokenizer_hash") not in (None, tokenizer_hash)
+    if is_changed and not str(manifest.get("encoder")).startswith(ST):
+        raise MilcoError(f"the tokenizers of {own} are not those of the index: pass its encoder's path as --encoder")
+    if set(vocabulary.english) != set(english):
+        common = len(set(vocabulary.english) & set(english))
+        raise MilcoError(
+            f"{name} has {len(vocabulary.english):,} English pieces, of which {common:,} are among the "
+            f"{len(english):,} of the index: its queries need an encoder with the same pieces"
+        )
 
 
 def validate_encoder(encoder: Any, manifest: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import (
     BUILD,
+    DEFAULT_QUERIES,
     SEARCH,
     BuildResult,
     Engine,
@@ -127,7 +128,9 @@ class FaissEngine(Engine):
         encoder = None if options.encoder is None else str(options.encoder)
         return open_dense_query_encoder(manifest["vectors"], encoder, options.device, options.dtype)
 
-    def read_queries(self, path: Path, index: Path, manifest: dict) -> tuple[list[str], list[NDArray[np.float32]]]:
+    def read_queries(
+        self, path: Path, index: Path, manifest: dict, options: QueryOptions = DEFAULT_QUERIES
+    ) -> tuple[list[str], list[NDArray[np.float32]]]:
         """Read a store of dense vectors of topics."""
         if not path.is_dir():
             raise MilcoError(

@@ -203,6 +203,10 @@ class QueryOptions:
     device: str = "auto"
     dtype: str = "auto"
     alpha: float | None = None
+    query_encoder: "str | Path | MilcoEncoder | None" = None
+
+
+DEFAULT_QUERIES = QueryOptions()
 
 
 def setting(default: float, when: str, low: float, high: float, what: str) -> Any:
@@ -287,10 +291,13 @@ class Engine:
         """Return what makes queries of texts; None if they are queries. Raises MilcoError if it does not fit."""
         raise NotImplementedError
 
-    def read_queries(self, path: Path, index: Path, manifest: dict) -> tuple[list[str], list[Any]]:
+    def read_queries(
+        self, path: Path, index: Path, manifest: dict, options: QueryOptions = DEFAULT_QUERIES
+    ) -> tuple[list[str], list[Any]]:
         """Return ids and queries of the encoded topics at path, for an index and its manifest.
 
-        Raises MilcoError for topics of another type, or that were not encoded as the documents of the index were.
+        Raises MilcoError for topics of another type, or that were not encoded as the documents of the index were, or by
+        the query_encoder of the options.
         """
         raise MilcoError(f"--topics {path} holds vectors, and {index} is of engine {self.name}: give it texts")
 

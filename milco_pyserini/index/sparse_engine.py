@@ -10,11 +10,11 @@ import numpy as np
 from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
-from milco_pyserini.index.protocol import Engine, GroundTruth, QueryOptions, SourceOptions
+from milco_pyserini.index.protocol import DEFAULT_QUERIES, Engine, GroundTruth, QueryOptions, SourceOptions
 from milco_pyserini.index.recall import SAMPLE_TERMS, best_documents, sample_rows, sample_topics
 from milco_pyserini.io.manifest import SPARSE_INDEX
 from milco_pyserini.model import find_checkpoint
-from milco_pyserini.sparse import SparseBatch, VectorStore, open_store
+from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 from milco_pyserini.sparse.quantization import SCALE
 
@@ -149,28 +149,52 @@ class SparseEngine(Engine):
 
     def open_query_encoder(self, index: Path, manifest: dict, options: QueryOptions) -> "MilcoQueryEncoder":
         """Return the encoder of the index, with the views weighted if alpha is given."""
-        name = options.encoder or manifest["vectors"].get("encoder")
+        name = options.query_encoder or options.encoder or manifest["vectors"].get("encoder")
         if isinstance(name, str | Path):
             # Before torch is loaded, which takes seconds.
             find_checkpoint(str(name))
-        from milco_pyserini.encode import open_query_encoder
+        from milco_pyserini.encode import open_english_query_encoder, open_query_encoder
 
-        encoder = open_query_encoder(manifest["vectors"], options.encoder, options.device, options.dtype)
+        vectors, where = manifest["vectors"], (options.encoder, options.device, options.dtype)
+        if options.query_encoder is None:
+            encoder = open_query_encoder(vectors, *where)
+        else:
+            encoder = open_english_query_encoder(vectors, options.query_encoder, *where)
         return encoder if options.alpha is None else encoder.with_alpha(options.alpha)
 
-    def read_queries(self, path: Path, index: Path, manifest: dict) -> tuple[list[str], list[dict[str, float]]]:
-        """Read a vector store of topics, or JSONL files with id and vector."""
+    def read_queries(
+        self, path: Path, index: Path, manifest: dict, options: QueryOptions = DEFAULT_QUERIES
+    ) -> tuple[list[str], list[dict[str, float]]]:
+        """Read a vector store of topics, or JSONL files with id and vector.
+
+        Of topics that another encoder has encoded, named by options.query_encoder, only the pivot view is returned.
+        """
         from milco_pyserini.corpora.local_files import find_files
         from milco_pyserini.io.manifest import MANIFEST
 
         if not ((path / MANIFEST).is_file() or (path / "plan.json").is_file()):
+            if options.query_encoder is not None:
+                raise MilcoError(f"--query-encoder: {path} holds vectors without a manifest that names it: omit it")
             return _read_jsonl_queries(find_files(path, "topics"), manifest["query_scale"])
         store = cast(VectorStore, open_store(path))
-        validate_same_encoder(path, store.manifest, index, manifest["vectors"])
+        views: tuple[str, ...] = VIEWS
+        if options.query_encoder is None:
+            other = store.manifest.get("encoder")
+            hint = f"Or search only English terms, if both have the same pieces: --query-encoder {other}"
+            validate_same_encoder(path, store.manifest, index, manifest["vectors"], hint)
+        else:
+            from milco_pyserini.encode import validate_english_terms
+
+            encoder = options.query_encoder
+            name = str(encoder) if isinstance(encoder, str | Path) else encoder.name
+            if store.manifest.get("encoder") != name:
+                raise MilcoError(f"--query-encoder {name}: {path} was encoded by {store.manifest.get('encoder')}")
+            validate_english_terms(store.vocabulary, path, manifest["vectors"], options.encoder)
+            views = (PIVOT,)
         ids, queries = [], []
         for names, batch in store.batches():
             ids += names
-            queries += batch.to_dicts(store.vocabulary)
+            queries += batch.view(*views).to_dicts(store.vocabulary)
         return ids, queries
 
 
@@ -209,18 +233,30 @@ class BatchDocuments:
         yield self._ids, self._batch
 
 
-def validate_same_encoder(path: Path, topics: dict, index: Path, documents: dict) -> None:
-    """Raise MilcoError unless topics were encoded as the documents of an index were. topics, documents: manifests."""
+def validate_same_encoder(path: Path, topics: dict, index: Path, documents: dict, hint: str = "") -> None:
+    """Raise MilcoError unless topics were encoded as the documents of an index were.
+
+    Args:
+        topics, documents: manifests.
+        hint: what else can be done if another encoder has encoded the topics.
+    """
     for name in _MUST_AGREE:
         if None in (topics.get(name), documents.get(name)) or topics[name] == documents[name]:
             continue
+        if name == "english_prefix":
+            raise MilcoError(
+                f"{path} does not fit {index}: its english_prefix is {topics[name]!r}, the documents' is "
+                f"{documents[name]!r}; change it with milco encode respell --vectors {path} --english-prefix "
+                f"{documents[name]!r} --output NEW"
+            )
         prefix = f" --english-prefix {documents['english_prefix']}" if documents.get("english_prefix") else ""
         flags = " --lowercase" if documents.get("lowercase") else ""
         flags += " --dense" if "dimensions" in documents else ""
         raise MilcoError(
             f"{path} does not fit {index}: its {name} is {topics[name]!r}, the documents' is "
             f"{documents[name]!r}; encode them again with milco encode --topics {topics.get('corpus')} --encoder "
-            f"{documents.get('encoder')}{prefix}{flags} --output {path} --overwrite"
+            f"{documents.get('encoder')}{prefix}{flags} --output {path} --overwrite",
+            hint if name in ("weight_hash", "tokenizer_hash") else "",
         )
 
 

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.model.checkpoint import ENGLISH, sub_model_directories
+from milco_pyserini.model.configuration import MilcoConfig
 from milco_pyserini.model.finding import TOKENIZER_FILES, find_checkpoint
 from milco_pyserini.model.loading import loading
 
@@ -162,6 +163,17 @@ def open_tokenizer(name: str) -> TextTokenizer:
     Raises MilcoError as find_checkpoint() and load_tokenizer() do.
     """
     return load_tokenizer(find_checkpoint(name, weights=False))
+
+
+def open_english_tokenizer(name: str) -> TextTokenizer:
+    """Load the tokenizer whose pieces name the pivot columns of a sparse encoder, without fetching weights.
+
+    Raises MilcoError as open_tokenizer() does.
+    """
+    directory = find_checkpoint(name, weights=False)
+    if read_json(directory / "config.json").get("model_type") != MilcoConfig.model_type:
+        return load_tokenizer(directory)
+    return TextTokenizer(load_english_tokenizer(directory), f"the English tokenizer of {directory}")
 
 
 def load_tokenizer(directory: Path) -> TextTokenizer:

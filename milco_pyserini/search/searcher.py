@@ -69,6 +69,7 @@ class Searcher:
         alpha: float | None = None,
         settings: Mapping[str, float] | None = None,
         corpus: str | Path | None = None,
+        query_encoder: "str | Path | MilcoEncoder | None" = None,
     ) -> Self:
         """Open an index.
 
@@ -80,12 +81,15 @@ class Searcher:
             alpha: weigh the views of queries: alpha x pivot + (1 - alpha) x source, alpha from 0 to 1.
             settings: settings of the engine, such as {"query_cut": 20} for seismic.
             corpus: where the index's documents are now, if they moved.
+            query_encoder: another encoder of queries, such as an English SPLADE, whose English pieces are those of the
+                index; only English terms are searched.
 
         Raises:
             MilcoError: if there is no index, a file of it is damaged, or its engine is not available.
         """
-        options = QueryOptions(encoder, device, dtype, alpha)
-        return cls(open_index(path), options, settings, None if corpus is None else str(corpus))
+        options = QueryOptions(encoder, device, dtype, alpha, query_encoder)
+        index = open_index(path, sparse=query_encoder is not None)
+        return cls(index, options, settings, None if corpus is None else str(corpus))
 
     @cached_property
     def query_encoder(self) -> QueryEncoder | None:
@@ -254,6 +258,8 @@ class Searcher:
         from milco_pyserini.explain.contributions import find_store
 
         index = open_index(self.index.path, sparse=True)
+        if self.options.query_encoder is not None:
+            raise MilcoError("a score is explained by the encoder of the index: omit query_encoder")
         encoder = cast("MilcoQueryEncoder", self.query_encoder)
         return Explainer(index, encoder, self._lookup, find_store(index), self.engine_searcher)
 

@@ -11,6 +11,7 @@ from milco_pyserini.corpora.local_files import find_files
 from milco_pyserini.corpora.records import BadLineError, record_id
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.directory import Index
+from milco_pyserini.index.protocol import DEFAULT_QUERIES, QueryOptions
 from milco_pyserini.io.files import read_json
 from milco_pyserini.io.lines import first_line
 from milco_pyserini.io.manifest import MANIFEST
@@ -28,10 +29,11 @@ class SearchTopics:
     vectors: list[Any] | None = None
 
 
-def read_topics(name: str, index: Index) -> SearchTopics:
+def read_topics(name: str, index: Index, queries: QueryOptions = DEFAULT_QUERIES) -> SearchTopics:
     """Read topics for an index: a vector store, JSONL vectors, or any name or path of corpora.open_topics().
 
-    In JSONL vectors, integers are impacts; if one weight is not an integer, all are weights.
+    In JSONL vectors, integers are impacts; if one weight is not an integer, all are weights. queries: their
+    query_encoder names another encoder of topics that are vectors.
 
     Raises:
         MilcoError: for topics that do not exist, are empty, repeat an id, have an id that no run can hold, were encoded
@@ -45,8 +47,8 @@ def read_topics(name: str, index: Index) -> SearchTopics:
             "as milco encode --topics writes them"
         )
     if is_store or (name and path.exists() and _has_vectors(path)):
-        ids, queries = index.engine.read_queries(path, index.path, index.manifest)
-        topics = SearchTopics(ids, vectors=queries)
+        ids, vectors = index.engine.read_queries(path, index.path, index.manifest, queries)
+        topics = SearchTopics(ids, vectors=vectors)
     else:
         from milco_pyserini.corpora import open_topics
 

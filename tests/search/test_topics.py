@@ -94,7 +94,7 @@ def test_the_error_for_other_encoders_has_the_command_to_encode_again(index: Ind
     with pytest.raises(MilcoError) as refused:
         read_topics(str(foreign), index)
     command = f"--topics t.tsv --encoder tiny --lowercase --output {foreign} --overwrite"
-    assert str(refused.value).endswith(f"encode them again with milco encode {command}")
+    assert refused.value.message.endswith(f"encode them again with milco encode {command}")
 
 
 def test_long_topic_ids_are_truncated_in_errors(index: Index, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_the_error_for_other_encoders_has_the_command_to_encode_again(index: Ind
     foreign = write_store(tmp_path / "foreign", *synthetic_batch(5), kind="topics", corpus="t.tsv", weight_hash="w2")
     with pytest.raises(MilcoError) as refused:
         read_topics(str(foreign), index)
-    command = f"--topics t.tsv --encoder tiny --lowercase --output {foreign} --overwrite"
+    command = f"--topics t.tsv --encoder mini --lowercase --output {foreign} --overwrite"
     assert refused.value.message.endswith(f"encode them again with milco encode {command}")
 
 

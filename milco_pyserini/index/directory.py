@@ -14,7 +14,7 @@ from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import BUILD, SEARCH, Engine, EngineSearcher, SourceOptions
 from milco_pyserini.index.recall import APPROXIMATE, report_recall, write_ground_truth
 from milco_pyserini.index.registry import DEFAULT_ENGINE, ENGINES, find_engine
-from milco_pyserini.index.sparse_engine import SparseEngine
+from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
 from milco_pyserini.index.stored import CorpusDocuments, open_corpus_documents
 from milco_pyserini.index.update import DocumentChanges, update_directory, validate_update
 from milco_pyserini.io.files import atomic_directory, is_json_with, size_on_disk, validate_output_directory
@@ -29,6 +29,8 @@ from milco_pyserini.io.manifest import (
     validate_files,
     write_checked,
 )
+from milco_pyserini.sparse import VectorStore
+from milco_pyserini.sparse.changes import differing_parts
 from milco_pyserini.sparse.pruning import PrunedStore
 
 if TYPE_CHECKING:
@@ -226,9 +228,14 @@ class Index:
             raise TypeError(f"delete={delete!r}: expected a list of ids")
         engine.available()
         options = SourceOptions(tuple(prune), tuple(views), plain, scale, ids=ids, encoder=encoder)
-        documents, older = (
-            None if one is None else cast(SparseEngine, engine).open_source(one, options) for one in (source, since)
-        )
+
+        def opened(one: Any) -> SparseDocuments:
+            return cast(SparseEngine, engine).open_source(one, options)
+
+        if isinstance(source, str | Path) and isinstance(since, str | Path) and not plain:
+            source, since = VectorStore.open(source), VectorStore.open(since)
+        documents, older = (None if one is None else opened(one) for one in (source, since))
+        path, manifest = (self.path, {}) if documents is None else (documents.path, documents.manifest)
         for one in (documents, older):
             if one is not None:
                 validate_update(one.path, one.manifest, self.path, self.vectors)
@@ -237,17 +244,18 @@ class Index:
                 f"{self.path} was not built of {older.path}, which --since names: give the vectors that it was built "
                 "of, or last updated with, or omit --since"
             )
-        if documents is not None and older is None and documents.manifest.get("split_passages"):
+        if older is None and manifest.get("split_passages"):
             raise MilcoError(
-                f"{documents.path} holds passages, of which a replaced document may have had more before: name the "
-                "vectors that the index was built of by --since"
+                f"{path} holds passages, of which a replaced document may have had more before: name the vectors that "
+                "the index was built of by --since"
             )
         stored = searcher = None
         if documents is not None and "fields" in self.manifest:
-            stored = open_corpus_documents(documents.manifest, corpus, self.manifest.get("stored_vectors", False))
+            stored = open_corpus_documents(manifest, corpus, self.manifest.get("stored_vectors", False))
             searcher = None if older is None else self.searcher()
-        path = self.path if documents is None else documents.path
-        changes = DocumentChanges(path, documents, older, delete, stored, searcher)
+        elif isinstance(source, VectorStore) and isinstance(since, VectorStore):
+            documents, older = map(opened, differing_parts(source, since))
+        changes = DocumentChanges(path, manifest, documents, older, delete, stored, searcher)
         return Index(self.path, update_directory(self.path, self.manifest, engine, changes, threads))
 
     def save_settings(self, settings: Mapping[str, float], recall: dict) -> "Index":

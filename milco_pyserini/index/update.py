@@ -35,15 +35,16 @@ class DocumentChanges:
     """Documents to write into an index, and ids to delete.
 
     Args:
-        path: for messages, where the documents are.
+        path, manifest: of the documents.
         source: the documents; None if there are only ids to delete.
         since: the documents of which the index was made: those that differ are written, those that source lacks are
-            deleted.
+            deleted. Documents that do not differ may be missing from both.
         delete: further ids to delete.
         corpus, searcher: what the index is to store of the documents, and the index, which knows what it stores.
 
     Attributes:
-        written, deleted: when vectors() has ended, the number of documents with terms that it yielded, and ids.
+        written, deleted, emptied: when vectors() has ended, the number of documents with terms that it yielded, ids,
+            and the number of documents in since without terms.
 
     Raises:
         MilcoError: from vectors(), for a document that is both in source and in delete.
@@ -52,6 +53,7 @@ class DocumentChanges:
     def __init__(
         self,
         path: Path,
+        manifest: dict,
         source: SparseDocuments | None,
         since: SparseDocuments | None,
         delete: Collection[str],
@@ -59,10 +61,11 @@ class DocumentChanges:
         searcher: EngineSearcher | None = None,
     ) -> None:
         self.path = path
-        self.manifest = {} if source is None else source.manifest
+        self.manifest = manifest
         self.since = since
         self.corpus = corpus
         self.written = 0
+        self.emptied = 0
         self.deleted: list[str] = []
         self._source = source
         self._delete = set(delete)
@@ -80,6 +83,7 @@ class DocumentChanges:
             if not vector or not older.is_same(docid, vector) or not self._is_stored(docid, vector):
                 self.written += bool(vector)
                 yield docid, vector
+        self.emptied = older.empty
         self.deleted = sorted({*self._delete, *older.remaining()})
 
     def _is_stored(self, docid: str, vector: dict[str, int]) -> bool:
@@ -105,7 +109,7 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
     Raises:
         MilcoError: the index is damaged, would have no document, or was changed by another command meanwhile.
     """
-    progress = Progress("documents", None if changes.since else changes.manifest.get("documents"))
+    progress = Progress("documents", None if changes.since is not None else changes.manifest.get("documents"))
     checked: Any = engine.checked(changes, progress, changes.corpus)
 
     def is_unchanged(place: Path) -> bool:
@@ -123,18 +127,18 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
         checked.validate_unique_ids()
         if not built.documents:
             raise MilcoError(f"{path} would hold no document after the update: remove it instead")
-        before = 0 if changes.since else manifest["empty_documents"]
         about = {name: changes.manifest[name] for name in ("corpus", "corpus_hash") if name in changes.manifest}
-        update = {"documents": changes.written, "deleted": len(changes.deleted), **about}
+        is_since = changes.since is not None
+        update = {"documents": changes.written, "deleted": len(changes.deleted), "since": is_since, **about}
         updated = manifest | {
             "documents": built.documents,
-            "empty_documents": before + built.empty,
+            "empty_documents": max(0, manifest["empty_documents"] - changes.emptied) + built.empty,
             # Of documents that are replaced or deleted, the number of terms is not known.
             "postings": manifest["postings"] + checked.postings,
             "id_with_space": manifest["id_with_space"] or checked.id_with_space,
             "milco_pyserini": __version__,
             **engine.versions(),
-            "vectors": changes.manifest if changes.since else manifest["vectors"],
+            "vectors": changes.manifest if is_since else manifest["vectors"],
             "updates": [*manifest.get("updates", []), update],
             "files": _describe_files(directory, path, manifest),
         }

@@ -1,5 +1,6 @@
 """The documents behind the hits of an index: stored in it, or read from the corpus that it was made of."""
 
+import itertools
 import json
 import sqlite3
 import threading
@@ -24,6 +25,21 @@ class StoredDocuments:
         return self._searcher.documents(docids)
 
 
+class UpdatedCorpus:
+    """The corpora of an index and of its updates as one: documents of a newer one come before those that they replace.
+
+    Args:
+        corpora: the newest first.
+    """
+
+    def __init__(self, corpora: Sequence[Corpus]) -> None:
+        self.name = ", ".join(corpus.name for corpus in corpora)
+        self._corpora = corpora
+
+    def __iter__(self) -> Iterator[Document]:
+        return itertools.chain.from_iterable(self._corpora)
+
+
 class CorpusLookup:
     """Finds documents by docid in a corpus; found ones are kept in memory.
 
@@ -34,7 +50,7 @@ class CorpusLookup:
         passages: docids are those of passages, ID#0, ID#1, ...: their document is found.
     """
 
-    def __init__(self, corpus: Corpus, passages: bool = False) -> None:
+    def __init__(self, corpus: Corpus | UpdatedCorpus, passages: bool = False) -> None:
         self.corpus = corpus
         self.passages = passages
         self._found: dict[str, Document | None] = {}
@@ -61,7 +77,7 @@ class CachedDocuments:
         passages: Docids are those of passages, ID#0, ID#1, ...: their document is found.
     """
 
-    def __init__(self, corpus: Corpus, passages: bool = False) -> None:
+    def __init__(self, corpus: Corpus | UpdatedCorpus, passages: bool = False) -> None:
         self._passages = passages
         self._lock = threading.Lock()
         # A database without a name is SQLite's own temporary file.
@@ -75,7 +91,7 @@ class CachedDocuments:
                 yield document.id, json.dumps((document.title, document.text, dict(document.fields)))
                 progress.add(1)
 
-        self._database.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?)", rows())
+        self._database.executemany("INSERT OR IGNORE INTO documents VALUES (?, ?)", rows())
         self._database.commit()
         progress.close(f"Read {corpus.name}")
 
@@ -103,7 +119,7 @@ def corpus_name(index: Index) -> str:
 def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = None) -> DocumentLookup | None:
     """Return the documents of an index: those that it stores, or else its corpus.
 
-    None if the corpus is not surely on this machine: nothing is downloaded.
+    None if the corpus, or that of an update, is not surely on this machine: nothing is downloaded.
 
     Args:
         searcher: the open index.
@@ -115,5 +131,15 @@ def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = Non
     if searcher.fields is not None and corpus is None:
         return StoredDocuments(searcher)
     about = index.manifest.get("texts") or index.manifest.get("vectors") or {}
-    name = local_corpus_name(about) if corpus is None else corpus
-    return None if name is None else CorpusLookup(open_corpus(name), bool(about.get("split_passages")))
+    if corpus is not None:
+        names: list[str | None] = [corpus]
+    else:
+        updates = index.manifest.get("updates", [])
+        # An update with --since made its own vectors those of the index.
+        first = max((place for place, update in enumerate(updates) if update["since"]), default=-1) + 1
+        newest = [update for update in reversed(updates[first:]) if update["documents"]]
+        names = list(dict.fromkeys(map(local_corpus_name, [*newest, about])))
+    corpora = [open_corpus(name) for name in names if name is not None]
+    if len(corpora) < len(names):
+        return None
+    return CorpusLookup(UpdatedCorpus(corpora) if len(corpora) > 1 else corpora[0], bool(about.get("split_passages")))

@@ -20,7 +20,7 @@ from milco_pyserini.cli.verify import main as verify
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, open_index
-from milco_pyserini.io.files import PARTIAL
+from milco_pyserini.io.files import PARTIAL, checksum, read_json, write_json
 from milco_pyserini.sparse import SparseBatch, open_store
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -40,9 +40,14 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int]]:
 
 
 def store(path: Path, documents: Documents, **more: Any) -> Path:
-    """Write a vector store of these impacts."""
+    """Write a vector store of these impacts, with checksums of its parts."""
     weights = [{term: impact / 100 for term, impact in vector.items()} for vector in documents.values()]
-    return write_store(path, list(documents), SparseBatch.from_dicts(weights, vocabulary()), **more)
+    write_store(path, list(documents), SparseBatch.from_dicts(weights, vocabulary()), part=20, **more)
+    manifest = read_json(path / "manifest.json")
+    for part in manifest["parts"]:
+        part["checksum"] = checksum(path / part["file"])
+    write_json(path / "manifest.json", manifest)
+    return path
 
 
 def answers(path: Path) -> list[Any]:
@@ -94,6 +99,23 @@ def test_random_updates_equal_the_definition(kind: str, pool: Documents, tmp_pat
         assert answers(index.path) == defined(documents)
     assert len(index.manifest["updates"]) == 5
     assert verify([str(index.path)]) == 0
+
+
+def test_parts_that_both_stores_have_are_not_read(pool: Documents, tmp_path: Path) -> None:
+    """One changed document of many takes the time of its part; the numbers of documents are right."""
+    documents = dict(pool)
+    before = store(tmp_path / "before", documents)
+    index = Index.build(before, tmp_path / "index")
+    first, *_, last = documents
+    documents[first] = documents[last]
+    after = store(tmp_path / "after", documents)
+    for path in (before, after):
+        for part in read_json(path / "manifest.json")["parts"][1:]:
+            (path / part["file"]).unlink()
+    index = index.update(after, since=before)
+    assert answers(index.path) == defined(documents)
+    assert index.manifest["documents"] + index.manifest["empty_documents"] == len(documents)
+    assert index.manifest["updates"][-1]["documents"] == 1
 
 
 @pytest.mark.parametrize("kind", ENGINES)

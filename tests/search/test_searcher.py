@@ -56,6 +56,24 @@ def searcher(index: Path, encoder: MilcoEncoder) -> Searcher:
     return Searcher.open(index, encoder)
 
 
+@pytest.mark.integration
+def test_texts_of_an_updated_index_are_those_of_the_update(
+    vectors: Path, encoder: MilcoEncoder, tmp_path: Path
+) -> None:
+    """Of replaced documents, too. Without the corpus of an update, no text is returned, rather than an old one."""
+    index = Index.build(str(vectors), tmp_path / "docs", "lucene")
+    corpus, new = tmp_path / "new.jsonl", tmp_path / "new"
+    corpus.write_text(json.dumps({"id": "phone", "text": "Meucci invented the telephone, too."}) + "\n")
+    common = ["--encoder", "mini", "--device", "cpu", "--dtype", "float32"]
+    assert encode(["--corpus", str(corpus), "--output", str(new), *common]) == 0
+    index.update(new)
+    texts = {hit.docid: hit.text for hit in Searcher.open(index.path, encoder).search(QUERY + " Music, rivers.", 3)}
+    assert texts["phone"] == "Meucci invented the telephone, too."
+    assert texts["river"] == f"river {TEXTS['river']}"
+    corpus.unlink()
+    assert not Searcher.open(index.path, encoder).has_documents
+
+
 def test_hits_have_docid_score_and_text(searcher: Searcher) -> None:
     """They are a sequence, best first; texts come from the corpus that the index names."""
     hits = searcher.search(QUERY, k=2)

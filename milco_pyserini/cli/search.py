@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import Progress, counted, duration, log
@@ -243,10 +243,14 @@ def print_hits(
     searcher: "Searcher", query: str, k: int, as_json: bool, filters: Mapping[str, Sequence[str]] | None = None
 ) -> None:
     """Search for one query and print its hits: a table as wide as the terminal, or a JSON object."""
+    from milco_pyserini.explain.render import terminal_width
     from milco_pyserini.search.documents import corpus_name
 
-    found = searcher.search(query, k, filters=filters)
+    encoded = searcher.encode_queries([query])
+    found = searcher.search_queries(encoded, k, filters=filters)[0]
     hits = list(found)
+    # A line also has the title.
+    snippets = _snippets(searcher, encoded[0], hits, terminal_width() // 2)
     if not searcher.has_documents:
         name = corpus_name(searcher.index)
         where = f"the corpus {name} is not on this machine" if name else "the index does not name its corpus"
@@ -260,23 +264,37 @@ def print_hits(
                 "docid": hit.docid,
                 "score": hit.score,
                 "title": hit.document.title if hit.document else None,
+                "snippet": snippet,
                 "text": hit.document.text if hit.document else None,
                 "fields": hit.document.fields if hit.document else None,
             }
-            for rank, hit in enumerate(hits, 1)
+            for rank, (hit, snippet) in enumerate(zip(hits, snippets, strict=True), 1)
         ]
         about = {"query": query, "index": str(searcher.index.path), "engine": searcher.index.engine.name}
         value = {**about, "total": found.total, "hits": rows}
         sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif hits:
-        sys.stdout.write(_table(hits, searcher.has_documents))
+        sys.stdout.write(_table(hits, snippets, searcher.has_documents))
         if found.total is not None:
             log(f"{len(hits):,} of {counted(found.total, 'matching document')}")
     else:
         log(f"No document {'that passes the filters ' if filters else ''}has a term of this query")
 
 
-def _table(hits: "Sequence[Hit]", has_documents: bool) -> str:
+def _snippets(searcher: "Searcher", query: Any, hits: "Sequence[Hit]", length: int) -> list[str | None]:
+    """Return the extract of each hit's text with the query's terms; its beginning if queries are not weighted terms."""
+    from milco_pyserini.encode import MilcoQueryEncoder
+    from milco_pyserini.explain.snippets import make_snippets
+
+    texts = [hit.document.text if hit.document else "" for hit in hits]
+    if isinstance(searcher.query_encoder, MilcoQueryEncoder):
+        extracts = [one.text for one in make_snippets(query, texts, searcher.query_encoder.encoder, length)]
+    else:
+        extracts = [" ".join(text[: 10 * length].split())[:length] for text in texts]
+    return [extract if hit.document else None for hit, extract in zip(hits, extracts, strict=True)]
+
+
+def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents: bool) -> str:
     from milco_pyserini.explain.render import terminal_width, text_table
 
     # Scores are of integers for some engines, and of cosines for others.
@@ -284,11 +302,10 @@ def _table(hits: "Sequence[Hit]", has_documents: bool) -> str:
     rows = [[f"{rank}", score.format(hit.score), hit.docid] for rank, hit in enumerate(hits, 1)]
     if not has_documents:
         return text_table(rows, ["rank", "score", "docid"], "rrl", sys.maxsize)
-    columns = terminal_width()
-    # More than a line holds; the table clips it.
-    texts = [" ".join((hit.text or "")[: 10 * columns].split()) for hit in hits]
+    titles = [" ".join(hit.document.title.split()) if hit.document else "" for hit in hits]
+    texts = [": ".join(filter(None, both)) for both in zip(titles, snippets, strict=True)]
     rows = [[*row, text] for row, text in zip(rows, texts, strict=True)]
-    return text_table(rows, ["rank", "score", "docid", "text"], "rrll", columns)
+    return text_table(rows, ["rank", "score", "docid", "text"], "rrll", terminal_width())
 
 
 def _validate_docids(index: "Index", passages: bool) -> None:

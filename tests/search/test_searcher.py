@@ -215,6 +215,20 @@ def test_alpha_and_settings_apply_to_every_search(index: Path, encoder: MilcoEnc
         Searcher.open(index, encoder, settings={"query_cut": 3})
 
 
+def test_alpha_and_views_of_one_search_do_not_change_others(index: Path, encoder: MilcoEncoder) -> None:
+    """They equal a searcher that was opened with them, and explanations have them."""
+    searcher = Searcher.open(index, encoder)
+    before, pivot = searcher.search(QUERY), Searcher.open(index, encoder, alpha=1.0).search(QUERY)
+    for found in (searcher.search(QUERY, alpha=1.0), searcher.search(QUERY, views=["pivot"])):
+        assert (found.docids, found.scores.tolist()) == (pivot.docids, pivot.scores.tolist())
+    assert searcher.search(QUERY).scores.tolist() == before.scores.tolist()
+    explained = searcher.explain(QUERY, pivot.docids[0], views=["pivot"])
+    assert explained.total == pytest.approx(pivot.scores[0])
+    assert explained.shares["source"] == 0
+    with pytest.raises(MilcoError, match=r"alpha 0\.5 weighs two views"):
+        searcher.search(QUERY, alpha=0.5, views=["pivot"])
+
+
 @pytest.mark.parametrize("alpha", [None, 0.7])
 def test_an_explanation_adds_up_to_the_score(index: Path, encoder: MilcoEncoder, alpha: float | None) -> None:
     """Searcher.explain() explains the score that Searcher.search() returns."""
@@ -261,14 +275,14 @@ def test_impossible_batches_and_indexes_are_refused(searcher: Searcher, vectors:
 def test_query_prints_hits_that_fit_the_terminal(
     index: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """milco search --query: rank, score, docid and the beginning of the text."""
+    """milco search --query: rank, score, docid, title, and the query's words in the text."""
     monkeypatch.setenv("COLUMNS", "60")
     common = ["--index", str(index), "--query", QUERY, "--device", "cpu", "--hits", "2"]
     assert search(common) == 0
     header, first, *_ = capsys.readouterr().out.splitlines()
     assert header.split() == ["rank", "score", "docid", "text"]
     assert first.split()[0] == "1" and first.split()[2] == "phone"
-    assert "phone Alexander" in first and len(first) <= 60
+    assert "phone: Alexander" in first and len(first) <= 60
 
 
 def test_query_prints_json(index: Path, searcher: Searcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

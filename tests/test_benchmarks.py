@@ -503,3 +503,31 @@ def test_the_table_rejects_invalid_sizes_and_parts(load: Load, capsys: Capture) 
     assert "--curve 0: must be at least 1" in capsys.readouterr().err
     assert module.main(["--only", "encod"]) == 2
     assert "encode" in capsys.readouterr().err
+
+
+@pytest.mark.integration
+def test_serve_load_prints_a_row_per_number_of_clients(
+    load: Load, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """With the memory of the server, and all answers equal to those of milco search."""
+    module = load("serve_load")
+    monkeypatch.setattr(module, "CORPUS", "sample-ja")
+    options = [
+        "--encoder",
+        CHECKPOINT,
+        "--engine",
+        "exact",
+        "--device",
+        "cpu",
+        "--clients",
+        "1",
+        "3",
+        "--requests",
+        "6",
+    ]
+    assert module.main(options) == 0
+    head, _, *rows, memory, answers = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["clients", "requests", "queries/s"]
+    assert [row.split()[:2] for row in rows] == [["1", "6"], ["3", "6"]]
+    assert "MB before" in memory
+    assert answers.startswith("50 of 50 queries have the docids and scores of milco search in all of 62 answers")

@@ -20,7 +20,7 @@ GROUPS = {
     },
     "Inspection": {
         "explain": "show why documents match a query",
-        "serve": "serve a search page with explanations",
+        "serve": "serve a search page, a REST API and tools for agents",
         "analyze": "report sparsity statistics, pruning sweeps and latency",
         "verify": "compare stores and indexes with their checksums",
     },

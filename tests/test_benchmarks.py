@@ -530,4 +530,4 @@ def test_serve_load_prints_a_row_per_number_of_clients(
     assert head.split()[:3] == ["clients", "requests", "queries/s"]
     assert [row.split()[:2] for row in rows] == [["1", "6"], ["3", "6"]]
     assert "MB before" in memory
-    assert answers.startswith("50 of 50 queries have the docids and scores of milco search in all of 62 answers")
+    assert answers.startswith("50 of 50 queries have the scores (within 1e-05) of milco search in all of 62")

@@ -161,7 +161,7 @@ def _window(text: str, found: list[tuple[int, int, str]], query: Mapping[str, fl
     starts = [0, *(match.end() for match in _SENTENCE_END.finditer(text, 0, first))]
     start = next((place for place in reversed(starts) if lowest <= place <= first), -1)
     if start < 0:
-        start = max(lowest, first - (length - (last - first)) // 2)
+        start = max(lowest, min(first - (length - (last - first)) // 2, len(text) - length))
         start = min(text.find(" ", start, first) + 1 or start, first)
     start = after_combining(text, start)
     stop = min(len(text), start + length)

@@ -54,6 +54,11 @@ class Vector(NamedTuple):
         """{term: impact}."""
         return dict(zip(self.terms, self.impacts, strict=True))
 
+    @property
+    def key(self) -> tuple[int, ...] | None:
+        """Columns and impacts, to compare vectors; None without terms."""
+        return (*self.columns, *self.impacts) or None
+
 
 class Vectors:
     """A vector store whose weights are its impacts: SparseDocuments with scale 1, or one Vector after the other."""
@@ -143,12 +148,12 @@ class Export:
 
     def changed(self) -> Iterator[Vector]:
         """Yield every document that has terms; with since, those that are new or have changed."""
-        older = OlderVectors(() if self.since is None else self.since.vectors())
+        older = OlderVectors((vector.id, vector.key) for vector in self.since or ())
         for vector in self.documents:
             self.progress.add(1)
             self.empty += not vector.terms
             self.largest = max(self.largest, *vector.impacts, 0)
-            if vector.terms and not older.is_same(vector.id, vector.weights):
+            if vector.terms and not older.is_same(vector.id, vector.key):
                 self.written += 1
                 yield vector
         self.deleted = older.remaining()

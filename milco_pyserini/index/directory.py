@@ -239,6 +239,8 @@ class Index:
         for one in (documents, older):
             if one is not None:
                 validate_update(one.path, one.manifest, self.path, self.vectors)
+        if older is not None and not isinstance(since, VectorStore):
+            raise MilcoError("--since compares vector stores of milco encode: update with all documents, without it")
         if older is not None and older.manifest.get("parts") != self.vectors.get("parts"):
             raise MilcoError(
                 f"{self.path} was not built of {older.path}, which --since names: give the vectors that it was built "
@@ -255,6 +257,8 @@ class Index:
             searcher = None if older is None else self.searcher()
         elif isinstance(source, VectorStore) and isinstance(since, VectorStore):
             documents, older = map(opened, differing_parts(source, since))
+        if documents is not None and older is not None and documents.terms != older.terms:
+            raise MilcoError(f"{path} and {older.path} have other vocabularies: encode both with one encoder")
         changes = DocumentChanges(path, manifest, documents, older, delete, stored, searcher)
         return Index(self.path, update_directory(self.path, self.manifest, engine, changes, threads))
 

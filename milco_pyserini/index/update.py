@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.errors import MilcoError, shown
@@ -21,7 +23,8 @@ from milco_pyserini.io.manifest import (
     validate_files,
     write_checked,
 )
-from milco_pyserini.sparse.changes import OlderVectors
+from milco_pyserini.sparse.changes import OlderVectors, vector_bytes
+from milco_pyserini.sparse.quantization import quantized_vectors
 
 # Vectors that differ from the index's in one of these were encoded in another way. Some sources do not state the first.
 _ENCODING = (
@@ -74,15 +77,29 @@ class DocumentChanges:
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield ids and {term: impact}, {} for a document without terms."""
         self.written = 0
-        older = OlderVectors(() if self.since is None else self.since.vectors())
-        for docid, vector in () if self._source is None else self._source.vectors():
+        for docid, vector in self._differing():
             if docid in self._delete:
-                raise MilcoError(
-                    f"document {shown(docid)} is in {self.path} and in --delete: remove it from one of them"
-                )
-            if not vector or not older.is_same(docid, vector) or not self._is_stored(docid, vector):
-                self.written += bool(vector)
-                yield docid, vector
+                raise MilcoError(f"document {shown(docid)} is in {self.path} and in --delete: remove it from one")
+            self.written += bool(vector)
+            yield docid, vector
+
+    def _differing(self) -> Iterator[tuple[str, dict[str, int]]]:
+        self.deleted = sorted(self._delete)
+        if self._source is None or self.since is None:
+            yield from () if self._source is None else self._source.vectors()
+            return
+        older = OlderVectors(
+            pair for names, _, content in vector_bytes(self.since) for pair in zip(names, content, strict=True)
+        )
+        terms = np.asarray(self._source.terms, object)
+        for names, batch, content in vector_bytes(self._source):
+            same = [key is not None and older.is_same(name, key) for name, key in zip(names, content, strict=True)]
+            # The documents of a corpus are read in their order.
+            rows = [row for row in range(len(names)) if not same[row] or self._searcher is not None]
+            vectors = quantized_vectors(batch.take(rows), self.manifest["scale"], terms)
+            for row, vector in zip(rows, vectors, strict=True):
+                if not same[row] or not self._is_stored(names[row], vector):
+                    yield names[row], vector
         self.emptied = older.empty
         self.deleted = sorted({*self._delete, *older.remaining()})
 

@@ -1,8 +1,13 @@
 """Find which documents of a vector store differ from those of an older one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
+
+from milco_pyserini.sparse.batch import SparseBatch
+from milco_pyserini.sparse.quantization import quantize
 from milco_pyserini.sparse.store import VectorStore
 
 
@@ -10,28 +15,44 @@ class OlderVectors:
     """Digests of the vectors of an older store: a newer one asks for each of its documents, and deletes the rest.
 
     Args:
-        vectors: ids and {term: impact}; documents without terms are in no index.
+        vectors: ids and vectors, as bytes or tuples; None for documents without terms, which are in no index.
 
     Attributes:
         empty: number of documents without terms.
     """
 
-    def __init__(self, vectors: Iterable[tuple[str, Mapping[str, int]]]) -> None:
+    def __init__(self, vectors: Iterable[tuple[str, Hashable]]) -> None:
         self.empty = 0
         self._digests: dict[str, int] = {}
         for docid, vector in vectors:
-            if vector:
-                self._digests[docid] = _digest(vector)
-            else:
+            if vector is None:
                 self.empty += 1
+            else:
+                self._digests[docid] = hash(vector)
 
-    def is_same(self, docid: str, vector: Mapping[str, int]) -> bool:
+    def is_same(self, docid: str, vector: Hashable) -> bool:
         """Return whether a document has this vector in the older store; ask once for each."""
-        return self._digests.pop(docid, None) == _digest(vector)
+        return self._digests.pop(docid, None) == hash(vector)
 
     def remaining(self) -> list[str]:
         """Return the ids that have not been asked for, sorted."""
         return sorted(self._digests)
+
+
+def vector_bytes(documents: Any) -> Iterator[tuple[list[str], SparseBatch, list[bytes | None]]]:
+    """Yield ids, vectors, and each vector's columns and impacts as bytes; None for one without terms.
+
+    Args:
+        documents: a vector store, or a pruned one.
+    """
+    for names, batch in documents.batches():
+        kept, impacts = quantize(batch, documents.manifest["scale"])
+        starts, stops = kept.indptr[:-1].tolist(), kept.indptr[1:].tolist()
+        pairs = np.stack([kept.columns.astype(np.int32), impacts], 1)
+        content = [
+            pairs[start:stop].tobytes() if stop > start else None for start, stop in zip(starts, stops, strict=True)
+        ]
+        yield names, batch, content
 
 
 def differing_parts(one: VectorStore, other: VectorStore) -> tuple[VectorStore, VectorStore]:
@@ -44,7 +65,3 @@ def differing_parts(one: VectorStore, other: VectorStore) -> tuple[VectorStore, 
         return replace(store, manifest=store.manifest | {"parts": parts})
 
     return differing(one), differing(other)
-
-
-def _digest(vector: Mapping[str, int]) -> int:
-    return hash((*vector.keys(), *vector.values()))

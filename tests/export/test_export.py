@@ -46,10 +46,10 @@ def test_an_export_explains_and_checks_itself(target: str, store: Path, tmp_path
     assert export(target, store, output, "--topics", str(store), "--collection", "mine") == 0
     assert (output / "vocabulary.json").read_bytes() == (store / "vocabulary.json").read_bytes()
     readme = (output / "README.md").read_text("utf-8")
-    assert "```sh\n" in readme and "--encoder tiny" in readme and find_target(target).title in readme
+    assert "```sh\n" in readme and "--encoder mini" in readme and find_target(target).title in readme
     manifest = json.loads((output / "manifest.json").read_text())
     assert (manifest["target"], manifest["collection"]) == (target, "mine")
-    assert (manifest["vectors"]["encoder"], manifest["vectors"]["scale"]) == ("tiny", 100.0)
+    assert (manifest["vectors"]["encoder"], manifest["vectors"]["scale"]) == ("mini", 100.0)
     assert manifest["documents"] + manifest["empty_documents"] == len(VectorStore.open(store))
     assert main(["verify", str(output)]) == 0
 

@@ -18,7 +18,7 @@ from milco_pyserini.console import Progress, log
 from milco_pyserini.corpora import Document, Query, open_corpus, open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
-from milco_pyserini.encode.dense_store import read_dense, write_dense
+from milco_pyserini.encode.dense_store import open_dense_store, read_dense, write_dense
 from milco_pyserini.encode.parts import TEXT, EncodedPart, PartEncoder, text_digests, vector_ids
 from milco_pyserini.encode.writer import content_type
 from milco_pyserini.errors import MilcoError
@@ -40,9 +40,8 @@ _MAY_DIFFER = (
     "versions",
 )
 # The options of other fields have the fields' names.
-_OPTIONS = dict.fromkeys(("weight_hash", "tokenizer_hash", "source_prefix", "dimensions"), "encoder") | {
-    "pruning": "prune"
-}
+_OPTIONS = dict.fromkeys(("weight_hash", "tokenizer_hash", "source_prefix", "dimensions"), "encoder")
+_OPTIONS |= {"pruning": "prune"}
 # Old parts in memory: documents seldom change their order.
 _PARTS_IN_MEMORY = 4
 _ENCODED = -1
@@ -78,7 +77,7 @@ class ReusableStore:
 
     def validate(self, plan: dict[str, Any]) -> None:
         """Raise MilcoError, with the option, if the fields of a plan are not those of the store."""
-        existing, wanted = content_type(self.manifest), content_type(plan)
+        existing, wanted = content_type({"kind": plan["kind"]} | self.manifest), content_type(plan)
         if existing != wanted:
             raise MilcoError(f"--reuse {self.path} holds {existing}, not {wanted}: omit --reuse")
         for name, value in plan.items():
@@ -100,12 +99,13 @@ class ReusableStore:
         Raises MilcoError if a file of them is missing or has changed, or the corpus has.
         """
         self._made = [] if self._has_digests else list(self._texts_of_corpus(encoder))
-        digests = [self._texts(number)["digest"] for number in range(len(self.manifest["parts"]))]
-        # The part of each text, by its position among all texts.
+        # Copies: a view would keep the counts in memory.
+        digests = [self._texts(number)["digest"].copy() for number in range(len(self.manifest["parts"]))]
+        # The first text of each part, by its position among all texts.
         self._starts = np.cumsum([0, *map(len, digests)])
-        everything = np.concatenate(digests)
-        self._order = np.argsort(everything[:, 0], kind="stable")
-        self._first, self._second = everything[self._order].T.copy()
+        first, second = (np.concatenate([part[:, half] for part in digests]) for half in (0, 1))
+        self._order = np.argsort(first, kind="stable")
+        self._first, self._second = first[self._order], second[self._order]
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -166,8 +166,10 @@ class ReusableStore:
     def _texts_of_corpus(self, encoder: PartEncoder) -> Iterator[NDArray[np.void]]:
         """Yield what _texts() returns of each part, from the corpus and the vectors."""
         about = self.manifest
-        open_records: Any = open_topics if about["kind"] == "topics" else open_corpus
+        open_records: Any = open_topics if about.get("kind") == "topics" else open_corpus
         records, digest = iter(open_records(about["corpus"], skip_bad_lines=True)), TextDigest()
+        store: Any = open_dense_store(self.path) if about.get("dense") else VectorStore.open(self.path)
+        groups: Iterator[tuple[list[str], Any]] = store.batches()
         log(f"{self.path}: an earlier version wrote it, without digests of its texts: reading {about['corpus']}")
         progress = Progress("texts", about["texts"])
         for number, part in enumerate(about["parts"]):
@@ -177,24 +179,25 @@ class ReusableStore:
             if len(batch) < part["texts"]:
                 break
             tokens = encoder.tokenize(number, batch)
-            ids, vectors = self._ids_and_vectors(part)
+            ids: list[str] = []
+            vectors = []
+            while len(ids) < part["documents"]:
+                names, rows = next(groups)
+                ids += names
+                vectors.append(rows)
             if ids != tokens.ids:
                 break
-            yield encoder.count(tokens, vectors)
+            joined = None if about.get("dense") else SparseBatch.concatenate(vectors, vectors[0].english_size)
+            yield encoder.count(tokens, joined)
             progress.add(len(batch))
-        progress.close(None)
-        if next(records, None) is not None or digest.hexdigest() != about["corpus_hash"]:
-            raise MilcoError(
-                f"--reuse {self.path}: an earlier version wrote it, without digests of its texts, and its corpus "
-                f"{about['corpus']} has changed since: encode once without --reuse"
-            )
-
-    def _ids_and_vectors(self, part: dict[str, Any]) -> tuple[list[str], Any]:
-        """Return the ids and the vectors of an old part: a SparseBatch; None for dense vectors."""
-        if self.manifest.get("dense"):
-            groups = read_dense(self.path / part["file"], read_part(self.path, part), self.manifest["dimensions"])
-            return [name for ids, _ in groups for name in ids], None
-        return VectorStore(self.path, self.manifest | {"parts": [part]}).load()
+        else:
+            progress.close(None)
+            if next(records, None) is None and digest.hexdigest() == about.get("corpus_hash"):
+                return
+        raise MilcoError(
+            f"--reuse {self.path}: an earlier version wrote it, without digests of its texts, and its corpus "
+            f"{about['corpus']} has changed since: encode once without --reuse"
+        )
 
     def _vectors(self, texts: NDArray[np.void], file: Path, content: bytes) -> list[list[Any]]:
         """Return the vectors of each text of a part: lines from the vector on, columns and weights, or float32 [d]."""

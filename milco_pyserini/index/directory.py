@@ -116,8 +116,8 @@ class Index:
         if topics is not None and chosen.exactness != APPROXIMATE:
             raise MilcoError(f"--topics: {engine} is exact, there is no recall to measure")
         if store_documents and not chosen.stores_documents:
-            valid = " and ".join(name for name, other in ENGINES.items() if other.stores_documents)
-            raise MilcoError(f"--store: engine {engine} stores no documents, {valid} do")
+            valid = ", ".join(name for name, other in ENGINES.items() if other.stores_documents)
+            raise MilcoError(f"--store: engine {engine} stores no documents, these do: {valid}")
         if store_vectors and not (store_documents and engine == DEFAULT_ENGINE):
             raise MilcoError(
                 f"--store-vectors is for --store with engine {DEFAULT_ENGINE}: Pyserini reads no other index"

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from built import DOCUMENTS, INDEXES, STORED, STORED_INDEXES, Built, queries_for, stored_documents
-from synthetic_stores import write_plain
+from synthetic_stores import synthetic_batch, write_plain, write_store
 
 from milco_pyserini.corpora import Document
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, find_engine, open_index
+from milco_pyserini.index import Index, build_index, find_engine, open_index
 from milco_pyserini.index.stored import CorpusDocuments, filter_text
 from milco_pyserini.sparse import open_store
 
@@ -161,6 +161,22 @@ def test_a_corpus_that_changed_is_refused() -> None:
             CorpusDocuments([Document("d", "", "x", {name: 1})], "named")
     with pytest.raises(TypeError, match="field 'a' of 'd' is NoneType"):
         CorpusDocuments([Document("d", "", "x", {"a": None})], "typed")
+
+
+def test_a_corpus_that_is_not_there_is_one_error(tmp_path: Path) -> None:
+    """Nothing is built: the vectors name none, or it moved, which --corpus fixes."""
+    ids, batch = synthetic_batch(5)
+    texts = [Document(docid, "", "x") for docid in ids]
+    for name, more, message in (
+        ("unnamed", {}, "the vectors do not name their corpus. Pass it as --corpus"),
+        ("moved", {"corpus": "moved.jsonl"}, "moved.jsonl: no such file or directory. Pass it as --corpus"),
+    ):
+        vectors = write_store(tmp_path / name, ids, batch, **more)
+        with pytest.raises(MilcoError, match=message):
+            Index.build(vectors, tmp_path / "index", "exact", store_documents=True)
+        assert not (tmp_path / "index").exists()
+        built = Index.build(vectors, tmp_path / f"{name}.exact", "exact", store_documents=True, corpus=texts)
+        assert built.searcher().documents(ids)
 
 
 @pytest.mark.parametrize("kind", ["exact-stored", "lucene-stored"])

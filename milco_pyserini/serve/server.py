@@ -110,13 +110,14 @@ class _DeadlineProtocol(H11Protocol):
         self.loop.call_later(IDLE_SECONDS, self._close_if_idle, self.cycle)
 
     def _close_if_idle(self, before: Any) -> None:
-        """Close the connection if it waits for the same request, or for its body, as an interval before."""
+        """Close the connection if it waits for the client, as it did an interval ago after the same request."""
         if self.transport.is_closing():
             return
-        if self.cycle is before and (before is None or before.response_complete or before.more_body):
+        is_waiting = self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+        if is_waiting and self.cycle is before:
             self.transport.close()
         else:
-            self.loop.call_later(IDLE_SECONDS, self._close_if_idle, self.cycle)
+            self.loop.call_later(IDLE_SECONDS, self._close_if_idle, self.cycle if is_waiting else self)
 
 
 def create_server(app: FastAPI) -> uvicorn.Server:

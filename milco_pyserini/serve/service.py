@@ -277,20 +277,20 @@ class SearchService:
             self._waiting = [one for one in self._waiting if one not in batch]
             self.batches(len(batch))
             texts = [request.text for request, _ in batch]
-            queries: Sequence[Any] = ()
-            failure: Exception | None = None
             try:
                 queries = await _in_pool(
                     self._encode_pool, self.searcher.encode_queries, texts, first.alpha, first.views
                 )
             except Exception as error:
-                failure = error
-            for place, (_, future) in enumerate(batch):
+                queries = [error] * len(batch)
+            for (_, future), query in zip(batch, queries, strict=True):
                 # A client that has gone may have cancelled its request.
-                if not future.done() and failure is None:
-                    future.set_result(queries[place])
-                elif not future.done():
-                    future.set_exception(failure)
+                if future.done():
+                    continue
+                if isinstance(query, Exception):
+                    future.set_exception(query)
+                else:
+                    future.set_result(query)
         self._encoding = None
 
     def _find(self, request: SearchRequest, query: dict[str, float]) -> SearchResponse:

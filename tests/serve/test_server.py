@@ -122,6 +122,28 @@ def test_a_slow_client_is_disconnected(monkeypatch: pytest.MonkeyPatch, sent: st
                         raise EOFError
 
 
+def test_a_connection_stays_open_after_a_slow_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the client's time counts."""
+    monkeypatch.setattr(server, "IDLE_SECONDS", 1.0)
+    with running() as served:
+        work = served.service.searcher.search_queries
+
+        def slowly(*arguments: Any, **options: Any) -> Any:
+            time.sleep(1.3)
+            return work(*arguments, **options)
+
+        served.search_queries = slowly  # type: ignore[attr-defined]
+        connection = HTTPConnection("127.0.0.1", served.port, timeout=30)
+        connection.connect()
+        port = connection.sock.getsockname()[1]
+        for _ in range(2):
+            connection.request("GET", "/search?q=river")
+            assert connection.getresponse().read()
+            assert connection.sock.getsockname()[1] == port
+            time.sleep(0.9)
+        connection.close()
+
+
 def test_requests_in_work_are_finished_when_the_server_stops() -> None:
     """Idle connections do not hold it up."""
     with running() as served:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from milco_pyserini.serve.service import MAX_DEPTH, MAX_HITS, MAX_QUERY_CHARACTERS, MAX_TEXT_CHARACTERS, MAX_TEXTS
 
-_ALPHA = "weight of the query's pivot view; its source view has 1 - alpha (default: that of the server)"
+_ALPHA = "weight of the query's pivot view, from 0 to 1; its source view has 1 - alpha (default: that of the server)"
 _VIEWS = "views of the query that are used; none for all that the index has"
 View = Literal["pivot", "source"]
 
@@ -31,7 +31,9 @@ class SearchParameters(QueryParameters):
     filter: list[str] = Field(
         [], description="FIELD=VALUE, repeated: values of one field are alternatives, all fields must have one"
     )
-    k: int = Field(10, description="documents to return", json_schema_extra={"minimum": 1, "maximum": MAX_HITS})
+    k: int = Field(
+        10, description=f"documents to return, up to {MAX_HITS}", json_schema_extra={"minimum": 1, "maximum": MAX_HITS}
+    )
     offset: int = Field(
         0,
         description=f"better documents to skip; offset + k: up to {MAX_DEPTH:,}",

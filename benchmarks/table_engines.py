@@ -76,7 +76,7 @@ def store_rows(sizes: EngineSizes) -> list[Row]:
     vocabulary = Vocabulary([f"t{number}" for number in range(VOCABULARY)], [])
     ids = [f"doc{row}" for row in range(documents)]
     terms = vocabulary.terms.tolist()
-    writers: dict[str, Callable[[IO[bytes]], None]] = {
+    writers: dict[str, Callable[[IO[bytes]], Any]] = {
         f"{MILCO}, JSONL": lambda handle: write_jsonl(handle, ids, batch, vocabulary, SCALE),
         "a loop over arrays, JSONL": lambda handle: write_by_loop(handle, ids, batch, terms),
         "a loop over a sparse tensor, JSONL": lambda handle: write_by_entry(handle, ids, batch, terms),
@@ -113,7 +113,7 @@ def write_by_entry(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch, te
         handle.write(json.dumps({"id": name, "contents": "", "vector": vector}).encode() + b"\n")
 
 
-def _into_file(write: Callable[[IO[bytes]], None]) -> Callable[[], None]:
+def _into_file(write: Callable[[IO[bytes]], Any]) -> Callable[[], None]:
     def action() -> None:
         with tempfile.TemporaryFile() as handle:
             write(handle)

@@ -93,7 +93,7 @@ class DatasetDocuments(_DatasetPart):
 
     @cached_property
     def _text_names(self) -> str:
-        """What default_text() returns for a document that holds the names of its fields."""
+        """The default_text() of a document that holds the names of its fields."""
         fields = self._dataset.docs_cls()
         if not hasattr(fields, "default_text"):
             raise MilcoError(f"{self.identity} is not a text collection: its documents are {fields.__name__}")

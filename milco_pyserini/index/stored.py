@@ -31,7 +31,7 @@ Filters = Mapping[str, Sequence[str]]
 """Field -> the values of which a document must have one; the text of a value is that of filter_text()."""
 
 
-class Entry(NamedTuple):
+class StoredDocument(NamedTuple):
     """A document as an index stores it: its JSON, and (number of the field, value) of all that filters find."""
 
     raw: str
@@ -74,9 +74,9 @@ class CorpusDocuments:
         # The last document, and the id of its passage that has the text.
         self._holder = "", ""
         self._skipped: sqlite3.Connection | None = None
-        self._peeked: dict[str, Entry] = {}
+        self._peeked: dict[str, StoredDocument] = {}
 
-    def entry(self, docid: str, vector: Mapping[str, int]) -> Entry:
+    def entry(self, docid: str, vector: Mapping[str, int]) -> StoredDocument:
         """Return a document that has a vector.
 
         Raises:
@@ -101,9 +101,9 @@ class CorpusDocuments:
             for text in dict.fromkeys(map(filter_text, value if isinstance(value, list) else [value]))
             if len(text.encode()) <= MAX_VALUE_BYTES
         ]
-        return Entry(_json({**value, "vector": vector} if self.vectors else value), values)
+        return StoredDocument(_json({**value, "vector": vector} if self.vectors else value), values)
 
-    def peek(self, docid: str, vector: Mapping[str, int]) -> Entry:
+    def peek(self, docid: str, vector: Mapping[str, int]) -> StoredDocument:
         """Return what entry() returns when it is called for the same document later."""
         entry = self._peeked[docid] = self.entry(docid, vector)
         return entry
@@ -169,7 +169,7 @@ def open_corpus_documents(manifest: Mapping[str, Any], corpus: Any = None, vecto
 
 
 def parse_document(docid: str, raw: str | bytes) -> Document | str:
-    """Return the document in the JSON of Entry.raw, or the id of the passage that has its text."""
+    """Return the document in the JSON of StoredDocument.raw, or the id of the passage that has its text."""
     value = orjson.loads(raw)
     if "contents" not in value:
         return str(value[_HOLDER])

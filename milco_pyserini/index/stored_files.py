@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.index.storage import StringTable, map_array, write_strings
-from milco_pyserini.index.stored import Entry, Filters
+from milco_pyserini.index.stored import Filters, StoredDocument
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import intact
 
@@ -38,7 +38,7 @@ class StoredFilesWriter:
         # Column and position of every value of a document.
         self._pairs = array("q"), array("q")
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: StoredDocument) -> None:
         """Write one document."""
         for number, value in entry.values:
             key = f"{self._fields[number]}\n{value}"
@@ -73,7 +73,7 @@ class StoredFilesWriter:
 
 
 class StoredFiles:
-    """What StoredFilesWriter wrote, mapped into memory. documents: how many there are."""
+    """Documents that StoredFilesWriter wrote, mapped into memory. documents: how many there are."""
 
     def __init__(self, directory: Path, documents: int) -> None:
         self._directory = directory

@@ -7,7 +7,9 @@ PYTHON ?= python3
 VENV ?= .venv
 # For the newest Pyserini.
 PYTHON312 ?= python3.12
-# Modules are compiled when they are imported: compiling all of torch takes as long as downloading it.
+# Modules are compiled when they are first imported: compiling all of torch takes as long as downloading it. Without
+# their bytecode on disk, every process would compile what it imports, for eight seconds.
+unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL = -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
 RUN = $(VENV)/bin/python

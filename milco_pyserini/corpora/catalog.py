@@ -168,7 +168,7 @@ def corpus_language(name: str) -> str | None:
 def languages_of_ids(ids: Iterable[str]) -> list[str | None]:
     """Return the languages that ids begin with; None for an id that does not.
 
-    >>> languages_of_ids(["ar-07", "zh-3-1", "no-1"])
+    >>> languages_of_ids(["ar-07", "zh-3-1", "q-1"])
     ['ar', 'zh', None]
     """
     known = frozenset(corpus.language for corpus in CORPORA.values() if corpus.language)

@@ -254,7 +254,7 @@ def test_empty_vectors_have_statistics(stats: Stats, tmp_path: Path) -> None:
     write_store(tmp_path / "v", ["en-1", "en-2", "fr-1"], empty)
     code, out, err = stats("v", "--figure", "v.png")
     assert code == 0, err
-    assert "v: 3 documents, encoded by tiny; 0 postings" in out
+    assert "v: 3 documents, encoded by mini; 0 postings" in out
     assert (tmp_path / "v.png").read_bytes().startswith(b"\x89PNG")
 
 

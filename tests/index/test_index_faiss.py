@@ -232,5 +232,5 @@ def test_engines_refuse_vectors_of_another_type(
     assert "--engine flat and hnsw" in stderr
     assert index_command(["--vectors", "vectors/c", "--engine", "flat"]) == 2
     assert "vectors/c holds sparse vectors" in (stderr := capsys.readouterr().err)
-    assert "--engine lucene, exact and seismic" in stderr
+    assert "--engine lucene, exact, qdrant and seismic" in stderr
     assert not Path("indexes").exists()

@@ -113,10 +113,12 @@ def _evaluate(options: EvalOptions) -> None:
     hits: dict[str, dict[str, Counter[str]]] = {system: {} for system in systems}
     for place, (dataset, name) in enumerate(zip(datasets, options.qrels, strict=True)):
         qrels = open_qrels(name)
-        opened = {system: read_run(runs[place]) for system, runs in systems.items()}
-        languages = document_languages(opened.values(), [qrels], options.corpus) if options.fairness else {}
-        for system, run in opened.items():
-            path = systems[system][place]
+        languages: dict[str, str] = {}
+        if options.fairness:
+            # Runs are read twice, and the corpora once, so that one run is in memory at a time.
+            languages = document_languages((read_run(runs[place]) for runs in systems.values()), qrels, options.corpus)
+        for system, runs in systems.items():
+            path, run = runs[place], read_run(runs[place])
             try:
                 evaluation = evaluate(run, qrels, measures)
             except MilcoError as error:

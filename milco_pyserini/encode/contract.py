@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, ST
-from milco_pyserini.encode.encoder import MilcoEncoder, as_texts, open_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder, as_texts, hash_tokenizers, open_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.model.tokenization import open_english_tokenizer, open_tokenizer
 from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, Vocabulary
 from milco_pyserini.sparse.quantization import SCALE, quantize_vector, quantized_vectors, validate_scale
@@ -228,7 +227,7 @@ def validate_english_terms(
         own = os.fspath(own)
         tokenizers = open_tokenizer(own), open_english_tokenizer(own)
         english = tokenizers[1].pieces
-        tokenizer_hash = checksum_bytes("".join(each.tokenizer.to_str() for each in tokenizers).encode())
+        tokenizer_hash = hash_tokenizers(*(each.tokenizer for each in tokenizers))
     # sentence-transformers' tokenizers are changed when they are loaded.
     is_changed = manifest.get("tokenizer_hash") not in (None, tokenizer_hash)
     if is_changed and not str(manifest.get("encoder")).startswith(ST):

@@ -159,7 +159,7 @@ class MilcoEncoder:
     @cached_property
     def tokenizer_hash(self) -> str:
         """BLAKE2b over both tokenizers' definitions."""
-        return checksum_bytes((self.tokenizer.tokenizer.to_str() + self.english_tokenizer.to_str()).encode())
+        return hash_tokenizers(self.tokenizer.tokenizer, self.english_tokenizer)
 
     def encode_query(
         self,
@@ -459,6 +459,11 @@ def open_encoder(
             f"no {HEAD} next to it as in BGE-M3"
         )
     return MilcoEncoder(model, tokenizer, english_tokenizer, name, device, dtype, english_prefix)
+
+
+def hash_tokenizers(tokenizer: Tokenizer, english_tokenizer: Tokenizer) -> str:
+    """Return BLAKE2b over the definitions of both tokenizers: the tokenizer_hash of an encoder."""
+    return checksum_bytes((tokenizer.to_str() + english_tokenizer.to_str()).encode())
 
 
 def as_texts(texts: str | Iterable[str]) -> list[str]:

@@ -103,7 +103,7 @@ def evaluate_fairness(run: Run, qrels: QrelsMapping, languages: Mapping[str, str
     return LanguageFairness(measures, hits)
 
 
-def document_languages(runs: Iterable[Run], qrels: Iterable[QrelsMapping], corpora: Sequence[str]) -> dict[str, str]:
+def document_languages(runs: Iterable[Run], qrels: QrelsMapping, corpora: Sequence[str]) -> dict[str, str]:
     """Return the language of every document that evaluate_fairness() needs.
 
     It is the document's field `lang` or the language of its corpus; without corpora, what docids such as ar-07 begin
@@ -115,7 +115,7 @@ def document_languages(runs: Iterable[Run], qrels: Iterable[QrelsMapping], corpo
     Raises:
         MilcoError: a corpus cannot be read, or the language of a document is not known.
     """
-    needed = {docid for grades in qrels for judged in grades.values() for docid in judged if judged[docid] > 0}
+    needed = {docid for grades in qrels.values() for docid, grade in grades.items() if grade > 0}
     needed |= {docid for run in runs for scores in run.values() for docid in ranking(scores)[:HITS]}
     found: dict[str, str] = {}
     if not corpora:

@@ -3,8 +3,8 @@
 python benchmarks/serve_load.py --clients 1 8 64 --requests 2000
 
 The embedded sample is encoded, indexed with its documents, and served by a process of its own; clients in this process
-send its queries over connections that stay open, one request after the other. Memory is that of the server (resident)
-before the first and after the last request, beyond those that warm it up.
+send its queries over connections that stay open, one request after the other. Memory is what the server has resident
+after a tenth of a row's requests and after all of them.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
 
 CORPUS = "sample"
-HEADERS = ("clients", "requests", "queries/s", "p50 ms", "p99 ms", "refused")
+HEADERS = ("clients", "requests", "queries/s", "p50 ms", "p99 ms", "refused", "MB after a tenth", "MB at the end")
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,11 @@ def command(options: ServeLoadOptions) -> None:
             answers = Answers(queries, expected)
 
             def run(clients: int, requests: int) -> tuple:
-                return asyncio.run(load(server.url, queries, options.k, clients, requests, answers))
+                return asyncio.run(load(server, queries, options.k, clients, requests, answers))
 
             run(8, len(queries))
-            before = server.memory()
             rows = [run(clients, options.requests) for clients in options.clients]
-            after = server.memory()
-    sys.stdout.write(tabulate(rows, HEADERS, floatfmt=".1f", intfmt=",") + "\n")
-    sys.stdout.write(f"memory: {before:,.0f} MB before, {after:,.0f} MB after\n{answers.report()}\n")
+    sys.stdout.write(tabulate(rows, HEADERS, floatfmt=".1f", intfmt=",") + f"\n{answers.report()}\n")
 
 
 class Answers:
@@ -140,18 +137,21 @@ def sample_index(options: ServeLoadOptions, directory: Path) -> Path:
 
 
 async def load(
-    url: str, queries: Sequence[str], k: int, clients: int, requests: int, answers: Answers
-) -> tuple[int, int, float, float, float, int]:
+    server: Server, queries: Sequence[str], k: int, clients: int, requests: int, answers: Answers
+) -> tuple[int, int, float, float, float, int, float, float]:
     """Send requests from several clients; return a row of HEADERS."""
     seconds: list[float] = []
     refused = 0
     numbers = iter(range(requests))
-    address = urlsplit(url)
+    memory = 0.0
+    address = urlsplit(server.url)
 
     async def client() -> None:
-        nonlocal refused
+        nonlocal refused, memory
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         for number in numbers:
+            if number == requests // 10:
+                memory = server.memory()
             query = queries[number % len(queries)]
             path = f"/search?{urlencode({'q': query, 'k': k})}"
             started = time.perf_counter()
@@ -170,7 +170,7 @@ async def load(
     await asyncio.gather(*(client() for _ in range(clients)))
     rate = requests / (time.perf_counter() - begun)
     p50, p99 = np.percentile(seconds, (50, 99)) * 1000
-    return clients, requests, rate, p50, p99, refused
+    return clients, requests, rate, p50, p99, refused, memory, server.memory()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

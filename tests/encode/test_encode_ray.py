@@ -5,15 +5,15 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import psutil
 import pytest
 
 from milco_pyserini.cli.encode import main
-from milco_pyserini.encode.ray_launcher import cluster_devices, fault_handlers_kept
+from milco_pyserini.corpora import Document
+from milco_pyserini.encode.parts import EncodedPart
+from milco_pyserini.encode.ray_launcher import RayWorker, cluster_devices, fault_handlers_kept
 from milco_pyserini.errors import MilcoError
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
@@ -37,42 +37,30 @@ def files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-def workers() -> list[psutil.Process]:
-    """The processes of this test's own cluster that encode."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if any("ray::PartWorker.encode" in word for word in process.cmdline()):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
 @needs_ray
 @pytest.mark.integration
 def test_the_store_is_that_of_one_process_though_a_worker_dies(
-    cluster: None, tmp_path: Path, capsys: pytest.CaptureFixture
+    cluster: None, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two workers, one of them killed while it encodes: byte for byte what one process writes; also with --reuse."""
+    """Two workers, one of them killed with a part in its hands: byte for byte what one process writes.
+
+    Also with --reuse.
+    """
     (tmp_path / "c.tsv").write_text("".join(f"d{number}\told harbour {number}\n" for number in range(12)))
     common = ["--corpus", str(tmp_path / "c.tsv"), "--encoder", str(CHECKPOINT), "--dtype", "float32"]
     common += ["--part-size", "2"]
     assert main([*common, "--device", "cpu", "--output", str(tmp_path / "local")]) == 0
     killed = []
+    encode = RayWorker.encode
 
-    def kill() -> None:
-        until = time.monotonic() + 300
-        while not killed and time.monotonic() < until:
-            for process in workers()[:1]:
-                process.kill()
-                killed.append(process)
-            time.sleep(0.2)
+    def encode_and_die(worker: RayWorker, number: int, records: Sequence[Document]) -> EncodedPart:
+        if not killed:
+            killed.append(number)
+            threading.Timer(0.2, worker.stop).start()
+        return encode(worker, number, records)
 
-    killer = threading.Thread(target=kill)
-    killer.start()
+    monkeypatch.setattr(RayWorker, "encode", encode_and_die)
     assert main([*common, "--launcher", "ray", "--device", "cpu,cpu", "--output", str(tmp_path / "ray")]) == 0
-    killer.join()
     assert killed and files(tmp_path / "ray") == files(tmp_path / "local")
     (tmp_path / "c.tsv").write_text("".join(f"n{number}\told harbour {number}\n" for number in range(9, 15)))
     assert main([*common, "--output", str(tmp_path / "new")]) == 0

@@ -3,7 +3,7 @@
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.train.data.bitext import BitextPair
+from milco_pyserini.train.data.parallel import Translations
 from milco_pyserini.train.data.streams import QueryGroup
 from milco_pyserini.train.teachers import AlignmentTeacher
 
@@ -56,9 +57,12 @@ def alignment_collator(
 def contrast_collator(
     texts: TextCollator, query_length: int, passage_length: int
 ) -> Callable[[list[QueryGroup]], dict]:
-    """Return a function from groups to the arguments of Contrast.forward() and "languages"."""
+    """Return a function from groups, or from translations, to the arguments of Contrast.forward() and "languages"."""
 
-    def collate(groups: list[QueryGroup]) -> dict:
+    def collate(examples: list[QueryGroup] | list[Translations]) -> dict:
+        if isinstance(examples[0], Translations):
+            return collate_translations(cast(list[Translations], examples), texts, passage_length)
+        groups = cast(list[QueryGroup], examples)
         passages = [passage for group in groups for passage in group.passages]
         batch = {
             "query": texts([group.query for group in groups], query_length),
@@ -73,6 +77,16 @@ def contrast_collator(
         return batch
 
     return collate
+
+
+def collate_translations(examples: Sequence[Translations], texts: TextCollator, max_length: int) -> dict:
+    """Return the arguments of Contrast.forward() for translations, and "languages"."""
+    return {
+        "text": texts([text for example in examples for text in example.texts], max_length),
+        "meaning": torch.tensor([place for place, example in enumerate(examples) for _ in example.texts]),
+        "is_query": torch.tensor([not joined for example in examples for joined in example.joined]),
+        "languages": {"text": [language for example in examples for language in example.languages]},
+    }
 
 
 def pair_length(pair: BitextPair) -> int:

@@ -141,6 +141,16 @@ class SctConfig(TrainingConfig):
         ("pivot", "source"), choices=("pivot", "source"), help="views to train; source adds a LexEcho head"
     )
     group_size: int = _data(8, minimum=1, help="passages per query: one positive and negatives")
+    parallel: tuple[str, ...] = _data(
+        (),
+        metavar="SOURCE[=SHARE]",
+        help="sentence pairs whose translations are contrasted across languages; next to --data, with their shares of "
+        "the batches",
+    )
+    translations: int = _data(4, minimum=2, help="languages per sentence of --parallel, at most")
+    concatenate: float = _data(
+        0.0, metavar="SHARE", minimum=0, maximum=1, help="share of texts of --parallel that are joined to passages"
+    )
     query_max_length: int = _data(64, minimum=1, help="tokens per query, at most")
     passage_max_length: int = _data(512, minimum=1, help="tokens per passage, at most")
     score_temperature: float = _loss(1.0, metavar="T", above=0, help="divisor of the student's scores")
@@ -148,6 +158,22 @@ class SctConfig(TrainingConfig):
     lambda_query: float = _loss(1e-3, metavar="W", minimum=0, help="regularization weight of queries")
     lambda_passage: float = _loss(1e-5, metavar="W", minimum=0, help="regularization weight of passages")
     regularize_source: bool = _loss(False, help="regularize the source view as well as the pivot view")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with combinations of options."""
+        yield from super().conflicts()
+        try:
+            shares = parse_shares(self.parallel)
+        except MilcoError as error:
+            yield str(error)
+            return
+        for name, share in shares.items():
+            if share is None and self.data:
+                yield f"--parallel {name}: next to --data it needs a share of the batches, as in {name}=.5"
+            elif share is not None and not 0 < share < math.inf:
+                yield f"--parallel {name}={share:g}: a share must be above 0"
+        if self.data and (total := sum(share or 0 for share in shares.values())) >= 1:
+            yield f"--parallel: its shares sum to {total:g}, which leaves nothing for --data"
 
 
 def load_config(config_class: type[ConfigT], name: str, **values: Any) -> ConfigT:

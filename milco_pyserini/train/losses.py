@@ -57,6 +57,26 @@ def info_nce(scores: Tensor, positives: Tensor) -> Tensor:
     return functional.cross_entropy(scores, positives)
 
 
+def info_nce_of_many(scores: Tensor, same: Tensor, own: Tensor) -> Tensor:
+    """Compute InfoNCE with several positives: the cross entropy of each one among itself and all negatives, averaged.
+
+    (Khosla et al., Supervised Contrastive Learning, 2020, with other positives left out of the denominator.)
+
+    Args:
+        scores: float [B, N], of queries and all texts of the batch.
+        same: bool [B, N], positives and the query itself; all other texts are negatives.
+        own: int64 [B], column of each query.
+
+    Returns:
+        A scalar, the mean over queries that have a positive; 0 if none has one.
+    """
+    negatives = scores.masked_fill(same, -torch.inf).logsumexp(dim=1, keepdim=True)
+    positive = same.scatter(1, own.unsqueeze(1), False)
+    each = torch.where(positive, functional.softplus(negatives - scores), 0.0).sum(dim=1)
+    counts = positive.sum(dim=1)
+    return (each / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(min=1)
+
+
 def l1(weights: Tensor) -> Tensor:
     """Average the L1 norms of vectors. weights: float [B, V], >= 0."""
     return weights.sum(dim=1).mean()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -32,6 +33,8 @@ WARM_UP = 20_000
 PROBE = "probe"
 
 _PROBE_PAIRS = 32
+# The kind of translations in contrast across languages.
+_TEXT = "text"
 _GROUNDED, _HELD = "grounded", "held"
 # A figure has recovered when it is inside its range by a tenth; otherwise alarms would come and go at the limit.
 _MARGIN = 0.1
@@ -111,6 +114,19 @@ HEALTHY_RANGES = (
         high=0.02,
         above="LexEcho does not drop function words; raise its regularization or train longer",
     ),
+    HealthyRange(
+        "nearest/own",
+        "texts in a query's own language that come before its translations, relative to chance,",
+        # A model that was aligned language by language has 5 to 6, a fair one 1.
+        high=4,
+        above="the model prefers texts in the query's language; train longer across languages",
+    ),
+    HealthyRange(
+        "nearest/wins",
+        "texts of a language that come before a query's translations, relative to chance,",
+        high=3,
+        above="its weights are too high next to those of other languages; add pairs in it, or raise --temperature",
+    ),
 )
 
 
@@ -180,6 +196,10 @@ class CollapseMonitor:
         # By kind and language: the count that is being filled, preceded by the last full one.
         self._counts: dict[tuple[str, str], list[TermCounts]] = {}
         self._best: dict[str, float] = {}
+        # By language: times that its texts were a query's nearest, and times that they would be by chance; then the
+        # same for queries in the language itself.
+        self._nearest: dict[str, list[float]] = {}
+        self._unread: list[tuple[Sequence[str], Tensor, Tensor]] = []
         self._reported: set[tuple[str, str]] = set()
 
     @torch.no_grad()
@@ -224,6 +244,16 @@ class CollapseMonitor:
                 parts[:] = [parts[-1], TermCounts()]
             parts[-1] += TermCounts(len(rows), counts)
 
+    def update_nearest(self, languages: Sequence[str], meaning: Tensor, nearest: Tensor) -> None:
+        """Add what the queries of a batch of N texts take for a translation.
+
+        Args:
+            languages: of the texts.
+            meaning: int64 [N], equal for translations.
+            nearest: int64 [N], the number of the nearest text of another meaning; -1 for a text that is no query.
+        """
+        self._unread.append((tuple(languages), meaning, nearest))
+
     def forget(self, kind: str) -> None:
         """Drop all texts of a kind."""
         self._counts = {key: parts for key, parts in self._counts.items() if key[0] != kind}
@@ -236,6 +266,9 @@ class CollapseMonitor:
         shares of the English vocabulary: terms active in no text, and in more than half of the texts; source/dead and
         source/always_on are the same shares of the tokens that occur in the texts. These four need `counted` texts, and
         are not reported for PROBE; a language needs LEAST_TEXTS for the others.
+
+        nearest/own is how often a query takes a text in its own language for a translation, and nearest/wins how often
+        texts in a language are taken by any query, both relative to chance: 1 is fair.
         """
         found: dict[str, float] = {}
         kinds: dict[str, TermCounts] = {}
@@ -250,7 +283,7 @@ class CollapseMonitor:
                 self._best[kind] = max(grounded, self._best.get(kind, 0.0))
                 figures["pivot/grounded_of_best"] = grounded / self._best[kind]
             found |= {f"{name}/{kind}": value for name, value in figures.items()}
-        return found
+        return found | self._nearest_figures()
 
     def warnings(self) -> list[str]:
         """Return a sentence for every figure that has left its healthy range, once until it has recovered.
@@ -292,17 +325,52 @@ class CollapseMonitor:
             (*key, [(part.texts, {name: count.to_sparse() for name, count in part.counts.items()}) for part in parts])
             for key, parts in self._counts.items()
         ]
-        return {"seen": self.seen, "counts": counts, "best": self._best, "reported": sorted(self._reported)}
+        self._count_nearest()
+        return {
+            "seen": self.seen,
+            "counts": counts,
+            "best": self._best,
+            "nearest": self._nearest,
+            "reported": sorted(self._reported),
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from the state() of another monitor, whose tensors are on the training device."""
         self.seen, self._best, self._reported = state["seen"], dict(state["best"]), set(state["reported"])
+        self._nearest = dict(state.get("nearest", {}))
         self._counts = {
             (kind, language): [
                 TermCounts(texts, {name: count.to_dense() for name, count in counts.items()}) for texts, counts in parts
             ]
             for kind, language, parts in state["counts"]
         }
+
+    def _count_nearest(self) -> None:
+        for languages, meaning, nearest in self._unread:
+            names, meanings, found = np.array(languages), meaning.cpu().numpy(), nearest.cpu().numpy()
+            queries = found >= 0
+            others = meanings[queries, None] != meanings
+            chances = others / others.sum(axis=1, keepdims=True)
+            for name in sorted(set(languages)):
+                won, chance = names[found[queries]] == name, chances[:, names == name].sum(axis=1)
+                own = names[queries] == name
+                sums = won.sum(), chance.sum(), won[own].sum(), chance[own].sum()
+                before = self._nearest.get(name, [0.0] * len(sums))
+                # Older batches fade, as other figures forget older texts.
+                fading = 0.5 if before[1] > self.counted else 1.0
+                self._nearest[name] = [fading * old + float(new) for old, new in zip(before, sums, strict=True)]
+        self._unread = []
+
+    def _nearest_figures(self) -> dict[str, float]:
+        self._count_nearest()
+        if not self._nearest:
+            return {}
+        taken, expected = (sum(sums[place] for sums in self._nearest.values()) for place in (2, 3))
+        figures = {f"nearest/own/{_TEXT}": taken / expected} if expected else {}
+        for language, (wins, expected, _, _) in sorted(self._nearest.items()):
+            if expected >= LEAST_TEXTS:
+                figures[f"nearest/wins/{_TEXT}/{language}"] = wins / expected
+        return figures
 
     def _figures(self, kind: str, counts: TermCounts) -> dict[str, float]:
         return counts.figures(shares=counts.texts >= self.counted and kind != PROBE)

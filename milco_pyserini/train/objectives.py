@@ -1,10 +1,11 @@
 """Training objectives: a batch of token ids to a loss (MILCO, ICLR 2026: SAP, SCT)."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.model.pooling import log_saturation
@@ -15,6 +16,8 @@ from milco_pyserini.train.monitor import SourceActivity
 from milco_pyserini.train.teachers import AlignmentTeacher
 
 Batch = dict[str, Tensor]
+# Parts of a batch that are padded on their own, and their least number of texts.
+_LENGTHS, _LEAST_PART = 4, 16
 
 
 class Alignment(nn.Module):
@@ -70,6 +73,8 @@ class Alignment(nn.Module):
 class Contrast(nn.Module):
     """SCT: fit scores of a query's passages to a teacher's (KL), or contrast them with the batch's (InfoNCE).
 
+    Translations are contrasted with all other texts of their batch, in every language.
+
     Args:
         model: what is trained.
         config: of the loss: loss, direction, views, score_temperature, and the regularizer.
@@ -86,7 +91,11 @@ class Contrast(nn.Module):
         self.dtype = dtype
         self.register_buffer("dropped_ids", torch.tensor(list(dropped_ids), dtype=torch.int64), persistent=False)
 
-    def forward(self, query: Batch, passage: Batch, scores: Tensor | None = None) -> dict:
+    def forward(self, **batch: Any) -> dict:
+        """Compute the loss of a batch of groups of passages, or of one of translations."""
+        return self.contrast_translations(**batch) if "meaning" in batch else self.contrast_passages(**batch)
+
+    def contrast_passages(self, query: Batch, passage: Batch, scores: Tensor | None = None) -> dict:
         """Compute the loss of a batch of groups.
 
         Args:
@@ -97,35 +106,68 @@ class Contrast(nn.Module):
         Returns:
             As Alignment.forward(); "grounded" is None.
         """
-        with torch.autocast(query["input_ids"].device.type, self.dtype, enabled=self.dtype != torch.float32):
-            outputs = self.model(**query), self.model(**passage)
-        pivots = [output.pivot for output in outputs]
+        views, sides = self.encode({"query": query, "passage": passage})
+        config = self.options
+        parts = {config.loss: self.main_loss([views[name] for name in config.views], passage["input_ids"], scores)}
+        parts |= self.lengths(views, ("query", "passage"))
+        loss = parts[config.loss] + config.lambda_query * parts["query_length"]
+        loss = loss + config.lambda_passage * parts["passage_length"]
+        return {"loss": loss, "parts": parts, "sides": sides, "grounded": None}
+
+    def contrast_translations(self, text: Batch, meaning: Tensor, is_query: Tensor) -> dict:
+        """Compute the loss of a batch of texts, some of which are translations of each other.
+
+        Args:
+            text: "input_ids" and "attention_mask", int64 [N, S].
+            meaning: int64 [N], equal for translations.
+            is_query: bool [N], the texts whose translations are searched; all are searched among.
+
+        Returns:
+            As contrast_passages(), and "nearest": meaning, and int64 [N], the text of another meaning with each
+            query's highest score, -1 for a text that is no query.
+        """
+        views, sides = self.encode({"text": text})
+        config = self.options
+        found = [views[name][0] for name in config.views]
+        scores = torch.stack([view @ view.T for view in found]).sum(dim=0) / config.score_temperature
+        same = meaning.unsqueeze(1) == meaning
+        parts = {"parallel": losses.info_nce_of_many(scores[is_query], same[is_query], is_query.nonzero()[:, 0])}
+        parts |= self.lengths(views, ("text",))
+        loss = parts["parallel"] + config.lambda_passage * parts["text_length"]
+        nearest = scores.detach().masked_fill(same, -torch.inf).argmax(dim=1).masked_fill(~is_query, -1)
+        return {"loss": loss, "parts": parts, "sides": sides, "grounded": None, "nearest": (meaning, nearest)}
+
+    def encode(self, batches: dict[str, Batch]) -> tuple[dict[str, list[Tensor]], dict]:
+        """Return views by name, one matrix [B, V] for each batch, and "sides" as contrast_passages() returns them."""
+        device = next(iter(batches.values()))["input_ids"].device.type
+        with torch.autocast(device, self.dtype, enabled=self.dtype != torch.float32):
+            outputs = [encode_by_length(self.model, **batch) for batch in batches.values()]
+        pivots = [pivot for pivot, _ in outputs]
         views = {PIVOT: pivots}
-        activity: list[SourceActivity] | list[None] = [None, None]
+        activity: list[SourceActivity] | list[None] = [None] * len(outputs)
         if self.model.echo is not None:
             dropped = cast(Tensor, self.dropped_ids)
-            ids = [query["input_ids"], passage["input_ids"]]
+            ids = [batch["input_ids"] for batch in batches.values()]
             tokens = torch.cat([side.flatten() for side in ids]).unique()
-            echoes = [cast(Tensor, output.echo) for output in outputs]
+            echoes = [cast(Tensor, echo) for _, echo in outputs]
             views[SOURCE] = source_views(tokens, ids, echoes, self.model.config.source_pool, dropped)
-            masks = [query["attention_mask"], passage["attention_mask"]]
-            held = source_views(tokens, ids, masks, "max", dropped)
+            held = source_views(tokens, ids, [batch["attention_mask"] for batch in batches.values()], "max", dropped)
             size = self.model.config.encoder.vocab_size
             activity = [
                 SourceActivity(tokens, there > 0, view.detach() > 0, size)
                 for there, view in zip(held, views[SOURCE], strict=True)
             ]
-        config = self.options
-        parts = {config.loss: self.main_loss([views[name] for name in config.views], passage["input_ids"], scores)}
-        regularize = {"l1": losses.l1, "flops": losses.flops}[config.regularizer]
-        regularized = list(views.values()) if config.regularize_source else [pivots]
-        for place, side in enumerate(("query", "passage")):
-            parts[f"{side}_length"] = torch.stack([regularize(view[place]) for view in regularized]).sum()
-        loss = parts[config.loss] + config.lambda_query * parts["query_length"]
-        loss = loss + config.lambda_passage * parts["passage_length"]
-        monitored = zip(("query", "passage"), pivots, activity, strict=True)
-        sides = {name: (pivot.detach(), source) for name, pivot, source in monitored}
-        return {"loss": loss, "parts": parts, "sides": sides, "grounded": None}
+        monitored = zip(batches, pivots, activity, strict=True)
+        return views, {name: (pivot.detach(), source) for name, pivot, source in monitored}
+
+    def lengths(self, views: dict[str, list[Tensor]], sides: Sequence[str]) -> dict[str, Tensor]:
+        """Return the regularizer of each side, by name."""
+        regularize = {"l1": losses.l1, "flops": losses.flops}[self.options.regularizer]
+        regularized = list(views.values()) if self.options.regularize_source else [views[PIVOT]]
+        return {
+            f"{side}_length": torch.stack([regularize(view[place]) for view in regularized]).sum()
+            for place, side in enumerate(sides)
+        }
 
     def main_loss(self, views: list[list[Tensor]], passage_ids: Tensor, scores: Tensor | None) -> Tensor:
         """Compute the loss without the regularizer.
@@ -149,6 +191,29 @@ class Contrast(nn.Module):
         copies = (passage_ids[rows * group].unsqueeze(1) == passage_ids).all(dim=2)
         copies[rows, rows * group] = False
         return losses.info_nce((found / self.options.score_temperature).masked_fill(copies, -torch.inf), rows * group)
+
+
+def encode_by_length(model: MilcoModel, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return pivot views, float32 [B, V_e], and LexEcho weights, [B, S] or None, as the model computes them.
+
+    Texts of similar length are encoded together, because translations are sentences and passages.
+
+    Args:
+        model: in training.
+        input_ids, attention_mask: int64 [B, S], padded at the end.
+    """
+    lengths = attention_mask.sum(dim=1)
+    order = lengths.argsort()
+    outputs = []
+    for rows in order.split(max(_LEAST_PART, -(-len(order) // _LENGTHS))):
+        longest = int(lengths[rows[-1]])
+        outputs.append(model(input_ids[rows, :longest], attention_mask[rows, :longest]))
+    back, size = order.argsort(), input_ids.shape[1]
+    pivot = torch.cat([output.pivot for output in outputs])[back]
+    if model.echo is None:
+        return pivot, None
+    echoes = [cast(Tensor, output.echo) for output in outputs]
+    return pivot, torch.cat([functional.pad(echo, (0, size - echo.shape[1])) for echo in echoes])[back]
 
 
 def source_views(tokens: Tensor, ids: list[Tensor], echoes: list[Tensor], pool: str, dropped: Tensor) -> list[Tensor]:

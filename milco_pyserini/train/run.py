@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 from accelerate import PartialState
 from torch import nn
+from torch.utils.data import IterableDataset
 from transformers import TrainingArguments, set_seed
 
 from milco_pyserini import __version__
@@ -25,6 +26,7 @@ from milco_pyserini.train.batches import TextCollator, alignment_collator, contr
 from milco_pyserini.train.checkpoints import find_damage, newest_checkpoint, reporting_write_errors, set_aside_damaged
 from milco_pyserini.train.config import SapConfig, SctConfig, TrainingConfig, config_values, parse_shares
 from milco_pyserini.train.data.bitext import open_bitext
+from milco_pyserini.train.data.parallel import MixedStream, ParallelCollection, ParallelStream
 from milco_pyserini.train.data.retrieval import open_retrieval
 from milco_pyserini.train.data.streams import BitextStream, RetrievalStream
 from milco_pyserini.train.monitor import CollapseMonitor, GroundingProbe
@@ -83,33 +85,56 @@ def train_sap(
 def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) -> None:
     """Run or resume sparse contrastive training."""
     validate(config)
-    if not config.data:
+    if not config.data and not config.parallel:
         raise MilcoError("--data is required: files or directories of queries and passages, or collections by name")
     run = run_directory(config)
     if is_finished(config, run):
         return
-    sources = open_retrieval(config.data, config.languages or None)
+    sources = open_retrieval(config.data, config.languages or None) if config.data else []
+    shares = parse_shares(config.parallel)
+    pairs = open_bitext(list(shares), config.languages or None) if shares else []
     encoder, texts, probe = open_start(
         config, SOURCE in config.views, config.query_max_length, config.passage_max_length
     )
     if not config.probe and _is_first_process():
         log("Grounding is not monitored: pass --probe FILE with held-out sentence pairs (de-en.tsv)")
-    stream = RetrievalStream(
-        sources,
-        config.group_size,
-        config.seed,
-        config.temperature,
-        block=config.batch_size,
-        scored=config.loss == "kd",
-    )
-    arguments = training_arguments(config, run, num_steps(config, sum(stream.sizes)))
+    streams: list[tuple[float, IterableDataset]] = []
+    examples = 0
+    if shares:
+        parallel = ParallelStream(
+            [
+                ParallelCollection.join(name, [source for source in pairs if source.collection == name])
+                for name in shares
+            ],
+            shares,
+            config.translations,
+            config.seed,
+            config.temperature,
+            config.concatenate,
+            config.batch_size,
+        )
+        streams.append((sum(share or 0 for share in shares.values()), parallel))
+        examples += parallel.size
+    if sources:
+        passages = RetrievalStream(
+            sources,
+            config.group_size,
+            config.seed,
+            config.temperature,
+            block=config.batch_size,
+            scored=config.loss == "kd",
+        )
+        streams.append((1 - sum(share or 0 for share in shares.values()), passages))
+        examples += sum(passages.sizes)
+    stream = MixedStream(streams, config.batch_size, config.seed) if len(streams) > 1 else streams[0][1]
+    arguments = training_arguments(config, run, num_steps(config, examples))
     if make_objective is not None:
         objective = make_objective(encoder.model)
     else:
         dropped_ids = encoder.tokenizer.special_ids if encoder.model.config.source_drop_special else ()
         objective = Contrast(encoder.model, config, choose_dtype(config.dtype, arguments.device), dropped_ids)
     collate = contrast_collator(texts, config.query_max_length, config.passage_max_length)
-    # Without a length: in-batch negatives must come from one collection, as the stream's blocks do.
+    # Without a length: negatives of a batch must come from one collection, as the streams' blocks do.
     run_training(config, TrainingTask(encoder, objective, stream, collate, probe), arguments)
 
 

@@ -182,6 +182,8 @@ class ObjectiveTrainer(Trainer):
             self._sums[name] = self._sums.get(name, 0) + value.detach()
         for kind, (pivot, source) in outputs["sides"].items():
             self._monitor.update(kind, languages[kind], pivot, outputs["grounded"], source)
+        if "nearest" in outputs:
+            self._monitor.update_nearest(languages["text"], *outputs["nearest"])
         return outputs["loss"]
 
     def log(self, logs: dict[str, float], *arguments: Any, **more: Any) -> None:

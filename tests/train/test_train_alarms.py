@@ -1,7 +1,7 @@
 """Collapse alarms: figures against a reference count, and warnings when terms lose their grounding."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -142,6 +142,36 @@ def test_healthy_training_raises_no_alarm() -> None:
     for seed in range(5):
         feed(monitor, *batch(60, 0.5, seed=seed), source=10, languages=LANGUAGES)
         assert monitor.warnings() == []
+
+
+def test_languages_that_come_first_are_counted_relative_to_chance() -> None:
+    """Eight sentences in four languages; a text takes any other for its translation, or one in its own language."""
+    languages = ["ar", "de", "en", "ja"] * 8
+    meaning = torch.arange(8).repeat_interleave(4)
+    generator = torch.Generator().manual_seed(1)
+
+    def fed(nearest: Callable[[int], list[int]]) -> CollapseMonitor:
+        monitor = CollapseMonitor(warm_up=0)
+        for _ in range(60):
+            places = torch.randint(2**31, (32,), generator=generator).tolist()
+            rows = [nearest(row) for row in range(32)]
+            found = torch.tensor([row[place % len(row)] for row, place in zip(rows, places, strict=True)])
+            monitor.update_nearest(languages, meaning, found.masked_fill(torch.arange(32) % 5 == 0, -1))
+        feed(monitor, torch.ones(64, 60))
+        return monitor
+
+    fair = fed(lambda row: [other for other in range(32) if other // 4 != row // 4])
+    assert fair.figures()["nearest/own/text"] == pytest.approx(1, abs=0.15)
+    assert fair.figures()["nearest/wins/text/de"] == pytest.approx(1, abs=0.15)
+    biased = fed(lambda row: [other for other in range(32) if other // 4 != row // 4 and other % 4 == row % 4])
+    assert biased.figures()["nearest/own/text"] == pytest.approx(4)
+    japanese = fed(lambda row: [other for other in range(32) if other // 4 != row // 4 and other % 4 == 3])
+    assert japanese.figures()["nearest/wins/text/ja"] == pytest.approx(4)
+    assert japanese.figures()["nearest/wins/text/ar"] == 0
+    assert any("texts of a language that come before a query's translations" in line for line in japanese.warnings())
+    resumed = CollapseMonitor(warm_up=0)
+    resumed.load_state(japanese.state())
+    assert resumed.figures() == japanese.figures()
 
 
 def test_different_sizes_are_refused() -> None:

@@ -17,7 +17,7 @@ from milco_pyserini.train import losses
 from milco_pyserini.train.batches import TextCollator
 from milco_pyserini.train.config import SapConfig, SctConfig
 from milco_pyserini.train.data.bitext import BitextPair
-from milco_pyserini.train.objectives import Alignment, Contrast, source_views
+from milco_pyserini.train.objectives import Alignment, Contrast, encode_by_length, source_views
 from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
 
 INPUTS = json.loads((GOLDEN / "inputs.json").read_text(encoding="utf-8"))
@@ -68,7 +68,11 @@ def contrast(direction: str) -> dict:
     encode = texts("distillation")
     passages = [passage for group in INPUTS["PASSAGES"] for passage in group]
     with torch.no_grad():
-        return objective(encode(INPUTS["QUERIES"], 512), encode(passages, 512), torch.tensor(INPUTS["TEACHER_SCORES"]))
+        return objective(
+            query=encode(INPUTS["QUERIES"], 512),
+            passage=encode(passages, 512),
+            scores=torch.tensor(INPUTS["TEACHER_SCORES"]),
+        )
 
 
 @pytest.mark.golden
@@ -78,10 +82,67 @@ def test_a_shared_positive_is_not_a_negative() -> None:
     objective, encode = Contrast(encoder("distillation").model, config), texts("distillation")
     queries, (passage, other) = INPUTS["QUERIES"][:2], INPUTS["PASSAGES"][0][:2]
     with torch.no_grad():
-        alone = objective(encode(queries, 512), encode([passage, passage], 512))
-        against = objective(encode(queries, 512), encode([passage, other], 512))
+        alone = objective(query=encode(queries, 512), passage=encode([passage, passage], 512))
+        against = objective(query=encode(queries, 512), passage=encode([passage, other], 512))
     assert alone["loss"].item() == 0
     assert against["loss"].item() > 0
+
+
+@pytest.mark.golden
+def test_translations_are_contrasted_with_all_other_texts() -> None:
+    """The scores are those of inference, in both views; a text that is no query is a document only."""
+    config = SctConfig(config="", lambda_passage=0)
+    model = encoder("distillation")
+    objective, encode = Contrast(model.model, config), texts("distillation")
+    found = [*INPUTS["QUERIES"][:2], *(passage for group in INPUTS["PASSAGES"][:2] for passage in group)]
+    meaning = torch.tensor([0, 1, *(place for place, group in enumerate(INPUTS["PASSAGES"][:2]) for _ in group)])
+    is_query = torch.arange(len(found)) < 2
+    with torch.no_grad():
+        output = objective(text=encode(found, 512), meaning=meaning, is_query=is_query)
+    vectors = model.encode_document(found).to_scipy()
+    scores = torch.from_numpy((vectors @ vectors.T).toarray()).double()
+    assert output["loss"].item() == pytest.approx(contrast_of_many(scores, meaning, is_query), rel=1e-4)
+    same = meaning.unsqueeze(1) == meaning
+    nearest = scores.masked_fill(same, -torch.inf).argmax(dim=1)
+    assert torch.equal(output["nearest"][1], torch.where(is_query, nearest, -1))
+
+
+def contrast_of_many(scores: Tensor, meaning: Tensor, is_query: Tensor) -> float:
+    """Compute InfoNCE with several positives, one query and one positive at a time."""
+    means = []
+    for query in is_query.nonzero().flatten().tolist():
+        negatives = scores[query, meaning != meaning[query]].exp().sum()
+        positives = [p for p in (meaning == meaning[query]).nonzero().flatten().tolist() if p != query]
+        each = [-torch.log(scores[query, p].exp() / (scores[query, p].exp() + negatives)).item() for p in positives]
+        means += [sum(each) / len(each)] if each else []
+    return sum(means) / len(means)
+
+
+@settings(max_examples=50, deadline=None)
+@given(texts=st.integers(2, 12), meanings=st.integers(1, 4), seed=st.integers(0, 2**31))
+def test_info_nce_of_many_is_its_formula(texts: int, meanings: int, seed: int) -> None:
+    """For any number of positives; without a positive, or without a negative, the loss is 0."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = 3 * torch.randn(texts, texts, generator=generator, dtype=torch.float64)
+    meaning = torch.randint(meanings, (texts,), generator=generator)
+    is_query = torch.rand(texts, generator=generator) < 0.7
+    same = meaning.unsqueeze(1) == meaning
+    found = losses.info_nce_of_many(scores[is_query], same[is_query], is_query.nonzero()[:, 0])
+    paired = is_query & (same.sum(dim=1) > 1)
+    wanted = contrast_of_many(scores, meaning, is_query) if paired.any() else 0
+    assert found.item() == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+
+
+def test_texts_of_different_lengths_are_encoded_as_alone() -> None:
+    """A batch is encoded in parts of similar length: the same vectors, in the same order."""
+    model = encoder("distillation").model
+    words = [" ".join(INPUTS["QUERIES"][place % 2].split()[: 1 + place % 7] * (1 + place % 3)) for place in range(40)]
+    batch = texts("distillation")(words, 64)
+    with torch.no_grad():
+        pivot, echo = encode_by_length(model, **batch)
+        whole = model(**batch)
+    torch.testing.assert_close(pivot, whole.pivot)
+    torch.testing.assert_close(echo, whole.echo)
 
 
 @pytest.mark.golden

@@ -231,6 +231,52 @@ def test_sct_adds_a_lexecho_head_and_learns(start: Path, retrieval: Path, tmp_pa
         assert MilcoEncoder.from_pretrained(run / "model", device="cpu").views == ("pivot", "source")
 
 
+def test_sct_across_languages_learns_and_resumes(start: Path, bitext: Path, retrieval: Path, tmp_path: Path) -> None:
+    """Alone and next to queries; the log says which languages come first, and a resumed run has the same weights."""
+    options = ["sct", "--config", "parallel-sct", "--model", str(start), "--group-size", "1"]
+    options += "--steps 12 --batch-size 3 --log-steps 4 --learning-rate 1e-3 --lambda-passage 0 --save-steps 6".split()
+    options += "--query-max-length 16 --passage-max-length 32 --device cpu --dtype float32 --workers 0".split()
+    alone, mixed = ["--parallel", str(bitext)], ["--parallel", f"{bitext}=.5", "--data", str(retrieval)]
+    for name, data in (("alone", [*alone, "--concatenate", "0"]), ("mixed", [*mixed, "--views", "pivot", "source"])):
+        run = tmp_path / name
+        assert main([*options, *data, "--output", str(run)]) == 0
+        entries = [entry for entry in logged(run) if "parallel" in entry]
+        assert entries[-1]["parallel"] < entries[0]["parallel"]
+        assert entries[-1]["nearest/own/text"] > 0
+        assert ("infonce" in entries[-1]) == (name == "mixed")
+        before = weights(run)
+        shutil.rmtree(run / "model")
+        shutil.rmtree(run / "checkpoint-12")
+        assert main([*options, *data, "--output", str(run)]) == 0
+        after = weights(run)
+        assert all(torch.equal(before[key], after[key]) for key in before)
+        assert [entry for entry in logged(run) if "parallel" in entry][-1]["nearest/own/text"] == pytest.approx(
+            entries[-1]["nearest/own/text"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("", "--data is required"),
+        ("--data x --parallel de", "--parallel de: next to --data it needs a share of the batches, as in de=.5"),
+        ("--data x --parallel a=.5 b=.5", "its shares sum to 1, which leaves nothing for --data"),
+        ("--parallel a=-1", "--parallel a=-1: a share must be above 0"),
+        ("--parallel a=x", "expected a number after =, got 'x'"),
+        ("--parallel a", "unknown bitext 'a'"),
+        ("--parallel {bitext}", "60 English sentences are too few for batches of 64 groups; lower --batch-size"),
+    ],
+)
+def test_bad_shares_of_parallel_are_refused(
+    options: str, words: str, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """With the value and the fix, exit code 2, before training."""
+    given = options.format(bitext=bitext).split()
+    assert main(["sct", "--config", "mini-sct", *given, "--output", str(tmp_path / "run")]) == 2
+    assert words in capfd.readouterr().err.strip().splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_can_start_from_an_encoder_and_an_english_head(bitext: Path, tmp_path: Path) -> None:
     """It keeps the weights of both and adds a connector, as in the paper."""
     arguments = sap(tmp_path, bitext, tmp_path / "run", "--steps", "1", "--part-rates", "encoder=0", "decoder=0")
@@ -495,6 +541,8 @@ def test_bad_input_is_reported_in_one_line(
         ("sct --score-temperature 0", "must be above 0"),
         ("sct --lambda-query -1", "must be at least 0"),
         ("sct --views pivott", "did you mean 'pivot'?"),
+        ("sct --translations 1", "must be at least 2"),
+        ("sct --concatenate 2", "must be from 0 to 1"),
     ],
 )
 def test_ranges_and_choices_are_validated_first(

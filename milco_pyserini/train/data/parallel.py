@@ -1,0 +1,163 @@
+"""Texts in many languages at once, for contrast across languages: sentence pairs that share their English side."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import IterableDataset
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import validate_number
+from milco_pyserini.train.data.bitext import BitextSource
+from milco_pyserini.train.data.streams import QueryGroup
+
+ENGLISH = "en"
+# Neighbors on each side that a joined text has at most.
+_NEIGHBORS = 3
+
+
+class Translations(NamedTuple):
+    """A text in several languages: texts[i] is in languages[i]. joined[i]: it has neighbors, so it is no query."""
+
+    languages: tuple[str, ...]
+    texts: tuple[str, ...]
+    joined: tuple[bool, ...]
+
+
+@dataclass
+class ParallelCollection:
+    """Sentence pairs joined by their English sides, in memory and in the order of the files.
+
+    name: of the collection. rows: the texts of each English side, itself included, by language. places: numbers of the
+    rows that have a text in each language.
+    """
+
+    name: str
+    rows: list[dict[str, list[str]]] = field(default_factory=list)
+    places: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+
+    @classmethod
+    def join(cls, name: str, sources: Sequence[BitextSource]) -> "ParallelCollection":
+        """Read all pairs. Raises MilcoError at a broken line, and if there are fewer than two English sides."""
+        rows: dict[str, dict[str, list[str]]] = {}
+        for source in sources:
+            for language, text, english in source.pairs():
+                rows.setdefault(english, {ENGLISH: [english]}).setdefault(language, []).append(text)
+        if len(rows) < 2:
+            raise MilcoError(f"--parallel {name}: {len(rows)} English sentences, but contrast needs at least 2")
+        found: dict[str, list[int]] = {}
+        for number, row in enumerate(rows.values()):
+            for language in row.keys() - {ENGLISH}:
+                found.setdefault(language, []).append(number)
+        places = {language: np.array(numbers) for language, numbers in sorted(found.items())}
+        return cls(name, list(rows.values()), places)
+
+
+class ParallelStream(IterableDataset):
+    """An endless stream of Translations, identical every time it is read from the start.
+
+    A collection is drawn by its share and yields block groups in a row, no two of which share a sentence. For each, a
+    language is drawn with probability proportional to n ** (1 / temperature), n being its number of sentences, then one
+    of these sentences, with a text in that language and in others that it has.
+
+    Args:
+        collections: at least one.
+        shares: of the collections, above 0; only their proportions count. None is the mean of the others.
+        translations: languages of a group, at most.
+        seed: of all draws.
+        temperature: at least 1.
+        concatenate: share of texts, 0 to 1, that are joined with up to three sentences before and after them, as a
+            passage is.
+        block: consecutive groups from one collection.
+
+    Raises:
+        MilcoError: a value is out of range, or a collection has fewer than block sentences.
+    """
+
+    def __init__(
+        self,
+        collections: Sequence[ParallelCollection],
+        shares: Mapping[str, float | None],
+        translations: int,
+        seed: int,
+        temperature: float = 1.0,
+        concatenate: float = 0.0,
+        block: int = 64,
+    ) -> None:
+        validate_number("translations", translations, minimum=2)
+        validate_number("temperature", temperature, minimum=1)
+        validate_number("concatenate", concatenate, minimum=0, maximum=1)
+        # Neighbors are reserved for a joined text, so a short collection has room for few groups.
+        self._reach = 2 * _NEIGHBORS if concatenate else 0
+        for collection in collections:
+            if len(collection.rows) < 2 * block * (self._reach + 1):
+                raise MilcoError(
+                    f"--parallel {collection.name}: {len(collection.rows):,} English sentences are too few for batches "
+                    f"of {block} groups; lower --batch-size"
+                )
+        given = [share for share in shares.values() if share is not None]
+        mean = sum(given) / len(given) if given else 1.0
+        self._collections = list(collections)
+        self._weights = [shares[collection.name] or mean for collection in collections]
+        self._translations = translations
+        self._seed = seed
+        self._temperature = temperature
+        self._concatenate = concatenate
+        self._block = block
+        self.size = sum(len(collection.rows) for collection in collections)
+
+    def __iter__(self) -> Iterator[Translations]:
+        rng = random.Random(f"{self._seed}")
+        languages = [
+            (list(found.places), [len(numbers) ** (1 / self._temperature) for numbers in found.places.values()])
+            for found in self._collections
+        ]
+        while True:
+            (place,) = rng.choices(range(len(self._collections)), self._weights)
+            collection, taken = self._collections[place], list[int]()
+            while len(taken) < self._block:
+                (language,) = rng.choices(*languages[place])
+                number = int(rng.choice(collection.places[language]))
+                if all(abs(number - other) > self._reach for other in taken):
+                    taken.append(number)
+                    yield self._draw(collection, number, language, rng)
+
+    def _draw(self, collection: ParallelCollection, number: int, first: str, rng: random.Random) -> Translations:
+        others = sorted(collection.rows[number].keys() - {first})
+        languages = (first, *rng.sample(others, min(len(others), self._translations - 1)))
+        texts: list[str] = []
+        joined: list[bool] = []
+        for language in languages:
+            # A group has at least one query.
+            joined.append(bool(texts) and rng.random() < self._concatenate)
+            before, after = (rng.randint(0, _NEIGHBORS), rng.randint(0, _NEIGHBORS)) if joined[-1] else (0, 0)
+            rows = collection.rows[max(0, number - before) : number + after + 1]
+            texts.append(" ".join(rng.choice(row[language]) for row in rows if language in row))
+        return Translations(languages, tuple(texts), tuple(joined))
+
+
+class MixedStream(IterableDataset):
+    """An endless stream of blocks of examples, each from one of several streams.
+
+    Args:
+        streams: with their shares of the blocks.
+        block: consecutive examples of a stream.
+        seed: of all draws.
+    """
+
+    def __init__(self, streams: Sequence[tuple[float, IterableDataset]], block: int, seed: int) -> None:
+        self._streams = list(streams)
+        self._block = block
+        self._seed = seed
+
+    def __iter__(self) -> Iterator[QueryGroup | Translations]:
+        rng = random.Random(f"{self._seed} mixed")
+        weights = [share for share, _ in self._streams]
+        streams = [iter(stream) for _, stream in self._streams]
+        while True:
+            (stream,) = rng.choices(streams, weights)
+            yield from islice(stream, self._block)

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from milco_pyserini.cli.parser import run_command
+from milco_pyserini.encode.devices import DTYPES, choose_dtype
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class EncodingOptions:
     repeats: int = option(3, minimum=1, metavar="N", help="rounds; medians are printed")
     threads: int | None = option(None, minimum=1, metavar="N", help="threads of torch (default: its choice)")
     head_texts: int = option(32, minimum=1, metavar="N", help="texts of 512 tokens for the head's memory")
-    dtype: str = option("bfloat16", choices=("bfloat16", "float32"), help="dtype of the matrix products")
+    dtype: str = option("auto", choices=DTYPES, help="dtype of the products; auto is bfloat16 where it is native")
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong with the options together."""
@@ -92,7 +93,7 @@ def command(options: EncodingOptions) -> None:
 
     if options.threads:
         torch.set_num_threads(options.threads)
-    dtype = getattr(torch, options.dtype)
+    dtype = choose_dtype(options.dtype, torch.device("cpu"))
     model: Any = random_network(options.layers)
     packed = PackedForward(model, dtype)
     rows = random_rows(random_lengths(options.documents, options.median, options.longest))
@@ -109,9 +110,9 @@ def command(options: EncodingOptions) -> None:
         )
         for _ in range(options.repeats + 1)
     ][1:]
-    kind = linear_kind(dtype).__name__
+    kind = f"{str(dtype).removeprefix('torch.')}, {linear_kind(dtype).__name__}"
     lines = [
-        f"{options.layers} layers, {options.documents} texts, {sum(map(len, rows)):,} tokens, {options.dtype}, {kind}, "
+        f"{options.layers} layers, {options.documents} texts, {sum(map(len, rows)):,} tokens, {kind}, "
         f"{torch.get_num_threads()} threads, median of {options.repeats}",
         *rate_lines(rounds, rows, options.layers),
         *query_lines(rounds, options.query),

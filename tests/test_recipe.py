@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train.losses import sparse_mean_squared_error
-from recipes.milco_mini import codes, corpus, packed
+from recipes.milco_mini import calibration, codes, corpus, packed
 from recipes.milco_mini.__main__ import main
 from recipes.milco_mini.words import WordTable
 
@@ -46,7 +46,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for a, verb, b in itertools.product(GERMAN, VERBS, GERMAN)
     ]
     data = tmp_path_factory.mktemp("recipe") / "data"
-    for folder, rows in (("bitext/tico19", pairs), ("lexicon/wiktionary", list(GERMAN.items()))):
+    for folder, rows in (("bitext/tico19", pairs), ("lexicon/wikipedia-indic-dict", list(GERMAN.items()))):
         path = data / folder / "de-en.tsv.gz"
         path.parent.mkdir(parents=True)
         path.write_bytes(gzip.compress("".join(f"{text}\t{english}\n" for text, english in rows).encode()))
@@ -87,6 +87,30 @@ def test_the_recipe_makes_a_model_that_translates(work: Path) -> None:
     fold = Tokenizer.from_file(str(work / "tokenizer.json")).normalizer.normalize_str
     for text in ("Ἐν ἀρχῇ ἐποίησεν ὁ Θεὸς", "ΕΊΣΑΙ πώς", "Straße İstanbul Été"):
         assert fold(text) == corpus.normalize(text)
+
+
+def test_terms_of_one_language_weigh_less() -> None:
+    """A rare term everywhere keeps its weight; a common one loses some, and one that is common in one language more."""
+    frequencies = np.array([[0.0, 0.3, 0.3, 1.0], [0.0, 0.3, 0.0, 0.0]])
+    rare, common, habit, always = calibration.term_gains(frequencies)
+    assert rare == 1
+    assert rare > common > habit > always > 0
+
+
+def test_calibration_scales_terms_and_keeps_their_order(data: Path, work: Path) -> None:
+    """The weight of a word's translation is scaled by its gain, and source weights by the share that is kept."""
+    before = MilcoEncoder.from_pretrained(work / "averaged", dtype="float32")
+    after = MilcoEncoder.from_pretrained(work / "calibrated", dtype="float32")
+    gains = calibration.term_gains(calibration.document_frequencies(before, data))
+    size = before.vocabulary.english_size
+    for word in ("hund", "baum"):
+        old, new = (encoder.encode_document([word]).to_scipy().toarray()[0] for encoder in (before, after))
+        strongest = int(old[:size].argmax())
+        assert int(new[:size].argmax()) == strongest
+        # Weights near LogSat(1.5) are scaled by the gain, others nearly so.
+        scale = ((1 + 1.5) ** gains[strongest] - 1) / 1.5
+        assert new[strongest] == pytest.approx(np.log1p(scale * np.expm1(old[strongest])), rel=1e-3)
+        assert 0 < new[size:].max() < old[size:].max()
 
 
 def test_polytonic_and_modern_greek_are_normalized_alike() -> None:

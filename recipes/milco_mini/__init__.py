@@ -2,9 +2,10 @@
 
 Modules in the order of the recipe: pieces (tokenizers), alignment (word translations from sentence pairs and
 dictionaries), table (English weights of every source token), codes (that table as low-dimensional embeddings), echo
-(weights of the source view), network (a MILCO model that starts as the table), training (SAP and SCT from
-there), export (the quantized checkpoint). words is the translation table as a model, which the network has to match;
-packed moves what training needs to another machine.
+(weights of the source view), network (a MILCO model that starts as the table), training (SAP from there),
+calibration (weights that are comparable between languages), training again (SCT across languages), export (the
+quantized checkpoint). words is the translation table as a model, which the network has to match; packed moves what
+training needs to another machine.
 """
 
 from collections.abc import Iterator
@@ -24,6 +25,9 @@ class MiniOptions(RecipeOptions):
     packed: Path | None = option(
         None, metavar="FILE", help="file written by --pack, in place of --data; unpacked into --work"
     )
+    start: str | None = option(
+        None, metavar="CHECKPOINT", help="checkpoint to calibrate and contrast, in place of all stages up to SAP"
+    )
     output: Path | None = option(None, metavar="DIR", help="directory of the checkpoint; replaced")
     pack: Path | None = option(None, metavar="FILE", help="file to write for --packed, in place of training")
     megabytes: float = option(60.0, above=0, help="size limit of --pack in 1e6 bytes; pairs beyond it are sampled")
@@ -41,5 +45,7 @@ class MiniOptions(RecipeOptions):
             yield "give --data DIR or --packed FILE"
         if self.output is None and self.pack is None:
             yield "give --output DIR to train, or --pack FILE to train on another machine"
+        if self.start is not None and self.pack is not None:
+            yield "--start: the stages before it are those that --pack needs"
         if self.data is not None and not (self.data / "bitext").is_dir():
             yield f"--data {self.data}: it has no bitext/"

@@ -28,13 +28,14 @@ def command(options: MiniOptions) -> None:
         data, work = packed.unpack(options.packed or Path(), options.work)
     else:
         data, work = options.data, options.work
-        stages.prepare(data, options)
+        if options.start is None:
+            stages.prepare(data, options)
     if options.pack is not None:
         packed.pack(data, work, options.pack, options.megabytes)
     if options.output is not None:
-        averaged = training.align(data, work, work / "initial", options.sap_steps)
-        trained = training.contrast(data, work, averaged, options.sct_steps)
-        stages.write_checkpoint(work, trained, options.output)
+        start = options.start or training.align(data, work, work / "initial", options.sap_steps)
+        calibrated = training.calibrate(data, work, start)
+        stages.write_checkpoint(training.contrast(data, work, calibrated, options.sct_steps), options.output)
         size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
         log(f"Wrote {options.output}: {size:.1f} MB")
 

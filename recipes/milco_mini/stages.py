@@ -8,8 +8,8 @@ from safetensors.torch import load_file, save
 from tokenizers import Tokenizer
 
 from milco_pyserini.console import log
+from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.io.files import atomic_file
-from milco_pyserini.model import MilcoModel
 
 from . import MiniOptions, alignment, codes, corpus, echo, english, export, network, pieces, table
 
@@ -63,13 +63,14 @@ def prepare(data: Path, options: MiniOptions) -> None:
         texts = [pair.text for name in languages for pair in corpus.bitext(data, name)[:_ECHO_TEXTS]]
         fit = echo.fit_echo(model, tokenizer, texts, weights)
         log(f"LexEcho head: R squared {fit:.4f} against the token weights")
-        write_checkpoint(work, model, work / "initial")
+        terms = Tokenizer.from_file(str(work / "english.json"))
+        export.export(model, tokenizer, terms, CARD.read_text(encoding="utf-8"), work / "initial")
 
 
-def write_checkpoint(work: Path, model: MilcoModel, output: Path) -> None:
-    """Export a model with the tokenizers in work and the model card."""
-    source, terms = (Tokenizer.from_file(str(work / name)) for name in ("tokenizer.json", "english.json"))
-    export.export(model, source, terms, CARD.read_text(encoding="utf-8"), output)
+def write_checkpoint(encoder: MilcoEncoder, output: Path) -> None:
+    """Export a trained encoder with the model card."""
+    card = CARD.read_text(encoding="utf-8")
+    export.export(encoder.model, encoder.tokenizer.tokenizer, encoder.english_tokenizer, card, output)
 
 
 def _save_array(path: Path, array: np.ndarray) -> None:

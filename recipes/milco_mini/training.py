@@ -1,9 +1,9 @@
 """SAP and SCT of milco-mini with the configurations mini-sap and mini-sct.
 
-Three things are specific to a network that starts as a table: the teacher knows words (words.py); the final weights
-are the mean of the start and the result of SAP (Wortsman et al., Model Soups, 2022), because the start knows rare words
-that SAP never saw and SAP knows frequent ones better; and SCT trains only the LexEcho head, because contrast on a few
-thousand queries would pull the terms away from their words.
+Specific to a network that starts as a table: the teacher of SAP knows words (words.py), and SAP's result is averaged
+with its start (Wortsman et al., Model Soups, 2022), because the start knows rare words that SAP never saw and SAP knows
+frequent ones better. SCT is mostly contrast across languages: each sentence has to find its translations among
+sentences in all languages, its own included.
 """
 
 import gzip
@@ -12,34 +12,40 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import cast
 
 import torch
 
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.io.files import atomic_directory, atomic_file
-from milco_pyserini.model import MilcoModel
-from milco_pyserini.model.modeling import LexEcho
 from milco_pyserini.train.config import SapConfig, SctConfig, load_config
 from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language, open_retrieval
 from milco_pyserini.train.run import MODEL, train_sap, train_sct
 
-from . import corpus
+from . import calibration, corpus
 from .words import WordTeacher
 
 # Shares of the examples of SAP.
 SHARES = {"bitext": 0.85, "lexicon": 0.15}
-# Sentence pairs among the queries, so that LexEcho learns what languages do not share: parallel sentences in many
-# languages, and parallel queries.
-_BITEXT = ("tico19", "mkqa-queries")
+# Shares of the batches of contrast across languages; the rest are queries with passages.
+PARALLEL = {
+    "bitext/bible": 0.15,
+    "bitext/tico19": 0.13,
+    "bitext/mkqa-queries": 0.1,
+    "bitext/talpco": 0.02,
+    "bitext/tatoeba-anki": 0.14,
+    "bitext/wikipedia-indic": 0.04,
+    "bitext/python-docs": 0.03,
+    "bitext/korean-news": 0.02,
+    "lexicon/omw": 0.04,
+    "lexicon/wiktionary": 0.04,
+    "lexicon/cldr-names": 0.03,
+    "lexicon/osm-presets": 0.01,
+}
 # Per set.
 _MAX_QUERIES = 5_000
 # Share of passages, by hash, that are never trained on, with their queries.
 _HELD_OUT = 0.1
 _START_SHARE = 0.5
-# Share of the LexEcho scale that monolingual queries lead to: across languages the source view finds little and hides
-# the hits of the pivot view (measured: FLORES against cmrc2018).
-_ECHO_SHARE = 0.6
 
 
 def align(data: Path, work: Path, start: Path, steps: int | None) -> Path:
@@ -70,35 +76,44 @@ def average(start: Path, trained: Path, start_share: float) -> MilcoEncoder:
     return encoders[0]
 
 
-def contrast(data: Path, work: Path, start: Path, steps: int | None) -> MilcoModel:
-    """Run SCT from a checkpoint on queries with passages; return the final model of mini."""
+def calibrate(data: Path, work: Path, start: str | Path) -> Path:
+    """Calibrate a checkpoint (calibration.py); return the directory of the result."""
+    calibrated = work / "calibrated"
+    if not calibrated.exists():
+        encoder = MilcoEncoder.from_pretrained(start, device="cpu", dtype="float32")
+        calibration.calibrate(encoder, data)
+        with atomic_directory(calibrated, overwrite=False, is_owned=lambda _: False) as directory:
+            encoder.save_pretrained(directory)
+    return calibrated
+
+
+def contrast(data: Path, work: Path, start: Path, steps: int | None) -> MilcoEncoder:
+    """Run SCT from a checkpoint, across languages and on queries with passages; return the final encoder."""
     pairs = work / "contrast"
     if not pairs.exists():
         with atomic_directory(pairs, overwrite=False, is_owned=lambda _: False) as directory:
             write_pairs(data, directory)
-    config = load_config(SctConfig, "mini-sct", model=str(start), data=(str(pairs),), output=work / "sct")
+    config = load_config(
+        SctConfig,
+        "mini-sct",
+        model=str(start),
+        parallel=tuple(f"{data / name}={share}" for name, share in PARALLEL.items() if (data / name).is_dir()),
+        data=(str(pairs),) if any(pairs.iterdir()) else (),
+        languages=tuple(corpus.languages(data)),
+        output=work / "sct",
+    )
     train_sct(replace(config, steps=config.steps if steps is None else steps))
-    trained = MilcoEncoder.from_pretrained(work / "sct" / MODEL, device="cpu", dtype="float32")
-    with torch.no_grad():
-        cast(LexEcho, trained.model.echo).scale.mul_(_ECHO_SHARE)
-    return trained.model
+    return MilcoEncoder.from_pretrained(work / "sct" / MODEL, device="cpu", dtype="float32")
 
 
 def write_pairs(data: Path, directory: Path) -> None:
-    """Write NAME.LANG.jsonl.gz of every training set of queries, and of the sentence pairs among them."""
+    """Write NAME.LANG.jsonl.gz of every training set of queries."""
     languages = corpus.languages(data)
     for name in (name for names in corpus.PASSAGES.values() for name in names):
         path = data / "retrieval" / f"{name}.jsonl.gz"
         if path.exists() and file_language(path).partition("-")[0] in languages:
             found = (example for source in open_retrieval([path]) for example in source.examples())
             _write(directory / path.name, filter(is_for_training, found))
-    for language in languages:
-        pairs = corpus.bitext(data, language)
-        for name in _BITEXT:
-            examples = (
-                RetrievalExample(language, pair.text, (pair.english,), ()) for pair in pairs if pair.source == name
-            )
-            _write(directory / f"{name}.{language}.jsonl.gz", examples)
 
 
 def is_for_training(example: RetrievalExample) -> bool:

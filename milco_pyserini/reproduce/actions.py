@@ -83,13 +83,26 @@ def judge(topics: str, corpus: str, run: tuple[Path, ...], depth: int, output: P
     write_qrels(output, judge_runs(topics, run, corpus, depth))
 
 
-def evaluate(run: tuple[Path], qrels: tuple[str], measures: tuple[str, ...], format: str, output: Path) -> None:
-    """Evaluate a run and write the measures as JSON."""
+def evaluate(
+    run: tuple[Path],
+    qrels: tuple[str],
+    measures: tuple[str, ...],
+    format: str,
+    output: Path,
+    fairness: bool = False,
+    corpus: tuple[str, ...] = (),
+) -> None:
+    """Evaluate a run and write the measures as JSON. corpus: tells the languages of documents for fairness."""
     from milco_pyserini.corpora import open_qrels
     from milco_pyserini.eval import compare_evaluations
     from milco_pyserini.eval import evaluate as evaluate_run
+    from milco_pyserini.eval.fairness import document_languages, evaluate_fairness
 
-    evaluation = evaluate_run(read_run(run[0]), open_qrels(qrels[0]), measures)
+    found, judged = read_run(run[0]), open_qrels(qrels[0])
+    evaluation = evaluate_run(found, judged, measures)
+    if fairness:
+        languages = document_languages([found], judged, corpus)
+        evaluation = evaluate_fairness(found, judged, languages).added_to(evaluation)
     with atomic_file(output, "w") as file:
         file.write(compare_evaluations({run[0].stem: {qrels[0]: evaluation}}).to_json())
 

@@ -44,6 +44,7 @@ class Dataset:
         lowercase: Follow the paper's evaluation, which lowercases.
         judged_by_answers: Judge passages by the topics' answers, as for MKQA.
         remove_query: Remove the topic itself from its results, as for ArguAna.
+        language_of: Corpora that tell the languages of documents, for measures of language fairness.
     """
 
     corpus: str
@@ -54,6 +55,7 @@ class Dataset:
     lowercase: bool = True
     judged_by_answers: bool = False
     remove_query: bool = False
+    language_of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,8 @@ def _table(name: str, entry: dict[str, Any]) -> TableSpec:
     template: dict[str, Any] = settings.pop("dataset")
 
     def filled(value: Any, column: str) -> Any:
+        if isinstance(value, list):
+            return tuple(value)
         return value.format(column) if isinstance(value, str) else value
 
     datasets = {

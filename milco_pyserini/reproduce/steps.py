@@ -166,7 +166,9 @@ class Pipeline:
         return _step("search", options | {"output": output} | self._threads, output, tuple(inputs), requires)
 
     def evaluate(self, run: Step, dataset: Dataset, measures: Sequence[str]) -> Step:
-        """Evaluate a run, as JSON."""
+        """Evaluate a run, as JSON. measures: at least one that is not of language fairness."""
+        from milco_pyserini.eval.fairness import OWN_LANGUAGE, PEER
+
         output = self.directory / "evaluations" / f"{run.output.stem}.json"
         qrels = self._located(dataset.topics)
         inputs: tuple[Step, ...] = (run,)
@@ -178,7 +180,13 @@ class Pipeline:
             needed = (Requirement(ANSWERS, qrels), Requirement(CORPUS, corpus))
             qrels, inputs = str(judged), (run, _step("corpora judge", options, judged, (run,), needed))
             requires = ()
-        options = {"run": (run.output,), "qrels": (qrels,), "measures": tuple(measures), "format": "json"}
+        fair = {PEER, OWN_LANGUAGE} & set(measures)
+        named = tuple(measure for measure in measures if measure not in fair)
+        options = {"run": (run.output,), "qrels": (qrels,), "measures": named, "format": "json"}
+        if fair:
+            corpora = tuple(map(self._located, dataset.language_of))
+            options |= {"fairness": True, "corpus": corpora}
+            requires += tuple(Requirement(CORPUS, corpus) for corpus in corpora)
         return _step("eval", options | {"output": output}, output, inputs, requires)
 
     def latency(

@@ -17,6 +17,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from milco_pyserini.analysis import timing
 from milco_pyserini.cli.main import main
 from milco_pyserini.errors import MilcoError, Unreachable
+from milco_pyserini.eval.fairness import OWN_LANGUAGE, PEER
 from milco_pyserini.io.files import read_json, write_json
 from milco_pyserini.io.hub import fetch_hub_file
 from milco_pyserini.reproduce import actions, conditions, runner
@@ -39,14 +40,15 @@ class FakeActions(dict):
         super().__init__({command: self._action(command) for command in actions.ACTIONS})
 
     def _action(self, command: str) -> Callable[..., None]:
-        def run(output: Path, measures: tuple[str, ...] = (), **arguments: Any) -> None:
+        def run(output: Path, measures: tuple[str, ...] = (), fairness: bool = False, **arguments: Any) -> None:
             self.ran.append(command)
             if self.interrupt:
                 raise KeyboardInterrupt
             if output.name in self.broken:
                 raise MilcoError(f"{output} is broken", hint="Mend it.")
             if command == "eval":
-                write_json(output, {"results": [{"measures": {name: {"mean": 0.5} for name in measures}}]})
+                named = (*measures, PEER, OWN_LANGUAGE) if fairness else measures
+                write_json(output, {"results": [{"measures": {name: {"mean": 0.5} for name in named}}]})
             elif command.startswith("search"):
                 output.parent.mkdir(exist_ok=True)
                 output.write_text("q Q0 d 1 1.0 t\n")
@@ -358,15 +360,15 @@ def test_the_exit_code_is_1_if_nothing_could_be_measured(
     assert "unreachable (1): needs --checkpoints 2=PATH" in out
     monkeypatch.setattr(runner, "open_requirement", open_requirement)
     out, err = reproduce("neuclir", code=1)
-    assert "unreachable (4): corpus neuclir-multi is away" in out and err.count("is away") == 1
+    assert "unreachable (8): corpus neuclir-multi is away" in out and err.count("is away") == 1
     monkeypatch.undo()
 
 
 def test_the_terminal_and_the_page_count_the_same_cells(reproduce: Callable[..., tuple[str, str]]) -> None:
     """Means are counted, quoted figures are not."""
     _, err = reproduce("neuclir", "--systems", "milco", "bm25")
-    assert sum(cell.verdict != "quoted" for cell in figures().values()) == 6
-    assert "6 cells of 1 table\n" in err and "[1/6]" in err
+    assert sum(cell.verdict != "quoted" for cell in figures().values()) == 10
+    assert "10 cells of 1 table\n" in err and "[1/10]" in err
 
 
 # With the library, on the sample.

@@ -117,8 +117,8 @@ class ObjectiveTrainer(Trainer):
         self._monitor = monitor
         self._run = Path(str(arguments.output_dir))
         self._saving_to: Path | None = None
-        self._sums: dict[str, Tensor] = {}
-        self._counted = 0
+        # Since the last log entry: the sum of each part of the loss, and the number of batches that have it.
+        self._sums: dict[str, tuple[Tensor, int]] = {}
         self._resumed = newest_checkpoint(self._run)
         step = checkpoint_step(self._resumed)
         validate_same_step(self._run, step)
@@ -177,9 +177,9 @@ class ObjectiveTrainer(Trainer):
             batch = ", ".join(sorted({language for side in languages.values() for language in side}))
             what = f"the loss of a batch in {batch} is {outputs['loss'].item()} ({parts})"
             raise self._failure(self.state.global_step + 1, what)
-        self._counted += 1
-        for name, value in {"loss_sum": outputs["loss"], **outputs["parts"]}.items():
-            self._sums[name] = self._sums.get(name, 0) + value.detach()
+        for name, value in {"loss": outputs["loss"], **outputs["parts"]}.items():
+            total, batches = self._sums.get(name, (0, 0))
+            self._sums[name] = total + value.detach(), batches + 1
         for kind, (pivot, source) in outputs["sides"].items():
             self._monitor.update(kind, languages[kind], pivot, outputs["grounded"], source)
         if "nearest" in outputs:
@@ -188,13 +188,16 @@ class ObjectiveTrainer(Trainer):
 
     def log(self, logs: dict[str, float], *arguments: Any, **more: Any) -> None:
         """Add the parts of the loss, averaged over all processes since the last entry, and the alarms' figures."""
-        if self._counted:
-            sums = self.accelerator.reduce(torch.stack(list(self._sums.values())), "mean")
-            parts = dict(zip(self._sums, (sums / self._counted).tolist(), strict=True))
-            parts["loss"] = parts.pop("loss_sum")
+        if self._sums:
+            # The batches of another process may have other parts.
+            found = gather_object([{name: (float(total), batches) for name, (total, batches) in self._sums.items()}])
+            parts = {}
+            for name in dict.fromkeys(name for sums in found for name in sums):
+                totals, batches = zip(*(sums[name] for sums in found if name in sums), strict=True)
+                parts[name] = sum(totals) / sum(batches)
             self._task.probe.update(self._model, self._monitor)
             logs = {**logs, **parts, **self._monitor.figures()}
-            self._sums, self._counted = {}, 0
+            self._sums = {}
         with reporting_write_errors(f"{self._run / LOG} or {_TENSORBOARD}/", self._run):
             super().log(logs, *arguments, **more)
 

@@ -264,7 +264,7 @@ def test_sct_across_languages_learns_and_resumes(start: Path, bitext: Path, retr
         ("--parallel a=-1", "--parallel a=-1: a share must be above 0"),
         ("--parallel a=x", "expected a number after =, got 'x'"),
         ("--parallel a", "unknown bitext 'a'"),
-        ("--parallel {bitext}", "60 English sentences are too few for batches of 64 groups; lower --batch-size"),
+        ("--parallel {bitext}", "60 English sentences are too few for batches of 24 groups; lower --batch-size"),
     ],
 )
 def test_bad_shares_of_parallel_are_refused(

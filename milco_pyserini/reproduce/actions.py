@@ -92,7 +92,7 @@ def evaluate(
     fairness: bool = False,
     corpus: tuple[str, ...] = (),
 ) -> None:
-    """Evaluate a run and write the measures as JSON. corpus: tells the languages of documents for fairness."""
+    """Evaluate a run and write the measures as JSON. corpus: has the languages of documents, for fairness."""
     from milco_pyserini.corpora import open_qrels
     from milco_pyserini.eval import compare_evaluations
     from milco_pyserini.eval import evaluate as evaluate_run

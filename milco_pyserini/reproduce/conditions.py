@@ -44,7 +44,7 @@ class Dataset:
         lowercase: Follow the paper's evaluation, which lowercases.
         judged_by_answers: Judge passages by the topics' answers, as for MKQA.
         remove_query: Remove the topic itself from its results, as for ArguAna.
-        language_of: Corpora that tell the languages of documents, for measures of language fairness.
+        language_of: Corpora with the languages of documents, for measures of language fairness.
     """
 
     corpus: str

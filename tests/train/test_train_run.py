@@ -232,7 +232,7 @@ def test_sct_adds_a_lexecho_head_and_learns(start: Path, retrieval: Path, tmp_pa
 
 
 def test_sct_across_languages_learns_and_resumes(start: Path, bitext: Path, retrieval: Path, tmp_path: Path) -> None:
-    """Alone and next to queries; the log has how often the own language comes first. A resumed run ends with the same."""
+    """Alone and next to queries; the log has how often the own language comes first. A run resumes."""
     options = ["sct", "--config", "parallel-sct", "--model", str(start), "--group-size", "1"]
     options += "--steps 12 --batch-size 3 --log-steps 4 --learning-rate 1e-3 --lambda-passage 0 --save-steps 6".split()
     options += "--query-max-length 16 --passage-max-length 32 --device cpu --dtype float32 --workers 0".split()

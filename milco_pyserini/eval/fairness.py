@@ -18,6 +18,7 @@ DEPTH = 100
 HITS = 10
 PEER = f"PEER@{DEPTH}"
 OWN_LANGUAGE = f"OwnLanguage@{HITS}"
+FAIRNESS_MEASURES = (PEER, OWN_LANGUAGE)
 
 
 def peer(docids: Sequence[str], grades: Mapping[str, int], languages: Mapping[str, str], depth: int = DEPTH) -> float:

@@ -167,7 +167,7 @@ class Pipeline:
 
     def evaluate(self, run: Step, dataset: Dataset, measures: Sequence[str]) -> Step:
         """Evaluate a run, as JSON. measures: at least one that is not of language fairness."""
-        from milco_pyserini.eval.fairness import OWN_LANGUAGE, PEER
+        from milco_pyserini.eval.fairness import FAIRNESS_MEASURES
 
         output = self.directory / "evaluations" / f"{run.output.stem}.json"
         qrels = self._located(dataset.topics)
@@ -180,10 +180,9 @@ class Pipeline:
             needed = (Requirement(ANSWERS, qrels), Requirement(CORPUS, corpus))
             qrels, inputs = str(judged), (run, _step("corpora judge", options, judged, (run,), needed))
             requires = ()
-        fair = {PEER, OWN_LANGUAGE} & set(measures)
-        named = tuple(measure for measure in measures if measure not in fair)
+        named = tuple(measure for measure in measures if measure not in FAIRNESS_MEASURES)
         options = {"run": (run.output,), "qrels": (qrels,), "measures": named, "format": "json"}
-        if fair:
+        if len(named) < len(measures):
             corpora = tuple(map(self._located, dataset.language_of))
             options |= {"fairness": True, "corpus": corpora}
             requires += tuple(Requirement(CORPUS, corpus) for corpus in corpora)

@@ -319,10 +319,10 @@ def _quoted_rows(spec: TableSpec, columns: Columns) -> list[Cell]:
 
 def effectiveness_figure(path: Path, measure: str) -> float:
     """Return the mean of a measure in what milco eval wrote, in points of 100."""
-    from milco_pyserini.eval.fairness import OWN_LANGUAGE, PEER
+    from milco_pyserini.eval.fairness import FAIRNESS_MEASURES
     from milco_pyserini.eval.measures import parse_measures
 
-    name = measure if measure in (PEER, OWN_LANGUAGE) else str(parse_measures([measure])[0])
+    name = measure if measure in FAIRNESS_MEASURES else str(parse_measures([measure])[0])
     measures = read_json(path)["results"][0]["measures"]
     if name not in measures:
         raise MilcoError(f"{path} has no {name}, only {', '.join(measures)}", hint="Remove it and run again.")

@@ -337,7 +337,7 @@ class CollapseMonitor:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from the state() of another monitor, whose tensors are on the training device."""
         self.seen, self._best, self._reported = state["seen"], dict(state["best"]), set(state["reported"])
-        self._nearest = dict(state.get("nearest", {}))
+        self._nearest = dict(state["nearest"])
         self._counts = {
             (kind, language): [
                 TermCounts(texts, {name: count.to_dense() for name, count in counts.items()}) for texts, counts in parts

@@ -98,6 +98,7 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
     )
     if not config.probe and _is_first_process():
         log("Grounding is not monitored: pass --probe FILE with held-out sentence pairs (de-en.tsv)")
+    parallel_share = sum(share or 0 for share in shares.values())
     streams: list[tuple[float, IterableDataset]] = []
     examples = 0
     if shares:
@@ -113,7 +114,7 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
             config.concatenate,
             config.batch_size,
         )
-        streams.append((sum(share or 0 for share in shares.values()), parallel))
+        streams.append((parallel_share, parallel))
         examples += parallel.size
     if sources:
         passages = RetrievalStream(
@@ -124,7 +125,7 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
             block=config.batch_size,
             scored=config.loss == "kd",
         )
-        streams.append((1 - sum(share or 0 for share in shares.values()), passages))
+        streams.append((1 - parallel_share, passages))
         examples += sum(passages.sizes)
     stream = MixedStream(streams, config.batch_size, config.seed) if len(streams) > 1 else streams[0][1]
     arguments = training_arguments(config, run, num_steps(config, examples))

@@ -59,7 +59,8 @@ def calibration_texts(data: Path, language: str) -> list[str]:
     if len(sentences) >= _LEAST_TEXTS:
         return sentences
     entries = _spaced([pair.text for pair in corpus.lexicon(data, language)], _TEXTS * _ENTRIES)
-    return sentences + [" ".join(entries[start::_TEXTS]) for start in range(min(_TEXTS, len(entries) // _ENTRIES))]
+    texts = len(entries) // _ENTRIES
+    return sentences + [" ".join(entries[start::texts]) for start in range(texts)]
 
 
 def term_gains(frequencies: NDArray[np.float64]) -> NDArray[np.float64]:

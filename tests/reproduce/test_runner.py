@@ -17,7 +17,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from milco_pyserini.analysis import timing
 from milco_pyserini.cli.main import main
 from milco_pyserini.errors import MilcoError, Unreachable
-from milco_pyserini.eval.fairness import OWN_LANGUAGE, PEER
+from milco_pyserini.eval.fairness import FAIRNESS_MEASURES
 from milco_pyserini.io.files import read_json, write_json
 from milco_pyserini.io.hub import fetch_hub_file
 from milco_pyserini.reproduce import actions, conditions, runner
@@ -47,7 +47,7 @@ class FakeActions(dict):
             if output.name in self.broken:
                 raise MilcoError(f"{output} is broken", hint="Mend it.")
             if command == "eval":
-                named = (*measures, PEER, OWN_LANGUAGE) if fairness else measures
+                named = (*measures, *FAIRNESS_MEASURES) if fairness else measures
                 write_json(output, {"results": [{"measures": {name: {"mean": 0.5} for name in named}}]})
             elif command.startswith("search"):
                 output.parent.mkdir(exist_ok=True)

@@ -4,6 +4,7 @@ Postings are stored term by term (compressed sparse columns), documents in ascen
 to the lower row. A search adds up the postings of the query's terms, one query per thread, and keeps the best k.
 """
 
+import tempfile
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.index.errors import engine_errors
+from milco_pyserini.index.inversion import PostingRuns
 from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.index.storage import StringTable, map_array, write_strings
@@ -25,11 +27,11 @@ from milco_pyserini.io.manifest import DamagedError, intact
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
-_ROWS = "rows.npy"
+_INDPTR, _ROWS, _WEIGHTS = "indptr.npy", "rows.npy", "weights.npy"
 
 
 class ExactEngine(SparseEngine):
-    """Exact float scores; ties by docid. Building holds the matrix in memory twice, 8 bytes per posting each."""
+    """Exact float scores; ties by docid. An index takes 8 bytes per posting; building needs as much more, on disk."""
 
     name = "exact"
     exactness = "exact float"
@@ -37,28 +39,44 @@ class ExactEngine(SparseEngine):
 
     def build(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, indptr int64 [terms + 1], rows int32 [n] and weights float32 [n]; and the documents."""
-        with engine_errors(self.name, "build", directory):
-            ids, matrix, empty = _invert(documents, directory)
+        ids: list[str] = []
+        empty = 0
+        corpus = documents.corpus
+        stored = None if corpus is None else StoredFilesWriter(directory, list(corpus.fields))
+        with (
+            engine_errors(self.name, "build", directory),
+            tempfile.TemporaryFile(dir=directory) as rows,
+            tempfile.TemporaryFile(dir=directory) as weights,
+        ):
+            runs = PostingRuns(rows, weights)
+            for names, batch in documents.batches():
+                runs.add(batch)
+                filled = [names[row] for row in np.flatnonzero(batch.lengths())]
+                ids += filled
+                empty += len(names) - len(filled)
+                if corpus is not None and stored is not None:
+                    for name in filled:
+                        stored.add(corpus.entry(name, {}))
+            order = np.asarray(sorted(range(len(ids)), key=ids.__getitem__), np.int32)
+            counts = runs.merge(np.argsort(order).astype(np.int32), directory / _ROWS, directory / _WEIGHTS)
         # Terms that no document has would only make the index slower to open.
-        used = np.flatnonzero(np.diff(matrix.indptr))
-        terms = documents.terms
-        indptr = np.concatenate([[0], matrix.indptr[used + 1]]).astype(np.int64)
-        arrays = {"indptr.npy": indptr, _ROWS: matrix.indices.astype(np.int32), "weights.npy": matrix.data}
-        for file, array in arrays.items():
-            with atomic_file(directory / file) as handle:
-                np.save(handle, array)
-        write_strings(directory, "terms", [terms[column] for column in used])
-        write_strings(directory, "ids", ids)
+        used, terms = np.flatnonzero(counts), documents.terms
+        with atomic_file(directory / _INDPTR) as handle:
+            np.save(handle, np.concatenate([[0], np.cumsum(counts[used])]).astype(np.int64))
+        write_strings(directory, "terms", (terms[column] for column in used))
+        write_strings(directory, "ids", (ids[row] for row in order))
+        if stored is not None:
+            stored.close(order.astype(np.int64))
         return BuildResult(len(ids), empty)
 
     def open(self, directory: Path, manifest: dict) -> "ExactSearcher":
         """Map the files into memory. Rows are compared with the number of documents when they are read."""
         ids, terms = StringTable(directory, "ids", manifest["documents"]), StringTable(directory, "terms")
-        indptr = map_array(directory, "indptr.npy", np.int64, len(terms) + 1)
+        indptr = map_array(directory, _INDPTR, np.int64, len(terms) + 1)
         rows = map_array(directory, _ROWS, np.int32)
-        weights = map_array(directory, "weights.npy", np.float32, len(rows))
+        weights = map_array(directory, _WEIGHTS, np.float32, len(rows))
         if indptr[0] != 0 or indptr[-1] != len(rows) or (np.diff(indptr) < 0).any():
-            raise DamagedError(directory, "indptr.npy", f"does not ascend from 0 to {len(rows):,}")
+            raise DamagedError(directory, _INDPTR, f"does not ascend from 0 to {len(rows):,}")
         stored = StoredFiles(directory, len(ids)) if "fields" in manifest else None
         return ExactSearcher(directory, ids, terms, indptr, rows, weights, stored)
 
@@ -140,33 +158,3 @@ class ExactSearcher(EngineSearcher):
         known = sorted((self.columns[term], weight) for term, weight in query.items() if term in self.columns)
         columns = np.asarray([column for column, _ in known], np.int64)
         return columns, np.asarray([weight for _, weight in known], np.float32)
-
-
-def _invert(documents: CheckedVectors, directory: Path) -> tuple[list[str], "csc_array", int]:
-    """Return ids in ascending order, their float32 matrix [documents, terms], and the number of empty documents.
-
-    Documents are written to files as they are read, if the index stores them.
-    """
-    from scipy.sparse import csr_array
-
-    ids: list[str] = []
-    batches = []
-    corpus = documents.corpus
-    stored = None if corpus is None else StoredFilesWriter(directory, list(corpus.fields))
-    for names, batch in documents.batches():
-        ids += names
-        batches.append(batch)
-        if corpus is not None and stored is not None:
-            for name, length in zip(names, batch.lengths().tolist(), strict=True):
-                if length:
-                    stored.add(corpus.entry(name, {}))
-    lengths = np.concatenate([np.zeros(0, np.int64), *(batch.lengths() for batch in batches)])
-    columns = np.concatenate([np.empty(0, np.int32), *(batch.columns for batch in batches)])
-    weights = np.concatenate([np.empty(0, np.float32), *(batch.weights for batch in batches)])
-    batches.clear()
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    matrix = csr_array((weights, columns, indptr), shape=(len(ids), len(documents.terms)))
-    order = [row for row in sorted(range(len(ids)), key=ids.__getitem__) if lengths[row]]
-    if stored is not None:
-        stored.close((np.cumsum(lengths > 0) - 1)[order])
-    return [ids[row] for row in order], matrix[order].tocsc(), len(ids) - len(order)

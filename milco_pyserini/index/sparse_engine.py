@@ -229,8 +229,10 @@ class BatchDocuments:
         return PrunedStore(cast(Any, self)).vectors()
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
-        """Yield all documents at once."""
-        yield self._ids, self._batch
+        """Yield ids and float weights, some documents at a time."""
+        for start in range(0, len(self._batch), _CHUNK):
+            span = slice(start, start + _CHUNK)
+            yield self._ids[span], self._batch[span]
 
 
 def validate_same_encoder(path: Path, topics: dict, index: Path, documents: dict, hint: str = "") -> None:

@@ -1,6 +1,7 @@
 """Arrays and lists of strings in files that are mapped into memory: millions of ids cost nothing to open."""
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,12 @@ class StringTable:
             return [str(content[start:stop], "utf-8") for start, stop in spans]
 
 
-def write_strings(directory: Path, name: str, strings: Sequence[str]) -> None:
+def write_strings(directory: Path, name: str, strings: Iterable[str]) -> None:
     """Write the files of StringTable(directory, name)."""
-    encoded = [string.encode() for string in strings]
+    ends, end = array("q"), 0
     with atomic_file(directory / f"{name}.utf8") as handle:
-        handle.writelines(encoded)
+        for string in strings:
+            end += handle.write(string.encode())
+            ends.append(end)
     with atomic_file(directory / f"{name}.ends.npy") as handle:
-        np.save(handle, np.cumsum([len(string) for string in encoded], dtype=np.int64))
+        np.save(handle, np.asarray(ends, np.int64))

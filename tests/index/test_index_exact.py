@@ -8,7 +8,7 @@ import pytest
 from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, write_plain, write_store
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, find_engine, open_index
+from milco_pyserini.index import build_index, find_engine, inversion, open_index
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.sparse import open_store
 
@@ -99,3 +99,18 @@ def test_a_string_table_gives_back_every_string(tmp_path: Path, strings: list[st
     assert list(table) == strings
     assert len(table) == len(strings)
     assert table.take(np.arange(len(strings))[::-1]) == strings[::-1]
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_the_size_of_runs_changes_nothing(
+    built: SimpleNamespace, is_sorted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of a few documents, merged a few terms at a time, give the same files."""
+    order = np.argsort(built.ids) if is_sorted else np.arange(len(built.ids))
+    names = [built.ids[row] for row in order]
+    store = open_store(write_store(tmp_path / "v", names, built.batch.take(order), part=3, parquet=True))
+    monkeypatch.setattr(inversion, "RUN", 40)
+    index = build_index(store, find_engine("exact"), tmp_path / "index")
+    for path in built.index.path.iterdir():
+        if path.name != "manifest.json":
+            assert (index.path / path.name).read_bytes() == path.read_bytes(), path.name

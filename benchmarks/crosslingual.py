@@ -7,6 +7,9 @@ distinct English sentence a document; both are encoded as documents, so that non
 rank is 1 + the number of documents with a higher score + half of the ties; a translation without a term in common is
 not found. The column terms is the mean number of terms of a sentence's vector.
 
+--pooled searches the sentences of all languages, but not English, at once: nDCG@20 of a sentence's translations, which
+have its id in other files, and the share of the ten best in the language of the query.
+
 --word-table WORK adds rows for the word translations of recipes.milco_mini, with WORK the recipe's working directory.
 They have the pivot view only. An English sentence is represented by its own pieces and, in a second row, by the
 recipe's piece table, which adds paraphrases.
@@ -26,6 +29,7 @@ from milco_pyserini.console import Progress
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import Evaluation, compare_evaluations, render
+from milco_pyserini.eval.fairness import OWN_LANGUAGE
 from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.options import option
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 
 ENDING = "-en.tsv"
 VIEWS = {"pivot": (PIVOT,), "source": (SOURCE,), "both": (PIVOT, SOURCE)}
+DEPTH, HITS = 20, 10
+POOLED = f"pooled nDCG@{DEPTH}"
 FORMATS = ("text", "markdown", "latex", "csv", "json")
 
 
@@ -48,6 +54,7 @@ class CrosslingualOptions:
     encoder: str = option(MINI, help="checkpoint: name on the Hub, directory, or mini (embedded)")
     views: tuple[str, ...] = option((), choices=tuple(VIEWS), help="columns (default: both views)")
     languages: tuple[str, ...] = option((), metavar="LANG", help="languages, such as ar ja (default: every file)")
+    pooled: bool = option(False, help="columns for search among the sentences of all languages at once")
     word_table: Path | None = option(
         None, metavar="DIR", help="working directory of recipes.milco_mini whose word table is compared"
     )
@@ -76,7 +83,7 @@ def command(options: CrosslingualOptions) -> None:
     pairs = {language: read_pairs(path) for language, path in files.items()}
     encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
     views = options.views or ("both" if SOURCE in encoder.views else "pivot",)
-    results = {options.encoder: evaluate_all(encoder, pairs, views)}
+    results = {options.encoder: evaluate_all(encoder, pairs, views, options.pooled)}
     if options.word_table:
         results |= evaluate_words(options.word_table, pairs)
     comparison = compare_evaluations(results, test="none")
@@ -116,20 +123,52 @@ def read_pairs(path: Path) -> SentencePairs:
 
 
 def evaluate_all(
-    encoder: "MilcoEncoder", pairs: dict[str, SentencePairs], views: Sequence[str]
+    encoder: "MilcoEncoder", pairs: dict[str, SentencePairs], views: Sequence[str], with_pooled: bool = False
 ) -> dict[str, Evaluation]:
     """Return the results by language. English sentences that languages share, as in FLORES, are encoded once."""
     encoder.resolve_views([part for view in views for part in VIEWS[view]])
     encoded: dict[tuple[str, ...], SparseBatch] = {}
     progress = Progress("sentences", sum(len(one.ids) for one in pairs.values()))
-    results = {}
+    sentences, values = {}, {}
     for language, one in pairs.items():
         if one.english not in encoded:
             encoded[one.english] = encoder.encode_document(one.english)
-        results[language] = evaluation(one, encoder.encode_document(one.sentences), encoded[one.english], views)
+        sentences[language] = encoder.encode_document(one.sentences)
+        values[language] = measures(sentences[language], encoded[one.english], one.targets, views)
         progress.add(len(one.ids))
     progress.close("evaluated")
-    return results
+    if with_pooled:
+        for language, found in pooled(sentences, pairs, views).items():
+            values[language] |= found
+    return {language: evaluation(pairs[language], found) for language, found in values.items()}
+
+
+def pooled(
+    vectors: dict[str, SparseBatch], pairs: dict[str, SentencePairs], views: Sequence[str]
+) -> dict[str, dict[str, NDArray[np.float64]]]:
+    """Return each measure's values by language: every sentence searches those of all languages, without itself."""
+    ids = np.concatenate([pairs[language].ids for language in vectors])
+    languages = np.repeat(list(vectors), [len(batch) for batch in vectors.values()])
+    discounts = 1 / np.log2(np.arange(min(DEPTH, len(ids))) + 2)
+    found: dict[str, dict[str, NDArray[np.float64]]] = {language: {} for language in vectors}
+    for view in views:
+        everything = SparseBatch.concatenate([batch.view(*VIEWS[view]) for batch in vectors.values()], 0)
+        for language, batch in vectors.items():
+            scores = batch.view(*VIEWS[view]).dot(everything)
+            scores[np.arange(len(batch)), np.flatnonzero(languages == language)] = 0
+            best = np.argpartition(-scores, len(discounts) - 1, axis=1)[:, : len(discounts)]
+            best = np.take_along_axis(best, np.argsort(-np.take_along_axis(scores, best, 1), axis=1), axis=1)
+            has_score = np.take_along_axis(scores, best, axis=1) > 0
+            own = np.array(pairs[language].ids)[:, None]
+            translations = np.minimum((ids == own).sum(axis=1) - 1, len(discounts))
+            ideal = np.concatenate([[1], np.cumsum(discounts)])[translations]
+            first = has_score[:, :HITS]
+            in_language = (languages[best[:, :HITS]] == language) & first
+            found[language] |= {
+                _named(POOLED, view, views): ((ids[best] == own) & has_score) @ discounts / ideal,
+                _named(OWN_LANGUAGE, view, views): in_language.sum(axis=1) / np.maximum(first.sum(axis=1), 1),
+            }
+    return found
 
 
 def evaluate_words(work: Path, pairs: dict[str, SentencePairs]) -> dict[str, dict[str, Evaluation]]:
@@ -142,7 +181,9 @@ def evaluate_words(work: Path, pairs: dict[str, SentencePairs]) -> dict[str, dic
     foreign = {language: _batch(words.encode(language, one.sentences)) for language, one in pairs.items()}
     return {
         name: {
-            language: evaluation(one, foreign[language], _batch(english(one.english)), ("pivot",))
+            language: evaluation(
+                one, measures(foreign[language], _batch(english(one.english)), one.targets, ("pivot",))
+            )
             for language, one in pairs.items()
         }
         for name, english in (("word table", words.bag), ("English by pieces", words.encode_english))
@@ -155,32 +196,35 @@ def _batch(vectors: "csr_matrix") -> SparseBatch:
     return SparseBatch(*arrays, english_size=vectors.shape[1])
 
 
-def evaluation(pairs: SentencePairs, sentences: SparseBatch, english: SparseBatch, views: Sequence[str]) -> Evaluation:
-    """Return the results of one language; measures are named with their view if there are several views."""
-    per_query: dict[str, dict[str, float]] = {}
-    for view in views:
-        suffix = f" {view}" if len(views) > 1 else ""
-        for name, values in measures(sentences, english, pairs.targets, VIEWS[view]).items():
-            per_query[name + suffix] = dict(zip(pairs.ids, values.tolist(), strict=True))
-    means = {name: sum(values.values()) / len(values) for name, values in per_query.items()}
-    return Evaluation(means, per_query)
+def evaluation(pairs: SentencePairs, values: dict[str, NDArray[np.float64]]) -> Evaluation:
+    """Return one language's values, one per sentence, with their means."""
+    per_query = {name: dict(zip(pairs.ids, each.tolist(), strict=True)) for name, each in values.items()}
+    return Evaluation({name: float(each.mean()) for name, each in values.items()}, per_query)
 
 
 def measures(
     sentences: SparseBatch, english: SparseBatch, targets: NDArray[np.int64], views: Sequence[str]
 ) -> dict[str, NDArray[np.float64]]:
-    """Return each measure's values, one per sentence."""
-    queries = sentences.view(*views)
-    scores = queries.dot(english)
-    own = scores[np.arange(len(scores)), targets][:, None]
-    ranks = 1 + (scores > own).sum(1) + ((scores == own).sum(1) - 1) / 2
-    ranks[own[:, 0] == 0] = np.inf
-    return {
-        "R@1": (ranks <= 1).astype(float),
-        "R@10": (ranks <= 10).astype(float),
-        "RR": 1 / ranks,
-        "terms": queries.lengths().astype(float),
-    }
+    """Return each measure's values, one per sentence; the name has the view if there are several."""
+    found = {}
+    for view in views:
+        queries = sentences.view(*VIEWS[view])
+        scores = queries.dot(english)
+        own = scores[np.arange(len(scores)), targets][:, None]
+        ranks = 1 + (scores > own).sum(1) + ((scores == own).sum(1) - 1) / 2
+        ranks[own[:, 0] == 0] = np.inf
+        values = {
+            "R@1": (ranks <= 1).astype(float),
+            "R@10": (ranks <= 10).astype(float),
+            "RR": 1 / ranks,
+            "terms": queries.lengths().astype(float),
+        }
+        found |= {_named(name, view, views): each for name, each in values.items()}
+    return found
+
+
+def _named(measure: str, view: str, views: Sequence[str]) -> str:
+    return f"{measure} {view}" if len(views) > 1 else measure
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -92,6 +93,22 @@ def test_a_sentence_that_is_its_own_translation_is_found_first(load: Load, pairs
     assert "12 sentences" in note
 
 
+def test_pooled_search_finds_the_translations_in_other_languages(load: Load, pairs: Path, capsys: Capture) -> None:
+    """Equal sentences in two files: each finds the other first, and the ten best have both languages."""
+    arguments = ["--data", str(pairs), *ENCODER, "--views", "source", "--pooled", "--format", "json"]
+    assert load("crosslingual").main(arguments) == 0
+    found = orjson.loads(capsys.readouterr().out)
+    text = orjson.dumps(found).decode()
+    assert "pooled nDCG@20" in text and "OwnLanguage@10" in text
+    one = load("crosslingual")
+    read = {language: one.read_pairs(pairs / f"{language}-en.tsv") for language in ("xx", "yy")}
+    indptr, columns = np.arange(7), np.arange(6, dtype=np.int32)
+    batch = SparseBatch(indptr, columns, np.ones(6, np.float32), 9)
+    values = one.pooled({"xx": batch, "yy": batch}, read, ("pivot",))
+    assert values["xx"]["pooled nDCG@20"].tolist() == pytest.approx([1] * 6)
+    assert values["yy"]["OwnLanguage@10"].tolist() == [0] * 6
+
+
 def test_ties_count_half_and_no_common_term_means_not_found(load: Load) -> None:
     """Ranks 1, 1.5 (a tie) and none."""
     english = SparseBatch(np.array([0, 1, 2, 3]), np.array([0, 1, 1], np.int32), np.ones(3, np.float32), 9)
@@ -142,6 +159,30 @@ def held_out_data(tmp_path: Path) -> Path:
         lines = [orjson.dumps({"query": text, "positive": text, "title": ""}) for text in texts]
         (tmp_path / "retrieval" / f"{name}.jsonl.gz").write_bytes(gzip.compress(b"\n".join(lines)))
     return tmp_path
+
+
+def test_mini_prints_a_row_per_set_and_a_column_per_view(
+    load: Load, held_out_data: Path, pairs: Path, collection: Path, capsys: Capture
+) -> None:
+    """The sets of the model card in one table, and in how many of them both views are best."""
+    data = held_out_data / "eval"
+    for name in ("flores", "tatoeba"):
+        (data / name).mkdir(parents=True)
+        for path in pairs.glob("*-en.tsv"):
+            shutil.copy(path, data / name)
+    for name in ("cmrc2018", "limit-small", "cacm", "vaswani"):
+        (data / name).mkdir()
+        for path in collection.glob("*.en.*"):
+            shutil.copy(path, data / name)
+    assert load("mini").main(["--data", str(held_out_data), *ENCODER, "--format", "csv"]) == 0
+    head, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert head == ["set and measure", "as encoded", "pivot view", "source view"]
+    values = {row[0]: row[1:] for row in rows}
+    assert {"sample, all languages, OwnLanguage@10", "held-out queries, nDCG@10", "FLORES, pooled nDCG@20"} <= set(
+        values
+    )
+    assert len(values) == 13
+    assert all(0 <= float(value) <= 1 for row in values.values() for value in row)
 
 
 def test_held_out_queries_search_their_passages(load: Load, held_out_data: Path, capsys: Capture) -> None:

@@ -20,7 +20,7 @@ from milco_pyserini.encode.encoder import BATCH_SIZE
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.model.finding import find_checkpoint
-from milco_pyserini.model.forward import pad_rows
+from milco_pyserini.model.forward import pad_rows, to_device
 from milco_pyserini.model.loading import token_limit, weight_hash
 from milco_pyserini.model.packed import NotPacked, PackedEncoder
 from milco_pyserini.sparse.batch import validate_finite
@@ -167,7 +167,7 @@ class DenseEncoder:
             pooled = pool_packed(self.network(rows), [len(row) for row in rows], self.pooling)
             return functional.normalize(pooled, dim=-1)
         arrays = pad_rows(rows, self._padding_id, self._limit, self.device)
-        ids, mask = (torch.from_numpy(array).to(self.device) for array in arrays)
+        ids, mask = (to_device(array, self.device) for array in arrays)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
             states = self.network(input_ids=ids, attention_mask=mask).last_hidden_state.float()
         return functional.normalize(pool(states, mask, self.pooling), dim=-1)

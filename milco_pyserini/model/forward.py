@@ -89,7 +89,7 @@ class PaddedForward:
         """Return logits and echo, see Forward. On a GPU it returns before the network is done."""
         network, echo = self._network, None
         arrays = pad_rows(rows, self._padding_id, self._positions, self.device)
-        ids, mask, real = (_to_device(array, self.device) for array in (*arrays, np.flatnonzero(arrays[1])))
+        ids, mask, real = (to_device(array, self.device) for array in (*arrays, np.flatnonzero(arrays[1])))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
             hidden = self._hidden_states(ids, mask)
             projected = network.connector(hidden)
@@ -142,7 +142,8 @@ def pad_rows(
     return ids, mask
 
 
-def _to_device(array: np.ndarray, device: torch.device) -> Tensor:
+def to_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """Return an array as a tensor on a device, without waiting for what a GPU has to do before the copy."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 

@@ -92,7 +92,7 @@ class _MaxLogits(torch.autograd.Function):
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32)
         text, column = gradient.nonzero(as_tuple=True)
         share = gradient[text, column].unsqueeze(1)
-        counts = torch.bincount(text, minlength=len(projected)).tolist()
+        counts = gradient.count_nonzero(dim=1).tolist()
         for number, (columns, shares) in enumerate(zip(column.split(counts), share.split(counts), strict=True)):
             states, decoder = projected[number].float(), weight[columns]
             logits = (states.to(ctx.dtype) @ decoder.to(ctx.dtype).T).masked_fill(

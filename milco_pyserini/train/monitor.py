@@ -6,6 +6,7 @@ each term.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import MilcoModel
+from milco_pyserini.model.forward import to_device
 from milco_pyserini.sparse import PIVOT, SOURCE
 from milco_pyserini.train.batches import TextCollator
 from milco_pyserini.train.data.bitext import BitextSource
@@ -233,16 +235,24 @@ class CollapseMonitor:
             used[_GROUNDED] = used[PIVOT] & grounded
         if source is not None:
             used |= {SOURCE: source.active, _HELD: source.held}
-        for language in dict.fromkeys(languages):
-            rows = [row for row, name in enumerate(languages) if name == language]
-            counts = {name: mask[rows].sum(dim=0, dtype=torch.int32) for name, mask in used.items()}
-            if source is not None:
-                for name in (SOURCE, _HELD):
-                    counts[name] = counts[name].new_zeros(source.size).index_copy_(0, source.tokens, counts[name])
+        texts = Counter(languages)
+        numbers = {language: number for number, language in enumerate(texts)}
+        rows = to_device(np.array([numbers[language] for language in languages]), pivot.device)
+        counts = {
+            name: torch.zeros(len(texts), mask.shape[1], dtype=torch.int32, device=mask.device).index_add_(
+                0, rows, mask.int()
+            )
+            for name, mask in used.items()
+        }
+        if source is not None:
+            for name in (SOURCE, _HELD):
+                held = counts[name]
+                counts[name] = held.new_zeros(len(texts), source.size).index_copy_(1, source.tokens, held)
+        for language, number in numbers.items():
             parts = self._counts.setdefault((kind, language), [TermCounts()])
             if parts[-1].texts >= self.counted:
                 parts[:] = [parts[-1], TermCounts()]
-            parts[-1] += TermCounts(len(rows), counts)
+            parts[-1] += TermCounts(texts[language], {name: count[number].clone() for name, count in counts.items()})
 
     def update_nearest(self, languages: Sequence[str], meaning: Tensor, nearest: Tensor) -> None:
         """Add what the queries of a batch of N texts take for a translation.

@@ -131,7 +131,8 @@ class Contrast(nn.Module):
         found = [views[name][0] for name in config.views]
         scores = torch.stack([view @ view.T for view in found]).sum(dim=0) / config.score_temperature
         same = meaning.unsqueeze(1) == meaning
-        parts = {"parallel": losses.info_nce_of_many(scores[is_query], same[is_query], is_query.nonzero()[:, 0])}
+        queries = is_query.nonzero()[:, 0]
+        parts = {"parallel": losses.info_nce_of_many(scores[queries], same[queries], queries)}
         parts |= self.lengths(views, ("text",))
         loss = parts["parallel"] + config.lambda_passage * parts["text_length"]
         nearest = scores.detach().masked_fill(same, -torch.inf).argmax(dim=1).masked_fill(~is_query, -1)
@@ -202,12 +203,14 @@ def encode_by_length(model: MilcoModel, input_ids: Tensor, attention_mask: Tenso
         model: in training.
         input_ids, attention_mask: int64 [B, S], padded at the end.
     """
-    lengths = attention_mask.sum(dim=1)
-    order = lengths.argsort()
-    outputs = []
-    for rows in order.split(max(_LEAST_PART, -(-len(order) // _LENGTHS))):
-        longest = int(lengths[rows[-1]])
-        outputs.append(model(input_ids[rows, :longest], attention_mask[rows, :longest]))
+    lengths, order = attention_mask.sum(dim=1).sort()
+    size = max(_LEAST_PART, -(-len(order) // _LENGTHS))
+    # All at once, because the CPU waits for a GPU here.
+    longest = torch.stack([part[-1] for part in lengths.split(size)]).tolist()
+    outputs = [
+        model(input_ids[rows, :end], attention_mask[rows, :end])
+        for rows, end in zip(order.split(size), longest, strict=True)
+    ]
     back, size = order.argsort(), input_ids.shape[1]
     pivot = torch.cat([output.pivot for output in outputs])[back]
     if model.echo is None:

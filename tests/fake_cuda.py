@@ -1,0 +1,233 @@
+"""A CUDA device without a GPU: torch's FakeTensorMode gives every operation's device, dtype and shape, but no values.
+
+What only a CUDA runtime has (streams, events, pinned memory, queries of the card) is replaced here, and nothing that
+computes. A tensor that comes back to the CPU contains zeros, and a size that depends on values is 0.
+"""
+
+import ctypes
+import functools
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+aten = torch.ops.aten
+_COPIES = (aten.copy_, aten._to_copy)
+_SIZED_BY_VALUES = (aten.nonzero, aten.masked_select, aten.bincount, aten._unique2)
+_REGISTER_GUARD = "_ZN3c104impl19registerDeviceGuardENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"
+
+
+class FakeStream:
+    """A stream, and its own context. reached: the number of the main stream's operation that it has waited for."""
+
+    def __init__(self, card: "FakeCard") -> None:
+        self.card = card
+        self.reached = 0
+
+    def record_event(self) -> int:
+        return self.card.time
+
+    def wait_event(self, event: int) -> None:
+        self.reached = max(self.reached, event)
+
+    def synchronize(self) -> None:
+        self.card.wait()
+        self.card.copying.clear()
+
+    def __enter__(self) -> None:
+        self.card.stream = self
+
+    def __exit__(self, *_: object) -> None:
+        self.card.stream = self.card.main
+
+
+class FakeCard(TorchDispatchMode):
+    """Counts what the CPU waits for, and records what is read too early or from memory that may be reused.
+
+    Attributes:
+        syncs: number of times that the CPU waited for the device, by function; "transformers" for all of its own.
+        hazards: operations of another stream than the main one that read what it has not waited for, or memory that
+            the allocator does not know it reads; copies that the CPU reads while they are under way.
+        allocated, peak: bytes of the tensors on the card, now and at most.
+        free: bytes that the card reports as free.
+    """
+
+    def __init__(self, reads: Mapping[str, object]) -> None:
+        super().__init__()
+        self.syncs: Counter[str] = Counter()
+        self.hazards: list[str] = []
+        self.allocated = self.peak = self.time = 0
+        self.free = 80 << 30
+        self.main = self.stream = FakeStream(self)
+        # Memory, by address: with the time at which the main stream wrote it; that the allocator knows another stream
+        # reads; that a copy is written to; that is pinned.
+        self.written: dict[int, int] = {}
+        self.recorded: set[int] = set()
+        self.copying: set[int] = set()
+        self.pinned: set[int] = set()
+        self._known: set[int] = set()
+        self._reads = reads
+
+    def __torch_dispatch__(self, function: Any, types: Any, inputs: Any = (), options: Any = None) -> Any:
+        options = options or {}
+        # In inference mode, an operation that consists of others arrives as it is.
+        if function is not torch.ops.prim.device.default:
+            with self:
+                result = function.decompose(*inputs, **options)
+            if result is not NotImplemented:
+                return result
+        packet, read = function.overloadpacket, tensors_of((inputs, options))
+        if any(map(is_on_card, read)):
+            if packet is aten._local_scalar_dense:
+                return self._reads[self.wait()]
+            if packet in _SIZED_BY_VALUES:
+                self.wait()
+                return sized_by_zeros(packet, *inputs)
+            if packet is aten.index:
+                # Masks, and positions on the CPU.
+                if any(place.dtype == torch.bool or not is_on_card(place) for place in tensors_of(inputs[1])):
+                    self.wait()
+                inputs = inputs[0], [place if place is None else positions(place) for place in inputs[1]]
+        result = function(*inputs, **options)
+        made = tensors_of(result)
+        if packet in _COPIES and is_on_card(made[0]) != is_on_card(read[-1]):
+            on_cpu = address(read[-1] if is_on_card(made[0]) else made[0])
+            asynchronous = options.get("non_blocking") or inputs[2:] == (True,)
+            if not asynchronous or on_cpu not in self.pinned:
+                self.wait()
+            elif is_on_card(read[-1]):
+                self.copying.add(on_cpu)
+        if options.get("pin_memory"):
+            self.pinned.add(address(made[0]))
+        self._follow(function, read, made)
+        return result
+
+    def _follow(self, function: Any, read: list[Tensor], made: list[Tensor]) -> None:
+        """Record what an operation reads, writes and allocates on the card."""
+        self.time += self.stream is self.main
+        before = set(map(address, read))
+        for place in {address(tensor) for tensor in read if is_on_card(tensor)} & self.written.keys():
+            if self.stream is not self.main and self.written[place] > self.stream.reached:
+                self.hazards.append(f"{function} reads too early")
+            if self.stream is not self.main and place not in self.recorded:
+                self.hazards.append(f"{function} reads memory that may be reused")
+        for tensor in filter(is_on_card, made):
+            place = address(tensor)
+            if self.stream is self.main and (place not in before or function._schema.is_mutable):
+                self.written[place] = self.time
+            if place not in self._known:
+                self._known.add(place)
+                storage = tensor.untyped_storage()
+                self.allocated += storage.nbytes()
+                self.peak = max(self.peak, self.allocated)
+                weakref.finalize(storage, self._free, place, storage.nbytes())
+
+    def _free(self, place: int, size: int) -> None:
+        self.allocated -= size
+        self._known.discard(place)
+        self.written.pop(place, None)
+        self.recorded.discard(place)
+
+    def wait(self) -> str:
+        """Count that the CPU waits for the device; return the name of the function that waits."""
+        frame: Any = sys._getframe(1)
+        while frame.f_code.co_filename == __file__ or "/torch/" in frame.f_code.co_filename:
+            frame = frame.f_back
+        name = "transformers" if "/transformers/" in frame.f_code.co_filename else frame.f_code.co_qualname
+        self.syncs[name] += 1
+        return name
+
+    def to_numpy(self, tensor: Tensor) -> np.ndarray:
+        """Return zeros of the tensor's shape and dtype."""
+        if address(tensor) in self.copying:
+            self.hazards.append("a copy is read while it is under way")
+        return np.zeros(tensor.shape, str(tensor.dtype).removeprefix("torch."))
+
+    def pin(self, tensor: Tensor) -> Tensor:
+        """Return a copy in pinned memory."""
+        copy = tensor.clone()
+        self.pinned.add(address(copy))
+        return copy
+
+
+@contextmanager
+def fake_cuda(reads: Mapping[str, object]) -> Iterator[FakeCard]:
+    """Run the block on a machine whose first GPU computes no values.
+
+    reads: what a function gets when it reads a value from the device, by name; no other function may read one.
+    """
+    _accept_fake_devices()
+    card = FakeCard(reads)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "device_count", lambda: 1)
+        patch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+        patch.setattr(torch.cuda, "mem_get_info", lambda device: (card.free, 80 << 30))
+        patch.setattr("torch.cuda.amp.common.amp_definitely_not_available", lambda: False)
+        patch.setattr(torch.cuda, "Stream", lambda device: FakeStream(card))
+        patch.setattr(torch.cuda, "current_stream", lambda device: card.main)
+        patch.setattr(torch.cuda, "stream", lambda stream: stream)
+        patch.setattr(Tensor, "record_stream", lambda tensor, stream: card.recorded.add(address(tensor)))
+        patch.setattr(Tensor, "pin_memory", lambda tensor: card.pin(tensor))
+        patch.setattr(
+            FakeTensor, "tolist", lambda tensor: np.full(tensor.shape, reads[card.wait()]).tolist(), raising=False
+        )
+        patch.setattr(FakeTensor, "numpy", lambda tensor: card.to_numpy(tensor), raising=False)
+        with FakeTensorMode(allow_non_fake_inputs=True), card:
+            yield card
+
+
+@functools.cache
+def _accept_fake_devices() -> None:
+    """Let torch without CUDA put fake tensors on devices named cuda, as torch with CUDA does where there is no GPU."""
+    if torch.version.cuda:
+        return
+    ensure = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
+    libraries = [*(Path(torch.__file__).parent / "lib").glob("libc10.*")]
+    if ensure is None or not libraries:
+        pytest.skip("this torch has no fake CUDA devices")
+    # torch puts its guard for fake devices in place of one that counts no devices, so it needs such a one: every method
+    # of this object returns 0.
+    zero = ctypes.CFUNCTYPE(ctypes.c_int)(int)
+    methods = (ctypes.c_void_p * 64)(*[ctypes.cast(zero, ctypes.c_void_p).value] * 64)
+    guard = (ctypes.c_void_p * 1)(ctypes.addressof(methods))
+    ctypes.CDLL(str(libraries[0]))[_REGISTER_GUARD](ctypes.c_byte(1), guard)
+    ensure()
+
+
+def is_on_card(tensor: Tensor) -> bool:
+    return tensor.device.type == "cuda"
+
+
+def address(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def tensors_of(values: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+def sized_by_zeros(packet: Any, tensor: Tensor, *options: Any) -> Any:
+    """Return what an operation whose result's size depends on values returns for zeros."""
+    if packet is aten.nonzero:
+        return tensor.new_empty((0, tensor.dim()), dtype=torch.int64)
+    if packet is aten.masked_select:
+        return tensor.new_empty(0)
+    if packet is aten.bincount:
+        return tensor.new_empty(options[1], dtype=torch.int64)
+    return tensor.new_empty(1), torch.empty_like(tensor), tensor.new_empty(1)
+
+
+def positions(place: Tensor) -> Tensor:
+    """Return the positions that an index selects: none for a mask of zeros."""
+    return place.new_empty(0, dtype=torch.int64) if place.dtype == torch.bool else place

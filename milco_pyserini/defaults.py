@@ -38,7 +38,8 @@ def vectors_directory(name: str, topics: bool, dense: bool = False) -> Path:
 
 def only_index() -> Path:
     """Return the only index in indexes/. Raises MilcoError if there is none, or more than one."""
-    found = sorted(path.parent for path in INDEXES.glob("*/manifest.json"))
+    shards = INDEXES.glob("*/shard-*-of-*/manifest.json")
+    found = sorted({path.parent for path in INDEXES.glob("*/manifest.json")} | {path.parent.parent for path in shards})
     if len(found) != 1:
         which = f"there are {', '.join(map(str, found))}" if found else f"there is none in {INDEXES}/"
         raise MilcoError(f"which --index? {which}", "" if found else "Build one with milco index --vectors VECTORS.")

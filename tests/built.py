@@ -13,7 +13,7 @@ from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary
 from milco_pyserini.corpora import Document
 from milco_pyserini.encode.dense_store import open_dense_store, write_dense
 from milco_pyserini.encode.writer import StoreWriter
-from milco_pyserini.index import build_index, find_engine, open_index
+from milco_pyserini.index import Index, build_index, find_engine, open_index
 from milco_pyserini.index.protocol import SourceOptions
 from milco_pyserini.index.stored import CorpusDocuments
 from milco_pyserini.sparse import open_store
@@ -37,7 +37,22 @@ STORED_INDEXES = tuple(
     for one in INDEXES
     if one.values[0] in ("exact", "lucene", "qdrant")
 )
+# Indexes in two shards.
+SHARDS = "-shards"
+SHARDED_INDEXES = tuple(
+    pytest.param(f"{one.values[0]}{SHARDS}", marks=one.marks) for one in INDEXES if one.values[0] != "bm25"
+)
 EVERY = (*STORES, *INDEXES, *STORED_INDEXES)
+
+# Of the fields of stored_documents().
+FILTERS: list[dict[str, Any]] = [
+    {"lang": ["de"]},
+    {"lang": "fr", "year": [2001, 2002]},
+    {"lang": ["ドイツ語", 'a "b" = \\', "\ue000"], "open": True},
+    {"tags": ["b"]},
+    {"a.b": "1.5", "tags": "a"},
+    {"lang": ["nowhere"]},
+]
 
 
 class Built:
@@ -51,6 +66,19 @@ class Built:
         path = self.root / kind
         if kind in STORES:
             encode(path, kind)
+        elif kind.endswith(SHARDS):
+            engine = kind.removesuffix(SHARDS)
+            for shard_id in (0, 1):
+                corpus = stored_documents() if engine.endswith(STORED) else None
+                Index.build(
+                    self.documents(engine),
+                    path,
+                    engine.removesuffix(STORED),
+                    store_documents=corpus is not None,
+                    corpus=corpus,
+                    shard_id=shard_id,
+                    shard_num=2,
+                )
         elif kind.endswith(STORED):
             corpus = CorpusDocuments(stored_documents(), "stored documents")
             build_index(self.documents(kind), find_engine(kind.removesuffix(STORED)), path, corpus=corpus)
@@ -91,7 +119,7 @@ def stored_documents() -> list[Document]:
 
 def queries_for(kind: str, count: int = 5) -> list[Any]:
     """Return queries of the form that an engine takes."""
-    if kind in ("flat", "hnsw"):
+    if kind.removesuffix(SHARDS) in ("flat", "hnsw"):
         return list(np.random.default_rng(1).normal(size=(count, DIMENSIONS)).astype(np.float32))
     if kind == "bm25":
         return ["w1", "w2 w5", "w3 w3 w20", "w0 w6", "w4"][:count]

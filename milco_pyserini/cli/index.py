@@ -19,6 +19,7 @@ _BM25 = "BM25"
 _APPROXIMATE = "Approximate engines"
 _EXTERNAL = "External vectors"
 _UPDATE = "Update an index (lucene, qdrant)"
+_SHARDS = "Shards (all engines but bm25)"
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,11 @@ class IndexOptions:
         None, group=_EXTERNAL, above=0, maximum=MAX_INTEGER, help="impact = round(weight x scale), for float weights"
     )
 
+    shard_id: int = option(0, minimum=0, group=_SHARDS, help="shard that this command builds, from 0")
+    shard_num: int = option(
+        1, minimum=1, group=_SHARDS, help="number of shards, all with the same --output, searched as one index"
+    )
+
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
         if self.vectors is not None and self.corpus is not None and not (self.store or self.update):
@@ -100,6 +106,8 @@ class IndexOptions:
         for name in ("overwrite", "store", "store_vectors", "topics", "language", "tokenizer", "n_postings"):
             if self.update and getattr(self, name):
                 yield f"--{name.replace('_', '-')} is for a new index, --update changes one"
+        if self.update and self.shard_num > 1:
+            yield "--shard-num is for a new index, --update changes one"
 
 
 @dataclass(frozen=True)
@@ -149,6 +157,8 @@ def command(options: IndexOptions) -> None:
         settings=None if options.n_postings is None else {"n_postings": options.n_postings},
         threads=options.threads,
         overwrite=options.overwrite,
+        shard_id=options.shard_id,
+        shard_num=options.shard_num,
     )
 
 

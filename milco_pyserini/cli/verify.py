@@ -42,14 +42,26 @@ class VerifyOptions:
 
 def verify(options: VerifyOptions) -> None:
     """Verify all paths. Raises MilcoError if one is damaged, or before any work if one is no store or index."""
-    for path in options.paths:
+    paths = [each for path in options.paths for each in _directories(path)]
+    for path in paths:
         _validate_kind(path)
-    damaged = [path for path in options.paths if not _verify(path)]
+    damaged = [path for path in paths if not _verify(path)]
     if damaged:
         raise MilcoError(
             f"damaged: {', '.join(map(str, damaged))}",
             hint="Copy the damaged files again, rebuild the index with --overwrite, or rerun the encode command",
         )
+
+
+def _directories(path: Path) -> list[Path]:
+    """Return the shards of an index, or the path itself. Raises MilcoError if shards are missing."""
+    # Imported here: the help page does not wait for numpy.
+    from milco_pyserini.index.shards import find_shards, missing_shards
+
+    shards = find_shards(path)
+    if shards and (missing := missing_shards(path)):
+        raise MilcoError(f"{path} lacks {missing}: build them, or verify single shards")
+    return shards or [path]
 
 
 def _validate_kind(path: Path) -> None:

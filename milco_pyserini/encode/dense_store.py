@@ -10,27 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.sparse.store import open_manifest, parquet_groups, read_parts
+from milco_pyserini.sparse.store import PartedStore, open_manifest, parquet_groups
 
 
 @dataclass(frozen=True)
-class DenseStore:
+class DenseStore(PartedStore):
     """A finished store of L2-normalized dense vectors; a blank text's is zero."""
-
-    path: Path
-    manifest: dict
 
     @property
     def dimensions(self) -> int:
         """Embedding dimension."""
         return self.manifest["dimensions"]
 
-    def __len__(self) -> int:
-        return self.manifest["documents"]
-
     def batches(self) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
         """Yield document ids and their vectors, float32 [ids, d], part by part."""
-        for path, content in read_parts(self.path, self.manifest):
+        for path, content in self.read_parts():
             yield from read_dense(path, content, self.dimensions)
 
 

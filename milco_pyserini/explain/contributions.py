@@ -15,6 +15,7 @@ from milco_pyserini.index.exact import ExactSearcher
 from milco_pyserini.index.lucene import LuceneEngine
 from milco_pyserini.index.protocol import EngineSearcher
 from milco_pyserini.index.qdrant import QdrantSearcher
+from milco_pyserini.index.shards import ShardedSearcher
 from milco_pyserini.sparse import SOURCE, VIEWS, PlainStore, SparseBatch, VectorStore, Vocabulary, open_store
 from milco_pyserini.sparse.pruning import PruningRule
 from milco_pyserini.sparse.quantization import quantize, quantize_vector
@@ -153,8 +154,31 @@ class ExactWeights(EngineWeights):
         return weights
 
 
+class ShardedWeights(EngineWeights):
+    """The numbers in the shard that has the document."""
+
+    def __init__(self, shards: Sequence[EngineWeights]) -> None:
+        self._shards = shards
+        self.scale, self.unit, self.is_readable = shards[0].scale, shards[0].unit, shards[0].is_readable
+
+    def query(self, vector: dict[str, float]) -> dict[str, float]:
+        """Return a query's {term: weight} in the engine's numbers."""
+        return self._shards[0].query(vector)
+
+    def document(self, docid: str, terms: Sequence[str]) -> dict[str, float] | None:
+        """Return the numbers of the first shard that has the document."""
+        found = (shard.document(docid, terms) for shard in self._shards)
+        return next((numbers for numbers in found if numbers is not None), None)
+
+    def round_score(self, total: float) -> float:
+        """Return a sum in the precision of the engine's scores."""
+        return self._shards[0].round_score(total)
+
+
 def engine_weights(index: Index, searcher: EngineSearcher) -> EngineWeights:
     """Return the reader of an index's numbers. searcher: the index's, open."""
+    if isinstance(searcher, ShardedSearcher):
+        return ShardedWeights([engine_weights(Index(one.path, index.manifest), one) for one in searcher.shards])
     if index.engine.name == "lucene":
         return LuceneWeights(index)
     if index.engine.name == "qdrant":

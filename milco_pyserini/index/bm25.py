@@ -90,6 +90,10 @@ class Bm25Engine(Engine):
         """Return the texts of a corpus: a name, a path, or an iterable of Document objects."""
         from milco_pyserini.corpora import Corpus, corpus_language, open_corpus
 
+        if options.shard_num > 1:
+            raise MilcoError(
+                "--shard-num: the idf of bm25 depends on all documents, scores of shards would differ: omit it"
+            )
         options.validate_for(self.name, "language", "tokenizer")
         if options.language and options.tokenizer:
             raise MilcoError(f"--tokenizer {options.tokenizer} splits texts of any language: omit --language")

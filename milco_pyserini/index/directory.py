@@ -14,6 +14,15 @@ from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import BUILD, SEARCH, Engine, EngineSearcher, SourceOptions
 from milco_pyserini.index.recall import APPROXIMATE, report_recall, write_ground_truth
 from milco_pyserini.index.registry import DEFAULT_ENGINE, ENGINES, find_engine
+from milco_pyserini.index.shards import (
+    ShardedSearcher,
+    find_shards,
+    joined_manifest,
+    missing_shards,
+    shard_name,
+    validate_shard,
+    validate_shard_directory,
+)
 from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
 from milco_pyserini.index.stored import CorpusDocuments, open_corpus_documents
 from milco_pyserini.index.update import DocumentChanges, update_directory, validate_update
@@ -32,6 +41,7 @@ from milco_pyserini.io.manifest import (
 from milco_pyserini.sparse import VectorStore
 from milco_pyserini.sparse.changes import differing_parts
 from milco_pyserini.sparse.pruning import PrunedStore
+from milco_pyserini.sparse.store import shard_span
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Corpus, Document
@@ -82,8 +92,10 @@ class Index:
         settings: Mapping[str, float] | None = None,
         threads: int = 1,
         overwrite: bool = False,
+        shard_id: int = 0,
+        shard_num: int = 1,
     ) -> "Index":
-        """Build an index. Its directory exists only when it is complete.
+        """Build an index, or one of its shards. Its directory exists only when it is complete.
 
         Args:
             source: for lucene, exact, qdrant and seismic a vector store (a path or an open store), or a SparseBatch
@@ -105,6 +117,11 @@ class Index:
             settings: settings of the engine, such as {"n_postings": 2000}.
             threads: threads that build; with lucene, each begins a segment of its own.
             overwrite: replace an index at path.
+            shard_id, shard_num: build only one of shard_num shards, from 0, of consecutive parts of a store, in a
+                directory in path. Once all are built, Index.open(path) opens them as one index.
+
+        Returns:
+            The index, or the shard.
 
         Raises:
             MilcoError: if the engine is not available, does not know an option, or path exists.
@@ -124,13 +141,25 @@ class Index:
             )
         if corpus is not None and not store_documents:
             raise MilcoError("--corpus is for --store, which reads the documents: add --store, or omit --corpus")
-        path = Path(path)
+        if not 0 <= shard_id < shard_num:
+            raise MilcoError(f"--shard-id {shard_id}: must be from 0 to {shard_num - 1} (--shard-num - 1)")
+        path, shard = Path(path), None
+        if shard_num > 1:
+            validate_shard_directory(path, shard_num)
+            path, shard = path / shard_name(shard_id, shard_num), (shard_id, shard_num)
         validate_output_directory(path, overwrite, is_index)
-        options = SourceOptions(tuple(prune), tuple(views), plain, scale, language, tokenizer, ids, encoder)
+        options = SourceOptions(
+            tuple(prune), tuple(views), plain, scale, language, tokenizer, ids, encoder, shard_id, shard_num
+        )
         documents = chosen.open_source(source, options)
         queries = None if topics is None else chosen.open_topics(Path(topics))
-        stored = open_corpus_documents(documents.manifest, corpus, store_vectors) if store_documents else None
-        index = build_index(documents, chosen, path, threads, overwrite, topics=queries, corpus=stored)
+        stored = None
+        if store_documents:
+            parts = documents.manifest.get("parts", [])
+            before = parts[: shard_span(len(parts), shard_id, shard_num).start]
+            first = sum(part.get("texts", 0) for part in before)
+            stored = open_corpus_documents(documents.manifest, corpus, store_vectors, first)
+        index = build_index(documents, chosen, path, threads, overwrite, topics=queries, corpus=stored, shard=shard)
         if isinstance(documents, PrunedStore):
             log(f"Pruning kept {documents.kept / max(documents.entries, 1):.1%} of the terms")
             if documents.emptied:
@@ -138,6 +167,13 @@ class Index:
         if index.manifest["empty_documents"]:
             empty = counted(index.manifest["empty_documents"], "document")
             log(f"Skipped {empty} without terms (empty), which no query could find")
+        if shard is not None:
+            missing = missing_shards(path.parent)
+            log(
+                f"{path.parent} still lacks {missing}"
+                if missing
+                else f"{path.parent} has all of its {shard_num} shards"
+            )
         return index
 
     @classmethod
@@ -175,6 +211,8 @@ class Index:
         """
         engine = self.engine.with_settings(settings or {}, SEARCH)
         engine.available()
+        if "shards" in self.manifest:
+            return ShardedSearcher(self.path, [open_index(one).searcher(settings) for one in find_shards(self.path)])
         try:
             with engine_errors(engine.name, "open", self.path):
                 validate_files(self.path, self.manifest.get("files", []))
@@ -222,6 +260,8 @@ class Index:
         if not engine.is_updatable:
             valid = " and ".join(name for name, other in ENGINES.items() if other.is_updatable)
             raise MilcoError(f"{self.path}: engine {engine.name} cannot update an index, {valid} can: build it again")
+        if "shards" in self.manifest or "shard" in self.manifest:
+            raise MilcoError(f"{self.path}: shards of an index cannot be updated: build them again with --overwrite")
         if source is None and (since is not None or not delete):
             raise MilcoError("an update needs documents to add (--vectors) or ids to delete (--delete)")
         if isinstance(delete, str):
@@ -253,7 +293,7 @@ class Index:
             )
         stored = searcher = None
         if documents is not None and "fields" in self.manifest:
-            stored = open_corpus_documents(manifest, corpus, self.manifest.get("stored_vectors", False))
+            stored = open_corpus_documents(manifest, corpus, self.manifest.get("stores_vectors", False))
             searcher = None if older is None else self.searcher()
         elif isinstance(source, VectorStore) and isinstance(since, VectorStore):
             documents, older = map(opened, differing_parts(source, since))
@@ -292,16 +332,28 @@ def build_index(
     overwrite: bool = False,
     topics: DocumentSource | None = None,
     corpus: CorpusDocuments | None = None,
+    shard: tuple[int, int] | None = None,
 ) -> Index:
     """Build an index of open documents, of the type that the engine takes. Index.build() opens them first.
 
     Args:
         corpus: what to store of each document, by an engine that stores documents.
+        shard: (number, of how many) if it is a shard; documents are those of the shard.
 
     Raises MilcoError if the engine is not available, or if output exists and overwrite is not set.
     """
     engine.available()
-    progress = Progress("documents", documents.manifest.get("documents"))
+    # What the shards of an index have in common.
+    about: dict[str, Any] = {"engine": engine.name, "build_settings": engine.settings(BUILD)}
+    if corpus is not None:
+        about |= {"fields": corpus.fields, "stores_vectors": corpus.vectors}
+    if shard is not None:
+        about["shard"] = {"id": shard[0], "num": shard[1]}
+        for other in find_shards(output.parent):
+            if other.name != output.name:
+                vectors = {"vectors": documents.manifest}
+                validate_shard(output, about | vectors, other, read_checked(other / MANIFEST))
+    progress = Progress("documents", None if shard else documents.manifest.get("documents"))
     checked = engine.checked(documents, progress, corpus)
     with atomic_directory(output, overwrite, is_index) as directory:
         built = engine.build(checked, directory, threads)
@@ -313,19 +365,16 @@ def build_index(
             raise MilcoError(f"{documents.path} holds no document{without}{after}: nothing to index")
         manifest: dict[str, Any] = {
             "format_version": FORMAT_VERSION,
-            "engine": engine.name,
+            **about,
             "exactness": engine.exactness,
             "documents": built.documents,
             "empty_documents": built.empty,
-            "build_settings": engine.settings(BUILD),
             "search_settings": engine.settings(SEARCH),
             "id_with_space": checked.id_with_space,
             "milco_pyserini": __version__,
             **engine.versions(),
             **checked.describe(),
         }
-        if corpus is not None:
-            manifest |= {"fields": corpus.fields, "stores_vectors": corpus.vectors}
         files = describe_files(directory, list_files(directory))
         is_approximate = engine.exactness == APPROXIMATE
         if is_approximate:
@@ -347,8 +396,8 @@ def build_index(
 
 
 def is_index(path: Path) -> bool:
-    """Return whether a directory holds an index of this project, of whatever version."""
-    return is_json_with(path / MANIFEST, "format_version", "engine")
+    """Return whether a directory holds an index of this project, of whatever version, or shards of one."""
+    return any(is_json_with(one / MANIFEST, "format_version", "engine") for one in (path, *find_shards(path)))
 
 
 def open_index(path: str | Path, sparse: bool = False) -> Index:
@@ -360,6 +409,8 @@ def open_index(path: str | Path, sparse: bool = False) -> Index:
     if not isinstance(path, str | Path):
         raise TypeError(f"expected the directory of an index, a str or Path, not {type(path).__name__}")
     path = Path(path)
+    if shards := find_shards(path):
+        return _open_shards(path, [open_index(one, sparse) for one in shards])
     if not path.is_dir():
         vectors = VECTORS / path.stem
         raise MilcoError(
@@ -389,3 +440,14 @@ def open_index(path: str | Path, sparse: bool = False) -> Index:
             f"{SparseEngine.query_type} is needed here (engine {' or '.join(valid)})"
         )
     return Index(path, manifest)
+
+
+def _open_shards(path: Path, shards: Sequence[Index]) -> Index:
+    """Open the shards at path as one index. Raises MilcoError if some are missing, or are those of another index."""
+    if missing := missing_shards(path):
+        raise MilcoError(
+            f"{path} lacks {missing}: build each with the milco index command of the others and its --shard-id"
+        )
+    for one in shards[1:]:
+        validate_shard(shards[0].path, shards[0].manifest, one.path, one.manifest)
+    return Index(path, joined_manifest([one.manifest for one in shards]))

@@ -38,6 +38,7 @@ from milco_pyserini.io.manifest import DENSE_INDEX
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.dense import DenseQueryEncoder
+    from milco_pyserini.encode.dense_store import DenseStore
 
 _INDEX = "index"
 _DOCIDS = "docid"
@@ -87,10 +88,11 @@ class FaissEngine(Engine):
 
     def open_source(self, source: Any, options: SourceOptions) -> DenseDocuments:
         """Return a store of dense vectors, at a path or open."""
-        options.validate_for(self.name)
-        return self.open_topics(Path(source)) if isinstance(source, str | Path) else source
+        options.validate_for(self.name, "shard_id", "shard_num")
+        store = self.open_topics(Path(source)) if isinstance(source, str | Path) else source
+        return store.take_shard(options.shard_id, options.shard_num) if options.shard_num > 1 else store
 
-    def open_topics(self, path: Path) -> DenseDocuments:
+    def open_topics(self, path: Path) -> "DenseStore":
         """Return the store of dense vectors at path."""
         from milco_pyserini.encode.dense_store import open_dense_store
 

@@ -187,6 +187,8 @@ class SourceOptions:
     tokenizer: str | None = None
     ids: Sequence[str] | None = None
     encoder: "MilcoEncoder | None" = None
+    shard_id: int = 0
+    shard_num: int = 1
 
     def validate_for(self, engine: str, *allowed: str) -> None:
         """Raise MilcoError if a field is set that the engine has no use for."""

@@ -97,13 +97,22 @@ class SparseEngine(Engine):
 
     def open_source(self, source: Any, options: SourceOptions) -> SparseDocuments:
         """Return a vector store at a path, an open store, or a SparseBatch with ids and encoder; pruned if asked."""
-        options.validate_for(self.name, "prune", "views", "plain", "scale", "ids", "encoder")
+        options.validate_for(
+            self.name, *("prune", "views", "plain", "scale", "ids", "encoder", "shard_id", "shard_num")
+        )
         if options.scale is not None and not options.plain:
             raise MilcoError("--scale is for --plain: a vector store states its own")
         if isinstance(source, SparseBatch):
             source = BatchDocuments(source, options.ids, options.encoder)
         elif isinstance(source, str | Path):
             source = open_store(Path(source), options.plain, 1.0 if options.scale is None else options.scale)
+        if options.shard_num > 1:
+            if not isinstance(source, VectorStore):
+                raise MilcoError(
+                    f"--shard-num divides the parts of a vector store that milco encode wrote, {source.path} is none: "
+                    "index it as one"
+                )
+            source = source.take_shard(options.shard_id, options.shard_num)
         rules = [PruningRule.parse(rule) for rule in options.prune]
         return PrunedStore(source, rules, options.views) if rules or options.views else source
 

@@ -8,6 +8,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +51,7 @@ class CorpusDocuments:
         passages: ids are those of passages, ID#0, ID#1, ...: their document is found.
         digest: TextDigest of the texts that were encoded; None if it is not known.
         vectors: store the vectors, too, as Anserini does, for its relevance feedback.
+        first: number of documents before the first one with a vector, which are read last.
 
     Raises:
         MilcoError: the texts are not those that were encoded, or a field has a name that no index can take.
@@ -62,6 +64,7 @@ class CorpusDocuments:
         passages: bool = False,
         digest: str | None = None,
         vectors: bool = False,
+        first: int = 0,
     ) -> None:
         self.name = name
         self.passages = passages
@@ -69,7 +72,7 @@ class CorpusDocuments:
         self.fields = _read_fields(documents, name, digest)
         """The type of each field: string, strings, number, boolean, or mixed."""
         self._numbers = {field: number for number, field in enumerate(self.fields)}
-        self._stream = iter(documents)
+        self._stream = chain(islice(documents, first, None), islice(documents, first))
         self._last: Document | None = None
         # The last document, and the id of its passage that has the text.
         self._holder = "", ""
@@ -135,13 +138,15 @@ class CorpusDocuments:
         self._skipped.execute("INSERT OR REPLACE INTO documents VALUES (?, ?)", (document.id, value))
 
 
-def open_corpus_documents(manifest: Mapping[str, Any], corpus: Any = None, vectors: bool = False) -> CorpusDocuments:
+def open_corpus_documents(
+    manifest: Mapping[str, Any], corpus: Any = None, vectors: bool = False, first: int = 0
+) -> CorpusDocuments:
     """Return the documents of a vector store for an index.
 
     Args:
         manifest: of the store.
         corpus: a name, a path or Document objects, in place of the corpus that the manifest names.
-        vectors: as for CorpusDocuments.
+        vectors, first: as for CorpusDocuments.
 
     Raises:
         MilcoError: no corpus is known, it does not exist, or it is not the one that was encoded.
@@ -165,7 +170,7 @@ def open_corpus_documents(manifest: Mapping[str, Any], corpus: Any = None, vecto
         raise TypeError(f"corpus: expected a name, a path or a list of Document, not {type(name).__name__}")
     title = documents.name if isinstance(documents, Corpus) else "the given documents"
     passages, digest = bool(manifest.get("split_passages")), manifest.get("corpus_hash")
-    return CorpusDocuments(documents, title, passages, digest, vectors)
+    return CorpusDocuments(documents, title, passages, digest, vectors, first)
 
 
 def parse_document(docid: str, raw: str | bytes) -> Document | str:

@@ -15,7 +15,8 @@ from milco_pyserini.index.recall import (
     report_recall,
     write_ground_truth,
 )
-from milco_pyserini.sparse import open_store
+from milco_pyserini.index.shards import find_shards
+from milco_pyserini.sparse import VectorStore
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ def tune_index(
         raise MilcoError(f"--hits {k}: must be from 1 to {MAX_RECALL_DEPTH}")
     if (topics is None) != (vectors is None):
         raise MilcoError("--topics and --vectors go together: the best documents for topics are found in the vectors")
+    if "shards" in index.manifest:
+        shard = find_shards(index.path)[0]
+        raise MilcoError(f"{index.path} has shards, each with its own settings: tune them one by one, such as {shard}")
     if "query_cut" not in index.manifest.get("search_settings", {}):
         raise MilcoError(f"{index.path}: engine {index.manifest['engine']} has nothing to tune, seismic has")
     index.engine.available()
@@ -90,11 +94,13 @@ def search_grid(
 
 def _open_indexed_vectors(index: "Index", vectors: Path) -> PrunedStore:
     """Open vectors as the index has them, pruned and with its views. Raises MilcoError if they are others."""
-    store = open_store(vectors)
+    store = VectorStore.open(vectors)
     indexed = index.vectors
     before, after = (str(manifest.get("pruning") or "") for manifest in (store.manifest, indexed))
     if indexed.get("parts") != store.manifest.get("parts") or not after.startswith(before):
         raise MilcoError(f"{index.path} was not built of {store.path}: give the --vectors that it was built of")
+    if shard := index.manifest.get("shard"):
+        store = store.take_shard(shard["id"], shard["num"])
     views = indexed.get("views") if indexed.get("views") != store.manifest.get("views") else None
     return PrunedStore(store, [PruningRule.parse(rule) for rule in after[len(before) :].split()], views or ())
 

@@ -81,6 +81,7 @@ INDEX = {
     "search_settings?": {"*": float},
     "fields?": {"*": str},
     "stores_vectors?": bool,
+    "shard?": {"id": int, "num": int},
     "recall?": dict,
     "updates?": [dict],
     "files?": FILES,

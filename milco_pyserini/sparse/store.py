@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import numpy as np
 import orjson
@@ -53,16 +53,54 @@ _VECTOR = b',"vector":{'
 
 
 @dataclass(frozen=True, repr=False)
-class VectorStore:
+class PartedStore:
+    """A finished store, of sparse or of dense vectors.
+
+    shard: (number, of how many), the run of parts of which the vectors are read; by default all.
+    """
+
+    path: Path
+    manifest: dict
+    shard: tuple[int, int] = (0, 1)
+
+    def __len__(self) -> int:
+        return self.manifest["documents"]
+
+    def take_shard(self, shard_id: int, shard_num: int) -> Self:
+        """Return the store with only the vectors of one of shard_num shards, its manifest unchanged.
+
+        Raises MilcoError if it has fewer parts.
+        """
+        if (count := len(self.manifest["parts"])) < shard_num:
+            raise MilcoError(
+                f"--shard-num {shard_num}: {self.path} has {counted(count, 'part')}, and each shard needs one: use "
+                "fewer shards, or encode with a smaller --part-size"
+            )
+        return replace(self, shard=(shard_id, shard_num))
+
+    def read_parts(self) -> Iterator[tuple[Path, bytes]]:
+        """Yield file and content of each part, in order.
+
+        Raises MilcoError if a part is missing or has another size, before the first is read, or has another checksum
+        than the manifest states.
+        """
+        parts = self.manifest["parts"][shard_span(len(self.manifest["parts"]), *self.shard)]
+        for part in parts:
+            file = self.path / part["file"]
+            if not file.is_file() or file.stat().st_size != part["bytes"]:
+                raise MilcoError(f"{file} is missing or not of {part['bytes']:,} bytes. {_FIX}")
+        for part in parts:
+            yield self.path / part["file"], read_part(self.path, part)
+
+
+@dataclass(frozen=True, repr=False)
+class VectorStore(PartedStore):
     """A finished vector store: documents as {term: impact}, or as batches of float weights.
 
     >>> from milco_pyserini import VectorStore
     >>> store = VectorStore.open("vectors/sample")  # doctest: +SKIP
     >>> ids, vectors = store.load()  # doctest: +SKIP
     """
-
-    path: Path
-    manifest: dict
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> "VectorStore":
@@ -100,9 +138,6 @@ class VectorStore:
         """Impact = round(weight x scale)."""
         return self.manifest["scale"]
 
-    def __len__(self) -> int:
-        return self.manifest["documents"]
-
     def get(self, docid: str) -> SparseBatch | None:
         """Return a document's float weights as a batch of one vector; None if the store lacks the document.
 
@@ -131,7 +166,7 @@ class VectorStore:
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield every document's id and {term: impact}; impacts are >= 1."""
-        for path, content in read_parts(self.path, self.manifest):
+        for path, content in self.read_parts():
             if path.suffix == ".parquet":
                 for ids, batch in read_parquet(path, content, self.vocabulary):
                     yield from zip(ids, quantized_vectors(batch, self.scale, self.vocabulary.terms), strict=True)
@@ -141,7 +176,7 @@ class VectorStore:
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Yield document ids and float weights, part by part; from JSONL, weight = impact / scale."""
-        for path, content in read_parts(self.path, self.manifest):
+        for path, content in self.read_parts():
             if path.suffix == ".parquet":
                 yield from read_parquet(path, content, self.vocabulary)
             else:
@@ -279,18 +314,9 @@ def open_manifest(path: str | os.PathLike) -> dict:
     return manifest
 
 
-def read_parts(path: Path, manifest: dict) -> Iterator[tuple[Path, bytes]]:
-    """Yield file and content of each part of the store at path, in order.
-
-    Raises MilcoError if a part is missing or has another size, before the first is read, or has another checksum than
-    the manifest states.
-    """
-    for part in manifest["parts"]:
-        file = path / part["file"]
-        if not file.is_file() or file.stat().st_size != part["bytes"]:
-            raise MilcoError(f"{file} is missing or not of {part['bytes']:,} bytes. {_FIX}")
-    for part in manifest["parts"]:
-        yield path / part["file"], read_part(path, part)
+def shard_span(parts: int, shard_id: int, shard_num: int) -> slice:
+    """Return which of the parts of a store are those of a shard: a run of about as many as in any other."""
+    return slice(parts * shard_id // shard_num, parts * (shard_id + 1) // shard_num)
 
 
 def read_part(path: Path, part: dict) -> bytes:

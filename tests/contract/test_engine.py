@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from built import DOCUMENTS, INDEXES, Built, answers, queries_for
+from built import DOCUMENTS, INDEXES, SHARDED_INDEXES, Built, answers, queries_for
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index
@@ -16,7 +16,7 @@ UNKNOWN = [{}, {"no such term": 1.0}]
 WITHOUT_TERMS = {"bm25": ["", "zebra"]} | dict.fromkeys(("exact", "lucene", "qdrant", "seismic"), UNKNOWN)
 
 
-@pytest.mark.parametrize("kind", INDEXES)
+@pytest.mark.parametrize("kind", [*INDEXES, *SHARDED_INDEXES])
 def test_hits_are_ordered_by_score_and_then_docid(built: Built, kind: str) -> None:
     """Best first; equal scores in ascending order of docid; no document twice."""
     for hits in open_index(built.path(kind)).searcher().search(queries_for(kind), DOCUMENTS):
@@ -40,7 +40,7 @@ def test_the_best_k_are_the_first_k_of_all(built: Built, kind: str) -> None:
             np.testing.assert_array_equal(hits.scores, all_hits.scores[: len(hits)])
 
 
-@pytest.mark.parametrize("kind", INDEXES)
+@pytest.mark.parametrize("kind", [*INDEXES, *SHARDED_INDEXES])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_query_has_the_same_hits_alone_and_in_a_batch(built: Built, kind: str, threads: int) -> None:
     """Neither the other queries nor the number of threads change a hit."""
@@ -53,7 +53,7 @@ def test_a_query_has_the_same_hits_alone_and_in_a_batch(built: Built, kind: str,
         np.testing.assert_array_equal(alone.scores, hits.scores)
 
 
-@pytest.mark.parametrize("kind", INDEXES)
+@pytest.mark.parametrize("kind", [*INDEXES, *SHARDED_INDEXES])
 def test_no_query_has_no_hits(built: Built, kind: str) -> None:
     """An empty batch is answered with an empty list."""
     assert open_index(built.path(kind)).searcher().search([], 10) == []
@@ -90,7 +90,7 @@ def test_an_index_is_only_replaced_on_request_and_can_be_moved(built: Built, kin
         build_index(built.documents(kind), find_engine(kind), copy)
 
 
-@pytest.mark.parametrize("kind", INDEXES)
+@pytest.mark.parametrize("kind", [*INDEXES, *SHARDED_INDEXES])
 def test_searching_changes_no_file(built: Built, kind: str, tmp_path: Path) -> None:
     """Qdrant writes files again when it opens and closes an index: their content is the same."""
     path = shutil.copytree(built.path(kind), tmp_path / kind)

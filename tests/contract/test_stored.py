@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from built import DOCUMENTS, INDEXES, STORED, STORED_INDEXES, Built, queries_for, stored_documents
+from built import DOCUMENTS, FILTERS, INDEXES, STORED, STORED_INDEXES, Built, queries_for, stored_documents
 from synthetic_stores import synthetic_batch, write_plain, write_store
 
 from milco_pyserini.corpora import Document
@@ -18,14 +18,6 @@ from milco_pyserini.index.stored import CorpusDocuments, filter_text
 from milco_pyserini.sparse import open_store
 
 LONG = "x" * 2000
-FILTERS: list[dict[str, Any]] = [
-    {"lang": ["de"]},
-    {"lang": "fr", "year": [2001, 2002]},
-    {"lang": ["ドイツ語", 'a "b" = \\', "\ue000"], "open": True},
-    {"tags": ["b"]},
-    {"a.b": "1.5", "tags": "a"},
-    {"lang": ["nowhere"]},
-]
 
 
 def passes(document: Document, filters: Mapping[str, Any]) -> bool:

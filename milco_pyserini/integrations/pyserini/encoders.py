@@ -44,10 +44,13 @@ def query_encoder_for(name: str, vectors: dict) -> "MilcoQueryEncoder":
 def vectors_of(index: str) -> dict:
     """Return the manifest of the vectors in an index of this project; {} for others and for names of Pyserini."""
     from milco_pyserini.index import open_index
+    from milco_pyserini.index.shards import find_shards
 
-    if not (Path(index) / MANIFEST).is_file():
+    if not (Path(index) / MANIFEST).is_file() and not find_shards(Path(index)):
         return {}
     opened = open_index(index)
+    if "shards" in opened.manifest:
+        raise MilcoError(f"{index} has shards, which only milco searches as one: give Pyserini an index without shards")
     if opened.manifest["engine"] != "lucene":
         raise MilcoError(
             f"{index} is an index of engine {opened.manifest['engine']!r}, which Pyserini cannot read: build one "

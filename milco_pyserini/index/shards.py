@@ -1,0 +1,132 @@
+"""Shards of an index: a directory with the indexes of consecutive parts of one vector store, searched as one.
+
+A document's score does not depend on the other documents, so the best documents of all shards are those of one index.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from milco_pyserini.console import counted
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index.protocol import EngineSearcher, Hits
+from milco_pyserini.index.stored import Filters
+from milco_pyserini.io.manifest import MANIFEST
+
+_NAME = re.compile(r"shard-[0-9]{5,}-of-[0-9]{5,}")
+# Fields in which the manifests of all shards agree, and what a user calls them.
+_SHARED = {
+    "engine": "--engine",
+    "build_settings": "settings",
+    "vectors": "--vectors, --prune or --views",
+    "fields": "--store or --corpus",
+    "stores_vectors": "--store-vectors",
+}
+_MOST_NAMED = 10
+
+
+def shard_name(shard_id: int, shard_num: int) -> str:
+    """Return the name of a shard's directory.
+
+    >>> shard_name(3, 8)
+    'shard-00003-of-00008'
+    """
+    return f"shard-{shard_id:05d}-of-{shard_num:05d}"
+
+
+def find_shards(path: Path) -> list[Path]:
+    """Return the finished shards in a directory; none in one that is an index itself."""
+    if (path / MANIFEST).exists():
+        return []
+    return sorted(one for one in path.glob("shard-*-of-*") if _NAME.fullmatch(one.name) and (one / MANIFEST).is_file())
+
+
+def shard_number(path: Path) -> tuple[int, int]:
+    """Return the number of a finished shard, from 0, and of how many it is."""
+    shard_id, shard_num = path.name.removeprefix("shard-").split("-of-")
+    return int(shard_id), int(shard_num)
+
+
+def missing_shards(path: Path) -> str:
+    """Return which shards are missing, for messages, or "".
+
+    Raises:
+        MilcoError: path holds shards of two divisions.
+    """
+    found = [shard_number(one) for one in find_shards(path)]
+    nums = sorted({num for _, num in found})
+    if len(nums) > 1:
+        raise MilcoError(
+            f"{path} holds shards of {' and of '.join(map(str, nums))}: remove those of the other division"
+        )
+    missing = sorted(set(range(nums[0])) - {number for number, _ in found})
+    named = ", ".join(map(str, missing[:_MOST_NAMED])) + (", ..." if len(missing) > _MOST_NAMED else "")
+    return f"{counted(len(missing), 'shard')} of {nums[0]} ({named})" if missing else ""
+
+
+def validate_shard_directory(path: Path, shard_num: int) -> None:
+    """Raise MilcoError if a directory, where one exists, has anything but shards of this division."""
+    if path.exists() and not path.is_dir():
+        raise MilcoError(f"{path} is a file: choose another --output")
+    for name in sorted(one.name for one in path.iterdir()) if path.is_dir() else ():
+        is_shard = _NAME.fullmatch(name) and shard_number(Path(name))[1] == shard_num
+        if not is_shard and not name.startswith("."):
+            raise MilcoError(f"{path} holds {name}, which is no shard of {shard_num}: choose another --output")
+
+
+def validate_shard(path: Path, manifest: Mapping[str, Any], other: Path, others: Mapping[str, Any]) -> None:
+    """Raise MilcoError unless two manifests are of shards of the same vectors, built with the same options."""
+    for field, options in _SHARED.items():
+        if manifest.get(field) != others.get(field):
+            raise MilcoError(
+                f"{path} and {other} are not shards of one index, their {field} differ: build both with the same "
+                f"{options}"
+            )
+
+
+def joined_manifest(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the manifest of the index that consists of these shards."""
+    joined = {name: value for name, value in manifests[0].items() if name not in ("shard", "files", "recall")}
+    for name in ("documents", "empty_documents", "postings"):
+        if name in joined:
+            joined[name] = sum(manifest[name] for manifest in manifests)
+    joined["id_with_space"] = next((one["id_with_space"] for one in manifests if one["id_with_space"]), None)
+    return joined | {"shards": len(manifests)}
+
+
+class ShardedSearcher(EngineSearcher):
+    """The open shards of an index. Hits are those of one index, and approximate ones the best of each shard's."""
+
+    def __init__(self, path: Path, shards: Sequence[EngineSearcher]) -> None:
+        super().__init__(shards[0].engine, path, sum(shard.num_documents for shard in shards))
+        self.shards = shards
+        self.fields = shards[0].fields
+
+    def find(self, queries: Sequence[Any], k: int, threads: int) -> list[Hits]:
+        """Return the best of the hits of all shards."""
+        return self.find_filtered(queries, k, threads, {})
+
+    def find_filtered(self, queries: Sequence[Any], k: int, threads: int, filters: Filters) -> list[Hits]:
+        """Return the best of the hits of all shards that pass the filters."""
+        found = [shard.search(queries, k, threads, filters) for shard in self.shards]
+        return [_merge(hits, k) for hits in zip(*found, strict=True)]
+
+    def stored(self, docids: Sequence[str]) -> dict[str, str | bytes]:
+        """Return the stored JSON of those documents that a shard has."""
+        return {docid: raw for shard in self.shards for docid, raw in shard.stored(docids).items()}
+
+
+def _merge(found: Sequence[Hits], k: int) -> Hits:
+    docids = [docid for hits in found for docid in hits.docids]
+    scores = np.concatenate([hits.scores for hits in found])
+    kept: Sequence[int] = range(len(docids))
+    if len(docids) > k:
+        # All that tie with the last one: docids decide.
+        kept = np.flatnonzero(scores >= np.partition(scores, -k)[-k]).tolist()
+    best = sorted(zip((-scores[kept]).tolist(), [docids[place] for place in kept], kept, strict=True))[:k]
+    totals = [hits.total for hits in found if hits.total is not None]
+    total = sum(totals) if len(totals) == len(found) else None
+    return Hits([docid for _, docid, _ in best], scores[[place for _, _, place in best]], total=total)

@@ -6,12 +6,16 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import milco_pyserini
 import milco_pyserini.encode
 
+SLOW = (
+    "transformers sklearn pandas scipy.stats datasets tensorboard torch._dynamo torch.distributed.tensor sympy".split()
+)
 HEAVY = "torch transformers numpy scipy pyarrow numba jnius pyserini huggingface_hub matplotlib".split()
 
 
@@ -20,6 +24,29 @@ def test_importing_loads_nothing_heavy() -> None:
     code = f"import sys, milco_pyserini.encode, milco_pyserini.options; print(sys.modules.keys() & {HEAVY})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_commands_on_the_cpu_load_no_transformers(tmp_path: Path) -> None:
+    """Encoding, searching and explaining with a MILCO checkpoint need torch, and none of what takes seconds to load."""
+    (tmp_path / "corpus.tsv").write_text("d1\tBell patented the telephone in 1876.\n")
+    code = f"""
+import sys
+from milco_pyserini.cli.main import main
+ask = "--index index --query Telefon --device cpu"
+for command in (
+    "encode --corpus corpus.tsv --output vectors --encoder mini --device cpu",
+    "index --vectors vectors --output index --engine exact",
+    f"search {{ask}}",
+    f"explain {{ask}} --json",
+):
+    assert main(command.split()) == 0, command
+loaded = sys.modules.keys() & {SLOW}
+assert "torch" in sys.modules and not loaded, loaded
+"""
+    surroundings = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=surroundings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert '"d1"' in done.stdout
 
 
 @pytest.mark.parametrize("package", [milco_pyserini, milco_pyserini.encode])

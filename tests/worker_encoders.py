@@ -21,7 +21,7 @@ class WordLengthEncoder:
     weight_hash = tokenizer_hash = "words"
     dtype = "float32"
     vocabulary = Vocabulary([f"w{number}" for number in range(100)], [])
-    model = SimpleNamespace(config=SimpleNamespace(passage_max_length=64, query_max_length=64))
+    config = SimpleNamespace(passage_max_length=64, query_max_length=64)
 
     def __init__(self, lives: str = "") -> None:
         self.tokenizer = self

@@ -34,7 +34,7 @@ class _PyseriniEncoder:
             encoder = open_encoder(encoder, device, dtype, english_prefix)
         self.encoder = encoder
         self.scale = scale
-        self.max_length = getattr(encoder.model.config, self._default_length) if max_length is None else max_length
+        self.max_length = getattr(encoder.config, self._default_length) if max_length is None else max_length
         encoder.validate_length(self.max_length)
         self.views = encoder.resolve_views(views)
         self.lowercase = lowercase

@@ -178,7 +178,7 @@ class DenseEncoder:
         if self.device.type == "cpu":
             # Padding gives the same vectors for networks that cannot be packed, only slower.
             with contextlib.suppress(NotPacked):
-                return PackedEncoder(self.model, self.dtype)
+                return PackedEncoder(self.model.config, self.model.state_dict(), self.dtype)
         return self.model.to(self.device)
 
 

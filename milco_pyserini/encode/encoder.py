@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from milco_pyserini.console import Progress, Report
 from milco_pyserini.defaults import DEFAULT_ENCODER, ST
@@ -19,18 +20,22 @@ from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
 from milco_pyserini.encode.devices import choose_device, choose_dtype, report_spinning_threads
 from milco_pyserini.encode.m3 import HEAD, empty_vocabulary, find_head, load_m3
-from milco_pyserini.encode.sentence_transformers import TaskModel, load_sparse_encoder
-from milco_pyserini.encode.splade import is_masked_language_model, load_splade
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.io.files import checksum_bytes, read_json, write_json
-from milco_pyserini.model import MilcoConfig, MilcoModel, SparseEncoderModel, find_checkpoint
+from milco_pyserini.model import find_checkpoint
 from milco_pyserini.model.checkpoint import ENGLISH, model_card, write_sentence_transformers_files
+from milco_pyserini.model.configuration import MODEL_TYPE
 from milco_pyserini.model.forward import choose_forward
 from milco_pyserini.model.loading import token_limit, weight_hash
+from milco_pyserini.model.packed import Linear, PackedForward
 from milco_pyserini.model.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
+from milco_pyserini.model.weights import NetworkWeights, load_checkpoint
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
 from milco_pyserini.sparse.batch import validate_finite
 from milco_pyserini.sparse.pruning import PruningRule
+
+if TYPE_CHECKING:
+    from milco_pyserini.model import SparseEncoderModel
 
 BATCH_SIZE = 512
 
@@ -66,7 +71,7 @@ class MilcoEncoder:
     on cores that other processes use too.
 
     Args:
-        model: the network. Its weights are copied when the first text is encoded.
+        model: the network, or its weights. They are copied when the first text is encoded.
         tokenizer: the multilingual tokenizer, whose pieces name the source columns.
         english_tokenizer: its pieces name the pivot columns. If it is the tokenizer's own, as for a masked language
             model, there are no source columns.
@@ -80,7 +85,7 @@ class MilcoEncoder:
 
     def __init__(
         self,
-        model: SparseEncoderModel,
+        model: "SparseEncoderModel | NetworkWeights",
         tokenizer: TextTokenizer,
         english_tokenizer: Tokenizer,
         name: str,
@@ -93,7 +98,7 @@ class MilcoEncoder:
         self._requested_dtype = dtype
         self._query_encoder = query_encoder
         self.to(device)
-        self.model: Any = model.eval()
+        self._network: Any = model if isinstance(model, NetworkWeights) else model.eval()
         self.tokenizer = tokenizer
         self.english_tokenizer = english_tokenizer
         _validate_sizes(model, tokenizer, english_tokenizer, name)
@@ -120,7 +125,7 @@ class MilcoEncoder:
         name = os.fspath(name_or_path)
         choose_device(device)
         directory = find_checkpoint(name)
-        model = MilcoModel.from_pretrained(directory, **variants)
+        model = load_checkpoint(directory, variants)
         tokenizers = load_tokenizer(directory), load_english_tokenizer(directory)
         return cls(model, *tokenizers, name=name, device=device, dtype=dtype, english_prefix=english_prefix)
 
@@ -137,8 +142,25 @@ class MilcoEncoder:
         self.dtype = choose_dtype(self._requested_dtype, self.device)
         if self._query_encoder is not None:
             self._query_encoder.to(device)
-        self.__dict__.pop("runner", None)
+        self._drop_copies()
         return self
+
+    @property
+    def model(self) -> Any:
+        """The network as a module of torch: a MilcoModel for a MILCO checkpoint.
+
+        On the CPU, encoding reads only the weights. They become modules with the first access, which imports
+        transformers' modeling code; nothing is copied, and later texts are encoded with the modules' weights.
+        """
+        if isinstance(self._network, NetworkWeights):
+            self._network = self._network.to_model()
+            self._drop_copies()
+        return self._network
+
+    @property
+    def config(self) -> Any:
+        """Sizes and variants of the network: the fields of MilcoConfig."""
+        return self._network.config
 
     @property
     def query_encoder(self) -> "MilcoEncoder":
@@ -148,13 +170,13 @@ class MilcoEncoder:
     @property
     def views(self) -> tuple[str, ...]:
         """The views that this checkpoint has."""
-        has = {PIVOT: self.model.config.english_vocab_size > 0, SOURCE: self.model.echo is not None}
+        has = {PIVOT: self.config.english_vocab_size > 0, SOURCE: self.config.echo}
         return tuple(view for view in VIEWS if has[view])
 
     @cached_property
     def weight_hash(self) -> str:
         """BLAKE2b over every tensor's name, shape and float32 values: equal weights, equal hash."""
-        return weight_hash(self.model.state_dict())
+        return weight_hash(self.state_dict())
 
     @cached_property
     def tokenizer_hash(self) -> str:
@@ -183,7 +205,7 @@ class MilcoEncoder:
                 views). On the query side only, it interpolates the scores of the views. Default: both as they are.
             texts, max_length, views, lowercase, batch_size, show_progress: as for encode().
         """
-        length = self.model.config.query_max_length if max_length is None else max_length
+        length = self.config.query_max_length if max_length is None else max_length
         encoder = self.query_encoder
         batch = encoder.encode(
             texts, length, views, lowercase, batch_size=batch_size, show_progress=show_progress
@@ -241,7 +263,7 @@ class MilcoEncoder:
         if not isinstance(batch_size, int) or batch_size < 1:
             raise MilcoError(f"batch_size expects an integer of at least 1, got {batch_size!r}")
         if max_length is None:
-            max_length = self.model.config.passage_max_length
+            max_length = self.config.passage_max_length
         self.validate_length(max_length)
         views = self.resolve_views(views)
         tokens = self.tokenizer.tokenize([text.lower() for text in texts] if lowercase else texts, max_length)
@@ -292,8 +314,7 @@ class MilcoEncoder:
             f"encoder {self.name}",
             lambda row: names[row] if names else self.tokenizer.beginning(rows[row]),
         )
-        config = self.model.config
-        for view, limit in ((PIVOT, config.pivot_top_k), (SOURCE, config.source_top_k)):
+        for view, limit in ((PIVOT, self.config.pivot_top_k), (SOURCE, self.config.source_top_k)):
             if limit is not None:
                 vectors = PruningRule("top-k", limit, view)(vectors)
         return vectors
@@ -350,6 +371,8 @@ class MilcoEncoder:
 
         An existing model card is kept. Raises MilcoError for a masked language model, whose head MILCO's layout lacks.
         """
+        from milco_pyserini.model.modeling import MilcoModel
+
         if not isinstance(self.model, MilcoModel):
             raise MilcoError(
                 f"encoder {self.name} cannot be saved as a MILCO checkpoint: it is a masked language "
@@ -401,21 +424,57 @@ class MilcoEncoder:
 
     def validate_length(self, max_length: int) -> None:
         """Raise MilcoError for a maximum length in tokens that the encoder has no positions for."""
-        limit = token_limit(self.model.encoder, self.model.config.encoder)
+        if isinstance(self._network, NetworkWeights):
+            limit = self.config.token_limit
+        else:
+            limit = token_limit(self.model.encoder, self.config.encoder)
         if not isinstance(max_length, int) or not 3 <= max_length <= limit:
             raise MilcoError(f"maximum length {max_length!r}: encoder {self.name} takes 3 to {limit} tokens")
+
+    @property
+    def has_token_states(self) -> bool:
+        """Whether the network computes states of tokens: a SparseEncoder of sentence-transformers only has weights."""
+        return not getattr(self._network, "returns_weights", False)
+
+    @torch.inference_mode()
+    def token_states(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return the states of one text's tokens: float32 [S, D_m] of the encoder and [S, D_e] of the connector.
+
+        ids: S token ids, special ones included, of a text that has been encoded, so that the network is on its device.
+        """
+        if self._exact is not None:
+            return self._exact.states(ids)
+        row = torch.tensor([list(ids)], device=self.device)
+        hidden = self.model.encoder(input_ids=row, attention_mask=torch.ones_like(row)).last_hidden_state
+        return hidden[0], self.model.connector(hidden)[0]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the tensors of the network by the names of its parameters."""
+        return self._network.state_dict()
+
+    @cached_property
+    def _exact(self) -> PackedForward | None:
+        """The float32 forward pass of weights that are not modules."""
+        if isinstance(self._network, NetworkWeights) and self.device.type == "cpu":
+            return PackedForward(self._network, torch.float32, Linear)
+        return None
+
+    def _drop_copies(self) -> None:
+        for name in ("runner", "_exact"):
+            self.__dict__.pop(name, None)
 
     @cached_property
     def runner(self) -> BatchRunner:
         """Runs the network; created for the first text, so that an encoder that is only saved stays where it is."""
         if self.device.type == "cpu":
             report_spinning_threads()
-        config = self.model.config
-        dropped = self.tokenizer.special_ids if config.source_drop_special else []
-        model = self.model.to(self.device)
-        forward = model if isinstance(model, TaskModel) else choose_forward(model, self.device, self.dtype)
+        dropped = self.tokenizer.special_ids if self.config.source_drop_special else []
+        network = self._network
+        if not isinstance(network, NetworkWeights) or self.device.type != "cpu":
+            network = self.model.to(self.device)
+        forward = choose_forward(network, self.device, self.dtype) if self.has_token_states else network
         columns = self.vocabulary.english_size, len(self.tokenizer.pieces)
-        return BatchRunner(forward, self.device, *columns, config.source_pool, dropped)
+        return BatchRunner(forward, self.device, *columns, self.config.source_pool, dropped)
 
 
 def open_encoder(
@@ -434,6 +493,8 @@ def open_encoder(
     choose_device(device)
     directory = find_checkpoint(name)
     if name.startswith(ST):
+        from milco_pyserini.encode.sentence_transformers import load_sparse_encoder
+
         models = load_sparse_encoder(directory, choose_dtype(dtype, choose_device(device)))
         (queries, query_tokenizer), (documents, tokenizer) = models
         query_encoder = MilcoEncoder(
@@ -443,11 +504,14 @@ def open_encoder(
             documents, tokenizer, tokenizer.tokenizer, name, device, dtype, english_prefix, query_encoder
         )
     config = read_json(directory / "config.json")
-    if config.get("model_type") == MilcoConfig.model_type:
+    if config.get("model_type") == MODEL_TYPE:
         return MilcoEncoder.from_pretrained(name, device, dtype, english_prefix)
-    model: SparseEncoderModel
+    model: SparseEncoderModel | NetworkWeights
     tokenizer = load_tokenizer(directory)
-    if is_masked_language_model(config) and not (directory / HEAD).is_file():
+    is_masked = any(str(kind).endswith("ForMaskedLM") for kind in config.get("architectures") or ())
+    if is_masked and not (directory / HEAD).is_file():
+        from milco_pyserini.encode.splade import load_splade
+
         model, english_tokenizer = load_splade(directory, tokenizer), tokenizer.tokenizer
     elif head := find_head(name, directory):
         model, english_tokenizer = load_m3(directory, head), empty_vocabulary()
@@ -480,7 +544,7 @@ def as_texts(texts: str | Iterable[str]) -> list[str]:
 
 
 def _validate_sizes(
-    model: SparseEncoderModel, tokenizer: TextTokenizer, english_tokenizer: Tokenizer, name: str
+    model: "SparseEncoderModel | NetworkWeights", tokenizer: TextTokenizer, english_tokenizer: Tokenizer, name: str
 ) -> None:
     """Raise MilcoError if a tokenizer is not the one that the network was trained with, as far as sizes show."""
     pieces, rows = len(tokenizer.pieces), model.config.encoder.vocab_size

@@ -2,13 +2,13 @@
 
 The weight of a token is relu(w H + b), a repeated piece has the highest of its weights, special tokens have none (Chen
 et al., ACL Findings 2024, arXiv:2402.03216). That is MILCO's source view, pooled by maximum, with an empty English
-vocabulary, so such a checkpoint loads as a MilcoModel.
+vocabulary, so such a checkpoint loads as a MILCO network.
 """
 
 import contextlib
 import re
-import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from tokenizers import Tokenizer
@@ -17,9 +17,12 @@ from tokenizers.models import WordLevel
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.io.hub import fetch_hub_file
-from milco_pyserini.model import MilcoModel
-from milco_pyserini.model.checkpoint import make_config, read_tensors, rename_tensors
-from milco_pyserini.model.loading import loading, text_length, token_limit, validate_weights
+from milco_pyserini.model.checkpoint import read_tensors, rename_tensors
+from milco_pyserini.model.loading import loading, text_length, validate_weights
+from milco_pyserini.model.weights import NetworkWeights, choose_config, make_network
+
+if TYPE_CHECKING:
+    from milco_pyserini.model import MilcoModel
 
 HEAD = "sparse_linear.pt"
 
@@ -47,8 +50,8 @@ def find_head(name: str, directory: Path) -> Path | None:
     return None
 
 
-def load_m3(directory: Path, head: Path) -> MilcoModel:
-    """Load a checkpoint in BGE-M3's layout, float32, in eval mode. head: the file of the linear layer.
+def load_m3(directory: Path, head: Path) -> "NetworkWeights | MilcoModel":
+    """Load a checkpoint in BGE-M3's layout as make_network() does. head: the file of the linear layer.
 
     Raises MilcoError if the encoder is not XLM-R, or a tensor is missing or of another shape than config.json states.
     """
@@ -58,12 +61,12 @@ def load_m3(directory: Path, head: Path) -> MilcoModel:
     validate_weights(head, {"weight": weight, "bias": bias})
     if weight.ndim != 2 or len(weight) != 1 or bias.shape != (1,):
         raise MilcoError(f"{head} is a layer of shape {tuple(weight.shape)}, not one weight for each token")
-    path = directory / "config.json"
-    values = read_json(path)
+    values = read_json(directory / "config.json")
     if values.get("model_type") != _ENCODER:
         raise MilcoError(f"{head} is next to a {values.get('model_type')} encoder: BGE-M3's is of type {_ENCODER}")
     sizes = {"english_hidden_size": 1, "english_vocab_size": 0}
-    config = make_config(path, {"encoder": values, **sizes, "source_pool": "max", "source_drop_special": True})
+    fields = {"encoder": values, **sizes, "source_pool": "max", "source_drop_special": True}
+    config = choose_config(directory, fields)
     saved = read_tensors(directory)
     tensors = rename_tensors({f"m_model.{_PREFIX.sub('', name)}": tensor for name, tensor in saved.items()})
     tensors |= {"echo.weight": weight, "echo.bias": bias, "echo.scale": torch.ones(1)}
@@ -72,12 +75,8 @@ def load_m3(directory: Path, head: Path) -> MilcoModel:
     unused |= dict.fromkeys(("projector.bias", "dense.bias", "layer_norm.weight", "layer_norm.bias"), (1,))
     tensors |= {f"connector.{name}": torch.zeros(shape) for name, shape in unused.items()}
     tensors |= {"decoder.weight": torch.zeros(0, 1), "decoder.bias": torch.zeros(0)}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Initializing zero-element tensors")
-        model = MilcoModel.from_tensors(config, tensors, directory)
-    length = text_length(directory, token_limit(model.encoder, config.encoder))
-    config.query_max_length = config.passage_max_length = length
-    return model
+    config.query_max_length = config.passage_max_length = text_length(directory, config.token_limit)
+    return make_network(config, tensors, directory)
 
 
 def empty_vocabulary() -> Tokenizer:

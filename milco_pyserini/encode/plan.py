@@ -1,5 +1,6 @@
 """The plan of an encoding: every setting that determines how texts become vectors, and the encoder that it names."""
 
+import importlib.metadata
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -132,7 +133,7 @@ class EncodePlan:
         Raises:
             MilcoError: the encoder lacks a view, or has no positions for the maximum length.
         """
-        lengths = encoder if self.dense else encoder.model.config
+        lengths = encoder if self.dense else encoder.config
         default_length = lengths.query_max_length if topics else lengths.passage_max_length
         max_length = default_length if self.max_length is None else self.max_length
         encoder.validate_length(max_length)
@@ -168,7 +169,6 @@ def encoder_fields(encoder: Any, device: str) -> dict[str, Any]:
     """
     import numpy
     import torch
-    import transformers
 
     from milco_pyserini import __version__
 
@@ -181,7 +181,8 @@ def encoder_fields(encoder: Any, device: str) -> dict[str, Any]:
         "versions": {
             "milco_pyserini": __version__,
             "torch": torch.__version__,
-            "transformers": transformers.__version__,
+            # Importing it takes seconds, and the vectors may not need it.
+            "transformers": importlib.metadata.version("transformers"),
             "numpy": numpy.__version__,
         },
     }

@@ -7,7 +7,6 @@ The weight of a piece is LogSat of its highest logit over all tokens, <s> and </
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -74,11 +73,6 @@ class _HiddenStates(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> BaseModelOutput:
         return BaseModelOutput(last_hidden_state=self.model(input_ids=input_ids, attention_mask=attention_mask).logits)
-
-
-def is_masked_language_model(config: dict[str, Any]) -> bool:
-    """Return whether a checkpoint's config.json names a masked language model."""
-    return any(str(name).endswith("ForMaskedLM") for name in config.get("architectures") or ())
 
 
 def load_splade(directory: Path, tokenizer: TextTokenizer) -> SpladeModel:

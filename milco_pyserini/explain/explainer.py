@@ -316,7 +316,7 @@ def explain_texts(
     vector = query_vector(encoded_query.batch, vocabulary, alpha)
     explanations = []
     for number, text in enumerate(texts, 1):
-        encoded = encode_with_origins(encoder, text, encoder.model.config.passage_max_length, lowercase)
+        encoded = encode_with_origins(encoder, text, encoder.config.passage_max_length, lowercase)
         weights = encoded.batch.to_dicts(vocabulary)[0]
         contributions = match_terms(vector, weights, vocabulary)
         explanations.append(

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from milco_pyserini.encode.sentence_transformers import TaskModel
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.terms import ExplainedText, Origin
+from milco_pyserini.model.pooling import echo_weights
 from milco_pyserini.model.tokenization import replace_lone_surrogates
 from milco_pyserini.sparse import SparseBatch
 
@@ -45,7 +45,7 @@ class _Token(NamedTuple):
 
 def validate_network(encoder: "MilcoEncoder") -> None:
     """Raise MilcoError for an encoder whose network does not show what each token contributes."""
-    if isinstance(encoder.model, TaskModel):
+    if not encoder.has_token_states:
         raise MilcoError(
             f"encoder {encoder.name} cannot be explained: origins of terms are known for MILCO, masked language models "
             "and BGE-M3"
@@ -87,16 +87,15 @@ def token_scores(
     Returns:
         Logits, float32 [S, n], and echo weights, float32 [S], which are 0 without a LexEcho head.
     """
-    model = encoder.model
-    row = torch.tensor([list(ids)], device=encoder.device)
-    mask = torch.ones_like(row)
-    hidden = model.encoder(input_ids=row, attention_mask=mask).last_hidden_state
-    projected = model.connector(hidden)
+    hidden, projected = encoder.token_states(ids)
+    weights = encoder.state_dict()
     wanted = torch.from_numpy(columns.astype(np.int64)).to(encoder.device)
-    logits = functional.linear(projected[0], model.decoder.weight[wanted], model.decoder.bias[wanted])
+    logits = functional.linear(projected, weights["decoder.weight"][wanted], weights["decoder.bias"][wanted])
     echo = torch.zeros(len(ids))
-    if model.echo is not None:
-        echo = model.echo(projected if model.echo.variant == "paper" else hidden, mask.bool())[0]
+    if encoder.config.echo:
+        variant = encoder.config.echo_variant
+        head = (weights[f"echo.{name}"] for name in ("weight", "bias", "scale"))
+        echo = echo_weights(projected if variant == "paper" else hidden, variant, *head)
     return logits.cpu().numpy(), echo.cpu().numpy()
 
 
@@ -141,7 +140,7 @@ def _origins(encoder: "MilcoEncoder", tokens: Sequence[_Token], batch: SparseBat
     for column in columns[~is_pivot].tolist():
         repeats = np.flatnonzero(ids == column - batch.english_size)
         weights = echo[repeats]
-        if encoder.model.config.source_pool == "max":
+        if encoder.config.source_pool == "max":
             weights = np.where(np.arange(len(repeats)) == weights.argmax(), weights, 0)
         total = float(weights.sum()) or 1.0
         origins[terms[column]] = tuple(

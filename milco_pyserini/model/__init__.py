@@ -6,13 +6,13 @@ from milco_pyserini.lazy import lazy
 from milco_pyserini.model.finding import find_checkpoint
 
 if TYPE_CHECKING:
-    from milco_pyserini.model.configuration import MilcoConfig as MilcoConfig
+    from milco_pyserini.model.modeling import MilcoConfig as MilcoConfig
     from milco_pyserini.model.modeling import MilcoModel as MilcoModel
     from milco_pyserini.model.modeling import MilcoOutput as MilcoOutput
     from milco_pyserini.model.modeling import SparseEncoderModel as SparseEncoderModel
 
 _LAZY = {
-    "MilcoConfig": "milco_pyserini.model.configuration",
+    "MilcoConfig": "milco_pyserini.model.modeling",
     "MilcoModel": "milco_pyserini.model.modeling",
     "MilcoOutput": "milco_pyserini.model.modeling",
     "SparseEncoderModel": "milco_pyserini.model.modeling",

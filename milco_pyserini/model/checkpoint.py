@@ -6,17 +6,21 @@ sub-models that config.json names inside it or next to it. A SparseEncoder may h
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.io.files import read_json, write_json
-from milco_pyserini.model.configuration import VARIANTS, MilcoConfig
+from milco_pyserini.model.configuration import MODEL_TYPE, VARIANTS, NetworkConfig
 from milco_pyserini.model.finding import MODULES, listed, weight_files
 from milco_pyserini.model.loading import loading, one_line, validate_weights
+
+Config = TypeVar("Config", bound=NetworkConfig)
 
 ENGLISH = "english"
 
@@ -48,6 +52,7 @@ _NOT_IN_SHAPES = (
 _WORDS = "encoder.embeddings.word_embeddings.weight"
 _POSITIONS = "encoder.embeddings.position_embeddings.weight"
 _TYPES = "encoder.embeddings.token_type_embeddings.weight"
+_LAYERS = "encoder.encoder.layer."
 _INTERMEDIATE = "encoder.encoder.layer.0.intermediate.dense.weight"
 _PROJECTOR = "connector.projector.weight"
 _DECODER = "decoder.weight"
@@ -72,16 +77,17 @@ def write_sentence_transformers_files(directory: Path) -> None:
     (directory / _CODE).write_text(_CODE_TEXT, encoding="utf-8")
 
 
-def read_checkpoint(directory: Path, variants: dict[str, Any]) -> tuple[MilcoConfig, dict[str, Tensor]]:
-    """Return the configuration, with variants in place of its fields, and the float32 tensors by our own names.
+def read_checkpoint(directory: Path, variants: Iterable[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the fields of the configuration, and the float32 tensors by our own names.
 
-    Raises MilcoError for an unknown variant, and as read_tensors() and read_config() do.
+    variants: names of fields to be replaced. Raises MilcoError for an unknown one, and as read_tensors() and
+    read_config() do.
     """
     for name in variants:
         if name not in VARIANTS:
             raise unknown_name("variant", name, VARIANTS)
     tensors = rename_tensors(read_tensors(directory))
-    return MilcoConfig(**{**read_config(directory, tensors).to_dict(), **variants}), tensors
+    return read_config(directory, tensors), tensors
 
 
 def read_tensors(directory: Path) -> dict[str, Tensor]:
@@ -139,33 +145,67 @@ def rename_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         if not _DROPPED.search(name):
             for pattern, replacement in _RENAMED:
                 name = pattern.sub(replacement, name)
-            renamed[name] = tensor.float()
+            # A copy: tensors of a file change with it.
+            renamed[name] = tensor.to(torch.float32, copy=True)
     if _DECODER not in renamed:
         # A decoder that was saved as tied is the English model's embedding matrix.
         tied = [tensor for name, tensor in tensors.items() if name.endswith(_TIED_DECODER)]
         if tied:
-            renamed[_DECODER] = tied[0].float()
+            renamed[_DECODER] = tied[0].to(torch.float32, copy=True)
     return renamed
 
 
-def read_config(directory: Path, tensors: dict[str, Tensor]) -> MilcoConfig:
-    """Return a checkpoint's configuration; in the authors' layout the sizes come from the tensors, by our names."""
-    path = directory / "config.json"
-    values = read_json(path)
-    if values.get("model_type") != MilcoConfig.model_type:
+def read_config(directory: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Return a configuration's fields; in the authors' layout the sizes come from the tensors, by our names."""
+    values = read_json(directory / "config.json")
+    if values.get("model_type") != MODEL_TYPE:
         raise MilcoError(f"{directory} has a {values.get('model_type')!r} model, not a MILCO checkpoint")
-    if "encoder" not in values:
-        values = _authors_config(directory, tensors)
-    return make_config(path, values)
+    return values if "encoder" in values else _authors_config(directory, tensors)
 
 
-def make_config(path: Path, values: dict[str, Any]) -> MilcoConfig:
-    """Return the configuration with these values. Raises MilcoError that names the file at path."""
+def make_config(
+    kind: type[Config], directory: Path, values: dict[str, Any], variants: Mapping[str, Any] | None = None
+) -> Config:
+    """Return the configuration with the values of a checkpoint's config.json, and variants in place of its fields.
+
+    Raises MilcoError for an invalid value, which names the file if it is from there.
+    """
+    path = directory / "config.json"
     try:
-        return MilcoConfig(**values)
+        config = kind(**values)
     except Exception as error:
         # transformers raises many types for values that it does not expect.
         raise MilcoError(f"checkpoint {path}: {one_line(error)}. Correct it, or download it again.") from None
+    return kind(**{**values, **variants}) if variants else config
+
+
+def select_tensors(
+    directory: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the tensors of a network that has these shapes. The others are named on stderr.
+
+    Raises MilcoError if one is missing or of another shape, or if there are more encoder layers.
+    """
+    missing = [name for name in shapes if name not in tensors]
+    if missing:
+        raise MilcoError(f"checkpoint {directory} lacks {listed(missing)}")
+    wrong = [
+        f"{name} {tuple(tensors[name].shape)} instead of {shape}"
+        for name, shape in shapes.items()
+        if tensors[name].shape != shape
+    ]
+    if wrong:
+        raise MilcoError(f"checkpoint {directory} does not fit its configuration: {listed(wrong)}")
+    unused = sorted(tensors.keys() - shapes.keys())
+    if any(name.startswith(_LAYERS) for name in unused):
+        layers = {name.removeprefix(_LAYERS).split(".")[0] for name in shapes if name.startswith(_LAYERS)}
+        raise MilcoError(
+            f"checkpoint {directory} has more encoder layers than the {len(layers)} of its configuration: "
+            f"{listed(unused)}. Correct num_hidden_layers in config.json."
+        )
+    if unused:
+        log(f"Checkpoint {directory}: ignored {listed(unused)}, which the network lacks")
+    return {name: tensors[name] for name in shapes}
 
 
 def _authors_config(directory: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -182,11 +222,12 @@ def _authors_config(directory: Path, tensors: dict[str, Tensor]) -> dict[str, An
         "model_type": "xlm-roberta",
         "vocab_size": tensors[_WORDS].shape[0],
         "hidden_size": hidden_size,
-        "num_hidden_layers": len({name.split(".")[3] for name in tensors if name.startswith("encoder.encoder.layer.")}),
+        "num_hidden_layers": len({name.split(".")[3] for name in tensors if name.startswith(_LAYERS)}),
         "num_attention_heads": max(1, hidden_size // 64),
         "intermediate_size": tensors[_INTERMEDIATE].shape[0],
         "max_position_embeddings": tensors[_POSITIONS].shape[0],
         "type_vocab_size": tensors[_TYPES].shape[0],
+        "pad_token_id": 1,
         "layer_norm_eps": 1e-5,
     }
     for place in sub_model_directories(directory, "multilingual_encoder_checkpoint")[:1]:
@@ -213,7 +254,7 @@ def sub_model_directories(directory: Path, field: str) -> list[Path]:
     return [place for place in places if place.is_dir()]
 
 
-def model_card(config: MilcoConfig) -> str:
+def model_card(config: NetworkConfig) -> str:
     """Return the Markdown card of a checkpoint without one: sizes, lengths and views, as its configuration has them."""
     encoder, source, echo = config.encoder, "", ""
     if config.echo:

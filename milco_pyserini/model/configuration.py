@@ -1,18 +1,19 @@
-"""Configuration of a MILCO network: its sizes, and which of the paper's variants it is."""
+"""Configuration of a MILCO network: its sizes, and which of the paper's variants it is. It loads no transformers."""
 
 import math
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
-
-from transformers import AutoConfig, PretrainedConfig, XLMRobertaConfig
-from transformers.activations import ACT2FN
 
 from milco_pyserini.errors import MilcoError, unknown_name
 
+MODEL_TYPE = "milco"
 ECHO_VARIANTS = ("linear", "paper")
 SOURCE_POOLS = ("sum", "max")
 # Encoders with BERT's names of tensors, which checkpoint.py reads.
 ENCODERS = ("bert", "camembert", "roberta", "xlm-roberta", "xlm-roberta-xl")
+# Those of one architecture: positions count from the padding id + 1, LayerNorm after each sum.
+XLM_R_TYPES = ("xlm-roberta", "roberta", "camembert")
 # Fields that a caller may change when loading a checkpoint; the others follow from its tensors.
 VARIANTS = (
     "echo",
@@ -61,7 +62,7 @@ _ENCODER_RULES = {
     "type_vocab_size": Rule(int, 1, 2**10),
     "pad_token_id": Rule(int, 0, 2**24),
     "layer_norm_eps": Rule(float, 1e-20, 0.1),
-    "hidden_act": Rule(str, choices=tuple(ACT2FN)),
+    "hidden_act": Rule(str),
     "hidden_dropout_prob": Rule(float, 0, 1),
     "attention_probs_dropout_prob": Rule(float, 0, 1),
     "position_embedding_type": Rule(str, choices=("absolute", "relative_key", "relative_key_query"), optional=True),
@@ -71,15 +72,36 @@ _ENCODER_RULES = {
     "return_dict": Rule(bool, choices=(True,)),
     "chunk_size_feed_forward": Rule(int, 0, 0),
 }
-# Ignored: weights are loaded as float32.
+# The sizes and constants of an encoder, which a saved configuration always has.
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "pad_token_id",
+    "layer_norm_eps",
+)
+# What changes nothing about the vectors: weights are loaded as float32.
 _PRECISION = ("dtype", "torch_dtype")
+_UNUSED = {
+    *_PRECISION,
+    *("_name_or_path", "architectures", "model_type", "transformers_version"),
+    *("bos_token_id", "eos_token_id", "classifier_dropout", "initializer_range", "output_past", "use_cache"),
+    "tie_word_embeddings",
+}
 
 
-class MilcoConfig(PretrainedConfig):
-    """Sizes and variants of a MilcoModel. The defaults are the published checkpoint's.
+class NetworkConfig:
+    """Sizes and variants of a MILCO network. The defaults are the published checkpoint's.
+
+    Without transformers, which takes seconds to import, for the networks that is_plain() describes. MilcoConfig has the
+    same fields for any network.
 
     Args:
-        encoder: configuration of the multilingual encoder, an object or a dict (default: XLM-R large).
+        encoder: the configuration of the multilingual encoder.
         english_hidden_size: width of the connector's output.
         english_vocab_size: number of English word pieces.
         echo: whether there is a source view.
@@ -89,17 +111,15 @@ class MilcoConfig(PretrainedConfig):
         source_drop_special: omit <s>, </s> and unknown pieces from the source view.
         pivot_top_k, source_top_k: the most terms in a view, the strongest; None for all.
         query_max_length, passage_max_length: in tokens, <s> and </s> included.
+        others: fields of transformers; none of them matters to a plain network.
 
     Raises:
         MilcoError: a value, of this network or of its encoder, has the wrong type or is out of range.
     """
 
-    model_type = "milco"
-    sub_configs = {"encoder": AutoConfig}  # type: ignore[dict-item]  # noqa: RUF012
-
     def __init__(
         self,
-        encoder: PretrainedConfig | dict | None = None,
+        encoder: Any = None,
         english_hidden_size: int = 768,
         english_vocab_size: int = 30522,
         echo: bool = True,
@@ -110,10 +130,10 @@ class MilcoConfig(PretrainedConfig):
         source_top_k: int | None = None,
         query_max_length: int = 64,
         passage_max_length: int = 512,
-        **kwargs: Any,
+        **others: Any,
     ) -> None:
         _validate(locals(), _RULES)
-        self.encoder = _encoder_config(encoder)
+        self.encoder = self._encoder_config(encoder)
         self.english_hidden_size = english_hidden_size
         self.english_vocab_size = english_vocab_size
         self.echo = echo
@@ -124,38 +144,63 @@ class MilcoConfig(PretrainedConfig):
         self.source_top_k = source_top_k
         self.query_max_length = query_max_length
         self.passage_max_length = passage_max_length
-        super().__init__(**kwargs)
+        self._set_others(others)
+
+    @property
+    def token_limit(self) -> int:
+        """The number of tokens, special ones included, that an encoder of XLM-R's architecture has positions for."""
+        return self.encoder.max_position_embeddings - self.encoder.pad_token_id - 1
+
+    def _encoder_config(self, encoder: Any) -> Any:
+        config = SimpleNamespace(**encoder_values(encoder))
+        validate_encoder_sizes(config)
+        return config
+
+    def _set_others(self, others: dict[str, Any]) -> None:
+        """Take the fields that are not MILCO's."""
 
 
-def _encoder_config(encoder: PretrainedConfig | dict | None) -> PretrainedConfig:
-    if isinstance(encoder, PretrainedConfig):
-        return encoder
-    if encoder is None:
-        return XLMRobertaConfig(
-            vocab_size=250002,
-            hidden_size=1024,
-            num_hidden_layers=24,
-            num_attention_heads=16,
-            intermediate_size=4096,
-            max_position_embeddings=8194,
-            type_vocab_size=1,
-            layer_norm_eps=1e-5,
-        )
+def is_plain(values: Mapping[str, Any]) -> bool:
+    """Return whether NetworkConfig describes the network of a config.json: XLM-R's architecture, every size stated.
+
+    Only transformers knows what other encoders, and fields that are not listed here, mean. Values are not validated.
+    """
+    encoder = values.get("encoder")
+    return (
+        isinstance(encoder, Mapping)
+        and encoder.get("model_type", XLM_R_TYPES[0]) in XLM_R_TYPES
+        and encoder.get("hidden_act", "gelu") == "gelu"
+        and encoder.get("position_embedding_type", "absolute") == "absolute"
+        and encoder.keys() >= set(_SIZES)
+        and encoder.keys() <= _ENCODER_RULES.keys() | _UNUSED
+        and values.keys() <= {"encoder"} | _RULES.keys() | _UNUSED
+    )
+
+
+def encoder_values(encoder: Any) -> dict[str, Any]:
+    """Return the fields of an encoder's configuration, without those of its precision.
+
+    Raises MilcoError if it is not an object, or a value has the wrong type or is out of range.
+    """
     if not isinstance(encoder, Mapping):
         raise MilcoError(f"encoder expects an object with the encoder's configuration, got {encoder!r:.60}")
-    values = {"model_type": "xlm-roberta", **{name: encoder[name] for name in encoder if name not in _PRECISION}}
+    values = {"model_type": XLM_R_TYPES[0], **{name: encoder[name] for name in encoder if name not in _PRECISION}}
     _validate(values, _ENCODER_RULES, "encoder.")
-    config = AutoConfig.for_model(values.pop("model_type"), **values)
+    return values
+
+
+def validate_encoder_sizes(config: Any) -> None:
+    """Raise MilcoError if sizes of an encoder's configuration are not possible together."""
     if config.hidden_size % config.num_attention_heads:
         raise MilcoError(
             f"encoder.num_attention_heads {config.num_attention_heads}: must divide encoder.hidden_size "
             f"{config.hidden_size}"
         )
-    if config.pad_token_id >= config.vocab_size:
-        raise MilcoError(
-            f"encoder.pad_token_id {config.pad_token_id}: must be below encoder.vocab_size {config.vocab_size}"
-        )
-    return config
+    for field in ("vocab_size", "max_position_embeddings") if config.model_type != "bert" else ("vocab_size",):
+        if config.pad_token_id >= getattr(config, field):
+            raise MilcoError(
+                f"encoder.pad_token_id {config.pad_token_id}: must be below encoder.{field} {getattr(config, field)}"
+            )
 
 
 def _validate(values: Mapping[str, Any], rules: Mapping[str, Rule], prefix: str = "") -> None:

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from milco_pyserini.console import log
-from milco_pyserini.model.modeling import SparseEncoderModel
 from milco_pyserini.model.packed import NotPacked, PackedForward
 from milco_pyserini.model.pooling import BLOCK_LOGITS, highest_logits
+
+if TYPE_CHECKING:
+    from milco_pyserini.model.modeling import SparseEncoderModel
 
 # Logits in memory at a time on a GPU: so many that launching the next kernel takes less time than they do (64 MB in
 # bfloat16).
@@ -38,8 +40,8 @@ class Forward(Protocol):
     def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]: ...
 
 
-def choose_forward(model: SparseEncoderModel, device: torch.device, dtype: torch.dtype) -> Forward:
-    """Return the fastest Forward of a model that is on that device."""
+def choose_forward(model: Any, device: torch.device, dtype: torch.dtype) -> Forward:
+    """Return the fastest Forward of a SparseEncoderModel on that device, or of NetworkWeights on the CPU."""
     if device.type == "cpu":
         # Padding gives the same vectors for networks that cannot be packed, only slower.
         with contextlib.suppress(NotPacked):
@@ -64,7 +66,7 @@ class PaddedForward:
 
     def __init__(
         self,
-        model: SparseEncoderModel,
+        model: "SparseEncoderModel",
         device: torch.device,
         dtype: torch.dtype,
         compiled_from: float | None = None,

@@ -5,10 +5,10 @@ import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PretrainedConfig
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import is_json_with, read_json
@@ -80,7 +80,7 @@ def weight_hash(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def token_limit(network: nn.Module, config: PretrainedConfig) -> int:
+def token_limit(network: nn.Module, config: Any) -> int:
     """Return the number of tokens, special ones included, that a network has positions for."""
     for name, module in network.named_modules():
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:

@@ -1,6 +1,7 @@
 """The MILCO network (ICLR 2026): multilingual encoder, connector, English decoder, LexEcho head."""
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,15 +10,51 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import AutoModel, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel, XLMRobertaConfig
+from transformers.activations import ACT2FN
 
-from milco_pyserini.console import log
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.model.checkpoint import read_checkpoint
-from milco_pyserini.model.configuration import MilcoConfig
-from milco_pyserini.model.finding import find_checkpoint, listed
+from milco_pyserini.errors import unknown_name
+from milco_pyserini.model.checkpoint import make_config, read_checkpoint, select_tensors
+from milco_pyserini.model.configuration import MODEL_TYPE, NetworkConfig, encoder_values, validate_encoder_sizes
+from milco_pyserini.model.finding import find_checkpoint
 from milco_pyserini.model.loading import loading
-from milco_pyserini.model.pooling import log_saturation, max_logits
+from milco_pyserini.model.pooling import CONNECTOR_EPS, echo_weights, log_saturation, max_logits
+
+
+class MilcoConfig(NetworkConfig, PretrainedConfig):
+    """Configuration of a MilcoModel: the fields and errors of NetworkConfig, and transformers' own.
+
+    encoder: an object or a dict, of any encoder with BERT's names of tensors (default: XLM-R large).
+    """
+
+    model_type = MODEL_TYPE
+    sub_configs = {"encoder": AutoConfig}  # type: ignore[dict-item]  # noqa: RUF012
+    # In transformers 5, a class without an __init__ of its own gets that of a dataclass.
+    __init__ = NetworkConfig.__init__
+
+    def _encoder_config(self, encoder: Any) -> PretrainedConfig:
+        if isinstance(encoder, PretrainedConfig):
+            return encoder
+        if encoder is None:
+            return XLMRobertaConfig(
+                vocab_size=250002,
+                hidden_size=1024,
+                num_hidden_layers=24,
+                num_attention_heads=16,
+                intermediate_size=4096,
+                max_position_embeddings=8194,
+                type_vocab_size=1,
+                layer_norm_eps=1e-5,
+            )
+        values = encoder_values(encoder)
+        if values.get("hidden_act", "gelu") not in ACT2FN:
+            raise unknown_name("encoder.hidden_act", values["hidden_act"], ACT2FN)
+        config = AutoConfig.for_model(values.pop("model_type"), **values)
+        validate_encoder_sizes(config)
+        return config
+
+    def _set_others(self, others: dict[str, Any]) -> None:
+        PretrainedConfig.__init__(self, **others)
 
 
 @dataclass
@@ -50,7 +87,7 @@ class Connector(nn.Module):
         super().__init__()
         self.projector = nn.Linear(multilingual_size, english_size)
         self.dense = nn.Linear(english_size, english_size)
-        self.layer_norm = nn.LayerNorm(english_size, eps=1e-12)
+        self.layer_norm = nn.LayerNorm(english_size, eps=CONNECTOR_EPS)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden: [B, S, D_m]. Returns [B, S, D_e]."""
@@ -69,10 +106,7 @@ class LexEcho(nn.Module):
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """states: [B, S, D], D_m for "linear", D_e for "paper". mask: bool [B, S]. Returns float32 [B, S]."""
-        # Sums of products, not a matrix product: autocast would round that to bfloat16, and duplicates add up.
-        weights = torch.relu((states.float() * self.weight).sum(dim=-1) + self.bias)
-        weights = torch.log1p(weights) if self.variant == "paper" else weights * self.scale
-        return weights * mask
+        return echo_weights(states, self.variant, self.weight, self.bias, self.scale) * mask
 
 
 class SparseEncoderModel(nn.Module):
@@ -136,11 +170,12 @@ class MilcoModel(SparseEncoderModel, PreTrainedModel):
             MilcoError: the checkpoint cannot be found or read; a tensor is missing, of another shape or not finite.
         """
         directory = find_checkpoint(os.fspath(name_or_path))
-        return cls.from_tensors(*read_checkpoint(directory, variants), directory)
+        values, tensors = read_checkpoint(directory, variants)
+        return cls.from_tensors(make_config(MilcoConfig, directory, values, variants), tensors, directory)
 
     @classmethod
     def from_tensors(cls, config: MilcoConfig, tensors: Mapping[str, Tensor], directory: Path) -> "MilcoModel":
-        """Build the network of a configuration with these tensors, float32, in eval mode.
+        """Build the network of a configuration over these tensors, float32, in eval mode. They are not copied.
 
         Shapes are compared before the network takes memory. Tensors that the network lacks are named on stderr.
 
@@ -153,27 +188,14 @@ class MilcoModel(SparseEncoderModel, PreTrainedModel):
             MilcoError: the configuration is impossible; a tensor is missing or of another shape; there are more
                 encoder layers than config states.
         """
-        with loading(directory / "config.json", "a configuration"), torch.device("meta"):
-            # Shapes without memory: a wrong size must not exhaust the machine's.
-            expected = cls(config).state_dict()
-        missing = [name for name in expected if name not in tensors]
-        if missing:
-            raise MilcoError(f"checkpoint {directory} lacks {listed(missing)}")
-        wrong = [
-            f"{name} {tuple(tensors[name].shape)} instead of {tuple(tensor.shape)}"
-            for name, tensor in expected.items()
-            if tensors[name].shape != tensor.shape
-        ]
-        if wrong:
-            raise MilcoError(f"checkpoint {directory} does not fit its configuration: {listed(wrong)}")
-        unused = sorted(tensors.keys() - expected.keys())
-        if any(name.startswith("encoder.encoder.layer.") for name in unused):
-            raise MilcoError(
-                f"checkpoint {directory} has more encoder layers than the {config.encoder.num_hidden_layers} of its "
-                f"configuration: {listed(unused)}. Correct num_hidden_layers in config.json."
-            )
-        model = cls(config)
-        model.load_state_dict(tensors, strict=False)
-        if unused:
-            log(f"Checkpoint {directory}: ignored {listed(unused)}, which the network lacks")
+        with loading(directory / "config.json", "a configuration"), torch.device("meta"), warnings.catch_warnings():
+            # An English vocabulary may be empty.
+            warnings.filterwarnings("ignore", "Initializing zero-element tensors")
+            model = cls(config)
+        shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        model.load_state_dict(select_tensors(directory, shapes, tensors), assign=True)
+        # Constants of transformers that no checkpoint has: the number of each position, and 0 for each token's type.
+        embeddings = model.encoder.embeddings
+        embeddings.position_ids = torch.arange(config.encoder.max_position_embeddings).expand((1, -1))
+        embeddings.token_type_ids = torch.zeros_like(embeddings.position_ids)
         return model.eval()

@@ -1,24 +1,22 @@
 """Fast forward pass on the CPU: the tokens of all texts of a batch as one matrix, without padding.
 
 Linear layers use weights that oneDNN has packed once (model-notes 2.2 to 2.4). SparseEncoderModel.forward is the
-reference; tests compare both.
+reference; tests compare both. Weights are read by their names, so that transformers is not needed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain, groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from milco_pyserini.model.modeling import MilcoModel, SparseEncoderModel
-from milco_pyserini.model.pooling import VOCABULARY_CHUNK
+from milco_pyserini.model.configuration import XLM_R_TYPES
+from milco_pyserini.model.pooling import CONNECTOR_EPS, VOCABULARY_CHUNK, echo_weights
 
-# Encoders of one architecture: absolute positions from the padding id + 1, LayerNorm after each sum.
-_KNOWN = ("xlm-roberta", "roberta", "camembert")
 _DTYPES = (torch.float32, torch.bfloat16)
 # Tokens with intermediate states in memory at a time: 16 MB of bfloat16 in the widest layer, 8 MB of logits.
 LAYER_TOKENS = 2048
@@ -90,22 +88,31 @@ class PackedEncoder:
     are float32.
 
     Args:
-        encoder: an XLM-R-type network of transformers, on the CPU, in eval mode.
+        config: of the network.
+        tensors: its weights, on the CPU, by the names of an XLM-R-type network of transformers.
         dtype: of the matrix products, float32 or bfloat16.
+        kind: of the linear layers (default: the fastest). Linear copies hardly any float32 weights.
 
     Raises:
         NotPacked: with the reason, for a network that is not supported.
     """
 
     @torch.inference_mode()
-    def __init__(self, encoder: Any, dtype: torch.dtype) -> None:
-        reason = why_not_packed(encoder, dtype)
+    def __init__(
+        self, config: Any, tensors: Mapping[str, Tensor], dtype: torch.dtype, kind: type[Linear] | None = None
+    ) -> None:
+        reason = why_not_packed(config, tensors, dtype)
         if reason:
             raise NotPacked(reason)
-        self.embeddings = encoder.embeddings
-        self.padding_id: int = encoder.config.pad_token_id
-        heads = encoder.config.num_attention_heads
-        self.layers = [_Layer(layer, heads, dtype) for layer in encoder.encoder.layer]
+        make = partial(_linear, tensors, dtype, kind or linear_kind(dtype))
+        self.words, self.positions, types = (
+            tensors[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")
+        )
+        self.type = types[0]
+        self.norm = _LayerNorm.of(tensors, "embeddings.LayerNorm", config.layer_norm_eps)
+        self.padding_id: int = config.pad_token_id
+        layers = [f"encoder.layer.{number}" for number in range(config.num_hidden_layers)]
+        self.layers = [_Layer(config, tensors, layer, dtype, make) for layer in layers]
 
     @torch.inference_mode()
     def __call__(self, rows: Sequence[Sequence[int]]) -> Tensor:
@@ -119,10 +126,9 @@ class PackedEncoder:
             raise ValueError(f"row {lengths.index(0)} has no tokens: it needs at least <s> and </s>")
         ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(lengths))
         positions = packed_positions(ids, lengths, self.padding_id)
-        embeddings = self.embeddings
-        hidden = embeddings.word_embeddings(torch.from_numpy(ids)) + embeddings.token_type_embeddings.weight[0]
-        hidden += embeddings.position_embeddings(torch.from_numpy(positions))
-        hidden = _layer_norm(hidden, embeddings.LayerNorm)
+        hidden = functional.embedding(torch.from_numpy(ids), self.words) + self.type
+        hidden += functional.embedding(torch.from_numpy(positions), self.positions)
+        hidden = self.norm(hidden)
         hidden = _pad_to(hidden, padded_rows(len(hidden)))
         runs = [(len(list(group)), length) for length, group in groupby(lengths)]
         for layer in self.layers:
@@ -133,20 +139,33 @@ class PackedEncoder:
 class PackedForward:
     """A Forward on the CPU, without padding: PackedEncoder, connector, LexEcho head and decoder.
 
-    Its copies of the weights take 0.67 GB in bfloat16 at the published size. Arguments and errors as for PackedEncoder.
+    Its copies of the weights take 0.67 GB in bfloat16 at the published size.
+
+    Args:
+        network: NetworkWeights, or a MilcoModel on the CPU in eval mode.
+        dtype, kind: as for PackedEncoder.
+
+    Raises:
+        NotPacked: as PackedEncoder does.
     """
 
     @torch.inference_mode()
-    def __init__(self, model: SparseEncoderModel, dtype: torch.dtype) -> None:
-        if not isinstance(model, MilcoModel):
-            raise NotPacked(f"a {type(model).__name__} has no MILCO connector")
-        self.model: Any = model
+    def __init__(self, network: Any, dtype: torch.dtype, kind: type[Linear] | None = None) -> None:
+        if network.training:
+            raise NotPacked("the model is in training")
+        tensors, self.config = network.state_dict(), network.config
+        if "connector.projector.weight" not in tensors:
+            raise NotPacked(f"a {type(network).__name__} has no MILCO connector")
         self.dtype = dtype
-        self.encoder = PackedEncoder(model.encoder, dtype)
-        self.projector = _linear(self.model.connector.projector, dtype)
-        self.dense = _linear(self.model.connector.dense, dtype)
-        kind = linear_kind(dtype)
-        weight, bias = model.decoder.weight, model.decoder.bias
+        part = "encoder."
+        encoder = {name.removeprefix(part): tensor for name, tensor in tensors.items() if name.startswith(part)}
+        kind = kind or linear_kind(dtype)
+        self.encoder = PackedEncoder(self.config.encoder, encoder, dtype, kind)
+        self.projector = _linear(tensors, dtype, kind, "connector.projector")
+        self.dense = _linear(tensors, dtype, kind, "connector.dense")
+        self.norm = _LayerNorm.of(tensors, "connector.layer_norm", CONNECTOR_EPS)
+        self.echo = [tensors[f"echo.{name}"] for name in ("weight", "bias", "scale") if "echo.weight" in tensors]
+        weight, bias = tensors["decoder.weight"], tensors["decoder.bias"]
         chunks = [slice(start, start + VOCABULARY_CHUNK) for start in range(0, len(weight), VOCABULARY_CHUNK)]
         self.decoder = [(chunk, kind(weight[chunk], bias[chunk], dtype)) for chunk in chunks]
 
@@ -156,13 +175,18 @@ class PackedForward:
         return self.head(self.encoder(rows), [len(row) for row in rows])
 
     @torch.inference_mode()
+    def states(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return the states of one text's S tokens, float32: the encoder's [S, D_m] and the connector's [S, D_e]."""
+        hidden = self.encoder([ids])[: len(ids)]
+        return hidden, self._project(hidden)
+
+    @torch.inference_mode()
     def head(self, hidden: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor | None]:
         """Apply connector, LexEcho and decoder, for a block of tokens and a chunk of the vocabulary at a time.
 
         hidden: float32 [R, D_m], R >= T, the encoder's last states. lengths: of the B texts. Returns logits and echo.
         """
-        connector, echo = self.model.connector, self.model.echo
-        logits = hidden.new_full((len(lengths), self.model.config.english_vocab_size), -torch.inf)
+        logits = hidden.new_full((len(lengths), self.config.english_vocab_size), -torch.inf)
         weights = []
         start = 0
         for block in _blocks(lengths, HEAD_TOKENS):
@@ -170,34 +194,56 @@ class PackedForward:
             tokens = sum(counts)
             states = hidden[start : start + padded_rows(tokens)]
             start += tokens
-            projected = self.dense.gelu(self.projector.gelu(states.to(self.dtype)))
-            projected = _layer_norm(projected.float(), connector.layer_norm)
-            if echo is not None:
-                mask = torch.ones(len(states), dtype=torch.bool)
-                weights.append(echo(projected if echo.variant == "paper" else states, mask)[:tokens])
+            projected = self._project(states)
+            if self.echo:
+                variant = self.config.echo_variant
+                weights.append(echo_weights(projected if variant == "paper" else states, variant, *self.echo)[:tokens])
             projected = projected.to(self.dtype)
             for chunk, decoder in self.decoder:
                 for (number, _), part in zip(block, decoder(projected)[:tokens].split(counts), strict=True):
                     highest = logits[number, chunk]
                     torch.maximum(highest, part.amax(dim=0), out=highest)
-        return logits, torch.cat(weights) if echo is not None else None
+        return logits, torch.cat(weights) if self.echo else None
+
+    def _project(self, states: Tensor) -> Tensor:
+        """Apply the connector to states [R, D_m]: float32 [R, D_e]."""
+        return self.norm(self.dense.gelu(self.projector.gelu(states.to(self.dtype))).float())
+
+
+class _LayerNorm(NamedTuple):
+    """A LayerNorm over the last dimension: states [..., D], float32."""
+
+    weight: Tensor
+    bias: Tensor
+    eps: float
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], name: str, eps: float) -> "_LayerNorm":
+        return cls(tensors[f"{name}.weight"], tensors[f"{name}.bias"], eps)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        return functional.layer_norm(states, self.weight.shape, self.weight, self.bias, self.eps)
 
 
 class _Layer:
     """One layer of the encoder: attention and feed-forward, each added to the residual stream and normalized."""
 
-    def __init__(self, layer: Any, heads: int, dtype: torch.dtype) -> None:
-        attention = layer.attention
-        parts = attention.self.query, attention.self.key, attention.self.value
-        weight, bias = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
-        self.heads = heads
+    def __init__(
+        self,
+        config: Any,
+        tensors: Mapping[str, Tensor],
+        name: str,
+        dtype: torch.dtype,
+        linear: Callable[..., Linear],
+    ) -> None:
+        self.heads: int = config.num_attention_heads
         self.dtype = dtype
-        self.query_key_value = linear_kind(dtype)(weight, bias, dtype)
-        self.attention_output = _linear(attention.output.dense, dtype)
-        self.attention_norm = attention.output.LayerNorm
-        self.up = _linear(layer.intermediate.dense, dtype)
-        self.down = _linear(layer.output.dense, dtype)
-        self.norm = layer.output.LayerNorm
+        self.query_key_value = linear(f"{name}.attention.self", ("query.", "key.", "value."))
+        self.attention_output = linear(f"{name}.attention.output.dense")
+        self.attention_norm = _LayerNorm.of(tensors, f"{name}.attention.output.LayerNorm", config.layer_norm_eps)
+        self.up = linear(f"{name}.intermediate.dense")
+        self.down = linear(f"{name}.output.dense")
+        self.norm = _LayerNorm.of(tensors, f"{name}.output.LayerNorm", config.layer_norm_eps)
 
     def __call__(self, hidden: Tensor, runs: list[tuple[int, int]]) -> Tensor:
         """hidden: float32 [R, D], overwritten. runs: number and length of texts of one length. Returns like hidden."""
@@ -210,8 +256,8 @@ class _Layer:
         context = _pad_to(_concat(attended), len(query_key_value))
         done = []
         for residual, mixed in zip(hidden.split(LAYER_TOKENS), context.split(LAYER_TOKENS), strict=True):
-            states = _layer_norm(residual.add_(self.attention_output(mixed)), self.attention_norm)
-            done.append(_layer_norm(states.add_(self.down(self.up.gelu(states.to(self.dtype)))), self.norm))
+            states = self.attention_norm(residual.add_(self.attention_output(mixed)))
+            done.append(self.norm(states.add_(self.down(self.up.gelu(states.to(self.dtype))))))
         return _concat(done)
 
 
@@ -232,18 +278,15 @@ def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return _concat(done).view(texts, heads, length, -1)
 
 
-def why_not_packed(encoder: Any, dtype: torch.dtype) -> str | None:
+def why_not_packed(config: Any, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> str | None:
     """Return the reason why PackedEncoder does not support this encoder; None if it does."""
-    device = next(encoder.parameters()).device.type
+    device = next(iter(tensors.values())).device.type
     if device != "cpu":
         return f"the model is on {device}"
     if dtype not in _DTYPES:
         return f"{dtype} is neither float32 nor bfloat16"
-    if encoder.training:
-        return "the model is in training"
-    config = encoder.config
-    if config.model_type not in _KNOWN:
-        return f"the encoder is of type {config.model_type}, not {', '.join(_KNOWN)}"
+    if config.model_type not in XLM_R_TYPES:
+        return f"the encoder is of type {config.model_type}, not {', '.join(XLM_R_TYPES)}"
     for name, value in {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}.items():
         # transformers 5 has dropped some of these fields; then there is only this kind.
         if getattr(config, name, value) != value:
@@ -296,9 +339,9 @@ def _blocks(lengths: list[int], limit: int) -> Iterator[list[tuple[int, int]]]:
         yield block
 
 
-def _linear(layer: nn.Linear, dtype: torch.dtype) -> Linear:
-    return linear_kind(dtype)(layer.weight, layer.bias, dtype)
-
-
-def _layer_norm(states: Tensor, norm: nn.LayerNorm) -> Tensor:
-    return functional.layer_norm(states, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+def _linear(
+    tensors: Mapping[str, Tensor], dtype: torch.dtype, kind: type[Linear], name: str, parts: Sequence[str] = ("",)
+) -> Linear:
+    """Return the linear layer of a name, or of its parts with their outputs next to each other."""
+    weight, bias = (_concat([tensors[f"{name}.{part}{which}"] for part in parts]) for which in ("weight", "bias"))
+    return kind(weight, bias, dtype)

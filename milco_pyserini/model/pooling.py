@@ -1,4 +1,4 @@
-"""Pool the logits of a text's tokens into pivot weights (MILCO, ICLR 2026: Pivot View)."""
+"""Pool the logits of a text's tokens into pivot weights (MILCO, ICLR 2026: Pivot View), and weigh its own tokens."""
 
 from typing import Any
 
@@ -9,11 +9,29 @@ from torch.nn import functional
 # Logits are in memory for a block of texts and one chunk of the vocabulary at a time: 16 MB in float32.
 VOCABULARY_CHUNK = 4096
 BLOCK_LOGITS = 1 << 22
+# Of the connector's LayerNorm.
+CONNECTOR_EPS = 1e-12
 
 
 def log_saturation(logits: Tensor) -> Tensor:
     """Return LogSat, log(1 + relu(x)): the weights of terms with these logits. Any shape and float dtype."""
     return torch.log1p(torch.relu(logits))
+
+
+def echo_weights(states: Tensor, variant: str, weight: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
+    """Return the source weight of each token (paper: LexEcho).
+
+    Args:
+        states: [..., D], the encoder's for "linear", the connector's output for "paper".
+        variant: of the LexEcho head, see NetworkConfig.
+        weight, bias, scale: [1, D], [1] and [1], the head's.
+
+    Returns:
+        float32 [...], >= 0.
+    """
+    # Sums of products, not a matrix product: autocast would round that to bfloat16, and duplicates add up.
+    weights = torch.relu((states.float() * weight).sum(dim=-1) + bias)
+    return torch.log1p(weights) if variant == "paper" else weights * scale
 
 
 def max_logits(projected: Tensor, mask: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

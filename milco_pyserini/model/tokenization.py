@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.model.checkpoint import ENGLISH, sub_model_directories
-from milco_pyserini.model.configuration import MilcoConfig
+from milco_pyserini.model.configuration import MODEL_TYPE
 from milco_pyserini.model.finding import TOKENIZER_FILES, find_checkpoint
 from milco_pyserini.model.loading import loading
 
@@ -171,7 +171,7 @@ def open_english_tokenizer(name: str) -> TextTokenizer:
     Raises MilcoError as open_tokenizer() does.
     """
     directory = find_checkpoint(name, weights=False)
-    if read_json(directory / "config.json").get("model_type") != MilcoConfig.model_type:
+    if read_json(directory / "config.json").get("model_type") != MODEL_TYPE:
         return load_tokenizer(directory)
     return TextTokenizer(load_english_tokenizer(directory), f"the English tokenizer of {directory}")
 

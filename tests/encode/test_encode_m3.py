@@ -73,7 +73,10 @@ def spelled(encoder: MilcoEncoder, batch: SparseBatch) -> list[dict[str, float]]
 def test_weights_equal_the_layers(checkpoint: Path, form: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packed, as on the CPU, and padded: every text of a batch equals encoder and layer applied to it."""
     if form is PaddedForward:
-        monkeypatch.setattr("milco_pyserini.encode.encoder.choose_forward", PaddedForward)
+        monkeypatch.setattr(
+            "milco_pyserini.encode.encoder.choose_forward",
+            lambda network, device, dtype: PaddedForward(network.to_model(), device, dtype),
+        )
     encoder = load(checkpoint)
     found = spelled(encoder, encoder.encode_document(TEXTS))
     assert isinstance(encoder.runner.forward, form)
@@ -107,7 +110,7 @@ def test_default_length_is_512(checkpoint: Path) -> None:
     """Not the 8,192 that the checkpoint supports; --max-length changes it."""
     (checkpoint / "sentence_bert_config.json").write_text('{"max_seq_length": 8192}')
     encoder = load(checkpoint)
-    assert (encoder.model.config.query_max_length, encoder.model.config.passage_max_length) == (512, 512)
+    assert (encoder.config.query_max_length, encoder.config.passage_max_length) == (512, 512)
     queries, documents = MilcoQueryEncoder(str(checkpoint)), MilcoDocumentEncoder(str(checkpoint))
     assert queries.encode(TEXTS[0]) == documents.encode([TEXTS[0]])[0] != {}
 

@@ -192,8 +192,8 @@ def test_own_layout_round_trips(tmp_path: Path, checkpoint: str) -> None:
     assert before.tokenizer_hash == after.tokenizer_hash
     assert before.vocabulary.terms.tolist() == after.vocabulary.terms.tolist()
     np.testing.assert_array_equal(dense(before.encode(TEXTS, 512).batch), dense(after.encode(TEXTS, 512).batch))
-    for field in MilcoConfig.__init__.__annotations__.keys() - {"encoder", "kwargs", "return"}:
-        assert getattr(after.model.config, field) == getattr(before.model.config, field), field
+    for field in MilcoConfig.__init__.__annotations__.keys() - {"encoder", "others", "return"}:
+        assert getattr(after.config, field) == getattr(before.config, field), field
     actual = MilcoConfig(**json.loads((tmp_path / "own" / "config.json").read_text()))
     assert actual.encoder.to_dict() == after.model.config.encoder.to_dict()
 
@@ -202,7 +202,7 @@ def test_saved_checkpoints_keep_their_variants(tmp_path: Path) -> None:
     """A variant chosen at loading is saved with the checkpoint."""
     chosen = {"source_pool": "max", "source_drop_special": True, "query_max_length": 9}
     read(GOLDEN / "ckpt_distillation", **chosen).save_pretrained(tmp_path / "own")
-    config = read(tmp_path / "own").model.config
+    config = read(tmp_path / "own").config
     assert {name: getattr(config, name) for name in chosen} == chosen
 
 

@@ -1,0 +1,113 @@
+"""NetworkWeights are the MilcoModel of the same checkpoint, without its modules."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from golden_set import CHECKPOINTS, GOLDEN, TEXTS, bent, dense, encoder
+
+from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import write_json
+from milco_pyserini.model import MilcoModel
+from milco_pyserini.model.weights import NetworkWeights, load_checkpoint
+
+pytestmark = pytest.mark.golden
+
+
+def load(directory: Path, **variants: object) -> MilcoEncoder:
+    return MilcoEncoder.from_pretrained(directory, device="cpu", dtype="float32", **variants)
+
+
+@pytest.mark.parametrize("checkpoint", [*(GOLDEN / f"ckpt_{name}" for name in CHECKPOINTS), "mini"])
+def test_the_tensors_are_the_models(checkpoint: Path | str) -> None:
+    """Names, their order, shapes and values; the model that is built later has the same memory."""
+    weights = load_checkpoint(checkpoint, {})
+    assert isinstance(weights, NetworkWeights)
+    expected, model = MilcoModel.from_pretrained(checkpoint), weights.to_model()
+    actual = weights.state_dict()
+    assert list(actual) == list(expected.state_dict())
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(actual[name], tensor)
+        assert actual[name].data_ptr() == model.state_dict()[name].data_ptr()
+    # Saving a model writes these two.
+    ignored = {"architectures": None, "dtype": None}
+    assert model.config.to_dict() | ignored == expected.config.to_dict() | ignored
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_the_papers_lexecho_head_is_as_wide_as_the_connector() -> None:
+    """It weighs projected states, and the authors' weighs the encoder's."""
+    with pytest.raises(MilcoError, match=r"echo\.weight \(1, 32\) instead of \(1, 24\)"):
+        load_checkpoint(GOLDEN / "ckpt_distillation", {"echo_variant": "paper"})
+
+
+def test_changes_of_the_model_are_encoded() -> None:
+    """Whatever was encoded before, the modules' weights count as soon as they exist."""
+    one = load(GOLDEN / "ckpt_distillation")
+    before = dense(one.encode(TEXTS, 512).batch)
+    np.testing.assert_array_equal(dense(load(GOLDEN / "ckpt_distillation").encode(TEXTS, 512).batch), before)
+    with torch.no_grad():
+        one.model.decoder.bias.add_(1.0)
+        one.model.echo.scale.mul_(2.0)
+    one.config.pivot_top_k = 5
+    changed = dense(one.encode(TEXTS, 512).batch)
+    size = one.vocabulary.english_size
+    np.testing.assert_allclose(changed[:, size:], 2 * before[:, size:], rtol=1e-5)
+    assert (changed[:, :size] > 0).sum(axis=1).max() == 5
+    assert changed[:, :size].max() > before[:, :size].max()
+    assert one.weight_hash != encoder("distillation").weight_hash
+
+
+def test_a_change_of_the_configuration_is_kept_by_the_model() -> None:
+    """The modules are built with the configuration as it is then."""
+    one = load(GOLDEN / "ckpt_distillation", source_pool="max")
+    one.config.query_max_length = 7
+    assert (one.model.config.query_max_length, one.model.config.source_pool) == (7, "max")
+    assert one.config is one.model.config
+
+
+def test_a_checkpoint_may_be_saved_over_itself(tmp_path: Path) -> None:
+    """The weights in memory do not depend on the file that they were read from."""
+    encoder("distillation").save_pretrained(tmp_path)
+    one = load(tmp_path)
+    one.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert one.weight_hash == encoder("distillation").weight_hash
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("model_type", "bert"), ("hidden_act", "gelu_new"), ("problem_type", None), ("num_labels", 5)]
+)
+def test_other_networks_are_left_to_transformers(tmp_path: Path, field: str, value: object) -> None:
+    """Another architecture, another activation, a field that is not known here: a MilcoModel from the start."""
+    encoder("distillation").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["encoder"][field] = value
+    write_json(tmp_path / "config.json", config)
+    assert isinstance(load_checkpoint(tmp_path, {}), MilcoModel)
+
+
+def test_a_bert_encoder_encodes(tmp_path: Path) -> None:
+    """Its positions count from 0, and all of them can be used."""
+    encoder("distillation").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["encoder"] |= {"model_type": "bert", "pad_token_id": 1}
+    write_json(tmp_path / "config.json", config)
+    one = load(tmp_path)
+    assert len(one.encode(["x " * 600], 514).batch) == 1
+    with pytest.raises(MilcoError, match="takes 3 to 514 tokens"):
+        one.validate_length(515)
+    with pytest.raises(MilcoError, match="takes 3 to 512 tokens"):
+        encoder("distillation").validate_length(513)
+
+
+def test_a_padding_id_without_a_position_is_refused(tmp_path: Path) -> None:
+    """XLM-R counts positions from it."""
+    directory = bent(tmp_path, "distillation")
+    path = tmp_path / "m_encoder" / "config.json"
+    write_json(path, json.loads(path.read_text()) | {"pad_token_id": 520})
+    with pytest.raises(MilcoError, match=r"pad_token_id 520: must be below encoder\.max_position_embeddings 514"):
+        load(directory)

@@ -16,6 +16,8 @@ from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
 
 # Batches that are on the device at once.
 _IN_FLIGHT = 2
+# Share of a GPU's free memory that batches may take: the rest is for the kernels' own use, and for fragments.
+_USABLE = 0.9
 
 
 def token_budget(device: torch.device) -> int:
@@ -74,10 +76,12 @@ class BatchRunner:
     def run(self, rows: Sequence[Sequence[int]], views: Sequence[str], batch_size: int) -> Iterator[SparseBatch]:
         """Yield the vectors of tokenized texts, sorted by length and none of them empty, batch by batch.
 
-        If the device runs out of memory, the batches have half as many tokens from then on. Raises MilcoError if a
-        single text does not fit.
+        Before the first batch, the token budget is halved until the batches fit into a GPU's free memory by estimate.
+        If the device runs out of memory nevertheless, they have half as many tokens from then on. Raises MilcoError if
+        a single text does not fit.
         """
         lengths = [len(row) for row in rows]
+        self._fit_budget(lengths, batch_size)
         queued: list[_Queued] = []
         done, begun, in_flight = 0, 0, _IN_FLIGHT
         while done < len(rows):
@@ -111,6 +115,25 @@ class BatchRunner:
             if tokens > self.token_budget and place > start:
                 return place
         return last
+
+    def _fit_budget(self, lengths: Sequence[int], batch_size: int) -> None:
+        """Halve the token budget until a batch of every length fits into a GPU's free memory, or is a single text."""
+        if self._device.type != "cuda" or not isinstance(self.forward, PaddedForward) or not lengths:
+            return
+        reserved = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
+        free = torch.cuda.mem_get_info(self._device)[0] + reserved
+        budget, sizes = self.token_budget, sorted(set(lengths))
+        while budget > sizes[-1]:
+            largest = max(self.forward.memory(min(batch_size, max(1, budget // size)), size) for size in sizes)
+            if largest <= _USABLE * free:
+                break
+            budget //= 2
+        if budget < self.token_budget:
+            log(
+                f"{self._device} has {free / 1e9:.1f} GB of free memory: batches have {budget:,} tokens instead of "
+                f"{self.token_budget:,}"
+            )
+            self.token_budget = budget
 
     def _queue(self, rows: Sequence[Sequence[int]], views: Sequence[str]) -> _Queued:
         """Start the computation of a batch; on a GPU, without waiting for it."""

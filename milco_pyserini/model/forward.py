@@ -104,6 +104,21 @@ class PaddedForward:
             decoder = network.decoder
             return highest_logits(states, decoder.weight, decoder.bias, self._block_logits), echo
 
+    def memory(self, texts: int, length: int) -> int:
+        """Return the bytes that a batch takes on a GPU in addition to the weights: an estimate, rather too high.
+
+        texts: of the batch, and of the one before it, whose logits are still being read. length: of each, in tokens.
+        """
+        length = _aligned(length)
+        encoder, decoder = self._network.encoder, self._network.decoder
+        size, width, english = self.dtype.itemsize, encoder.config.hidden_size, decoder.in_features
+        widest = max(module.out_features for module in encoder.modules() if isinstance(module, nn.Linear))
+        # The residual stream, its next sum and a copy in dtype, a feed-forward layer before and after its activation;
+        # or, where these are narrow, the connector's states. transformers makes the mask in float32, in several steps.
+        states = max(14 * width + 2 * size * widest, 4 * width + 12 * english)
+        logits = 2 * decoder.out_features * (torch.float32.itemsize + torch.bool.itemsize)
+        return texts * (length * (states + 13 * length) + logits) + size * self._block_logits
+
     def _hidden_states(self, ids: Tensor, mask: Tensor) -> Tensor:
         if ids.numel() < self._compiled_from:
             return self._network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
@@ -136,12 +151,16 @@ def pad_rows(
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     width = int(lengths.max())
     if device.type != "cpu":
-        # Masked attention is fast on a GPU if its rows are aligned.
-        width = max(width, min(-(-width // 8) * 8, limit))
+        width = max(width, min(_aligned(width), limit))
     mask = (np.arange(width) < lengths[:, None]).astype(np.int64)
     ids = np.full(mask.shape, padding_id, np.int64)
     ids[mask.astype(bool)] = np.fromiter(itertools.chain.from_iterable(rows), np.int64, int(lengths.sum()))
     return ids, mask
+
+
+def _aligned(length: int) -> int:
+    """Return a length at which masked attention is fast on a GPU."""
+    return -(-length // 8) * 8
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:

@@ -8,9 +8,24 @@ from fake_cuda import fake_cuda
 from golden_set import CHECKPOINTS, GOLDEN, TEXTS
 
 from milco_pyserini.encode import DenseEncoder, MilcoEncoder
+from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import CopyStream
+from milco_pyserini.encode.encoder import open_encoder
+from milco_pyserini.model import MilcoConfig, MilcoModel
+from milco_pyserini.model.forward import PaddedForward
+from milco_pyserini.sparse import VIEWS
 
 CUDA = torch.device("cuda")
+
+
+def runner(width: int, dtype: torch.dtype) -> BatchRunner:
+    """Return the batches of a network of two layers on the card, with the published number of English pieces."""
+    encoder = {"model_type": "xlm-roberta", "vocab_size": 4000, "hidden_size": width, "intermediate_size": 4 * width}
+    encoder |= {"num_hidden_layers": 2, "num_attention_heads": width // 64, "max_position_embeddings": 8194}
+    with CUDA:
+        model = MilcoModel(MilcoConfig(encoder=encoder | {"type_vocab_size": 1})).eval()
+    forward = PaddedForward(model, CUDA, dtype, compiled_from=1 << 30)
+    return BatchRunner(forward, CUDA, model.config.english_vocab_size, 4000, "sum", [])
 
 
 @pytest.mark.parametrize("padded", [True, False])
@@ -34,14 +49,50 @@ def test_a_batch_waits_for_the_card_three_times(checkpoint: str, dtype: str, pad
     assert not card.hazards
 
 
-def test_dense_vectors_come_from_the_card() -> None:
-    """Of every text, whatever their pooling."""
+def test_other_encoders_run_on_the_card() -> None:
+    """A masked language model, and dense vectors of every pooling."""
+    splade = open_encoder(str(GOLDEN / "en_lsr"), "cpu")
+    with fake_cuda({"transformers": False}) as card:
+        assert len(splade.to("cuda").encode_document(TEXTS)) == len(TEXTS)
+        assert not card.hazards
     for pooling in ("cls", "mean", "last"):
         encoder = DenseEncoder(GOLDEN / "ckpt_distillation", pooling, "cpu")
         with fake_cuda({"transformers": False}) as card:
             encoder.device = CUDA
             assert encoder.encode_document(TEXTS).shape == (len(TEXTS), encoder.dimensions)
         assert not card.hazards
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype"), [(1024, torch.bfloat16), (1024, torch.float32), (256, torch.bfloat16), (256, torch.float32)]
+)
+def test_the_memory_of_a_batch_is_estimated(width: int, dtype: torch.dtype) -> None:
+    """Never too low, at most twice too high: for short texts, long ones and many, while the last batch is read."""
+    with fake_cuda({"transformers": False}) as card:
+        run = runner(width, dtype)
+        weights = card.allocated
+        for texts, length in ((512, 32), (128, 128), (128, 512), (8, 8192)):
+            card.peak = weights
+            list(run.run([[0] * length] * (2 * texts), VIEWS, texts))
+            assert 1 <= run.forward.memory(texts, length) / (card.peak - weights) < 2
+
+
+def test_batches_fit_the_memory_of_the_card(capsys: pytest.CaptureFixture) -> None:
+    """The token budget is halved before the first batch, which one line reports; a single text is tried in any case."""
+    rows = [[0] * 512] * 100
+    with fake_cuda({"transformers": False}) as card:
+        run = runner(1024, torch.bfloat16)
+        weights = card.allocated
+        assert sum(map(len, run.run(rows, VIEWS, 512))) == 100
+        assert run.token_budget == 65536 and not capsys.readouterr().err
+        card.free, card.peak = 1_000_000_000, weights
+        assert sum(map(len, run.run(rows, VIEWS, 512))) == 100
+        assert card.peak - weights < card.free and run.token_budget == 16384
+        assert capsys.readouterr().err == (
+            "cuda has 1.0 GB of free memory: batches have 16,384 tokens instead of 65,536\n"
+        )
+        card.free = 0
+        assert sum(map(len, run.run([[0] * 8000] * 3, VIEWS, 512))) == 3 and run.token_budget == 4096
 
 
 def early() -> None:

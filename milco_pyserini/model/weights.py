@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from milco_pyserini.model.checkpoint import make_config, read_checkpoint, select_tensors
@@ -47,7 +48,9 @@ class NetworkWeights:
         from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
 
         config = MilcoConfig(**{**vars(self.config), "encoder": vars(self.config.encoder)})
-        return MilcoModel.from_tensors(config, self._tensors, self._directory)
+        # Modules that are made in inference mode can never be trained.
+        with torch.inference_mode(False):
+            return MilcoModel.from_tensors(config, self._tensors, self._directory)
 
 
 def load_checkpoint(name_or_path: str | os.PathLike, variants: Mapping[str, Any]) -> "NetworkWeights | MilcoModel":

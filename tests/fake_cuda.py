@@ -25,6 +25,8 @@ from torch.utils._pytree import tree_leaves
 aten = torch.ops.aten
 _COPIES = (aten.copy_, aten._to_copy)
 _SIZED_BY_VALUES = (aten.nonzero, aten.masked_select, aten.bincount, aten._unique2)
+# Numbers of torch's.
+_DEVICE_TYPES = {"cuda": 1, "xpu": 12, "mps": 13}
 _REGISTER_GUARD = "_ZN3c104impl19registerDeviceGuardENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"
 
 
@@ -190,25 +192,29 @@ def fake_cuda(reads: Mapping[str, object]) -> Iterator[FakeCard]:
 
 
 @functools.cache
-def _accept_fake_devices() -> None:
-    """Let torch without CUDA put fake tensors on devices named cuda, as torch with CUDA does where there is no GPU."""
-    if torch.version.cuda:
-        return
+def _accept_fake_devices() -> Any:
+    """Let torch for the CPU put fake tensors on other devices, as torch with CUDA does on a machine without a GPU."""
     ensure = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
     libraries = [*(Path(torch.__file__).parent / "lib").glob("libc10.*")]
     if ensure is None or not libraries:
-        pytest.skip("this torch has no fake CUDA devices")
-    # torch puts its guard for fake devices in place of one that counts no devices, so it needs such a one: every method
-    # of this object returns 0.
+        pytest.skip("this torch has no fake devices")
+    # Guards of devices, every method of which returns 0. That of CUDA counts no devices, so torch replaces it with its
+    # own for fake tensors.
     zero = ctypes.CFUNCTYPE(ctypes.c_int)(int)
     methods = (ctypes.c_void_p * 64)(*[ctypes.cast(zero, ctypes.c_void_p).value] * 64)
     guard = (ctypes.c_void_p * 1)(ctypes.addressof(methods))
-    ctypes.CDLL(str(libraries[0]))[_REGISTER_GUARD](ctypes.c_byte(1), guard)
+    register = ctypes.CDLL(str(libraries[0]))[_REGISTER_GUARD]
+    real = {"cuda": torch.version.cuda, "xpu": torch.version.xpu, "mps": torch.backends.mps.is_built()}
+    for name, number in _DEVICE_TYPES.items():
+        if not real[name]:
+            register(ctypes.c_byte(number), guard)
     ensure()
+    # The caller keeps what the registry points to.
+    return zero, methods, guard
 
 
 def is_on_card(tensor: Tensor) -> bool:
-    return tensor.device.type == "cuda"
+    return tensor.device.type in _DEVICE_TYPES
 
 
 def address(tensor: Tensor) -> int:

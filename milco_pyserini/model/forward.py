@@ -120,7 +120,8 @@ class PaddedForward:
         return texts * (length * (states + 13 * length) + logits) + size * self._block_logits
 
     def _hidden_states(self, ids: Tensor, mask: Tensor) -> Tensor:
-        if ids.numel() < self._compiled_from:
+        # For a single text, torch would compile the layers once more.
+        if ids.numel() < self._compiled_from or len(ids) == 1:
             return self._network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
         # Takes seconds to import.
         from torch._dynamo.exc import TorchDynamoException

@@ -76,8 +76,11 @@ def test_padded_lengths_are_rounded_within_the_positions() -> None:
         assert ids.tolist() == [[0, 5, 2] + [1] * (width - 3)] and mask.sum() == 3
 
 
-def test_large_batches_use_compiled_layers(model: MilcoModel, rows: list[list[int]]) -> None:
-    """The layers are compiled once for all, with the same logits; a small batch is not compiled."""
+def test_layers_of_one_kind_are_one_graph(model: MilcoModel) -> None:
+    """All layers and sizes of batches share it; batches without padding, whose attention is another, have their own.
+
+    A small batch and a single text are not compiled, and the logits are the same.
+    """
     graphs = []
 
     def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
@@ -86,15 +89,20 @@ def test_large_batches_use_compiled_layers(model: MilcoModel, rows: list[list[in
 
     torch._dynamo.reset()
     compiled = PaddedForward(model, CPU, torch.float32, compiled_from=30, backend=backend)
-    compiled([[0, 9, 2]])
-    assert not graphs
-    torch.testing.assert_close(compiled(rows)[0], reference(model, rows, torch.float32)[0], atol=1e-5, rtol=1e-5)
-    first = len(graphs)
-    assert 0 < first < 2 * model.config.encoder.num_hidden_layers
-    torch.testing.assert_close(
-        compiled(rows[1:6])[0], reference(model, rows[1:6], torch.float32)[0], atol=1e-5, rtol=1e-5
-    )
-    assert len(graphs) == first
+    for lengths, count in (
+        ([3], 0),
+        ([400], 0),
+        ([20, 30, 40], 1),
+        ([3, 64], 1),
+        ([70, 80, 90, 100], 1),
+        ([60] * 3, 2),
+        ([33] * 7, 2),
+        ([5, 5, 100, 200], 2),
+    ):
+        rows = [[0, *range(3, length + 1), 2] for length in lengths]
+        logits = compiled(rows)[0]
+        assert len(graphs) == count
+        torch.testing.assert_close(logits, reference(model, rows, torch.float32)[0], atol=1e-5, rtol=1e-5)
 
 
 def test_falls_back_to_eager_if_compile_fails(

@@ -9,6 +9,7 @@ import copy
 import importlib.metadata
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from milco_pyserini.index.protocol import BUILD, SEARCH, BuildResult, EngineSear
 from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import atomic_file, full_disk_errors, read_json, write_json
+from milco_pyserini.io.memory import available_memory
 from milco_pyserini.sparse import SparseBatch
 
 PACKAGE = "pyseismic-lsr"
@@ -41,6 +43,13 @@ _MAX_WEIGHT = 65504.0
 _MAX_TERMS = 65535
 # Seconds of building after which hints on how to shorten it are worth their lines.
 _LONG = 300.0
+_SMALLER = "--views pivot, with --prune, such as --prune top-k:100, or with a smaller --n-postings"
+# Defaults of the package: a list keeps up to so many times n_postings, a summary this share of its documents' weight.
+_MAX_FRACTION, _SUMMARY_ENERGY = 1.5, 0.4
+# Documents of a batch whose weights are looked at to estimate the size of summaries.
+_SAMPLED = 32
+# A build that needs so many times what is free, by the estimate, is not begun.
+_SURELY_TOO_LARGE = 2.0
 
 # First the kernel is asked to end the builder with its parent, whatever ends that one (PR_SET_PDEATHSIG).
 _BUILD = """
@@ -90,12 +99,15 @@ class SeismicEngine(SparseEngine):
         if written.ids:
             columns = len(written.columns)
             seconds = build_seconds(len(written.ids), written.postings, columns, self.n_postings) / threads
+            size = index_bytes(written.lists, self.n_postings, written.sampled_terms / written.sampled)
+            memory = build_bytes(size, written.postings)
             lists = f"{counted(columns, 'list')} of {written.postings:,} postings"
-            log(f"Seismic clusters {lists}: about {duration(seconds)}, and shows no progress")
+            room = f"{_megabytes(memory)} of memory and {_megabytes(size)} on disk"
+            log(f"Seismic clusters {lists}: about {duration(seconds)}, {room}; it shows no progress")
             if seconds > _LONG:
-                log(
-                    "  less with --views pivot, with --prune, such as --prune top-k:100, or with a smaller --n-postings"
-                )
+                log(f"  less with {_SMALLER}")
+            _require_room("disk space", size, shutil.disk_usage(directory).free)
+            _require_room("memory", memory, available_memory())
             kind = "SeismicIndexRaw" if columns <= _NARROW else "SeismicIndexRawLV"
             _run_builder(threads, kind, str(vectors), str(directory / _INDEX), str(self.n_postings))
             terms = documents.terms
@@ -134,6 +146,29 @@ def build_seconds(documents: int, postings: int, columns: int, n_postings: int) 
     """
     kept = min(postings, n_postings * columns)
     return 5e-8 * kept * postings / documents + 1.3e-9 * columns**2
+
+
+def index_bytes(lists: NDArray[np.int64], n_postings: int, summary_terms: float) -> float:
+    """Estimate the size of an index on disk, and in memory when it is searched; right within about 25 %.
+
+    The constants were measured with pyseismic-lsr 0.5.4 and 3,000 to 100,000 documents of 123 and 390 terms. The longer
+    a list is, the more documents share a summary.
+
+    Args:
+        lists: int64 [terms], the number of postings of each term.
+        summary_terms: the number of strongest terms that have _SUMMARY_ENERGY of the weight of a document, on average.
+    """
+    postings = int(lists.sum())
+    # The strongest n_postings x terms of all are kept, and of these the strongest of each list.
+    share = min(1.0, n_postings * len(lists) / postings)
+    kept = np.minimum(lists * share, _MAX_FRACTION * n_postings).sum()
+    vectors = postings * (4 if len(lists) <= _NARROW else 6)
+    return float(vectors + kept * (8 + 6 * summary_terms * (kept / len(lists)) ** -0.18))
+
+
+def build_bytes(index: float, postings: int) -> float:
+    """Estimate the memory of a build. index: from index_bytes()."""
+    return 1.9e8 + 1.6 * index + 9 * postings
 
 
 class SeismicSearcher(EngineSearcher):
@@ -212,6 +247,10 @@ class _VectorFile:
         self.ids: list[str] = []
         self.empty = 0
         self.postings = 0
+        # The number of postings of each of Seismic's columns.
+        self.lists = np.empty(0, np.int64)
+        # Some documents, and the strongest terms that have _SUMMARY_ENERGY of their weight.
+        self.sampled = self.sampled_terms = 0
         # The documents' columns in the order of Seismic's, which are numbered in the order of their first use.
         self.columns: list[int] = []
         self._handle = handle
@@ -243,6 +282,13 @@ class _VectorFile:
         columns = self._number[batch.columns].astype(np.uint32)
         order = np.argsort(batch.row_numbers() * len(self.columns) + columns)
         full = np.flatnonzero(lengths)
+        counts = np.bincount(columns, minlength=len(self.columns))
+        counts[: len(self.lists)] += self.lists
+        self.lists = counts
+        for _, weights in batch.take(full[:_SAMPLED]).rows():
+            sums = np.cumsum(np.sort(weights)[::-1])
+            self.sampled_terms += int(np.searchsorted(sums, _SUMMARY_ENERGY * sums[-1])) + 1
+            self.sampled += 1
         self._handle.write(_rows_as_bytes(lengths[full], columns[order], batch.weights[order]))
         self.ids += [names[row] for row in full]
         self.empty += len(names) - len(full)
@@ -264,6 +310,20 @@ def _rows_as_bytes(lengths: NDArray[np.int64], columns: NDArray[np.uint32], weig
     words[places] = columns
     words[places + np.repeat(lengths, lengths)] = weights.astype(np.float32).view(np.uint32)
     return words.tobytes()
+
+
+def _megabytes(size: float) -> str:
+    return f"{max(1, round(size / 1e6)):,} MB"
+
+
+def _require_room(what: str, needed: float, free: int | None) -> None:
+    """Warn if a build may need more than is free. Raises MilcoError if it surely does."""
+    if free is None or needed <= free:
+        return
+    message = f"Seismic needs about {_megabytes(needed)} of {what}, {_megabytes(free)} are free"
+    if needed > _SURELY_TOO_LARGE * free:
+        raise MilcoError(f"{message}: build with {_SMALLER}, or in shards (--shard-num)")
+    log(f"{message}: the build may fail; it needs less with {_SMALLER}")
 
 
 def _run_builder(threads: int, *arguments: str) -> None:

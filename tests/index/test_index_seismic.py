@@ -277,6 +277,46 @@ def test_the_estimate_of_a_build_grows_with_its_parts() -> None:
     assert seismic.build_seconds(10_000, 2_000_000, 30_000, 10) < base
 
 
+def test_the_estimated_size_grows_with_its_parts(built: SimpleNamespace) -> None:
+    """With lists, their length and summaries, up to what a list keeps; columns of 32 bits are wider."""
+    lists = np.full(1000, 100)
+    base = seismic.index_bytes(lists, 200, 20)
+    assert 1.9 < seismic.index_bytes(np.full(2000, 100), 200, 20) / base < 2.1
+    assert seismic.index_bytes(lists, 20, 20) < base / 2 < base < seismic.index_bytes(lists, 200, 40) / 1.5
+    assert seismic.index_bytes(np.full(2**16 + 1, 10), 5, 1) > 1.01 * seismic.index_bytes(np.full(2**16, 10), 5, 1)
+    postings = seismic.index_bytes(np.full(1000, 10**6), 200, 20) - seismic.index_bytes(np.full(1000, 10**5), 200, 20)
+    assert postings == 4 * 9 * 10**8
+    vectors = [batch for _, batch in built.store.batches()]
+    lengths = np.bincount(np.concatenate([batch.columns for batch in vectors]))
+    size = (built.index.path / "index.seismic").stat().st_size
+    assert size / 2 < seismic.index_bytes(lengths[lengths > 0], 200, 5) < 2 * size
+
+
+@pytest.mark.parametrize(("what", "free"), [("disk space", "shutil.disk_usage"), ("memory", "available_memory")])
+def test_a_build_without_room_is_refused_before_it_begins(
+    built: SimpleNamespace,
+    what: str,
+    free: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A warning if the estimate exceeds what is free, an error if it is more than twice as much."""
+
+    def stated(size: float) -> Callable[..., object]:
+        return lambda *_: SimpleNamespace(free=int(size)) if "disk" in what else int(size)
+
+    for name in ("index_bytes", "build_bytes"):
+        monkeypatch.setattr(seismic, name, lambda *_: 5e6)
+    monkeypatch.setattr(f"milco_pyserini.index.seismic.{free}", stated(2e6))
+    with pytest.raises(MilcoError, match=f"Seismic needs about 5 MB of {what}, 2 MB are free: build with --views"):
+        build_index(built.store, find_engine("seismic"), tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(f"milco_pyserini.index.seismic.{free}", stated(3e6))
+    build_index(built.store, find_engine("seismic"), tmp_path / "index")
+    assert "are free: the build may fail; it needs less with --views pivot" in capsys.readouterr().err
+
+
 def test_tune_saves_the_fastest_settings_that_reach_the_recall(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

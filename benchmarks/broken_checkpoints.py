@@ -8,6 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+# Before torch: it sets how torch's threads wait.
+import milco_pyserini  # noqa: F401
+
+# isort: split
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer

@@ -187,33 +187,43 @@ class Reference:
 Fault = Callable[[str, str, int], None]
 
 
+def killing(number: int) -> Fault:
+    """Return a fault that kills the command before a file operation."""
+
+    def kill(name: str, path: str, n: int) -> None:
+        if n == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return kill
+
+
+def without_space(number: int) -> Fault:
+    """Return a fault that lets all operations that need space fail from a file operation on."""
+
+    def fill(name: str, path: str, n: int) -> None:
+        if n >= number and name in _NEEDS_SPACE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *([path] if path else []))
+
+    return fill
+
+
 def kills(case: FaultCase, reference: Reference, every: int) -> Iterator[Trial]:
     """Kill a command before each file operation and at moments spread over a run."""
     for number in range(1, reference.operations + 1, case.every * every):
-
-        def kill(name: str, path: str, n: int, number: int = number) -> None:
-            if n == number:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        yield _inject(case, reference, f"killed before operation {number}", _after_kill, fault=kill)
+        yield inject(case, reference, f"killed before operation {number}", after_kill, fault=killing(number))
     for number in range(1, case.moments + 1, every):
         moment = reference.seconds * number / (case.moments + 1)
-        yield _inject(case, reference, f"killed after {moment:.1f} s", _after_kill, moment=moment)
+        yield inject(case, reference, f"killed after {moment:.1f} s", after_kill, moment=moment)
 
 
 def disk(case: FaultCase, reference: Reference, every: int) -> Iterator[Trial]:
     """Fail all operations that need space from each operation on, and limit file sizes."""
     for number in range(1, reference.operations + 1, case.every * every):
-
-        def fill(name: str, path: str, n: int, number: int = number) -> None:
-            if n >= number and name in _NEEDS_SPACE:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *([path] if path else []))
-
-        yield _inject(case, reference, f"disk full at operation {number}", _after_full, fault=fill)
+        yield inject(case, reference, f"disk full at operation {number}", after_full, fault=without_space(number))
     largest = max(len(content or b"") for content in reference.tree.values())
     for part in _SIZE_LIMITS[::every]:
         limit = int(part * largest)
-        yield _inject(case, reference, f"files of at most {limit:,} bytes", _after_full, limit=limit)
+        yield inject(case, reference, f"files of at most {limit:,} bytes", after_full, limit=limit)
 
 
 def flips(case: FaultCase, reference: Reference, every: int) -> Iterator[Trial]:
@@ -301,16 +311,16 @@ def load_invalid_checkpoint(name: str, change: Change, inputs: Path) -> Trial:
 def command(options: FaultOptions) -> list[Trial]:
     """Run the suites and print their counts. Raises MilcoError if a command fails without a fault."""
     cases = [case for case in CASES if not options.case or case.name in options.case]
-    _preload()
+    preload()
     trials: list[Trial] = []
     sys.stdout.write(f"{'suite':<12}{'command':<26}{'faults':>7}{'handled':>9}{'not':>5}\n")
     sys.stdout.flush()
     with tempfile.TemporaryDirectory(prefix="milco-faults-") as directory:
         inputs = Path(directory) / "inputs"
-        _write_inputs(inputs)
+        write_inputs(inputs)
         suites = options.suite or SUITE_NAMES
         for case in cases if set(suites) - {INPUTS, CHECKPOINT_SUITE} else ():
-            reference = _reference(case, inputs)
+            reference = find_reference(case, inputs)
             for suite in suites:
                 if suite in SUITES and (case.reads or suite not in ("flips", "manifests")):
                     trials += _report(suite, case.name, list(SUITES[suite](case, reference, options.every)))
@@ -336,7 +346,7 @@ def _report(suite: str, name: str, found: list[Trial]) -> list[Trial]:
     return found
 
 
-def _preload() -> None:
+def preload() -> None:
     """Import what the commands need, so that forked processes have it."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -347,7 +357,7 @@ def _preload() -> None:
         __import__(f"milco_pyserini.{name}")
 
 
-def _write_inputs(inputs: Path) -> None:
+def write_inputs(inputs: Path) -> None:
     """Write a corpus, topics, two vector stores, dense vectors, an index and bitext."""
     from milco_pyserini.encode.dense_store import write_dense
 
@@ -383,8 +393,8 @@ def _expect_success(ended: CommandResult, line: str) -> None:
         raise MilcoError(f"milco {line} ended with {ended.code}: {ended.printed.strip()[-500:]}")
 
 
-def _reference(case: FaultCase, inputs: Path) -> Reference:
-    """Run the case twice without faults."""
+def find_reference(case: FaultCase, inputs: Path) -> Reference:
+    """Run the case twice without faults. Raises MilcoError if it fails, or leaves different files."""
     trees = []
     for _ in range(2):
         with _working_directory(case, inputs) as workdir:
@@ -420,7 +430,7 @@ def _tree(workdir: Path, case: FaultCase) -> dict[str, bytes]:
     return tree
 
 
-def _inject(case: FaultCase, reference: Reference, what: str, check: Callable[..., str], **faults: Any) -> Trial:
+def inject(case: FaultCase, reference: Reference, what: str, check: Callable[..., str], **faults: Any) -> Trial:
     """Run the case with a fault, then again without; check() returns the problem in between."""
     with _working_directory(case, reference.inputs) as name:
         workdir = Path(name)
@@ -466,7 +476,7 @@ def _misread(case: FaultCase, reference: Reference, workdir: Path, expected: dic
     return "different results and no error" if ended.code == 0 and expected not in (None, _results(workdir)) else ""
 
 
-def _after_kill(case: FaultCase, reference: Reference, ended: CommandResult, before: dict, after: dict) -> str:
+def after_kill(case: FaultCase, reference: Reference, ended: CommandResult, before: dict, after: dict) -> str:
     """Return the problem of an output after a kill: it must be unchanged, complete or absent."""
     named = {name: content for name, content in after.items() if name.split("/")[0] == "out"}
     if case.resumes or not named or named == before:
@@ -475,7 +485,7 @@ def _after_kill(case: FaultCase, reference: Reference, ended: CommandResult, bef
     return difference and f"incomplete output: {difference}"
 
 
-def _after_full(case: FaultCase, reference: Reference, ended: CommandResult, before: dict, after: dict) -> str:
+def after_full(case: FaultCase, reference: Reference, ended: CommandResult, before: dict, after: dict) -> str:
     """Return the problem after a full disk: without effect, or one line with path and fix; no hidden files."""
     if ended.code == 0:
         return _difference(after, reference)
@@ -487,7 +497,7 @@ def _after_full(case: FaultCase, reference: Reference, ended: CommandResult, bef
     if not all(words in lines[0] for words in ("out", "same command")):
         return f"does not name the path or the fix: {lines[0]}"
     left = [name for name in after if PARTIAL in name]
-    return f"left {left[0]}" if left else _after_kill(case, reference, ended, before, after)
+    return f"left {left[0]}" if left else after_kill(case, reference, ended, before, after)
 
 
 def _last_line(ended: CommandResult) -> str:

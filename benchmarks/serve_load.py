@@ -121,6 +121,10 @@ class Server:
         self._process.terminate()
         self._process.wait(30)
 
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+
     def memory(self) -> float:
         """Return resident MB."""
         status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, ST
-from milco_pyserini.encode.encoder import MilcoEncoder, as_texts, hash_tokenizers, open_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder, as_texts, hash_tokenizers
+from milco_pyserini.encode.opening import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.tokenization import open_english_tokenizer, open_tokenizer
 from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, Vocabulary

@@ -15,16 +15,14 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from milco_pyserini.console import Progress, Report
-from milco_pyserini.defaults import DEFAULT_ENCODER, ST
+from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
 from milco_pyserini.encode.devices import choose_device, choose_dtype, report_spinning_threads
-from milco_pyserini.encode.m3 import HEAD, empty_vocabulary, find_head, load_m3
 from milco_pyserini.errors import MilcoError, shown, unknown_name
-from milco_pyserini.io.files import checksum_bytes, read_json, write_json
+from milco_pyserini.io.files import checksum_bytes, write_json
 from milco_pyserini.model import find_checkpoint
 from milco_pyserini.model.checkpoint import ENGLISH, model_card, write_sentence_transformers_files
-from milco_pyserini.model.configuration import MODEL_TYPE
 from milco_pyserini.model.forward import choose_forward
 from milco_pyserini.model.loading import token_limit, weight_hash
 from milco_pyserini.model.packed import Linear, PackedForward
@@ -83,6 +81,9 @@ class MilcoEncoder:
         query_encoder: what encodes queries, if another network or tokenizer than these (default: this encoder).
     """
 
+    # Whether it encodes documents, too: a QueryTable does not.
+    encodes_documents = True
+
     def __init__(
         self,
         model: "SparseEncoderModel | NetworkWeights",
@@ -132,7 +133,7 @@ class MilcoEncoder:
     def __repr__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
         return (
-            f"MilcoEncoder({self.name!r}, views={' '.join(self.views)}, dtype={dtype}, device={self.device}, "
+            f"{type(self).__name__}({self.name!r}, views={' '.join(self.views)}, dtype={dtype}, device={self.device}, "
             f"{len(self.vocabulary):,} terms)"
         )
 
@@ -314,6 +315,10 @@ class MilcoEncoder:
             f"encoder {self.name}",
             lambda row: names[row] if names else self.tokenizer.beginning(rows[row]),
         )
+        return self.limit_terms(vectors)
+
+    def limit_terms(self, vectors: SparseBatch) -> SparseBatch:
+        """Return vectors with only the strongest terms of each view, as many as the configuration keeps."""
         for view, limit in ((PIVOT, self.config.pivot_top_k), (SOURCE, self.config.source_top_k)):
             if limit is not None:
                 vectors = PruningRule("top-k", limit, view)(vectors)
@@ -385,14 +390,19 @@ class MilcoEncoder:
             shutil.copymode(path / "config.json", weights)
         if not (path / "README.md").exists():
             (path / "README.md").write_text(model_card(self.model.config), encoding="utf-8")
-        for place, tokenizer, kind in (
-            (path, self.tokenizer.tokenizer, "XLMRobertaTokenizerFast"),
-            (path / ENGLISH, self.english_tokenizer, "BertTokenizerFast"),
-        ):
-            place.mkdir(exist_ok=True)
-            tokenizer.save(str(place / "tokenizer.json"))
-            write_json(place / "tokenizer_config.json", {"tokenizer_class": kind})
+        self.save_tokenizers(path)
         write_sentence_transformers_files(path)
+
+    def save_tokenizers(self, directory: Path) -> None:
+        """Write the tokenizer to a directory, and that of the English terms, if it is another one, to english/."""
+        for place, tokenizer, kind in (
+            (directory, self.tokenizer.tokenizer, "XLMRobertaTokenizerFast"),
+            (directory / ENGLISH, self.english_tokenizer, "BertTokenizerFast"),
+        ):
+            if place == directory or tokenizer is not self.tokenizer.tokenizer:
+                place.mkdir(exist_ok=True)
+                tokenizer.save(str(place / "tokenizer.json"))
+                write_json(place / "tokenizer_config.json", {"tokenizer_class": kind})
 
     def push_to_hub(self, repository: str, **options: Any) -> str:
         """Upload what save_pretrained() writes to a model repository of the hub; return its address.
@@ -424,12 +434,15 @@ class MilcoEncoder:
 
     def validate_length(self, max_length: int) -> None:
         """Raise MilcoError for a maximum length in tokens that the encoder has no positions for."""
+        if not isinstance(max_length, int) or not 3 <= max_length <= self.token_limit:
+            raise MilcoError(f"maximum length {max_length!r}: encoder {self.name} takes 3 to {self.token_limit} tokens")
+
+    @property
+    def token_limit(self) -> int:
+        """The number of tokens, special ones included, that the network has positions for."""
         if isinstance(self._network, NetworkWeights):
-            limit = self.config.token_limit
-        else:
-            limit = token_limit(self.model.encoder, self.config.encoder)
-        if not isinstance(max_length, int) or not 3 <= max_length <= limit:
-            raise MilcoError(f"maximum length {max_length!r}: encoder {self.name} takes 3 to {limit} tokens")
+            return self.config.token_limit
+        return token_limit(self.model.encoder, self.config.encoder)
 
     @property
     def has_token_states(self) -> bool:
@@ -475,54 +488,6 @@ class MilcoEncoder:
         forward = choose_forward(network, self.device, self.dtype) if self.has_token_states else network
         columns = self.vocabulary.english_size, len(self.tokenizer.pieces)
         return BatchRunner(forward, self.device, *columns, self.config.source_pool, dropped)
-
-
-def open_encoder(
-    name_or_path: str | os.PathLike = DEFAULT_ENCODER,
-    device: str | torch.device = "auto",
-    dtype: str | torch.dtype = "auto",
-    english_prefix: str = "",
-) -> MilcoEncoder:
-    """Load a checkpoint of any sparse encoder: MILCO, a masked language model (SPLADE), BGE-M3, or st:NAME|DIR.
-
-    A masked language model has the pivot view, over its own pieces; BGE-M3 has the source view. st: is a SparseEncoder
-    of sentence-transformers, with the pivot view. Arguments as for MilcoEncoder.from_pretrained(). Raises MilcoError,
-    with what was expected, for any other checkpoint.
-    """
-    name = os.fspath(name_or_path)
-    choose_device(device)
-    directory = find_checkpoint(name)
-    if name.startswith(ST):
-        from milco_pyserini.encode.sentence_transformers import load_sparse_encoder
-
-        models = load_sparse_encoder(directory, choose_dtype(dtype, choose_device(device)))
-        (queries, query_tokenizer), (documents, tokenizer) = models
-        query_encoder = MilcoEncoder(
-            queries, query_tokenizer, query_tokenizer.tokenizer, name, device, dtype, english_prefix
-        )
-        return MilcoEncoder(
-            documents, tokenizer, tokenizer.tokenizer, name, device, dtype, english_prefix, query_encoder
-        )
-    config = read_json(directory / "config.json")
-    if config.get("model_type") == MODEL_TYPE:
-        return MilcoEncoder.from_pretrained(name, device, dtype, english_prefix)
-    model: SparseEncoderModel | NetworkWeights
-    tokenizer = load_tokenizer(directory)
-    is_masked = any(str(kind).endswith("ForMaskedLM") for kind in config.get("architectures") or ())
-    if is_masked and not (directory / HEAD).is_file():
-        from milco_pyserini.encode.splade import load_splade
-
-        model, english_tokenizer = load_splade(directory, tokenizer), tokenizer.tokenizer
-    elif head := find_head(name, directory):
-        model, english_tokenizer = load_m3(directory, head), empty_vocabulary()
-    else:
-        kind = ", ".join(map(str, config.get("architectures") or ())) or f"model_type {config.get('model_type')}"
-        raise MilcoError(
-            f"encoder {name} is not a sparse encoder: its config.json names {kind}, which is neither a MILCO "
-            "checkpoint (model_type milco) nor a masked language model such as SPLADE (...ForMaskedLM), and there is "
-            f"no {HEAD} next to it as in BGE-M3"
-        )
-    return MilcoEncoder(model, tokenizer, english_tokenizer, name, device, dtype, english_prefix)
 
 
 def hash_tokenizers(tokenizer: Tokenizer, english_tokenizer: Tokenizer) -> str:

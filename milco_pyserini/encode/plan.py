@@ -119,7 +119,7 @@ class EncodePlan:
 
             prompts = self.query_prompt, self.document_prompt
             return DenseEncoder(self.encoder, self.pooling, device, self.dtype, *prompts)
-        from milco_pyserini.encode.encoder import open_encoder
+        from milco_pyserini.encode.opening import open_encoder
 
         return open_encoder(self.encoder, device, self.dtype, self.english_prefix)
 

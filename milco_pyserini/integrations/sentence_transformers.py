@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.encode.encoder import MilcoEncoder, open_encoder
+from milco_pyserini.encode import MilcoEncoder, open_encoder
 from milco_pyserini.encode.sentence_transformers import QUERY, validate_library
 from milco_pyserini.errors import MilcoError
 

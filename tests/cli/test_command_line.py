@@ -34,6 +34,7 @@ ALL_COMMANDS = [
     *COMMANDS,
     *(f"train {stage}" for stage in SUBCOMMANDS),
     *("analyze statistics", "analyze sweep", "analyze latency", "index tune", "search fuse"),
+    "encode query-table",
     "encode respell",
     *("corpora list", "corpora judge"),
 ]

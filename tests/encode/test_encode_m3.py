@@ -16,8 +16,8 @@ from transformers import XLMRobertaModel
 from milco_pyserini.cli.encode import main
 from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
 from milco_pyserini.encode.contract import open_query_encoder
-from milco_pyserini.encode.encoder import open_encoder
 from milco_pyserini.encode.m3 import HEAD, find_head
+from milco_pyserini.encode.opening import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explainer import explain_texts
 from milco_pyserini.model.forward import PaddedForward

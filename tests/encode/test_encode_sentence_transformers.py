@@ -17,7 +17,7 @@ from milco_pyserini import MilcoEncoder, SparseBatch
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.cli.index import main as index
 from milco_pyserini.cli.search import main as search
-from milco_pyserini.encode.encoder import open_encoder
+from milco_pyserini.encode.opening import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explainer import explain_texts
 from milco_pyserini.sparse import open_store

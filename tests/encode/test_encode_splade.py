@@ -25,7 +25,7 @@ from transformers import (
 from milco_pyserini.cli.encode import main
 from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder
 from milco_pyserini.encode.contract import open_query_encoder
-from milco_pyserini.encode.encoder import open_encoder
+from milco_pyserini.encode.opening import open_encoder
 from milco_pyserini.encode.splade import take_off_decoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explainer import explain_texts

@@ -18,7 +18,8 @@ from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQuery
 from milco_pyserini.encode import dense as dense_module
 from milco_pyserini.encode import encoder as encoder_module
 from milco_pyserini.encode.contract import open_query_encoder
-from milco_pyserini.encode.encoder import choose_device, choose_dtype, open_encoder
+from milco_pyserini.encode.encoder import choose_device, choose_dtype
+from milco_pyserini.encode.opening import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import tokenization
 from milco_pyserini.model.forward import PaddedForward

@@ -1,0 +1,285 @@
+"""Queries without a network: every token has a vector of its own, and a query is the sum of its tokens' vectors."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from milco_pyserini.console import Progress, Report
+from milco_pyserini.encode.encoder import BATCH_SIZE, MilcoEncoder
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import (
+    atomic_directory,
+    is_json_with,
+    read_json,
+    remove_directory,
+    validate_output_directory,
+    write_json,
+)
+from milco_pyserini.io.resume import validate_resume
+from milco_pyserini.model import find_checkpoint
+from milco_pyserini.model.checkpoint import ENGLISH
+from milco_pyserini.model.loading import loading
+from milco_pyserini.model.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
+from milco_pyserini.sparse import SparseBatch
+from milco_pyserini.sparse.batch import row_pointers
+from milco_pyserini.sparse.pruning import PruningRule
+
+# model_type in config.json.
+QUERY_TABLE = "milco_query_table"
+TOP_K = 10
+# Tokens that an interrupted run loses at most.
+_PART = 8192
+_CONFIG, _WEIGHTS, _PLAN = "config.json", "model.safetensors", "plan.json"
+# Fields of a checkpoint's configuration that queries need.
+_FIELDS = ("english_vocab_size", "echo", "pivot_top_k", "source_top_k", "query_max_length", "passage_max_length")
+
+
+class QueryTable(MilcoEncoder):
+    """Encode queries without a network, as the sum of the vectors that an encoder gives to each distinct token alone.
+
+    It takes the place of its encoder for queries to documents that were encoded by it: milco encode --topics, milco
+    search and milco serve take its directory as --encoder. It has no context: words of several tokens are the sum of
+    their parts.
+
+    >>> from milco_pyserini import MilcoEncoder
+    >>> from milco_pyserini.encode import QueryTable
+    >>> table = QueryTable.build(MilcoEncoder.from_pretrained("mini"), "tables/mini")  # doctest: +SKIP
+    >>> table = QueryTable.from_pretrained("tables/mini")  # doctest: +SKIP
+    >>> table.encode_query("Wer erfand das Telefon?")  # doctest: +SKIP
+    SparseBatch(1 vector, 27 terms, 27.0 per vector)
+
+    Args:
+        vectors: of each token of the tokenizer, in the order of their ids.
+        config: checkpoint (its name), weight_hash, token_limit, vocab_size, pad_token_id, and the fields of MilcoConfig
+            that queries need.
+        tokenizer, english_tokenizer, name, english_prefix: as for MilcoEncoder.
+    """
+
+    encodes_documents = False
+
+    def __init__(
+        self,
+        vectors: SparseBatch,
+        config: SimpleNamespace,
+        tokenizer: TextTokenizer,
+        english_tokenizer: Any,
+        name: str,
+        english_prefix: str = "",
+    ) -> None:
+        network: Any = SimpleNamespace(config=config, returns_weights=True)
+        network.eval = lambda: network
+        super().__init__(network, tokenizer, english_tokenizer, name, "cpu", "float32", english_prefix)
+        self.vectors = vectors
+        self.weight_hash = config.weight_hash
+
+    @classmethod
+    def build(
+        cls, encoder: MilcoEncoder, output: str | os.PathLike, top_k: int = TOP_K, overwrite: bool = False
+    ) -> "QueryTable":
+        """Encode every token of an encoder's tokenizer alone, write the table to a directory, and return it.
+
+        An interrupted run is resumed by the same call.
+
+        Args:
+            encoder: of any kind, with one network for queries and documents.
+            output: directory of the table.
+            top_k: the most pivot terms of a token, the strongest.
+            overwrite: replace a table at output.
+
+        Raises:
+            MilcoError: output holds something else, the encoder has an encoder of queries of its own, or is a table.
+        """
+        path = Path(output)
+        if not encoder.encodes_documents:
+            raise MilcoError(f"{encoder.name} is a query table already: pass the encoder {encoder.config.checkpoint}")
+        if encoder.query_encoder is not encoder:
+            raise MilcoError(
+                f"encoder {encoder.name} has an encoder of queries of its own: a table would not replace it"
+            )
+        validate_output_directory(path, overwrite, _is_table)
+        tokenizer = encoder.tokenizer
+        before, _ = tokenizer.num_special_tokens
+        special = tokenizer.tokenizer.encode("a").ids
+        left, right = special[:before], special[-tokenizer.num_special_tokens[1] :]
+        rows: list[list[int]] = [[*left, number, *right] for number in range(len(tokenizer.pieces))]
+        for number in tokenizer.special_ids:
+            rows[number] = []
+        config = SimpleNamespace(
+            checkpoint=encoder.name,
+            weight_hash=encoder.weight_hash,
+            top_k=top_k,
+            token_limit=encoder.token_limit,
+            encoder=SimpleNamespace(vocab_size=len(rows), pad_token_id=encoder.config.encoder.pad_token_id),
+            **{name: getattr(encoder.config, name) for name in _FIELDS},
+        )
+        vectors = _encode_in_parts(encoder, rows, top_k, path.with_name(f"{path.name}.parts"), _plan(config))
+        table = cls(vectors, config, tokenizer, encoder.english_tokenizer, str(path), encoder.vocabulary.english_prefix)
+        with atomic_directory(path, overwrite, _is_table) as directory:
+            table.save_pretrained(directory)
+        remove_directory(path.with_name(f"{path.name}.parts"))
+        return table
+
+    @classmethod
+    def from_pretrained(  # type: ignore[override]
+        cls,
+        name_or_path: str | os.PathLike,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+        english_prefix: str = "",
+    ) -> "QueryTable":
+        """Load a table from a directory or the hub. device and dtype have no effect: a sum needs neither.
+
+        Raises MilcoError if it cannot be found, or is damaged.
+        """
+        name = os.fspath(name_or_path)
+        directory = find_checkpoint(name)
+        values = read_json(directory / _CONFIG)
+        if values.get("model_type") != QUERY_TABLE:
+            raise MilcoError(f"{name} is not a query table: milco encode query-table --encoder {name} makes one")
+        tokenizer = load_tokenizer(directory)
+        english = load_english_tokenizer(directory) if (directory / ENGLISH).is_dir() else tokenizer.tokenizer
+        with loading(directory, "a query table", "Make it again with milco encode query-table"):
+            config = SimpleNamespace(**values | {"encoder": SimpleNamespace(**values["encoder"])})
+            arrays = load_file(directory / _WEIGHTS)
+            vectors = SparseBatch(arrays["indptr"], arrays["columns"], arrays["weights"], config.english_vocab_size)
+            table = cls(vectors, config, tokenizer, english, name, english_prefix)
+            _validate(table, directory)
+        return table
+
+    @property
+    def model(self) -> NoReturn:
+        """Raise MilcoError: there is no network."""
+        raise MilcoError(f"{self.name} is a query table, without a network: pass the encoder {self.config.checkpoint}")
+
+    @property
+    def token_limit(self) -> int:
+        """The number of tokens, special ones included, that the encoder of the table takes."""
+        return int(self.config.token_limit)
+
+    def encode_document(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise MilcoError: a sum over a document's tokens is not its vector."""
+        raise MilcoError(
+            f"{self.name} is a query table, which encodes queries only: encode documents with {self.config.checkpoint}"
+        )
+
+    def encode_rows(
+        self,
+        rows: Sequence[Sequence[int]],
+        views: Sequence[str],
+        batch_size: int = BATCH_SIZE,
+        names: Sequence[str] = (),
+        report: Report | None = None,
+    ) -> SparseBatch:
+        """Return the sums of the vectors of each row's distinct tokens. Arguments as for MilcoEncoder.encode_rows()."""
+        from scipy.sparse import csr_array
+
+        distinct = [np.unique(np.asarray(row, np.int64)) for row in rows]
+        chosen = np.concatenate([np.empty(0, np.int64), *distinct])
+        indptr = row_pointers(np.array([len(row) for row in distinct], np.int64))
+        members = csr_array(
+            (np.ones(len(chosen), np.float32), np.arange(len(chosen)), indptr), (len(rows), len(chosen))
+        )
+        sums = members @ self.vectors.take(chosen).to_scipy(len(self.vocabulary))
+        sums.sort_indices()
+        vectors = SparseBatch(
+            sums.indptr.astype(np.int64), sums.indices.astype(np.int32), sums.data, self.vectors.english_size
+        ).view(*views)
+        if report:
+            report(len(rows), sum(map(len, rows)))
+        return self.limit_terms(vectors)
+
+    def save_pretrained(self, directory: str | os.PathLike) -> None:
+        """Write the table: vectors, tokenizers, configuration, and a card unless there is one."""
+        path = Path(directory)
+        self.save_tokenizers(path)
+        arrays: dict[str, NDArray[Any]] = {
+            "indptr": self.vectors.indptr,
+            "columns": self.vectors.columns,
+            "weights": self.vectors.weights,
+        }
+        save_file(arrays, path / _WEIGHTS)
+        # safetensors makes files that only their owner can read.
+        shutil.copymode(path / "tokenizer.json", path / _WEIGHTS)
+        if not (path / "README.md").exists():
+            (path / "README.md").write_text(_card(self.config), encoding="utf-8")
+        write_json(path / _CONFIG, _plan(self.config))
+
+
+def _plan(config: SimpleNamespace) -> dict[str, Any]:
+    return {**vars(config), "model_type": QUERY_TABLE, "encoder": vars(config.encoder)}
+
+
+def _is_table(path: Path) -> bool:
+    return is_json_with(path / _CONFIG, "model_type") and read_json(path / _CONFIG)["model_type"] == QUERY_TABLE
+
+
+def _encode_in_parts(
+    encoder: MilcoEncoder, rows: list[list[int]], top_k: int, parts: Path, plan: dict[str, Any]
+) -> SparseBatch:
+    """Return the vectors of all tokens, with at most top_k pivot terms each. Complete parts are kept in a directory."""
+    if (parts / _PLAN).exists():
+        validate_resume(parts, read_json(parts / _PLAN), plan)
+    else:
+        write_json(parts / _PLAN, plan)
+    found = []
+    progress = Progress("tokens", len(rows))
+    for start in range(0, len(rows), _PART):
+        file, part = parts / f"{start // _PART:05}.npz", rows[start : start + _PART]
+        if not file.exists():
+            vectors = encoder.encode_rows(part, encoder.views)
+            (PruningRule("top-k", top_k, "pivot")(vectors) if "pivot" in encoder.views else vectors).save(file)
+        found.append(SparseBatch.load(file))
+        progress.add(len(part))
+    progress.close("Encoded")
+    return SparseBatch.concatenate(found, encoder.vocabulary.english_size)
+
+
+def _validate(table: QueryTable, directory: Path) -> None:
+    """Raise MilcoError unless the arrays of a table are vectors of its tokens."""
+    indptr, columns, weights = table.vectors.indptr, table.vectors.columns, table.vectors.weights
+    tokens, terms = len(table.tokenizer.pieces), len(table.vocabulary)
+    is_valid = (
+        len(indptr) == tokens + 1
+        and indptr[0] == 0
+        and indptr[-1] == len(columns) == len(weights)
+        and bool((np.diff(indptr) >= 0).all())
+        and _within(columns, 0, terms - 1)
+        and bool(np.isfinite(weights).all())
+        and _within(weights, 0, np.inf)
+    )
+    if not is_valid:
+        raise MilcoError(
+            f"{directory / _WEIGHTS} does not hold the vectors of {tokens:,} tokens over {terms:,} terms: make it "
+            "again with milco encode query-table"
+        )
+
+
+def _within(values: NDArray[Any], lowest: float, highest: float) -> bool:
+    return not len(values) or bool(lowest <= values.min() and values.max() <= highest)
+
+
+def _card(config: SimpleNamespace) -> str:
+    return f"""---
+library_name: milco_pyserini
+pipeline_tag: feature-extraction
+tags: [sparse-retrieval, multilingual, cross-lingual, milco, inference-free]
+---
+
+# Query table of {config.checkpoint}
+
+Queries as sums of their tokens' vectors, without a network, for documents encoded by {config.checkpoint}. Each of
+{config.encoder.vocab_size:,} tokens has the vector that the encoder gives it alone, with at most {config.top_k} pivot
+terms.
+
+```
+milco search --index indexes/NAME.lucene --encoder PATH --query "Wer erfand das Telefon?"
+```
+"""

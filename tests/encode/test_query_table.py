@@ -1,0 +1,159 @@
+"""A query table: the vector of each token alone, and queries as their sums."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden_set import GOLDEN, TEXTS
+from safetensors.numpy import load_file, save_file
+
+from milco_pyserini import Index, MilcoEncoder, Searcher
+from milco_pyserini.cli.main import main
+from milco_pyserini.encode import QueryTable, open_encoder
+from milco_pyserini.encode.query_table import QUERY_TABLE
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import read_json
+from milco_pyserini.sparse.pruning import PruningRule
+
+CHECKPOINT = str(GOLDEN / "ckpt_distillation")
+QUERIES = ["the old harbour", "music music", " ", "a bridge over the river"]
+ENCODER = ["--encoder", CHECKPOINT, "--dtype", "float32", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def encoder() -> MilcoEncoder:
+    return MilcoEncoder.from_pretrained(CHECKPOINT, device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of the checkpoint, its vectors of some texts, an index, and topics."""
+    root = tmp_path_factory.mktemp("tables")
+    texts = [" ".join(text.split()) or "blank" for text in TEXTS]
+    (root / "docs.tsv").write_text("".join(f"d{n}\t{text}\n" for n, text in enumerate(texts)), encoding="utf-8")
+    (root / "topics.tsv").write_text("".join(f"q{n}\t{text}\n" for n, text in enumerate(QUERIES)), encoding="utf-8")
+    assert main(["encode", "query-table", *ENCODER, "--output", str(root / "table")]) == 0
+    assert main(["encode", "--corpus", str(root / "docs.tsv"), *ENCODER, "--output", str(root / "vectors")]) == 0
+    Index.build(root / "vectors", root / "index", "exact")
+    return root
+
+
+def test_a_query_is_the_sum_of_the_vectors_of_its_distinct_tokens(root: Path, encoder: MilcoEncoder) -> None:
+    """Each vector is the encoder's own, with its ten strongest pivot terms and all source terms."""
+    table = open_encoder(root / "table")
+    assert isinstance(table, QueryTable)
+    for text, vector in zip(QUERIES, table.encode_query(QUERIES), strict=True):
+        expected: dict[str, float] = {}
+        ids = encoder.tokenizer.ids([text])[0]
+        for number in {*ids} - {*encoder.tokenizer.special_ids}:
+            alone = encoder.encode_rows([[ids[0], number, ids[-1]]], encoder.views)
+            for term, weight in PruningRule("top-k", 10, "pivot")(alone).to_dicts(encoder.vocabulary)[0].items():
+                expected[term] = expected.get(term, 0) + weight
+        assert vector.to_dicts(table.vocabulary)[0] == pytest.approx(expected, rel=1e-5)
+    assert len(table.encode_query(" ").columns) == 0
+
+
+def test_a_table_takes_the_place_of_its_encoder_for_queries(root: Path, encoder: MilcoEncoder, tmp_path: Path) -> None:
+    """Texts, encoded topics and Python find the same; the scores are products with the documents' vectors."""
+    table = str(root / "table")
+    for topics in (root / "topics.tsv", tmp_path / "queries"):
+        run = tmp_path / f"{topics.stem}.txt"
+        search = ["search", "--index", str(root / "index"), "--topics", str(topics), "--output", str(run)]
+        if topics.suffix:
+            assert main([*search, "--encoder", table]) == 0
+            encode = ["encode", "--topics", str(topics), "--encoder", table, "--format", "parquet"]
+            assert main([*encode, "--output", str(tmp_path / "queries")]) == 0
+        else:
+            assert main(search) == 0
+    texts, vectors = ((tmp_path / f"{name}.txt").read_text() for name in ("topics", "queries"))
+    assert texts == vectors
+    hits = Searcher.open(root / "index", table).search(QUERIES[0], 3)
+    first = [line.split() for line in texts.splitlines() if line.startswith("q0 ")][:3]
+    assert [(hit.docid, pytest.approx(hit.score, rel=1e-4)) for hit in hits] == [
+        (row[2], float(row[4])) for row in first
+    ]
+    documents = encoder.encode_document([line.split("\t")[1] for line in (root / "docs.tsv").read_text().splitlines()])
+    best = open_encoder(table).encode_query(QUERIES[0]).dot(documents).max()
+    assert hits[0].score == pytest.approx(best, rel=0.02)
+
+
+def test_a_table_keeps_the_identity_of_its_encoder(root: Path, encoder: MilcoEncoder) -> None:
+    """Its hashes, vocabulary, views and lengths are the encoder's; its configuration names it."""
+    table = open_encoder(root / "table")
+    for name in ("weight_hash", "tokenizer_hash", "views", "token_limit"):
+        assert getattr(table, name) == getattr(encoder, name)
+    assert table.vocabulary.to_json() == encoder.vocabulary.to_json()
+    values = read_json(root / "table" / "config.json")
+    assert (values["model_type"], values["checkpoint"]) == (QUERY_TABLE, CHECKPOINT)
+    assert not (root / "table.parts").exists()
+
+
+def test_what_a_table_cannot_do_is_one_error(
+    root: Path, encoder: MilcoEncoder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Documents, explanations, a table of a table, an index of other weights, an output that exists."""
+    table = str(root / "table")
+    assert (
+        main(["encode", "--corpus", str(root / "docs.tsv"), "--encoder", table, "--output", str(tmp_path / "v")]) == 2
+    )
+    assert (
+        f"is a query table, which encodes --topics only: encode documents with {CHECKPOINT}" in capsys.readouterr().err
+    )
+    assert main(["explain", "--index", str(root / "index"), "--encoder", table, "--query", "music", "--doc", "d0"]) == 2
+    assert "cannot be explained" in capsys.readouterr().err
+    assert main(["encode", "query-table", "--encoder", table, "--output", str(tmp_path / "t")]) == 2
+    assert "is a query table already" in capsys.readouterr().err
+    assert main(["encode", "query-table", *ENCODER, "--output", table]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert main(["encode", "query-table", *ENCODER, "--output", str(root)]) == 2
+    assert "was not written by this command" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    loaded = open_encoder(table)
+    with pytest.raises(MilcoError, match="encode documents with"):
+        loaded.encode_document("music")
+    with pytest.raises(MilcoError, match="without a network"):
+        _ = loaded.model
+    loaded.weight_hash = "other"
+    with pytest.raises(MilcoError, match="weight_hash"):
+        Searcher.open(root / "index", loaded).search("music")
+
+
+def test_an_interrupted_run_resumes(encoder: MilcoEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Complete parts are not encoded again; another plan is refused."""
+    monkeypatch.setattr("milco_pyserini.encode.query_table._PART", 100)
+    encode, calls = encoder.encode_rows, 0
+
+    def interrupted(rows: list[list[int]], views: tuple[str, ...]) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        return encode(rows, views)
+
+    monkeypatch.setattr(encoder, "encode_rows", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        QueryTable.build(encoder, tmp_path / "table")
+    assert not (tmp_path / "table").exists()
+    with pytest.raises(MilcoError, match="top_k 10, not 5"):
+        QueryTable.build(encoder, tmp_path / "table", top_k=5)
+    table = QueryTable.build(encoder, tmp_path / "table")
+    assert calls == 1 + -(-len(encoder.tokenizer.pieces) // 100)
+    monkeypatch.undo()
+    whole = QueryTable.build(encoder, tmp_path / "whole")
+    assert np.array_equal(table.vectors.weights, whole.vectors.weights)
+    assert np.array_equal(table.vectors.columns, whole.vectors.columns)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "weights"])
+def test_a_damaged_table_is_rejected(root: Path, tmp_path: Path, damage: str) -> None:
+    """In one line with its path, whether the file cannot be read or does not fit the tokenizer."""
+    shutil.copytree(root / "table", tmp_path / "table")
+    file = tmp_path / "table" / "model.safetensors"
+    if damage == "truncated":
+        file.write_bytes(file.read_bytes()[:-100])
+    else:
+        arrays = load_file(file)
+        save_file(arrays | {"weights": arrays["weights"] * np.float32(np.nan)}, file)
+    with pytest.raises(MilcoError, match="again with milco encode query-table"):
+        open_encoder(tmp_path / "table")

@@ -179,7 +179,10 @@ def packed_pass(packed: "PackedForward", rows: Rows) -> "Result":
 
 
 def padded_pass(model: "MilcoModel", rows: Rows, dtype: "torch.dtype") -> "Result":
-    """Encode texts in batches of PADDED_BATCH, padded to padded_length(); return what packed_pass() returns."""
+    """Encode texts in batches of PADDED_BATCH, padded to padded_length(), on the model's device.
+
+    Returns what packed_pass() returns, on the CPU.
+    """
     import torch
 
     pivots, echoes = [], []
@@ -188,12 +191,13 @@ def padded_pass(model: "MilcoModel", rows: Rows, dtype: "torch.dtype") -> "Resul
         ids = np.full((len(batch), padded_length(batch)), model.config.encoder.pad_token_id)
         for number, row in enumerate(batch):
             ids[number, : len(row)] = row
-        mask = torch.from_numpy(np.arange(ids.shape[1]) < np.array([[len(row)] for row in batch]))
-        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-            hidden = model.encoder(input_ids=torch.from_numpy(ids), attention_mask=mask.long()).last_hidden_state
+        mask = torch.from_numpy(np.arange(ids.shape[1]) < np.array([[len(row)] for row in batch])).to(model.device)
+        inputs = torch.from_numpy(ids).to(model.device)
+        with torch.inference_mode(), torch.autocast(mask.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
+            hidden = model.encoder(input_ids=inputs, attention_mask=mask.long()).last_hidden_state
         pivot, echo = all_logits_head(model, hidden, mask, dtype)
-        pivots.append(pivot)
-        echoes.append(echo[mask])
+        pivots.append(pivot.cpu())
+        echoes.append(echo[mask].cpu())
     return torch.cat(pivots), torch.cat(echoes)
 
 
@@ -201,7 +205,7 @@ def all_logits_head(model: "MilcoModel", hidden: "Tensor", mask: "Tensor", dtype
     """Return pivot weights [B, V_e] and echo weights [B, S] from all logits [B, S, V_e], masked by a product."""
     import torch
 
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+    with torch.inference_mode(), torch.autocast(mask.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
         logits = model.decoder(model.connector(hidden))
         highest = (logits * mask.unsqueeze(-1).long()).max(dim=1).values
         assert model.echo is not None

@@ -343,6 +343,48 @@ def test_encoding_compares_the_packed_pass_with_padded_batches(load: Load, capsy
     assert "--layers" in capsys.readouterr().err
 
 
+GPU_SIZES = ["--documents", "40", "--median", "10", "--longest", "20", "--repeats", "1"]
+
+
+def test_gpu_compares_encoding_with_a_padded_loop(load: Load, capsys: Capture) -> None:
+    """Here on the CPU, with the same weights from both."""
+    module = load("gpu")
+    assert module.main(["--encoder", CHECKPOINT, "--device", "cpu", "--dtype", "float32", *GPU_SIZES]) == 0
+    head, limit, encoded, padded, ratio, query, _, memory, same = capsys.readouterr().out.splitlines()
+    assert head.startswith("cpu, torch ") and "2 layers, 40 texts, " in head
+    assert limit.startswith("limit ") and "documents/s" in encoded and "% of the limit" in padded
+    assert float(ratio.split()[1]) > 0 and query.startswith("one query of 16 tokens: ")
+    assert memory.endswith("measured on CUDA only") and float(same.split()[-1]) < 1e-5
+    assert module.main(["--encoder", str(Path(CHECKPOINT).parent / "ckpt_alignment"), "--device", "cpu"]) == 2
+    assert "has no LexEcho head" in capsys.readouterr().err
+
+
+def test_gpu_runs_on_a_card(load: Load, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """As far as that is possible without one: a simulated card computes no values."""
+    import torch
+    from fake_cuda import fake_cuda
+
+    from milco_pyserini.model import MilcoModel
+
+    model = MilcoModel.from_pretrained(CHECKPOINT)
+    module = load("gpu")
+    monkeypatch.setattr(module, "random_network", lambda layers: model)
+    with fake_cuda({"transformers": False, "difference": 0.0}) as card:
+        for name, found in (
+            ("synchronize", None),
+            ("get_device_name", "Simulated"),
+            ("reset_peak_memory_stats", None),
+            ("max_memory_allocated", 2_000_000_000),
+        ):
+            monkeypatch.setattr(torch.cuda, name, lambda device=None, found=found: found)
+        assert module.main(["--device", "cuda", *GPU_SIZES]) == 0
+        assert not card.hazards
+    out = capsys.readouterr().out
+    assert (
+        out.startswith("Simulated, torch ") and "bfloat16" in out and "memory of the batches: 2.00 GB, estimated" in out
+    )
+
+
 def test_fresh_processes_return_results_without_output(load: Load, capfd: Capture) -> None:
     """lucene_indexing measures in processes of their own."""
     assert load("lucene_indexing").in_fresh_process(os.getppid) == os.getpid()

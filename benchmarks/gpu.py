@@ -1,0 +1,233 @@
+"""Measure encoding on a GPU: documents per second, the share of the card's limit, and a padded loop for comparison.
+
+python benchmarks/gpu.py
+python benchmarks/gpu.py --encoder mini --documents 20000
+python benchmarks/gpu.py --device cpu --documents 32 --layers 2
+
+Without --encoder, the weights are random and of the published size, as in encoding.py, with a bias under which a text
+has about 150 English terms. Lengths are log-normal, drawn with a fixed seed. After a pass that compiles the layers,
+each round times, in turn: plain matrix products (the limit); encoding as `milco encode` does, from token ids to sparse
+vectors on the CPU; and a loop over batches of 32 in file order, padded to a multiple of 32 tokens as in the authors'
+code, under autocast, with all logits in memory and dense vectors on the CPU. Then single queries are timed. Results
+are medians. Only matrix products for real tokens are counted as work, attention included.
+
+This program has been tested on the CPU and on a simulated card, and never timed on a GPU.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from encoding import SEED, padded_pass, random_lengths, random_network
+
+from milco_pyserini.cli.parser import run_command
+from milco_pyserini.defaults import VIEWS
+from milco_pyserini.encode.devices import DTYPES, choose_device, choose_dtype
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option
+
+if TYPE_CHECKING:
+    import torch
+
+    from milco_pyserini.encode.batches import BatchRunner
+    from milco_pyserini.model import MilcoModel
+    from milco_pyserini.sparse import SparseBatch
+
+_BATCH = 512
+_TERMS = 150
+_PRODUCTS = 8
+_QUERIES = 20
+_SAMPLE = 16
+Rows = list[list[int]]
+
+
+@dataclass(frozen=True)
+class GpuOptions:
+    """Compare documents per second on a GPU with the card's limit and with a padded loop."""
+
+    encoder: str = option("", metavar="NAME|DIR", help="MILCO checkpoint (default: random weights of published size)")
+    layers: int = option(24, minimum=1, metavar="N", help="layers of the encoder with random weights")
+    documents: int = option(8192, minimum=1, metavar="N", help="texts per round")
+    median: int = option(110, minimum=3, maximum=8192, metavar="N", help="median length in tokens")
+    longest: int = option(256, minimum=3, maximum=8192, metavar="N", help="highest length in tokens")
+    query: int = option(16, minimum=3, maximum=8192, metavar="N", help="tokens of a query")
+    repeats: int = option(3, minimum=1, metavar="N", help="rounds; medians are printed")
+    device: str = option("auto", metavar="DEVICE", help="cuda, cuda:N, mps, xpu or cpu; auto is the first CUDA GPU")
+    dtype: str = option("auto", choices=DTYPES, help="dtype of the products; auto is bfloat16 where it is native")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with the options together."""
+        if self.median > self.longest:
+            yield f"--median {self.median} is above --longest {self.longest}"
+
+
+def command(options: GpuOptions) -> None:
+    """Time the rounds and print rates, ratios, latency and memory."""
+    import torch
+
+    device = choose_device(options.device)
+    if options.device == "auto" and device.type == "cpu":
+        raise MilcoError("torch finds no CUDA GPU: name another --device, or --device cpu with fewer --documents")
+    dtype = choose_dtype(options.dtype, device)
+    model: Any = load_model(options)
+    model.to(device)
+    rows = random_rows(model, random_lengths(options.documents, options.median, options.longest))
+    runner = make_runner(model, device, dtype)
+    if not options.encoder:
+        highest = runner.forward(sorted(rows, key=len)[-_SAMPLE:])[0]
+        model.decoder.bias.data -= highest.flatten().quantile(1 - _TERMS / highest.shape[1])
+        runner = make_runner(model, device, dtype)
+    before = peak = 0
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+    first = seconds(lambda: encode(runner, rows), device)
+    if device.type == "cuda":
+        peak = torch.cuda.max_memory_allocated(device) - before
+    actions: dict[str, Callable[[], object]] = {
+        "limit": products(model, runner.token_budget, dtype),
+        "encoded": lambda: encode(runner, rows),
+        "padded": lambda: padded_pass(model, rows, dtype),
+    }
+    rounds = [{name: seconds(action, device) for name, action in actions.items()} for _ in range(options.repeats)]
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+    lines = [
+        f"{name}, torch {torch.__version__}, {str(dtype).removeprefix('torch.')}, "
+        f"{model.config.encoder.num_hidden_layers} layers, {len(rows):,} texts, {sum(map(len, rows)):,} tokens, "
+        f"median of {options.repeats}",
+        *rate_lines(rounds, model, rows, runner.token_budget),
+        query_line(runner, random_rows(model, [options.query] * _QUERIES), device),
+        f"first pass, compilation included: {first:.1f} s",
+        memory_line(runner, rows, peak),
+        f"mean difference of pivot weights: {difference(runner, model, rows[:_SAMPLE], dtype):.1e}",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def rate_lines(rounds: Sequence[dict[str, float]], model: "MilcoModel", rows: Rows, budget: int) -> Iterator[str]:
+    """Yield the limit, both ways of encoding and their ratio. rounds: seconds by name."""
+    work, product = flop(model, [len(row) for row in rows]), product_flop(model, budget)
+    limit = statistics.median(one["limit"] for one in rounds)
+    yield f"limit    {product / limit / 1e12:8.2f} TFLOP/s of plain matrix products"
+    for name in ("encoded", "padded"):
+        taken = statistics.median(one[name] for one in rounds)
+        share = statistics.median(work / one[name] / (product / one["limit"]) for one in rounds)
+        yield (
+            f"{name:<8} {work / taken / 1e12:8.2f} TFLOP/s {len(rows) / taken:10,.1f} documents/s "
+            f"{sum(map(len, rows)) / taken:12,.0f} tokens/s {share:6.1%} of the limit"
+        )
+    yield f"ratio    {statistics.median(one['padded'] / one['encoded'] for one in rounds):8.2f} times the documents/s"
+
+
+def query_line(runner: "BatchRunner", queries: Rows, device: "torch.device") -> str:
+    """Return the median time of one query."""
+    taken = [seconds(partial(runner.run_one, [row], VIEWS), device) for row in queries]
+    return f"one query of {len(queries[0])} tokens: {statistics.median(taken) * 1e3:.1f} ms"
+
+
+def memory_line(runner: "BatchRunner", rows: Rows, peak: int) -> str:
+    """Return the peak of the first pass, in bytes above the weights, next to the estimate for its largest batch."""
+    from milco_pyserini.model.forward import PaddedForward
+
+    if not peak or not isinstance(runner.forward, PaddedForward):
+        return "memory of the batches: measured on CUDA only"
+    sizes = {len(row) for row in rows}
+    largest = max(runner.forward.memory(min(_BATCH, max(1, runner.token_budget // size)), size) for size in sizes)
+    return f"memory of the batches: {peak / 1e9:.2f} GB, estimated {largest / 1e9:.2f} GB"
+
+
+def load_model(options: GpuOptions) -> "MilcoModel":
+    """Return the checkpoint's network, or one with random weights. Raises MilcoError if it has no LexEcho head."""
+    from milco_pyserini.model import MilcoModel
+
+    if not options.encoder:
+        return random_network(options.layers)
+    model = MilcoModel.from_pretrained(options.encoder)
+    if model.echo is None:
+        raise MilcoError(f"--encoder {options.encoder} has no LexEcho head: name a checkpoint with both views")
+    return model
+
+
+def random_rows(model: "MilcoModel", lengths: Sequence[int]) -> Rows:
+    """Return random token ids of texts of these lengths, <s> and </s> included."""
+    draw = np.random.default_rng(SEED)
+    size = model.config.encoder.vocab_size
+    return [[0, *draw.integers(3, size, length - 2).tolist(), 2] for length in lengths]
+
+
+def make_runner(model: "MilcoModel", device: "torch.device", dtype: "torch.dtype") -> "BatchRunner":
+    """Return what encodes tokenized texts on the device, as MilcoEncoder does."""
+    from milco_pyserini.encode.batches import BatchRunner
+    from milco_pyserini.model.forward import choose_forward
+
+    config = model.config
+    sizes = config.english_vocab_size, config.encoder.vocab_size
+    return BatchRunner(choose_forward(model, device, dtype), device, *sizes, config.source_pool, [])
+
+
+def encode(runner: "BatchRunner", rows: Rows) -> "list[SparseBatch]":
+    """Return the sparse vectors of texts, on the CPU, shortest first."""
+    return list(runner.run(sorted(rows, key=len), VIEWS, _BATCH))
+
+
+def difference(runner: "BatchRunner", model: "MilcoModel", rows: Rows, dtype: "torch.dtype") -> float:
+    """Return the mean difference between the pivot weights of both ways of encoding."""
+    import torch
+
+    encoded = torch.log1p(torch.relu(runner.forward(rows)[0]))
+    return float((encoded - padded_pass(model, rows, dtype)[0].to(encoded.device)).abs().mean())
+
+
+def products(model: "MilcoModel", tokens: int, dtype: "torch.dtype") -> Callable[[], None]:
+    """Return a function that computes matrix products of the feed-forward layers' size for so many tokens."""
+    import torch
+
+    config = model.config.encoder
+    left = torch.randn(tokens, config.hidden_size, device=model.device).to(dtype)
+    right = torch.randn(config.hidden_size, config.intermediate_size, device=model.device).to(dtype)
+
+    def multiply() -> None:
+        for _ in range(_PRODUCTS):
+            torch.mm(left, right)
+
+    return multiply
+
+
+def product_flop(model: "MilcoModel", tokens: int) -> float:
+    """Return the floating point operations of products()."""
+    return _PRODUCTS * 2 * tokens * model.config.encoder.hidden_size * model.config.encoder.intermediate_size
+
+
+def flop(model: "MilcoModel", lengths: Sequence[int]) -> float:
+    """Return the floating point operations of the matrix products for texts of these lengths."""
+    config, english = model.config.encoder, model.config.english_hidden_size
+    tokens, squares, width = sum(lengths), sum(length**2 for length in lengths), config.hidden_size
+    layer = 4 * tokens * width * (2 * width + config.intermediate_size) + 4 * width * squares
+    head = 2 * tokens * english * (width + english + model.config.english_vocab_size)
+    return config.num_hidden_layers * layer + head
+
+
+def seconds(action: Callable[[], object], device: "torch.device") -> float:
+    """Return the wall time of a call until the device has computed everything."""
+    import torch
+
+    wait = getattr(torch, device.type).synchronize
+    wait()
+    started = time.perf_counter()
+    action()
+    wait()
+    return time.perf_counter() - started
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return run_command("benchmarks/gpu.py", GpuOptions, command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -44,8 +44,8 @@ _MAX_TERMS = 65535
 # Seconds of building after which hints on how to shorten it are worth their lines.
 _LONG = 300.0
 _SMALLER = "--views pivot, with --prune, such as --prune top-k:100, or with a smaller --n-postings"
-# Defaults of the package: a list keeps up to so many times n_postings, a summary this share of its documents' weight.
-_MAX_FRACTION, _SUMMARY_ENERGY = 1.5, 0.4
+# Default of the package: a list keeps up to so many times n_postings.
+_MAX_FRACTION = 1.5
 # Documents of a batch whose weights are looked at to estimate the size of summaries.
 _SAMPLED = 32
 # A build that needs so many times what is free, by the estimate, is not begun.
@@ -54,13 +54,13 @@ _SURELY_TOO_LARGE = 2.0
 # First the kernel is asked to end the builder with its parent, whatever ends that one (PR_SET_PDEATHSIG).
 _BUILD = """
 import ctypes, os, signal, sys
-parent, kind, vectors, index, n_postings = sys.argv[1:]
+parent, kind, vectors, index, n_postings, energy = sys.argv[1:]
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     if os.getppid() != int(parent):
         sys.exit("its parent has ended")
 import seismic
-getattr(seismic, kind).build(vectors, n_postings=int(n_postings)).save(index)
+getattr(seismic, kind).build(vectors, n_postings=int(n_postings), summary_energy=float(energy)).save(index)
 """
 
 
@@ -74,12 +74,14 @@ class SeismicEngine(SparseEngine):
     faster when both are tuned to that recall; untuned, recall is .980 instead of .991. A longer list keeps a smaller
     share of its postings: at 300,000 documents the untuned recall is .950 (with 500: .987), and hardly any search
     settings bring it to .98. For more documents, or a higher recall, build with more.
+    summary_energy buys recall with disk and memory: most of an index with many rare terms is summaries.
     """
 
     name = "seismic"
     exactness = "approximate"
 
     n_postings: int = setting(200, BUILD, 1, 10**9, "postings that a term keeps, on average")
+    summary_energy: float = setting(0.4, BUILD, 0.05, 1, "share of the weight of its documents that a summary keeps")
     query_cut: int = setting(10, SEARCH, 1, 10**6, "strongest terms of a query that are looked up")
     heap_factor: float = setting(0.9, SEARCH, 0.01, 1, "share of the worst hit's score that a block must promise")
 
@@ -92,7 +94,7 @@ class SeismicEngine(SparseEngine):
         """Write ids, terms, the ranks of ids, and Seismic's own file. The child process holds all vectors in memory."""
         vectors = directory / "vectors.bin"
         with vectors.open("wb") as handle:
-            written = _VectorFile(handle)
+            written = _VectorFile(handle, self.summary_energy)
             for names, batch in documents.batches():
                 written.add(names, batch)
             written.close()
@@ -109,7 +111,8 @@ class SeismicEngine(SparseEngine):
             _require_room("disk space", size, shutil.disk_usage(directory).free)
             _require_room("memory", memory, available_memory())
             kind = "SeismicIndexRaw" if columns <= _NARROW else "SeismicIndexRawLV"
-            _run_builder(threads, kind, str(vectors), str(directory / _INDEX), str(self.n_postings))
+            settings = str(self.n_postings), str(self.summary_energy)
+            _run_builder(threads, kind, str(vectors), str(directory / _INDEX), *settings)
             terms = documents.terms
             write_strings(directory, "terms", [terms[column] for column in written.columns])
             write_strings(directory, "ids", written.ids)
@@ -156,7 +159,7 @@ def index_bytes(lists: NDArray[np.int64], n_postings: int, summary_terms: float)
 
     Args:
         lists: int64 [terms], the number of postings of each term.
-        summary_terms: the number of strongest terms that have _SUMMARY_ENERGY of the weight of a document, on average.
+        summary_terms: number of strongest terms that have summary_energy of the weight of a document, on average.
     """
     postings = int(lists.sum())
     # The strongest n_postings x terms of all are kept, and of these the strongest of each list.
@@ -243,13 +246,14 @@ class SeismicSearcher(EngineSearcher):
 class _VectorFile:
     """A file of vectors as Seismic reads it: their number, then length, columns and weights of each, 32 bits each."""
 
-    def __init__(self, handle: IO[bytes]) -> None:
+    def __init__(self, handle: IO[bytes], summary_energy: float) -> None:
+        self._summary_energy = summary_energy
         self.ids: list[str] = []
         self.empty = 0
         self.postings = 0
         # The number of postings of each of Seismic's columns.
         self.lists = np.empty(0, np.int64)
-        # Some documents, and the strongest terms that have _SUMMARY_ENERGY of their weight.
+        # Some documents, and the strongest terms that have summary_energy of their weight.
         self.sampled = self.sampled_terms = 0
         # The documents' columns in the order of Seismic's, which are numbered in the order of their first use.
         self.columns: list[int] = []
@@ -287,7 +291,7 @@ class _VectorFile:
         self.lists = counts
         for _, weights in batch.take(full[:_SAMPLED]).rows():
             sums = np.cumsum(np.sort(weights)[::-1])
-            self.sampled_terms += int(np.searchsorted(sums, _SUMMARY_ENERGY * sums[-1])) + 1
+            self.sampled_terms += int(np.searchsorted(sums, self._summary_energy * sums[-1])) + 1
             self.sampled += 1
         self._handle.write(_rows_as_bytes(lengths[full], columns[order], batch.weights[order]))
         self.ids += [names[row] for row in full]

@@ -230,7 +230,7 @@ def test_settings_of_an_engine_are_part_of_its_name() -> None:
     """Variants that differ in search settings share an index; dashes are as good as underscores."""
     spec = IndexSpec.parse("seismic:query-cut=20,n_postings=100")
     assert str(spec) == "seismic n_postings=100 query_cut=20"
-    assert spec.settings() == {"n_postings": 100, "query_cut": 20, "heap_factor": 0.9}
+    assert spec.settings() == {"n_postings": 100, "summary_energy": 0.4, "query_cut": 20, "heap_factor": 0.9}
     engines = ["exact", "seismic", "seismic:query_cut=20", "seismic:n_postings=9"]
     first, second, third = parse_variants(["none"], engines)[1:]
     assert first.index_name == second.index_name != third.index_name

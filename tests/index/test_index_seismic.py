@@ -74,7 +74,7 @@ def test_settings_change_a_search_and_not_the_index(built: SimpleNamespace) -> N
     many = built.index.searcher(THOROUGH).search(queries, 10)
     assert sum(hits.scores.sum() for hits in few) < sum(hits.scores.sum() for hits in many)
     assert open_index(built.index.path).manifest["search_settings"] == {"query_cut": 10, "heap_factor": 0.9}
-    assert built.index.manifest["build_settings"] == {"n_postings": 200}
+    assert built.index.manifest["build_settings"] == {"n_postings": 200, "summary_energy": 0.4}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_build_reports_its_time_and_its_recall(
     both. Settings of searches are defaults of the index.
     """
     monkeypatch.setattr(seismic, "_LONG", 0.0)
-    settings = {"n_postings": 50, "query_cut": 1}
+    settings = {"n_postings": 50, "query_cut": 1, "summary_energy": 0.2}
     topics = built.topics.path
     index = Index.build(built.store, tmp_path / "index", "seismic", settings=settings, topics=topics)
     out, err = capfd.readouterr()
@@ -156,6 +156,7 @@ def test_a_build_reports_its_time_and_its_recall(
     assert index.manifest["recall"]["queries"].endswith(f"topics of {topics}")
     engine = open_index(tmp_path / "index").engine
     assert (engine.n_postings, engine.query_cut, engine.heap_factor) == (50, 1, 0.9)  # type: ignore[attr-defined]
+    assert engine.summary_energy == 0.2  # type: ignore[attr-defined]
 
 
 def test_recall_of_plain_and_pruned_vectors(built: SimpleNamespace, tmp_path: Path) -> None:
@@ -168,6 +169,15 @@ def test_recall_of_plain_and_pruned_vectors(built: SimpleNamespace, tmp_path: Pa
     index = build_index(pruned, find_engine("seismic"), tmp_path / "pruned")
     assert index.manifest["empty_documents"] == pruned.emptied + int((built.batch.lengths() == 0).sum())
     assert index.manifest["vectors"]["pruning"] == "threshold:2"
+
+
+def test_smaller_summaries_make_a_smaller_index(built: SimpleNamespace, tmp_path: Path) -> None:
+    """The same documents and lists, with less of each summary; the option of the command."""
+    options = ["--engine", "seismic", "--vectors", str(built.store.path), "--output", str(tmp_path / "index")]
+    assert main([*options, "--summary-energy", "0.1"]) == 0
+    small, size = ((path / "index.seismic").stat().st_size for path in (tmp_path / "index", built.index.path))
+    assert small < 0.9 * size
+    assert open_index(tmp_path / "index").manifest["build_settings"] == {"n_postings": 200, "summary_energy": 0.1}
 
 
 def test_one_document_with_one_term_is_an_index(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from golden_set import CHECKPOINTS, GOLDEN, TEXTS
 from milco_pyserini.encode import DenseEncoder, MilcoEncoder
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import CopyStream
-from milco_pyserini.encode.encoder import open_encoder
+from milco_pyserini.encode.opening import open_encoder
 from milco_pyserini.model import MilcoConfig, MilcoModel
 from milco_pyserini.model.forward import PaddedForward
 from milco_pyserini.sparse import VIEWS
@@ -75,7 +75,7 @@ def test_other_encoders_run_on_the_card() -> None:
         assert not card.hazards
 
 
-@pytest.mark.parametrize(("width", "dtype"), [(1024, torch.bfloat16), (1024, torch.float32), (256, torch.bfloat16)])
+@pytest.mark.parametrize(("width", "dtype"), [(1024, torch.bfloat16), (256, torch.float32)])
 def test_the_memory_of_a_batch_is_estimated(width: int, dtype: torch.dtype) -> None:
     """Never too low, at most twice too high: for short texts, long ones and many, while the last batch is read."""
     with fake_cuda({"transformers": False}) as card:

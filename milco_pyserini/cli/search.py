@@ -91,7 +91,10 @@ class SearchOptions:
     heap_factor: float | None = option(None, group=_ENGINE, help="seismic: up to 1; lower is slower and finds more")
     ef_search: int | None = option(None, group=_ENGINE, help="hnsw: candidates; more is slower and finds more")
     encoder: str | None = option(
-        None, group=_ENCODER, metavar="NAME|DIR", help="encoder of external vectors, or the index's encoder if it moved"
+        None,
+        group=_ENCODER,
+        metavar="NAME|DIR",
+        help="encoder of external vectors, the index's encoder if it moved, or its query table",
     )
     query_encoder: str | None = option(
         None,

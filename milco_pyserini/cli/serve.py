@@ -59,7 +59,7 @@ class ServeOptions:
         None,
         group=_SOURCES,
         metavar="NAME|DIR",
-        help="current location of the index's encoder, or the encoder for external vectors",
+        help="encoder of external vectors, the index's encoder if it moved, or its query table",
     )
     device: str = option("auto", group=_SOURCES, help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", group=_SOURCES, help="auto, float32 or bfloat16")

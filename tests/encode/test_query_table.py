@@ -54,7 +54,9 @@ def test_a_query_is_the_sum_of_the_vectors_of_its_distinct_tokens(root: Path, en
     assert len(table.encode_query(" ").columns) == 0
 
 
-def test_a_table_takes_the_place_of_its_encoder_for_queries(root: Path, encoder: MilcoEncoder, tmp_path: Path) -> None:
+def test_a_table_takes_the_place_of_its_encoder_for_queries(
+    root: Path, encoder: MilcoEncoder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Texts, encoded topics and Python find the same; the scores are products with the documents' vectors."""
     table = str(root / "table")
     for topics in (root / "topics.tsv", tmp_path / "queries"):
@@ -74,6 +76,8 @@ def test_a_table_takes_the_place_of_its_encoder_for_queries(root: Path, encoder:
         (row[2], float(row[4])) for row in first
     ]
     documents = encoder.encode_document([line.split("\t")[1] for line in (root / "docs.tsv").read_text().splitlines()])
+    assert main(["search", "--index", str(root / "index"), "--query", QUERIES[0], "--encoder", table]) == 0
+    assert hits[0].docid in capsys.readouterr().out
     best = open_encoder(table).encode_query(QUERIES[0]).dot(documents).max()
     assert hits[0].score == pytest.approx(best, rel=0.02)
 

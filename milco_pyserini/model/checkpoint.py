@@ -227,7 +227,6 @@ def _authors_config(directory: Path, tensors: dict[str, Tensor]) -> dict[str, An
         "intermediate_size": tensors[_INTERMEDIATE].shape[0],
         "max_position_embeddings": tensors[_POSITIONS].shape[0],
         "type_vocab_size": tensors[_TYPES].shape[0],
-        "pad_token_id": 1,
         "layer_norm_eps": 1e-5,
     }
     for place in sub_model_directories(directory, "multilingual_encoder_checkpoint")[:1]:

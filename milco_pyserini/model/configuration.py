@@ -72,7 +72,7 @@ _ENCODER_RULES = {
     "return_dict": Rule(bool, choices=(True,)),
     "chunk_size_feed_forward": Rule(int, 0, 0),
 }
-# The sizes and constants of an encoder, which a saved configuration always has.
+# The sizes and constants of an encoder, which a saved configuration has, and XLM-R's padding id, which it may lack.
 _SIZES = (
     "vocab_size",
     "hidden_size",
@@ -81,16 +81,17 @@ _SIZES = (
     "intermediate_size",
     "max_position_embeddings",
     "type_vocab_size",
-    "pad_token_id",
     "layer_norm_eps",
 )
+_PADDING_ID = 1
 # What changes nothing about the vectors: weights are loaded as float32.
 _PRECISION = ("dtype", "torch_dtype")
 _UNUSED = {
     *_PRECISION,
     *("_name_or_path", "architectures", "model_type", "transformers_version"),
     *("bos_token_id", "eos_token_id", "classifier_dropout", "initializer_range", "output_past", "use_cache"),
-    "tie_word_embeddings",
+    *("tie_word_embeddings", "is_encoder_decoder", "output_attentions", "output_hidden_states"),
+    *("id2label", "label2id", "problem_type"),
 }
 
 
@@ -152,7 +153,7 @@ class NetworkConfig:
         return self.encoder.max_position_embeddings - self.encoder.pad_token_id - 1
 
     def _encoder_config(self, encoder: Any) -> Any:
-        config = SimpleNamespace(**encoder_values(encoder))
+        config = SimpleNamespace(**{"pad_token_id": _PADDING_ID, **encoder_values(encoder)})
         validate_encoder_sizes(config)
         return config
 

@@ -40,6 +40,17 @@ def test_the_tensors_are_the_models(checkpoint: Path | str) -> None:
     assert all(parameter.requires_grad and not parameter.is_inference() for parameter in model.parameters())
 
 
+def test_a_configuration_may_leave_the_padding_id_to_transformers(tmp_path: Path) -> None:
+    """Transformers saves no pad_token_id that is XLM-R's."""
+    encoder("distillation").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["encoder"].pop("pad_token_id", 1) == 1
+    write_json(tmp_path / "config.json", config)
+    weights = load_checkpoint(tmp_path, {})
+    assert isinstance(weights, NetworkWeights)
+    assert weights.config.encoder.pad_token_id == weights.to_model().config.encoder.pad_token_id == 1
+
+
 def test_the_papers_lexecho_head_is_as_wide_as_the_connector() -> None:
     """It weighs projected states, and the authors' weighs the encoder's."""
     with pytest.raises(MilcoError, match=r"echo\.weight \(1, 32\) instead of \(1, 24\)"):
@@ -81,7 +92,7 @@ def test_a_checkpoint_may_be_saved_over_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("model_type", "bert"), ("hidden_act", "gelu_new"), ("problem_type", None), ("num_labels", 5)]
+    ("field", "value"), [("model_type", "bert"), ("hidden_act", "gelu_new"), ("adapters", None), ("num_labels", 5)]
 )
 def test_other_networks_are_left_to_transformers(tmp_path: Path, field: str, value: object) -> None:
     """Another architecture, another activation, a field that is not known here: a MilcoModel from the start."""

@@ -206,7 +206,7 @@ def measures(
     sentences: SparseBatch, english: SparseBatch, targets: NDArray[np.int64], views: Sequence[str]
 ) -> dict[str, NDArray[np.float64]]:
     """Return each measure's values, one per sentence; the name has the view if there are several."""
-    found = {}
+    found: dict[str, NDArray[np.float64]] = {}
     for view in views:
         queries = sentences.view(*VIEWS[view])
         scores = queries.dot(english)

@@ -16,8 +16,8 @@ RUN = $(VENV)/bin/python
 WHEEL_VENV = $(VENV)-wheel
 # The other end of the range that setup.cfg allows: constraints.txt pins the first.
 TRANSFORMERS = 4.57.6 5.23.0
-GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/train/test_train_losses.py \
-	tests/train/test_train_teachers.py
+GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/model/test_model_weights.py \
+	tests/train/test_train_losses.py tests/train/test_train_teachers.py
 
 .PHONY: demo test lint api wheel smoke test-transformers st pyserini-2 constraints clean python
 

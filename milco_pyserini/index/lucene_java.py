@@ -74,7 +74,8 @@ def explain_newer_lucene(directory: Path) -> Iterator[None]:
 
 
 def lucene_version() -> str:
-    """Return the version of Lucene in the running Java, such as 9.9.1."""
+    """Return the version of Lucene in Java, such as 9.9.1. Raises MilcoError if Java cannot start."""
+    jvm.start()
     from jnius import autoclass
 
     return autoclass("org.apache.lucene.util.Version").LATEST.toString()

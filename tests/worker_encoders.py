@@ -20,6 +20,7 @@ class WordLengthEncoder:
 
     weight_hash = tokenizer_hash = "words"
     dtype = "float32"
+    encodes_documents = True
     vocabulary = Vocabulary([f"w{number}" for number in range(100)], [])
     config = SimpleNamespace(passage_max_length=64, query_max_length=64)
 

@@ -320,7 +320,7 @@ class MilcoEncoder:
     def limit_terms(self, vectors: SparseBatch) -> SparseBatch:
         """Return vectors with only the strongest terms of each view, as many as the configuration keeps."""
         for view, limit in ((PIVOT, self.config.pivot_top_k), (SOURCE, self.config.source_top_k)):
-            if limit is not None:
+            if limit is not None and vectors.lengths().max(initial=0) > limit:
                 vectors = PruningRule("top-k", limit, view)(vectors)
         return vectors
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -29,7 +30,6 @@ from milco_pyserini.model.checkpoint import ENGLISH
 from milco_pyserini.model.loading import loading
 from milco_pyserini.model.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.sparse import SparseBatch
-from milco_pyserini.sparse.batch import row_pointers
 from milco_pyserini.sparse.pruning import PruningRule
 
 # model_type in config.json.
@@ -179,19 +179,20 @@ class QueryTable(MilcoEncoder):
         report: Report | None = None,
     ) -> SparseBatch:
         """Return the sums of the vectors of each row's distinct tokens. Arguments as for MilcoEncoder.encode_rows()."""
-        from scipy.sparse import csr_array
-
-        distinct = [np.unique(np.asarray(row, np.int64)) for row in rows]
-        chosen = np.concatenate([np.empty(0, np.int64), *distinct])
-        indptr = row_pointers(np.array([len(row) for row in distinct], np.int64))
-        members = csr_array(
-            (np.ones(len(chosen), np.float32), np.arange(len(chosen)), indptr), (len(rows), len(chosen))
-        )
-        sums = members @ self.vectors.take(chosen).to_scipy(len(self.vocabulary))
-        sums.sort_indices()
+        distinct = [sorted(set(row)) for row in rows]
+        tokens = self.vectors.take(np.fromiter(chain.from_iterable(distinct), np.int64))
+        width = len(self.vocabulary)
+        row_of_token = np.repeat(np.arange(len(rows)), list(map(len, distinct)))
+        entries = np.repeat(row_of_token, tokens.lengths()) * width + tokens.columns
+        entries, places = np.unique(entries, return_inverse=True)
         vectors = SparseBatch(
-            sums.indptr.astype(np.int64), sums.indices.astype(np.int32), sums.data, self.vectors.english_size
-        ).view(*views)
+            np.searchsorted(entries, np.arange(len(rows) + 1) * width),
+            (entries % width).astype(np.int32),
+            np.bincount(places, tokens.weights, len(entries)).astype(np.float32),
+            self.vectors.english_size,
+        )
+        if tuple(views) != self.views:
+            vectors = vectors.view(*views)
         if report:
             report(len(rows), sum(map(len, rows)))
         return self.limit_terms(vectors)

@@ -38,7 +38,7 @@ from faults import (
     without_space,
     write_inputs,
 )
-from serve_load import CORPUS, Answers, ServeLoadOptions, Server, load, sample_index
+from serve_load import CORPUS, Answers, ServeLoadOptions, Server, load, resident_memory, sample_index
 from tabulate import tabulate
 
 from milco_pyserini.cli.parser import run_command
@@ -185,12 +185,6 @@ def command(options: EnduranceOptions) -> list[Trial]:
         f"{found.memory[len(found.memory) // 10]:.0f}, {found.memory[-1]:.0f}, at most {max(found.memory):.0f}\n"
     )
     return [trial for handled in trials.values() for trial in handled]
-
-
-def resident_memory() -> float:
-    """Return the MB that this process has resident."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1000
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -136,8 +136,7 @@ def memory_line(runner: "BatchRunner", rows: Rows, peak: int) -> str:
 
     if not peak or not isinstance(runner.forward, PaddedForward):
         return "memory of the batches: measured on CUDA only"
-    sizes = {len(row) for row in rows}
-    largest = max(runner.forward.memory(min(_BATCH, max(1, runner.token_budget // size)), size) for size in sizes)
+    largest = runner.forward.largest_memory(map(len, rows), _BATCH, runner.token_budget)
     return f"memory of the batches: {peak / 1e9:.2f} GB, estimated {largest / 1e9:.2f} GB"
 
 

@@ -59,12 +59,8 @@ def command(options: HeldOutOptions) -> None:
         validate_analyzers(collections)
     results: dict[str, dict[str, Evaluation]] = {}
     for collection in collections:
-        runs = search(collection, options)
-        for language, queries in collection.queries.items():
-            qrels = {f"{language}.{n}": {str(query.passage): 1} for n, query in enumerate(queries)}
-            for name, run in runs.items():
-                hits = {topic: run.get(topic, {}) for topic in qrels}
-                results.setdefault(name, {})[f"{collection.name}.{language}"] = evaluate(hits, qrels, MEASURES)
+        for name, found in evaluate_collection(collection, options).items():
+            results.setdefault(name, {}).update(found)
     comparison = compare_evaluations(results, test="t" if options.bm25 else "none")
     if options.format == "json":
         sys.stdout.write(comparison.to_json())
@@ -103,6 +99,18 @@ def validate_analyzers(collections: "Sequence[TestCollection]") -> None:
     find_engine("bm25").available()
     for collection in collections:
         find_analyzer(_language(collection))
+
+
+def evaluate_collection(collection: "TestCollection", options: HeldOutOptions) -> dict[str, dict[str, Evaluation]]:
+    """Return the results of each run by dataset, NAME.LANG."""
+    results: dict[str, dict[str, Evaluation]] = {}
+    for name, run in search(collection, options).items():
+        results[name] = {}
+        for language, queries in collection.queries.items():
+            qrels = {f"{language}.{n}": {str(query.passage): 1} for n, query in enumerate(queries)}
+            hits = {topic: run.get(topic, {}) for topic in qrels}
+            results[name][f"{collection.name}.{language}"] = evaluate(hits, qrels, MEASURES)
+    return results
 
 
 def search(collection: "TestCollection", options: HeldOutOptions) -> dict[str, Run]:

@@ -96,14 +96,14 @@ def held_out_values(options: MiniOptions) -> Values:
         options.data, options.encoder, tuple(VIEWS), device=options.device, dtype=options.dtype
     )
     found: dict[str, list[float]] = {}
-    for collection in held_out.held_out(settings):
-        if collection.name == "afriqa-xen":
-            continue
-        for view, run in held_out.search(collection, settings).items():
-            for language, queries in collection.queries.items():
-                qrels = {f"{language}.{n}": {str(query.passage): 1} for n, query in enumerate(queries)}
-                hits = {topic: run.get(topic, {}) for topic in qrels}
-                found.setdefault(view, []).append(evaluate(hits, qrels, [MEASURE]).mean[MEASURE])
+    collections = held_out.held_out(settings)
+    # It can be imported since held_out() has put the repository on the path.
+    from recipes.configurations.data import CROSS_LANGUAGE
+
+    for collection in collections:
+        if collection.name != CROSS_LANGUAGE:
+            for view, results in held_out.evaluate_collection(collection, settings).items():
+                found.setdefault(view, []).extend(one.mean[MEASURE] for one in results.values())
     return {f"held-out queries, {MEASURE}": {view: fmean(values) for view, values in found.items()}}
 
 

@@ -127,8 +127,13 @@ class Server:
 
     def memory(self) -> float:
         """Return resident MB."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
-        return int(status.partition("VmRSS:")[2].split()[0]) / 1000
+        return resident_memory(str(self._process.pid))
+
+
+def resident_memory(process: str = "self") -> float:
+    """Return the MB that a process has resident."""
+    status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1000
 
 
 def sample_index(options: ServeLoadOptions, directory: Path) -> Path:

@@ -118,22 +118,20 @@ class BatchRunner:
 
     def _fit_budget(self, lengths: Sequence[int], batch_size: int) -> None:
         """Halve the token budget until a batch of every length fits into a GPU's free memory, or is a single text."""
-        if self._device.type != "cuda" or not isinstance(self.forward, PaddedForward) or not lengths:
+        if self._device.type != "cuda" or not isinstance(self.forward, PaddedForward) or len(lengths) < 2:
             return
         reserved = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
         free = torch.cuda.mem_get_info(self._device)[0] + reserved
-        budget, sizes = self.token_budget, sorted(set(lengths))
-        while budget > sizes[-1]:
-            largest = max(self.forward.memory(min(batch_size, max(1, budget // size)), size) for size in sizes)
-            if largest <= _USABLE * free:
+        before, longest = self.token_budget, max(lengths)
+        while self.token_budget > longest:
+            if self.forward.largest_memory(lengths, batch_size, self.token_budget) <= _USABLE * free:
                 break
-            budget //= 2
-        if budget < self.token_budget:
+            self.token_budget //= 2
+        if self.token_budget < before:
             log(
-                f"{self._device} has {free / 1e9:.1f} GB of free memory: batches have {budget:,} tokens instead of "
-                f"{self.token_budget:,}"
+                f"{self._device} has {free / 1e9:.1f} GB of free memory: batches have {self.token_budget:,} tokens "
+                f"instead of {before:,}"
             )
-            self.token_budget = budget
 
     def _queue(self, rows: Sequence[Sequence[int]], views: Sequence[str]) -> _Queued:
         """Start the computation of a batch; on a GPU, without waiting for it."""

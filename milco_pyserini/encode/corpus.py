@@ -27,7 +27,7 @@ from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.manifest import MANIFEST, read_checked
 from milco_pyserini.model import find_checkpoint
 from milco_pyserini.options import validate
-from milco_pyserini.sparse.store import FORMAT_VERSION
+from milco_pyserini.sparse.store import FORMAT_VERSION, validate_shard_id
 
 
 def encode_corpus(
@@ -72,8 +72,7 @@ def encode_corpus(
     validate_devices(device)
     if plan.encoder != MINI:
         check_local_name(plan.encoder)
-    if not 0 <= shard_id < shard_num:
-        raise MilcoError(f"--shard-id {shard_id}: must be from 0 to {shard_num - 1} (--shard-num - 1)")
+    validate_shard_id(shard_id, shard_num)
     records = corpus if isinstance(corpus, Corpus | Topics) else open_corpus(os.fspath(corpus))
     topics = isinstance(records, Topics)
     if topics and plan.split_passages:

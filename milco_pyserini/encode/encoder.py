@@ -99,7 +99,7 @@ class MilcoEncoder:
         self._requested_dtype = dtype
         self._query_encoder = query_encoder
         self.to(device)
-        self._network: Any = model if isinstance(model, NetworkWeights) else model.eval()
+        self._network: Any = model.eval() if isinstance(model, torch.nn.Module) else model
         self.tokenizer = tokenizer
         self.english_tokenizer = english_tokenizer
         _validate_sizes(model, tokenizer, english_tokenizer, name)
@@ -446,7 +446,7 @@ class MilcoEncoder:
 
     @property
     def has_token_states(self) -> bool:
-        """Whether the network computes states of tokens: a SparseEncoder of sentence-transformers only has weights."""
+        """True if tokens have states; encoders of sentence-transformers and query tables only have weights."""
         return not getattr(self._network, "returns_weights", False)
 
     @torch.inference_mode()

@@ -24,12 +24,12 @@ from milco_pyserini.io.files import (
     validate_output_directory,
     write_json,
 )
-from milco_pyserini.io.resume import validate_resume
+from milco_pyserini.io.resume import plan_difference, validate_resume
 from milco_pyserini.model import find_checkpoint
 from milco_pyserini.model.checkpoint import ENGLISH
 from milco_pyserini.model.loading import loading
 from milco_pyserini.model.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
-from milco_pyserini.sparse import SparseBatch
+from milco_pyserini.sparse import PIVOT, SparseBatch
 from milco_pyserini.sparse.pruning import PruningRule
 
 # model_type in config.json.
@@ -75,7 +75,6 @@ class QueryTable(MilcoEncoder):
         english_prefix: str = "",
     ) -> None:
         network: Any = SimpleNamespace(config=config, returns_weights=True)
-        network.eval = lambda: network
         super().__init__(network, tokenizer, english_tokenizer, name, "cpu", "float32", english_prefix)
         self.vectors = vectors
         self.weight_hash = config.weight_hash
@@ -106,9 +105,9 @@ class QueryTable(MilcoEncoder):
             )
         validate_output_directory(path, overwrite, _is_table)
         tokenizer = encoder.tokenizer
-        before, _ = tokenizer.num_special_tokens
-        special = tokenizer.tokenizer.encode("a").ids
-        left, right = special[:before], special[-tokenizer.num_special_tokens[1] :]
+        before, after = tokenizer.num_special_tokens
+        ids = tokenizer.tokenizer.encode("a").ids
+        left, right = ids[:before], ids[len(ids) - after :]
         rows: list[list[int]] = [[*left, number, *right] for number in range(len(tokenizer.pieces))]
         for number in tokenizer.special_ids:
             rows[number] = []
@@ -120,11 +119,15 @@ class QueryTable(MilcoEncoder):
             encoder=SimpleNamespace(vocab_size=len(rows), pad_token_id=encoder.config.encoder.pad_token_id),
             **{name: getattr(encoder.config, name) for name in _FIELDS},
         )
-        vectors = _encode_in_parts(encoder, rows, top_k, path.with_name(f"{path.name}.parts"), _plan(config))
+        parts = path.with_name(f"{path.name}.parts")
+        plan = _values(config) | {"dtype": str(encoder.dtype).removeprefix("torch.")}
+        if overwrite and (parts / _PLAN).exists() and plan_difference(read_json(parts / _PLAN), plan):
+            remove_directory(parts)
+        vectors = _encode_in_parts(encoder, rows, top_k, parts, plan)
         table = cls(vectors, config, tokenizer, encoder.english_tokenizer, str(path), encoder.vocabulary.english_prefix)
         with atomic_directory(path, overwrite, _is_table) as directory:
             table.save_pretrained(directory)
-        remove_directory(path.with_name(f"{path.name}.parts"))
+        remove_directory(parts)
         return table
 
     @classmethod
@@ -211,10 +214,10 @@ class QueryTable(MilcoEncoder):
         shutil.copymode(path / "tokenizer.json", path / _WEIGHTS)
         if not (path / "README.md").exists():
             (path / "README.md").write_text(_card(self.config), encoding="utf-8")
-        write_json(path / _CONFIG, _plan(self.config))
+        write_json(path / _CONFIG, _values(self.config))
 
 
-def _plan(config: SimpleNamespace) -> dict[str, Any]:
+def _values(config: SimpleNamespace) -> dict[str, Any]:
     return {**vars(config), "model_type": QUERY_TABLE, "encoder": vars(config.encoder)}
 
 
@@ -235,8 +238,7 @@ def _encode_in_parts(
     for start in range(0, len(rows), _PART):
         file, part = parts / f"{start // _PART:05}.npz", rows[start : start + _PART]
         if not file.exists():
-            vectors = encoder.encode_rows(part, encoder.views)
-            (PruningRule("top-k", top_k, "pivot")(vectors) if "pivot" in encoder.views else vectors).save(file)
+            PruningRule("top-k", top_k, PIVOT)(encoder.encode_rows(part, encoder.views)).save(file)
         found.append(SparseBatch.load(file))
         progress.add(len(part))
     progress.close("Encoded")

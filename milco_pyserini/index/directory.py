@@ -41,7 +41,7 @@ from milco_pyserini.io.manifest import (
 from milco_pyserini.sparse import VectorStore
 from milco_pyserini.sparse.changes import differing_parts
 from milco_pyserini.sparse.pruning import PrunedStore
-from milco_pyserini.sparse.store import shard_span
+from milco_pyserini.sparse.store import shard_span, validate_shard_id
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Corpus, Document
@@ -141,8 +141,7 @@ class Index:
             )
         if corpus is not None and not store_documents:
             raise MilcoError("--corpus is for --store, which reads the documents: add --store, or omit --corpus")
-        if not 0 <= shard_id < shard_num:
-            raise MilcoError(f"--shard-id {shard_id}: must be from 0 to {shard_num - 1} (--shard-num - 1)")
+        validate_shard_id(shard_id, shard_num)
         path, shard = Path(path), None
         if shard_num > 1:
             validate_shard_directory(path, shard_num)

@@ -314,6 +314,12 @@ def open_manifest(path: str | os.PathLike) -> dict:
     return manifest
 
 
+def validate_shard_id(shard_id: int, shard_num: int) -> None:
+    """Raise MilcoError unless there is a shard of this number, from 0, among so many."""
+    if not 0 <= shard_id < shard_num:
+        raise MilcoError(f"--shard-id {shard_id}: must be from 0 to {shard_num - 1} (--shard-num - 1)")
+
+
 def shard_span(parts: int, shard_id: int, shard_num: int) -> slice:
     """Return which of the parts of a store are those of a shard: a run of about as many as in any other."""
     return slice(parts * shard_id // shard_num, parts * (shard_id + 1) // shard_num)

@@ -141,12 +141,15 @@ def test_an_interrupted_run_resumes(encoder: MilcoEncoder, tmp_path: Path, monke
     assert not (tmp_path / "table").exists()
     with pytest.raises(MilcoError, match="top_k 10, not 5"):
         QueryTable.build(encoder, tmp_path / "table", top_k=5)
+    shutil.copytree(tmp_path / "table.parts", tmp_path / "other.parts")
     table = QueryTable.build(encoder, tmp_path / "table")
     assert calls == 1 + -(-len(encoder.tokenizer.pieces) // 100)
     monkeypatch.undo()
     whole = QueryTable.build(encoder, tmp_path / "whole")
     assert np.array_equal(table.vectors.weights, whole.vectors.weights)
     assert np.array_equal(table.vectors.columns, whole.vectors.columns)
+    # The remedy that the refusal names.
+    assert QueryTable.build(encoder, tmp_path / "other", top_k=5, overwrite=True).config.top_k == 5
 
 
 @pytest.mark.parametrize("damage", ["truncated", "weights"])

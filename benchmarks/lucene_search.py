@@ -2,16 +2,16 @@
 
 python benchmarks/lucene_search.py --documents 20000 --queries 300 --hits 10 1000 --repeats 3
 
-Each round is a fresh process with one JVM, in which both systems open the same index and search the same queries on
-one thread, in turn: first all queries with one, then all with the other. Both take {term: impact} or {term: weight} and
-return docids and scores. All results are compared: the same docids in the same order, with the same scores. Scores are
-integers here; Anserini subtracts a millionth for each tie with a hit above, so Pyserini's are rounded before the
-comparison.
+Each round is a fresh process with one JVM, in which both systems open the same index and search the same queries one
+by one, in turn: first all queries with one, then all with the other. Pyserini searches a query on one thread, and so
+does this project, unless there are more --threads. Both take {term: impact} or {term: weight} and return docids and
+scores. All results are compared: the same docids in the same order, with the same scores. Scores are integers here;
+Anserini subtracts a millionth for each tie with a hit above, so Pyserini's are rounded before the comparison.
 
 Opening is timed from a started JVM with all modules imported; start_java() has loaded Lucene's formats by then. This
 project's searcher opens first and loads the other classes that both need, so each opens the index a second time. A
 query's latency is the median of its passes in a round. The table has the medians of the rounds, and the ratios of
-elapsed time and of the searching thread's CPU time, which depends less on other load.
+elapsed time and of the calling thread's CPU time, which depends less on other load (it leaves out more --threads).
 The documents are those of lucene_indexing.py; a query has 40 terms as frequent as theirs and 25 of one topic.
 """
 
@@ -36,7 +36,7 @@ from lucene_indexing import (
 from numpy.typing import NDArray
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import log
+from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
 from milco_pyserini.sparse import open_store
@@ -56,6 +56,7 @@ class LuceneSearchOptions:
     hits: tuple[int, ...] = option((10, 1000), minimum=1, metavar="K", help="hits per query; a row per value")
     passes: int = option(3, minimum=1, metavar="N", help="timed passes over the queries per round, after one untimed")
     repeats: int = option(3, minimum=1, metavar="N", help="rounds; medians are printed")
+    threads: int = option(1, minimum=1, metavar="N", help="threads of milco for one query; Pyserini has one")
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def measure(root: Path, options: LuceneSearchOptions) -> list[Latencies]:
         rows.append(Latencies(name, np.array(opened)[:, None], np.array(pyserini_opened)[:, None]))
 
     def search_milco(number: int, k: int) -> tuple[list[str], NDArray[np.floating]]:
-        (hits,) = milco.search([queries[number]], k)
+        (hits,) = milco.search([queries[number]], k, options.threads)
         return hits.docids, hits.scores
 
     def search_pyserini(number: int, k: int) -> tuple[list[str], NDArray[np.floating]]:
@@ -185,8 +186,9 @@ def print_table(options: LuceneSearchOptions, terms: int, rounds: Sequence[Seque
         print("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]))  # noqa: T201
     searches = options.queries * len(options.hits) * options.repeats
     print(  # noqa: T201
-        f"ms, means and 95th percentiles over {options.queries:,} queries on one thread, {options.documents:,} "
-        f"documents, {terms:,} terms; docids and scores are equal for all of {searches:,} searches"
+        f"ms, means and 95th percentiles over {options.queries:,} queries on {counted(options.threads, 'thread')} "
+        f"(Pyserini: 1), {options.documents:,} documents, {terms:,} terms; docids and scores are equal for all of "
+        f"{searches:,} searches"
     )
 
 

@@ -104,9 +104,9 @@ class LuceneSearcher(EngineSearcher):
     def __init__(self, engine: str, directory: Path, scale: float, documents: int) -> None:
         super().__init__(engine, directory, documents)
         open_index = java_function("ImpactSearcher", "open", f"({STRING}){REFERENCE}")
-        self._find = java_function("ImpactSearcher", "search", f"({REFERENCE}{STRING}{STRING})[B")
+        self._find = java_function("ImpactSearcher", "search", f"({REFERENCE}{3 * STRING})[B")
         self._find_filtered = java_function(
-            "ImpactSearcher", "searchFiltered", f"({REFERENCE}{STRING}{STRING}{REFERENCE})[B"
+            "ImpactSearcher", "searchFiltered", f"({REFERENCE}{3 * STRING}{REFERENCE})[B"
         )
         select = java_function("ImpactSearcher", "filter", f"({REFERENCE}{STRING}){REFERENCE}")
         self._stored = java_function("ImpactSearcher", "stored", f"({REFERENCE}{STRING})[B")
@@ -115,10 +115,13 @@ class LuceneSearcher(EngineSearcher):
         # A bit for each document.
         self._select = lru_cache(KEPT_FILTERS)(lambda filters: select(index, filters))
         # pyjnius defines the classes of what Java returns at their first use, which is not safe in two threads at once.
-        self._search({"a": 1 / scale}, 1)
+        self._search({"a": 1 / scale}, 1, 1)
 
     def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
-        """Return hits with float32 scores. Java works outside of Python's lock."""
+        """Return hits with float32 scores. Java works outside of Python's lock.
+
+        Threads share queries; if there are more threads than queries, they share the documents of a query.
+        """
         return self.find_filtered(queries, k, threads, {})
 
     def find_filtered(self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: Filters) -> list[Hits]:
@@ -128,15 +131,16 @@ class LuceneSearcher(EngineSearcher):
             for field, values in filters.items()
         )
         matching = self._select(text) if text else None
-        threads = min(threads, len(queries))
+        # Threads that queries do not need share the documents of one.
+        threads, each = min(threads, len(queries)), max(1, threads // max(1, len(queries)))
         if threads <= 1:
-            return [self._search(query, k, matching) for query in queries]
+            return [self._search(query, k, each, matching) for query in queries]
 
         def search(share: Sequence[dict[str, float]]) -> list[Hits]:
             import jnius
 
             try:
-                return [self._search(query, k, matching) for query in share]
+                return [self._search(query, k, each, matching) for query in share]
             finally:
                 jnius.detach()
 
@@ -156,15 +160,15 @@ class LuceneSearcher(EngineSearcher):
             start = end
         return found
 
-    def _search(self, query: dict[str, float], k: int, matching: Any = None) -> Hits:
+    def _search(self, query: dict[str, float], k: int, threads: int, matching: Any = None) -> Hits:
         impacts = quantize_vector(query, self.scale)
         if not impacts:
             return Hits([], np.empty(0, np.float32), total=0)
         text = "".join([f"{term}{DELIMITER}{impact} " for term, impact in impacts.items()])
         if matching is None:
-            content = self._find(self._index, text, str(k)).tostring()
+            content = self._find(self._index, text, str(k), str(threads)).tostring()
         else:
-            content = self._find_filtered(self._index, text, str(k), matching).tostring()
+            content = self._find_filtered(self._index, text, str(k), str(threads), matching).tostring()
         # The number of hits, that of all documents that match, and scores, four bytes each, then docids.
         count = int.from_bytes(content[:4])
         scores = np.frombuffer(content, ">f4", count, 8).astype(np.float32)

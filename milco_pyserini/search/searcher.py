@@ -120,6 +120,7 @@ class Searcher:
         text: str,
         k: int = 10,
         *,
+        threads: int = 1,
         filters: Mapping[str, Any] | None = None,
         alpha: float | None = None,
         views: Sequence[str] = (),
@@ -130,6 +131,7 @@ class Searcher:
         >>> hits[0].docid, hits[0].score, hits[0].text  # doctest: +SKIP
 
         Args:
+            threads: threads that share the documents of a large index (lucene).
             filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field.
             alpha: weigh the views of the query, as open() does for all queries.
             views: search with some views only, of "pivot" and "source"; none for all that the index has.
@@ -139,7 +141,7 @@ class Searcher:
         """
         if not isinstance(text, str):
             raise TypeError(f"search() expects one text, a str, not {type(text).__name__}; see search_batch()")
-        return self.search_batch([text], k, filters=filters, alpha=alpha, views=views)[0]
+        return self.search_batch([text], k, threads, filters=filters, alpha=alpha, views=views)[0]
 
     def search_batch(
         self,

@@ -158,6 +158,27 @@ def test_relevance_feedback_finds_what_it_finds_with_anserinis_index(
     assert searcher.doc_by_field("url", f"https://a/{docid}").docid() == docid
 
 
+def test_threads_share_the_documents_of_one_query(tmp_path: Path) -> None:
+    """The hits, scores, ties and totals are those of one thread, over segments, deleted documents and filters."""
+    random = np.random.default_rng(5)
+    columns, impacts = random.integers(0, 20, (30_000, 2)), random.integers(1, 4, (30_000, 2))
+    vectors = {
+        f"d{number}": {f"w{column}": impact for column, impact in zip(*pair, strict=True)}
+        for number, pair in enumerate(zip(columns.tolist(), impacts.tolist(), strict=True))
+    }
+    store = open_store(write_plain(tmp_path / "vectors.jsonl", vectors), plain=True)
+    texts = [Document(docid, "", "text", {"last": docid[-1]}) for docid in vectors]
+    corpus = CorpusDocuments(texts, "corpus")
+    index = build_index(store, find_engine("lucene"), tmp_path / "index", threads=2, corpus=corpus)
+    searcher = index.update(delete=[f"d{number}" for number in range(0, 30_000, 7)]).searcher()
+    query = {"w3": 1.0, "w5": 2.0, "w11": 0.5}
+    for k in (1, 10, 1000, 50_000):
+        for filters in ({}, {"last": ["3", "4"]}):
+            (alone,), (shared,) = (searcher.search([query], k, threads, filters) for threads in (1, 3))
+            assert (shared.docids, shared.total) == (alone.docids, alone.total)
+            assert shared.scores.tolist() == alone.scores.tolist()
+
+
 def test_any_number_of_ties_is_ordered_by_docid(tmp_path: Path) -> None:
     """300 equal scores are in UTF-8 order for every k; Lucene itself orders them by its internal ids."""
     random = np.random.default_rng(3)

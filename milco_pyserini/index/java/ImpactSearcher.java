@@ -3,6 +3,7 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import java.io.ByteArrayOutputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.file.Paths;
 import java.util.ArrayList;
@@ -10,6 +11,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicMarkableReference;
+import java.util.stream.IntStream;
 import org.apache.lucene.codecs.Codec;
 import org.apache.lucene.codecs.PostingsFormat;
 import org.apache.lucene.document.Document;
@@ -33,6 +35,9 @@ public final class ImpactSearcher {
 
   /** Documents whose scores are added up at a time: half a megabyte, which stays in a processor's cache. */
   private static final int WINDOW = 1 << 16;
+
+  /** Documents that are worth a thread of their own. */
+  private static final int LEAST_SHARE = 1 << 13;
 
   /** Scores that are kept in addition to twice k before the k best are selected. */
   private static final int SPARE = 1024;
@@ -61,12 +66,13 @@ public final class ImpactSearcher {
    * Returns the k best documents, ties in ascending order of docid, also if k cuts through them.
    *
    * @param terms (TERM U+E000 IMPACT " ")*
+   * @param threads that share the documents of a large index
    * @return their number, the number of all that match, and scores, four bytes each, and docids in UTF-8, each followed
    *     by 0xff
    */
-  public static byte[] search(AtomicMarkableReference<DirectoryReader> index, String terms, String k)
-      throws IOException {
-    return search(index.getReference(), terms, Integer.parseInt(k), null);
+  public static byte[] search(
+      AtomicMarkableReference<DirectoryReader> index, String terms, String k, String threads) throws IOException {
+    return search(index.getReference(), terms, Integer.parseInt(k), Integer.parseInt(threads), null);
   }
 
   /** Returns the k best of the documents that filter() returned, as search() does. */
@@ -74,9 +80,11 @@ public final class ImpactSearcher {
       AtomicMarkableReference<DirectoryReader> index,
       String terms,
       String k,
+      String threads,
       AtomicMarkableReference<FixedBitSet> filter)
       throws IOException {
-    return search(index.getReference(), terms, Integer.parseInt(k), filter.getReference());
+    return search(
+        index.getReference(), terms, Integer.parseInt(k), Integer.parseInt(threads), filter.getReference());
   }
 
   /**
@@ -142,24 +150,32 @@ public final class ImpactSearcher {
     return found == null ? DocIdSetIterator.empty() : found;
   }
 
-  private static byte[] search(DirectoryReader reader, String terms, int k, FixedBitSet filter) throws IOException {
-    Best best = new Best(k);
-    double[] scores = new double[Math.min(WINDOW, reader.maxDoc())];
-    for (LeafReaderContext leaf : reader.leaves()) {
-      List<Term> found = find(leaf, terms);
-      // Those that were not deleted since their segment was written; null for all.
-      Bits live = leaf.reader().getLiveDocs();
-      for (int start = 0; start < leaf.reader().maxDoc(); start += WINDOW) {
-        for (Term term : found) {
-          term.add(scores, start);
-        }
-        if (live != null) {
-          dropOthers(scores, live, start);
-        }
-        if (filter != null) {
-          dropOthers(scores, filter, leaf.docBase + start);
-        }
-        best.take(scores, leaf.docBase + start);
+  private static byte[] search(DirectoryReader reader, String terms, int k, int threads, FixedBitSet filter)
+      throws IOException {
+    int documents = reader.maxDoc();
+    int parts = Math.max(1, Math.min(threads, documents / LEAST_SHARE));
+    Best best;
+    if (parts == 1) {
+      best = search(reader, terms, k, filter, 0, documents);
+    } else {
+      try {
+        best =
+            IntStream.range(0, parts)
+                .parallel()
+                .mapToObj(
+                    part -> {
+                      int start = (int) ((long) documents * part / parts);
+                      int end = (int) ((long) documents * (part + 1) / parts);
+                      try {
+                        return search(reader, terms, k, filter, start, end);
+                      } catch (IOException error) {
+                        throw new UncheckedIOException(error);
+                      }
+                    })
+                .reduce(Best::add)
+                .get();
+      } catch (UncheckedIOException error) {
+        throw error.getCause();
       }
     }
     List<Hit> hits = hits(reader, best.kept());
@@ -167,26 +183,57 @@ public final class ImpactSearcher {
     return written(hits.subList(0, Math.min(best.k, hits.size())), best.total);
   }
 
+  /** Returns the k best of the documents from first to end. */
+  private static Best search(DirectoryReader reader, String terms, int k, FixedBitSet filter, int first, int end)
+      throws IOException {
+    Best best = new Best(k);
+    double[] scores = new double[Math.min(WINDOW, end - first)];
+    for (LeafReaderContext leaf : reader.leaves()) {
+      int leafEnd = Math.min(leaf.reader().maxDoc(), end - leaf.docBase);
+      int start = Math.max(0, first - leaf.docBase);
+      if (start >= leafEnd) {
+        continue;
+      }
+      List<Term> found = find(leaf, terms, start);
+      // Those that were not deleted since their segment was written; null for all.
+      Bits live = leaf.reader().getLiveDocs();
+      for (; start < leafEnd; start += scores.length) {
+        int window = Math.min(scores.length, leafEnd - start);
+        for (Term term : found) {
+          term.add(scores, start, start + window);
+        }
+        if (live != null) {
+          dropOthers(scores, live, start, window);
+        }
+        if (filter != null) {
+          dropOthers(scores, filter, leaf.docBase + start, window);
+        }
+        best.take(scores, leaf.docBase + start, window);
+      }
+    }
+    return best;
+  }
+
   /** Sets the scores of all but some documents to zero. */
-  private static void dropOthers(double[] scores, Bits documents, int base) {
-    int end = Math.min(scores.length, documents.length() - base);
-    for (int place = 0; place < end; place++) {
+  private static void dropOthers(double[] scores, Bits documents, int base, int window) {
+    for (int place = 0; place < window; place++) {
       if (scores[place] != 0 && !documents.get(base + place)) {
         scores[place] = 0;
       }
     }
   }
 
-  private static List<Term> find(LeafReaderContext leaf, String terms) throws IOException {
+  /** Returns the postings of the terms that a segment has, from a document on. */
+  private static List<Term> find(LeafReaderContext leaf, String terms, int start) throws IOException {
     List<Term> found = new ArrayList<>();
     Terms contents = leaf.reader().terms("contents");
     TermsEnum dictionary = contents == null ? TermsEnum.EMPTY : contents.iterator();
-    for (int start = 0, end; start < terms.length(); start = end + 1) {
-      int delimiter = terms.indexOf(DELIMITER, start);
+    for (int at = 0, end; at < terms.length(); at = end + 1) {
+      int delimiter = terms.indexOf(DELIMITER, at);
       end = terms.indexOf(' ', delimiter);
-      if (dictionary.seekExact(new BytesRef(terms.substring(start, delimiter)))) {
+      if (dictionary.seekExact(new BytesRef(terms.substring(at, delimiter)))) {
         PostingsEnum postings = dictionary.postings(null, PostingsEnum.FREQS);
-        postings.nextDoc();
+        postings.advance(start);
         found.add(new Term(postings, Integer.parseInt(terms, delimiter + 1, end, 10)));
       }
     }
@@ -195,8 +242,7 @@ public final class ImpactSearcher {
 
   private record Term(PostingsEnum postings, float impact) {
     /** Adds the contributions of the term to a window, as Lucene does: products in float, sums in double. */
-    void add(double[] scores, int start) throws IOException {
-      int end = start + scores.length;
+    void add(double[] scores, int start, int end) throws IOException {
       for (int document = postings.docID(); document < end; document = postings.nextDoc()) {
         scores[document - start] += impact * postings.freq();
       }
@@ -220,18 +266,31 @@ public final class ImpactSearcher {
     }
 
     /** Takes the scores of a window and resets them to zero. */
-    void take(double[] scores, int base) {
-      for (int place = 0; place < scores.length; place++) {
+    void take(double[] scores, int base, int window) {
+      for (int place = 0; place < window; place++) {
         float score = (float) scores[place];
         total += score > 0 ? 1 : 0;
         if (score >= least) {
-          if (size == kept.length) {
-            shrink();
-          }
-          kept[size++] = (long) Float.floatToIntBits(score) << 32 | base + place;
+          keep((long) Float.floatToIntBits(score) << 32 | base + place);
         }
         scores[place] = 0;
       }
+    }
+
+    /** Adds what was kept of later documents. */
+    Best add(Best later) {
+      total += later.total;
+      for (long one : later.kept()) {
+        keep(one);
+      }
+      return this;
+    }
+
+    private void keep(long one) {
+      if (size == kept.length) {
+        shrink();
+      }
+      kept[size++] = one;
     }
 
     /** Returns the kept scores in the order of documents. */

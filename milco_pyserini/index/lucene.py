@@ -9,9 +9,9 @@ Pyserini's searcher reads the complete dictionary when it opens (for an idf that
 term impact times, sorts by docid as it goes, and loads the stored document of every hit. Here a query
 goes to Java as one string, the postings of its terms are added up, the docids of the best are read from the column that
 breaks ties, and ties are sorted at the end; scores and docids come back as one array of bytes. Docids and scores are
-those of LuceneImpactSearcher. Every posting of a query's terms is read: Lucene skips postings that cannot matter, but
-queries as long as MILCO's leave few of those, and each posting that it does read takes it longer
-(benchmarks/README.md).
+those of LuceneImpactSearcher. Every posting of a query's terms is read: Lucene skips blocks of documents that cannot be
+among the best, but queries as long as MILCO's leave hardly any (benchmarks/skipping.py), and each posting that it does
+read takes it longer.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -179,6 +179,24 @@ def test_threads_share_the_documents_of_one_query(tmp_path: Path) -> None:
             assert shared.scores.tolist() == alone.scores.tolist()
 
 
+def test_sums_in_int_are_those_in_double(tmp_path: Path) -> None:
+    """A score above 2**24 makes Java add as Lucene does; the other documents keep their scores, to the last bit."""
+    random = np.random.default_rng(6)
+    vectors = {
+        f"d{number}": {f"w{column}": int(random.integers(1, 400)) for column in random.choice(30, 12, replace=False)}
+        for number in range(3_000)
+    }
+    query = {f"w{column}": float(weight) for column, weight in enumerate(random.gamma(2, 0.4, 30))}
+    found = []
+    for name, large in (("int", {}), ("double", {"large": {"w3": 2**21}})):
+        store = open_store(write_plain(tmp_path / f"{name}.jsonl", vectors | large), plain=True)
+        searcher = build_index(store, find_engine("lucene"), tmp_path / name).searcher()
+        (hits,) = searcher.search([query], 4_000)
+        found.append(dict(zip(hits.docids, hits.scores.tolist(), strict=True)))
+    assert found[1].pop("large") > 2**24
+    assert found[1] == found[0] and len(found[0]) == 3_000
+
+
 def test_any_number_of_ties_is_ordered_by_docid(tmp_path: Path) -> None:
     """300 equal scores are in UTF-8 order for every k; Lucene itself orders them by its internal ids."""
     random = np.random.default_rng(3)

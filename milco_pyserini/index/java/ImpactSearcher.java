@@ -33,8 +33,14 @@ import org.apache.lucene.util.RamUsageEstimator;
 public final class ImpactSearcher {
   private static final char DELIMITER = '\ue000';
 
-  /** Documents whose scores are added up at a time: half a megabyte, which stays in a processor's cache. */
-  private static final int WINDOW = 1 << 16;
+  /** Documents whose scores are added up at a time: 128 KB, which stay in a processor's cache. */
+  private static final int WINDOW = 1 << 15;
+
+  /** Documents of a window that are compared with the k-th best score at once. */
+  private static final int GROUP = 1 << 10;
+
+  /** Up to here int sums are those of Lucene, which multiplies in float and adds in double. */
+  private static final int EXACT = 1 << 24;
 
   /** Documents that are worth a thread of their own. */
   private static final int LEAST_SHARE = 1 << 13;
@@ -156,7 +162,7 @@ public final class ImpactSearcher {
     int parts = Math.max(1, Math.min(threads, documents / LEAST_SHARE));
     Best best;
     if (parts == 1) {
-      best = search(reader, terms, k, filter, 0, documents);
+      best = search(reader, terms, k, filter, 0, documents, true);
     } else {
       try {
         best =
@@ -167,7 +173,7 @@ public final class ImpactSearcher {
                       int start = (int) ((long) documents * part / parts);
                       int end = (int) ((long) documents * (part + 1) / parts);
                       try {
-                        return search(reader, terms, k, filter, start, end);
+                        return search(reader, terms, k, filter, start, end, true);
                       } catch (IOException error) {
                         throw new UncheckedIOException(error);
                       }
@@ -183,11 +189,17 @@ public final class ImpactSearcher {
     return written(hits.subList(0, Math.min(best.k, hits.size())), best.total);
   }
 
-  /** Returns the k best of the documents from first to end. */
-  private static Best search(DirectoryReader reader, String terms, int k, FixedBitSet filter, int first, int end)
+  /**
+   * Returns the k best of the documents from first to end.
+   *
+   * @param exact add in int, which takes less time; in float and double, as Lucene does, if that turns out too small
+   */
+  private static Best search(
+      DirectoryReader reader, String terms, int k, FixedBitSet filter, int first, int end, boolean exact)
       throws IOException {
-    Best best = new Best(k);
-    double[] scores = new double[Math.min(WINDOW, end - first)];
+    Best best = new Best(k, exact);
+    int[] keys = new int[Math.min(WINDOW, end - first)];
+    double[] sums = new double[exact ? 0 : keys.length];
     for (LeafReaderContext leaf : reader.leaves()) {
       int leafEnd = Math.min(leaf.reader().maxDoc(), end - leaf.docBase);
       int start = Math.max(0, first - leaf.docBase);
@@ -197,28 +209,40 @@ public final class ImpactSearcher {
       List<Term> found = find(leaf, terms, start);
       // Those that were not deleted since their segment was written; null for all.
       Bits live = leaf.reader().getLiveDocs();
-      for (; start < leafEnd; start += scores.length) {
-        int window = Math.min(scores.length, leafEnd - start);
+      for (; start < leafEnd; start += keys.length) {
+        int window = Math.min(keys.length, leafEnd - start);
+        long bound = 0;
         for (Term term : found) {
-          term.add(scores, start, start + window);
+          if (exact) {
+            bound += term.add(keys, start, start + window);
+          } else {
+            term.add(sums, start, start + window);
+          }
+        }
+        if (bound > EXACT) {
+          return search(reader, terms, k, filter, first, end, false);
+        }
+        for (int place = 0; place < window && !exact; place++) {
+          keys[place] = Float.floatToIntBits((float) sums[place]);
+          sums[place] = 0;
         }
         if (live != null) {
-          dropOthers(scores, live, start, window);
+          dropOthers(keys, live, start, window);
         }
         if (filter != null) {
-          dropOthers(scores, filter, leaf.docBase + start, window);
+          dropOthers(keys, filter, leaf.docBase + start, window);
         }
-        best.take(scores, leaf.docBase + start, window);
+        best.take(keys, leaf.docBase + start, window);
       }
     }
     return best;
   }
 
   /** Sets the scores of all but some documents to zero. */
-  private static void dropOthers(double[] scores, Bits documents, int base, int window) {
+  private static void dropOthers(int[] keys, Bits documents, int base, int window) {
     for (int place = 0; place < window; place++) {
-      if (scores[place] != 0 && !documents.get(base + place)) {
-        scores[place] = 0;
+      if (keys[place] != 0 && !documents.get(base + place)) {
+        keys[place] = 0;
       }
     }
   }
@@ -240,11 +264,22 @@ public final class ImpactSearcher {
     return found;
   }
 
-  private record Term(PostingsEnum postings, float impact) {
+  private record Term(PostingsEnum postings, int impact) {
+    /** Adds the contributions of the term to a window; returns a bound of the largest one. */
+    long add(int[] scores, int start, int end) throws IOException {
+      int bits = 0;
+      for (int document = postings.docID(); document < end; document = postings.nextDoc()) {
+        int frequency = postings.freq();
+        bits |= frequency;
+        scores[document - start] += impact * frequency;
+      }
+      return (long) impact * bits;
+    }
+
     /** Adds the contributions of the term to a window, as Lucene does: products in float, sums in double. */
     void add(double[] scores, int start, int end) throws IOException {
       for (int document = postings.docID(); document < end; document = postings.nextDoc()) {
-        scores[document - start] += impact * postings.freq();
+        scores[document - start] += (float) impact * postings.freq();
       }
     }
   }
@@ -253,28 +288,42 @@ public final class ImpactSearcher {
   private static final class Best {
     final int k;
 
+    /** Whether the keys of a window are its scores, or the bits of its float scores, whose order is the same. */
+    final boolean exact;
+
     /** Number of documents with a score. */
     int total = 0;
 
     private long[] kept;
     private int size = 0;
-    private float least = Float.MIN_VALUE;
+    private int least = 1;
 
-    Best(int k) {
+    Best(int k, boolean exact) {
       this.k = k;
+      this.exact = exact;
       kept = new long[2 * k + SPARE];
     }
 
-    /** Takes the scores of a window and resets them to zero. */
-    void take(double[] scores, int base, int window) {
-      for (int place = 0; place < window; place++) {
-        float score = (float) scores[place];
-        total += score > 0 ? 1 : 0;
-        if (score >= least) {
-          keep((long) Float.floatToIntBits(score) << 32 | base + place);
+    /** Takes the keys of a window and resets them to zero. */
+    void take(int[] keys, int base, int window) {
+      for (int start = 0; start < window; start += GROUP) {
+        int end = Math.min(window, start + GROUP);
+        // Loops without branches, which Java vectorizes.
+        int largest = 0;
+        int matching = 0;
+        for (int place = start; place < end; place++) {
+          largest = Math.max(largest, keys[place]);
+          matching += -keys[place] >>> 31;
         }
-        scores[place] = 0;
+        total += matching;
+        for (int place = start; place < end && largest >= least; place++) {
+          if (keys[place] >= least) {
+            int bits = exact ? Float.floatToIntBits(keys[place]) : keys[place];
+            keep((long) bits << 32 | base + place);
+          }
+        }
       }
+      Arrays.fill(keys, 0, window, 0);
     }
 
     /** Adds what was kept of later documents. */
@@ -304,10 +353,11 @@ public final class ImpactSearcher {
       if (size > k) {
         long[] ascending = Arrays.copyOf(kept, size);
         Arrays.sort(ascending);
-        least = Float.intBitsToFloat((int) (ascending[size - k] >> 32));
+        int bits = (int) (ascending[size - k] >> 32);
+        least = exact ? (int) Float.intBitsToFloat(bits) : bits;
         int left = 0;
         for (int place = 0; place < size; place++) {
-          if (Float.intBitsToFloat((int) (kept[place] >> 32)) >= least) {
+          if ((int) (kept[place] >> 32) >= bits) {
             kept[left++] = kept[place];
           }
         }

@@ -241,7 +241,7 @@ def time_engines(root: Path, engines: Sequence[str], sizes: EngineSizes) -> list
         name: partial(_search_one, searcher, queries) for name, searcher in searchers.items()
     }
     systems |= {
-        SEARCHER: pyserini_search(root, queries),
+        SEARCHER: partial(pyserini_search(root / "lucene", queries), k=HITS),
         "scipy, sparse product": scipy_search(searchers["exact"], queries),
         "numpy, sum of postings": numpy_search(searchers["exact"], queries),
     }
@@ -277,8 +277,11 @@ def _search_one(searcher: Any, queries: Sequence[lucene_search.Query], number: i
     return searcher.search([queries[number]], HITS)[0]
 
 
-def pyserini_search(root: Path, queries: Sequence[lucene_search.Query]) -> "SearchQuery":
-    """Return a search function of Pyserini's searcher on this project's Lucene index."""
+def pyserini_search(index: Path, queries: Sequence[lucene_search.Query]) -> "Callable[[int, int], Hits]":
+    """Return a search function, of a query's number and k, of Pyserini's searcher on this project's Lucene index."""
+    from milco_pyserini.integrations.pyserini import start_java
+
+    start_java()
     from pyserini.search.lucene import LuceneImpactSearcher
 
     from milco_pyserini.index.protocol import Hits
@@ -286,11 +289,11 @@ def pyserini_search(root: Path, queries: Sequence[lucene_search.Query]) -> "Sear
 
     impacts = [quantize_vector(query, SCALE) for query in queries]
     # A negative min_idf keeps terms that are in every document.
-    searcher = LuceneImpactSearcher(str(root / "lucene"), lucene_search.Encoded(impacts), min_idf=-1)
+    searcher = LuceneImpactSearcher(str(index), lucene_search.Encoded(impacts), min_idf=-1)
 
-    def search(number: int) -> Hits:
-        hits = searcher.search(str(number), HITS)
-        return Hits([hit.docid for hit in hits], np.array([hit.score for hit in hits]))
+    def search(number: int, k: int) -> Hits:
+        hits = searcher.search(str(number), k)
+        return Hits([hit.docid for hit in hits], np.array([hit.score for hit in hits], np.float32))
 
     return search
 

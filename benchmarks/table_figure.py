@@ -57,7 +57,7 @@ def _bars(panel: Any, rows: Sequence[Row]) -> None:
     panel.margins(x=0.12)
     panel.axvline(1, color="black", linewidth=0.8)
     panel.set_xlabel("time relative to the first row of the step (line: range of the rounds)")
-    _format_axis(panel, "x")
+    format_axis(panel, "x")
 
 
 def _curve(part: Any, rows: Sequence[Row]) -> None:
@@ -83,12 +83,12 @@ def _curve(part: Any, rows: Sequence[Row]) -> None:
         panel.set_xscale("log")
         panel.set_xlabel("documents")
         panel.set_title(label, fontsize="medium")
-        _format_axis(panel, "x")
+        format_axis(panel, "x")
         # Ticks only at the measured sizes, because fives would overlap.
         panel.set_xticks(counts, [f"{count:,}" for count in counts])
     # Memory from zero, to show whether it is flat.
     panels[0].set_yscale("log")
-    _format_axis(panels[0], "y")
+    format_axis(panels[0], "y")
     for panel in panels[1:]:
         panel.set_ylim(bottom=0)
     names = [", ".join(kind) for kind in kinds]
@@ -101,7 +101,7 @@ def _kind(row: Row) -> tuple[str, str]:
     return row.step.split()[0], row.system
 
 
-def _format_axis(panel: Any, axis: str) -> None:
+def format_axis(panel: Any, axis: str) -> None:
     """Format a logarithmic axis with ticks at 1, 2 and 5 of each decade, as plain numbers."""
     from matplotlib.ticker import LogLocator, NullFormatter
 

@@ -1,4 +1,4 @@
-"""Generate synthetic vectors with topics, of a pivot view's size, for measurements of approximate engines.
+"""Generate synthetic vectors with topics, of a pivot view's size or of both views, for measurements of engines.
 
 Seismic groups documents that share many terms and skips groups. Documents with independently drawn terms share only
 frequent terms, so no index could group them, unlike documents of a real collection. Here a document draws half of its
@@ -10,15 +10,21 @@ Weights are gamma distributed as those of such models: many small ones, few abov
 topic, .7 for the second and .3 for the rest. Lengths vary: a document drops up to 60 % of its 200 draws and keeps each
 term once, which leaves 120 terms on average. A query is drawn like a short document, with 60 draws.
 
+Both views have the lengths and weights of the sample's vectors (milco-mini): a document has 159 pivot and 61 source
+terms on average, a query 27 and 11. Each text has one of LANGUAGES languages, and a source term for every pivot term in
+each: half of a text's source terms are from its topic, the rest from the vocabulary of its language.
+
 The number of topics does not depend on the number of documents. Documents are drawn in parts of PART, each with its own
 seed, so that a large collection begins with the documents of a small one.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from milco_pyserini.io.files import write_json
 from milco_pyserini.sparse import SparseBatch, Vocabulary
@@ -31,6 +37,10 @@ DOCUMENT_DRAWS = 200
 QUERY_DRAWS = 60
 PART = 2_000
 SCALE = 100.0
+LANGUAGES = 13
+# Draws of pivot and of source terms where there are both views, and the size of weights next to those of one view.
+DOCUMENT_VIEWS, QUERY_VIEWS = (262, 92), (40, 17)
+_PIVOT_SIZE = 0.66
 
 _OFFSET = 20
 # Above 1: the first terms of a topic are drawn more often than its last.
@@ -40,30 +50,32 @@ _MAX_DROPPED = 0.6
 _DOCUMENTS, _TOPICS, _QUERIES = range(3)
 
 
-def write_topical_store(path: Path, documents: int) -> None:
+def write_topical_store(path: Path, documents: int, both_views: bool = False) -> None:
     """Write a vector store of synthetic documents: doc0, doc1, ..."""
-    _write_store(path, documents, "doc", DOCUMENT_DRAWS, _DOCUMENTS)
+    _write_store(path, documents, "doc", DOCUMENT_VIEWS if both_views else (DOCUMENT_DRAWS,), _DOCUMENTS)
 
 
 def write_topics_store(path: Path, topics: int) -> None:
     """Write a vector store of topics for tuning, which differ from topical_queries()."""
-    _write_store(path, topics, "topic", QUERY_DRAWS, _TOPICS)
+    _write_store(path, topics, "topic", (QUERY_DRAWS,), _TOPICS)
 
 
-def topical_queries(count: int) -> list[dict[str, float]]:
+def topical_queries(count: int, both_views: bool = False) -> list[dict[str, float]]:
     """Return synthetic queries as {term: weight}."""
-    batch = topical_batch(np.random.default_rng((_QUERIES, 0)), count, QUERY_DRAWS)
-    return batch.to_dicts(_vocabulary())
+    draws = QUERY_VIEWS if both_views else (QUERY_DRAWS,)
+    batch = topical_batch(np.random.default_rng((_QUERIES, 0)), count, *draws)
+    return batch.to_dicts(_vocabulary(both_views))
 
 
-def topical_batch(random: np.random.Generator, documents: int, draws: int) -> SparseBatch:
-    """Return vectors of documents with at most `draws` terms each."""
+def topical_batch(random: np.random.Generator, documents: int, draws: int, source_draws: int = 0) -> SparseBatch:
+    """Return vectors of documents with at most `draws` pivot terms and `source_draws` source terms each."""
     language, topics = _language()
     first, second = draws // 2, draws // 6
     rest = draws - first - second
     ranks = _topic_ranks(random, documents, first)
+    topic = random.integers(TOPICS, size=(documents, 1))
     columns = [
-        topics[random.integers(TOPICS, size=(documents, 1)), ranks],
+        topics[topic, ranks],
         topics[random.integers(TOPICS, size=(documents, 1)), _topic_ranks(random, documents, second)],
         np.searchsorted(language, random.random((documents, rest))),
     ]
@@ -72,8 +84,26 @@ def topical_batch(random: np.random.Generator, documents: int, draws: int) -> Sp
         random.gamma(2.0, 0.35, (documents, second)),
         random.gamma(1.2, 0.22, (documents, rest)),
     ]
-    kept = random.random((documents, draws)) >= _MAX_DROPPED * random.random((documents, 1))
+    if source_draws:
+        half = source_draws // 2
+        words = [
+            topics[topic, _topic_ranks(random, documents, half)],
+            np.searchsorted(language, random.random((documents, source_draws - half))),
+        ]
+        columns.append(TERMS * (1 + random.integers(LANGUAGES, size=(documents, 1))) + np.concatenate(words, 1))
+        weights = [_PIVOT_SIZE * view for view in weights] + [random.gamma(5.5, 0.14, (documents, source_draws))]
+    kept = random.random((documents, draws + source_draws)) >= _MAX_DROPPED * random.random((documents, 1))
     return _as_batch(np.concatenate(columns, 1), np.concatenate(weights, 1), kept)
+
+
+def nearest_topics(batch: SparseBatch) -> NDArray[np.int64]:
+    """Return the topic with most of a document's terms, for each document."""
+    _, topics = _language()
+    members = csr_array(
+        (np.ones(topics.size, np.float32), topics.ravel(), np.arange(TOPICS + 1) * TOPIC_TERMS), shape=(TOPICS, TERMS)
+    )
+    terms = batch.to_scipy()[:, :TERMS] > 0
+    return (terms.astype(np.float32) @ members.T).toarray().argmax(axis=1)
 
 
 def _topic_ranks(random: np.random.Generator, documents: int, draws: int) -> NDArray[np.int64]:
@@ -84,11 +114,12 @@ def _topic_ranks(random: np.random.Generator, documents: int, draws: int) -> NDA
 def _as_batch(columns: NDArray[np.int64], weights: NDArray[np.float64], kept: NDArray[np.bool_]) -> SparseBatch:
     """Return the kept entries with the highest weight of each term; all arguments are [documents, draws]."""
     rows = np.nonzero(kept)[0]
-    entries, heights = rows * TERMS + columns[kept], weights[kept].astype(np.float32) + np.float32(0.01)
+    width = TERMS if columns.max() < TERMS else TERMS * (1 + LANGUAGES)
+    entries, heights = rows * width + columns[kept], weights[kept].astype(np.float32) + np.float32(0.01)
     order = np.lexsort((-heights, entries))
     entries, first = np.unique(entries[order], return_index=True)
-    indptr = np.searchsorted(entries, np.arange(len(columns) + 1) * TERMS)
-    return SparseBatch(indptr, (entries % TERMS).astype(np.int32), heights[order][first], TERMS)
+    indptr = np.searchsorted(entries, np.arange(len(columns) + 1) * width)
+    return SparseBatch(indptr, (entries % width).astype(np.int32), heights[order][first], width)
 
 
 @cache
@@ -105,20 +136,21 @@ def _language() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 @cache
-def _vocabulary() -> Vocabulary:
-    return Vocabulary([f"t{number}" for number in range(TERMS)], [])
+def _vocabulary(both_views: bool) -> Vocabulary:
+    source = [f"s{number}" for number in range(TERMS * LANGUAGES)] if both_views else []
+    return Vocabulary([f"t{number}" for number in range(TERMS)], source)
 
 
-def _write_store(path: Path, documents: int, name: str, draws: int, seed: int) -> None:
+def _write_store(path: Path, documents: int, name: str, draws: Sequence[int], seed: int) -> None:
     (path / "parts").mkdir(parents=True)
     parts: list[dict] = []
     for start in range(0, documents, PART):
         rows = range(start, min(start + PART, documents))
-        batch = topical_batch(np.random.default_rng((seed, len(parts))), PART, draws).take(np.arange(len(rows)))
+        batch = topical_batch(np.random.default_rng((seed, len(parts))), PART, *draws).take(np.arange(len(rows)))
         file = path / "parts" / f"part-{len(parts):05d}.parquet"
         with file.open("wb") as handle:
             write_parquet(handle, [f"{name}{row}" for row in rows], batch)
         parts.append({"file": f"parts/{file.name}", "bytes": file.stat().st_size, "documents": len(rows)})
     manifest = {"format_version": FORMAT_VERSION, "documents": documents, "scale": SCALE, "parts": parts}
-    write_json(path / "vocabulary.json", _vocabulary().to_json())
+    write_json(path / "vocabulary.json", _vocabulary(len(draws) > 1).to_json())
     write_json(path / "manifest.json", manifest)

@@ -501,6 +501,49 @@ def test_synthetic_documents_have_topics_and_extend_smaller_collections(
     assert similarity.max() > 8 * np.median(similarity)
 
 
+def test_synthetic_documents_of_both_views_have_the_lengths_of_the_sample(load: Load) -> None:
+    """159 pivot and 61 source terms, queries 27 and 11; a text's source terms are of one language."""
+    module = load("topical_vectors")
+    for draws, (pivot, source) in ((module.DOCUMENT_VIEWS, (159, 61)), (module.QUERY_VIEWS, (27, 11))):
+        matrix = module.topical_batch(np.random.default_rng(0), 500, *draws).to_scipy().tocsr()
+        assert (matrix[:, : module.TERMS] > 0).sum(axis=1).mean() == pytest.approx(pivot, rel=0.05)
+        assert (matrix[:, module.TERMS :] > 0).sum(axis=1).mean() == pytest.approx(source, rel=0.05)
+        languages = matrix[0].indices[matrix[0].indices >= module.TERMS] // module.TERMS
+        assert len(set(languages.tolist())) == 1
+
+
+def test_blocks_of_one_document_are_skipped_below_the_last_hit(load: Load) -> None:
+    """There the bound is the score: k of n documents are read; in larger blocks never fewer."""
+    vectors, module = load("topical_vectors"), load("skipping")
+    documents = vectors.topical_batch(np.random.default_rng(0), 400, *vectors.DOCUMENT_VIEWS).to_scipy().tocsc()
+    query = vectors.topical_batch(np.random.default_rng(1), 1, *vectors.QUERY_VIEWS).to_scipy().tocsr()
+    read = [module.blocks_to_read(documents, query.indices, query.data, size, (10, 100)) for size in (1, 4, 16)]
+    assert read[0] == pytest.approx([10 / 400, 100 / 400])
+    assert read[0][0] < read[1][0] < read[2][0] <= 1
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("one_process", "small_parts")
+def test_engines_are_measured_at_several_sizes(load: Load, tmp_path: Path, capsys: Capture) -> None:
+    """A row per size and system, from the file if it has them, and two extrapolated ones; and a picture."""
+    module, picture, figures = load("scale"), tmp_path / "scale.png", tmp_path / "scale.json"
+    sizes = ["--documents", "60", "120", "--queries", "3", "--hits", "5", "--rounds", "1", "--threads", "1"]
+    argv = [*sizes, "--output", str(figures), "--plot", str(picture)]
+    assert module.main(argv) == 0
+    table = capsys.readouterr().out
+    rows = orjson.loads(figures.read_bytes())["rows"]
+    assert [row["documents"] for row in rows] == [60] * 4 + [120] * 4
+    assert {row["system"] for row in rows} == {"exact", "lucene", "lucene, 1 thread", module.SEARCHER}
+    assert all(row["recall@5"] == 1 for row in rows if row["system"] == "exact")
+    assert table.count("100,000,000") == 5 and picture.read_bytes().startswith(b"\x89PNG")
+    (lucene,) = (row for row in module.extrapolated(rows, 240) if row["system"] == "lucene")
+    first, second = (row for row in rows if row["system"] == "lucene")
+    assert lucene["disk MB"] == 2 * second["disk MB"]
+    assert lucene["p50, k=5"] == pytest.approx(3 * second["p50, k=5"] - 2 * first["p50, k=5"])
+    assert module.main(argv) == 0
+    assert orjson.loads(figures.read_bytes())["rows"] == rows and capsys.readouterr().out == table
+
+
 def test_settings_tuned_on_topics_hold_for_other_queries(load: Load, small_parts: None, tmp_path: Path) -> None:
     """Seismic is searched with its defaults and with tuned settings, which reach about the target recall."""
     pytest.importorskip("seismic", reason="pyseismic-lsr is not installed")

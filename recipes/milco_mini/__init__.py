@@ -3,9 +3,9 @@
 Modules in the order of the recipe: pieces (tokenizers), alignment (word translations from sentence pairs and
 dictionaries), table (English weights of every source token), codes (that table as low-dimensional embeddings), echo
 (weights of the source view), network (a MILCO model that starts as the table), training (SAP from there),
-calibration (weights that are comparable between languages), training again (SCT across languages), export (the
-quantized checkpoint). words is the translation table as a model, which the network has to match; packed moves what
-training needs to another machine.
+calibration (weights that are comparable between languages), training again (SCT across languages), echo again (source
+weights fitted to queries), export (the quantized checkpoint). words is the translation table as a model, which the
+network has to match; packed moves what training needs to another machine.
 """
 
 from collections.abc import Iterator

@@ -35,7 +35,9 @@ def command(options: MiniOptions) -> None:
     if options.output is not None:
         start = options.start or training.align(data, work, work / "initial", options.sap_steps)
         calibrated = training.calibrate(data, work, start)
-        stages.write_checkpoint(training.contrast(data, work, calibrated, options.sct_steps), options.output)
+        trained = training.contrast(data, work, calibrated, options.sct_steps)
+        stages.weigh_source(data, work, trained)
+        stages.write_checkpoint(trained, options.output)
         size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
         log(f"Wrote {options.output}: {size:.1f} MB")
 

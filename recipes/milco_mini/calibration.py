@@ -7,14 +7,12 @@ it is most common, and by how much more common it is there than on average. Meas
 """
 
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.model.modeling import LexEcho
 from milco_pyserini.sparse import PIVOT
 
 from . import corpus
@@ -24,23 +22,18 @@ _TEXTS, _LEAST_TEXTS, _ENTRIES = 1000, 300, 6
 # Added to shares of texts.
 _SMOOTHING = 1e-3
 _IDF_POWER, _SPREAD_POWER = 0.5, 0.25
-# Share of the LexEcho weights that is kept, and what is subtracted first: pivot weights are smaller than before.
-_ECHO_SHARE, _ECHO_THRESHOLD = 0.5, 0.3
 # The logit at which the scaled weight is exact: LogSat .92, a strong term of a sentence.
 _LOGIT = 1.5
 
 
 def calibrate(encoder: MilcoEncoder, data: Path) -> None:
-    """Scale the decoder and the LexEcho head of an encoder in place: see the module."""
+    """Scale the decoder of an encoder in place: see the module."""
     gains = term_gains(document_frequencies(encoder, data))
     # LogSat(scale * logit) = gain * LogSat(logit) at that logit.
     scales = torch.from_numpy((((1 + _LOGIT) ** gains - 1) / _LOGIT).astype(np.float32))
     with torch.no_grad():
         encoder.model.decoder.weight.mul_(scales.unsqueeze(1))
         encoder.model.decoder.bias.mul_(scales)
-        echo = cast(LexEcho, encoder.model.echo)
-        echo.bias.sub_(_ECHO_THRESHOLD / echo.scale)
-        echo.scale.mul_(_ECHO_SHARE)
 
 
 def document_frequencies(encoder: MilcoEncoder, data: Path) -> NDArray[np.float64]:

@@ -97,8 +97,7 @@ def set_embeddings(model: MilcoModel, codes: Codes, echo: NDArray[np.float32]) -
     hidden = table.word_embeddings.weight.shape[1]
     words = torch.zeros_like(table.word_embeddings.weight)
     words[:, : code_size(hidden)] = codes.source
-    written = torch.from_numpy(echo / echo.max()) * _ECHO_RANGE - _ECHO_RANGE / 2
-    words[:, echo_dimensions(hidden).start] = written
+    words[:, echo_dimensions(hidden).start] = embedded_echo(echo)
     table.word_embeddings.weight.copy_(words)
     table.token_type_embeddings.weight.zero_()
     table.position_embeddings.weight.zero_()
@@ -106,6 +105,11 @@ def set_embeddings(model: MilcoModel, codes: Codes, echo: NDArray[np.float32]) -
     angles = torch.arange(_POSITIONS).unsqueeze(1) * _frequencies()
     waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
     table.position_embeddings.weight[2:, -_POSITION_SIZE:] = waves
+
+
+def embedded_echo(weights: NDArray[np.float32]) -> Tensor:
+    """Return the values of the first LexEcho dimension for token weights, float32 [V_m]."""
+    return torch.from_numpy(weights / weights.max()) * _ECHO_RANGE - _ECHO_RANGE / 2
 
 
 def _frequencies() -> Tensor:

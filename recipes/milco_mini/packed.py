@@ -31,7 +31,7 @@ from .alignment import Translations
 from .spelling import SIDES, Spelling
 
 # Files of WORK that teacher and start need besides the translations.
-_WORK = ("english.json", "english_weights.npy", "tokenizer.json", "table.npz", "initial")
+_WORK = ("english.json", "english_weights.npy", "tokenizer.json", "echo.npy", "table.npz", "initial")
 _MANIFEST = "manifest.json"
 # A window that spans several English sides, because the same verses occur in ten languages; numbers of four bytes.
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 25, "lc": 2, "lp": 2, "pb": 2}]

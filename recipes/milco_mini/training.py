@@ -22,7 +22,6 @@ from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, 
 from milco_pyserini.train.run import MODEL, train_sap, train_sct
 
 from . import calibration, corpus
-from .network import echo_dimensions
 from .words import WordTeacher
 
 # Shares of the examples of SAP.
@@ -104,15 +103,7 @@ def contrast(data: Path, work: Path, start: Path, steps: int | None) -> MilcoEnc
         output=work / "sct",
     )
     train_sct(replace(config, steps=config.steps if steps is None else steps))
-    before, trained = (
-        MilcoEncoder.from_pretrained(path, device="cpu", dtype="float32") for path in (start, work / "sct" / MODEL)
-    )
-    with torch.no_grad():
-        # The frozen LexEcho head reads its dimensions of the embeddings as they were.
-        words, trained_words = (one.model.encoder.embeddings.word_embeddings.weight for one in (before, trained))
-        part = echo_dimensions(words.shape[1])
-        trained_words[:, part] = words[:, part]
-    return trained
+    return MilcoEncoder.from_pretrained(work / "sct" / MODEL, device="cpu", dtype="float32")
 
 
 def write_pairs(data: Path, directory: Path) -> None:

@@ -1,5 +1,5 @@
-# make demo: from nothing to figures on the embedded sample. make test: every check that CI runs. make api: the
-# reference of the Python packages, in build/api.
+# make demo: from nothing to figures on the embedded sample. make test: linter, types and tests. make test-more: what
+# CI runs besides, in environments of its own. make api: the reference of the Python packages, in build/api.
 #
 # PYTHON names the interpreter (3.11 or later), VENV the directory of the environment. torch comes from pip's own
 # index; where there is no GPU, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu spares some gigabytes.
@@ -19,15 +19,22 @@ TRANSFORMERS = 4.57.6 5.23.0
 GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/model/test_model_weights.py \
 	tests/train/test_train_losses.py tests/train/test_train_teachers.py
 
-.PHONY: demo test lint api wheel smoke test-transformers st pyserini-2 constraints clean python
+.PHONY: demo test test-more pages lint api wheel smoke test-transformers st pyserini-2 constraints clean python
 
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini.demo
 
 test: lint $(VENV)-ciff/installed
-	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not pages"
+
+test-more:
+	$(MAKE) pages
 	$(MAKE) st
 	$(MAKE) smoke
+
+# Every command of the documentation, and the notebook, as they are.
+pages: $(VENV)/installed-dev
+	$(RUN) -m pytest -n auto --dist worksteal -m pages tests/test_docs.py
 
 lint: $(VENV)/installed-dev
 	$(RUN) -m ruff check .

@@ -219,7 +219,7 @@ def reads_readme_files(page: Path) -> bool:
     return any(_README_FILES.search(step.command + step.content) for step in steps(page))
 
 
-@pytest.mark.integration
+@pytest.mark.pages
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_print_the_shown_output(page: Path, failure_of: Callable[[Path], str]) -> None:
     """Every command succeeds, and every shown line is printed."""
@@ -228,7 +228,7 @@ def test_commands_print_the_shown_output(page: Path, failure_of: Callable[[Path]
     assert not failure_of(page)
 
 
-@pytest.mark.integration
+@pytest.mark.pages
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code cells of docs/quickstart.ipynb, in order; the last one has a value."""
     cells = json.loads((DOCS / "quickstart.ipynb").read_text(encoding="utf-8"))["cells"]

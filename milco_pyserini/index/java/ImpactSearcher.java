@@ -162,7 +162,7 @@ public final class ImpactSearcher {
     int parts = Math.max(1, Math.min(threads, documents / LEAST_SHARE));
     Best best;
     if (parts == 1) {
-      best = search(reader, terms, k, filter, 0, documents, true);
+      best = bestOf(reader, terms, k, filter, 0, documents, true);
     } else {
       try {
         best =
@@ -173,7 +173,7 @@ public final class ImpactSearcher {
                       int start = (int) ((long) documents * part / parts);
                       int end = (int) ((long) documents * (part + 1) / parts);
                       try {
-                        return search(reader, terms, k, filter, start, end, true);
+                        return bestOf(reader, terms, k, filter, start, end, true);
                       } catch (IOException error) {
                         throw new UncheckedIOException(error);
                       }
@@ -194,7 +194,7 @@ public final class ImpactSearcher {
    *
    * @param exact add in int, which takes less time; in float and double, as Lucene does, if that turns out too small
    */
-  private static Best search(
+  private static Best bestOf(
       DirectoryReader reader, String terms, int k, FixedBitSet filter, int first, int end, boolean exact)
       throws IOException {
     Best best = new Best(k, exact);
@@ -220,7 +220,7 @@ public final class ImpactSearcher {
           }
         }
         if (bound > EXACT) {
-          return search(reader, terms, k, filter, first, end, false);
+          return bestOf(reader, terms, k, filter, first, end, false);
         }
         for (int place = 0; place < window && !exact; place++) {
           keys[place] = Float.floatToIntBits((float) sums[place]);

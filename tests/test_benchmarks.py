@@ -508,7 +508,8 @@ def test_synthetic_documents_of_both_views_have_the_lengths_of_the_sample(load: 
         matrix = module.topical_batch(np.random.default_rng(0), 500, *draws).to_scipy().tocsr()
         assert (matrix[:, : module.TERMS] > 0).sum(axis=1).mean() == pytest.approx(pivot, rel=0.05)
         assert (matrix[:, module.TERMS :] > 0).sum(axis=1).mean() == pytest.approx(source, rel=0.05)
-        languages = matrix[0].indices[matrix[0].indices >= module.TERMS] // module.TERMS
+        columns = matrix[[0]].indices
+        languages = columns[columns >= module.TERMS] // module.TERMS
         assert len(set(languages.tolist())) == 1
 
 

@@ -29,7 +29,11 @@ _WINDOW = 40
 _LARGEST_IDF, _IDF_OF_COMMON = 9.5, 1.5
 _LARGEST_WEIGHT, _POWER = 1.2, 0.5
 _SPECIALS = 4
+# <s> and </s>.
+_BEGIN, _END = 0, 2
 _LONGEST = 128
+# Corrections of embedded weights, and tokens of a batch.
+_CORRECTIONS, _BATCH = 3, 1024
 # Contrast of token weights: queries of a step and passages besides theirs, and the penalty of a squared change of a
 # weight's logarithm, without which rare tokens would follow single queries.
 _STEPS, _QUERIES, _PASSAGES = 600, 128, 384
@@ -127,10 +131,26 @@ def _token_sets(tokenizer: Tokenizer, texts: list[str], longest: int) -> sp.csr_
 def write_weights(model: MilcoModel, tokenizer: Tokenizer, texts: list[str], weights: NDArray[np.float32]) -> float:
     """Write token weights into the embeddings of a trained model and fit its LexEcho head; return R squared."""
     words = model.encoder.embeddings.word_embeddings.weight
-    part = echo_dimensions(words.shape[1])
-    words[:, part.start] = embedded_echo(weights)
-    words[:, part.start + 1] = 0
+    first = echo_dimensions(words.shape[1]).start
+    written = embedded_echo(weights)
+    words[:, first], words[:, first + 1] = written, 0
+    for _ in range(_CORRECTIONS):
+        # LayerNorm divides by norms that differ between tokens, and training changed them.
+        read = _states_alone(model)[:, first]
+        slope, level = np.polyfit(written.numpy(), read.numpy(), 1)
+        words[:, first] += (slope * written + level - read) / slope
     return fit_echo(model, tokenizer, texts, weights)
+
+
+def _states_alone(model: MilcoModel) -> torch.Tensor:
+    """Return the hidden state of every token as a text of its own, float32 [V_m, D_m]."""
+    tokens = torch.arange(model.encoder.embeddings.word_embeddings.weight.shape[0])
+    ids = torch.stack([torch.full_like(tokens, _BEGIN), tokens, torch.full_like(tokens, _END)], dim=1)
+    states = [
+        model.encoder(input_ids=batch, attention_mask=torch.ones_like(batch)).last_hidden_state[:, 1]
+        for batch in ids.split(_BATCH)
+    ]
+    return torch.cat(states)
 
 
 @torch.no_grad()

@@ -240,8 +240,9 @@ def time_engines(root: Path, engines: Sequence[str], sizes: EngineSizes) -> list
     systems: dict[str, SearchQuery] = {
         name: partial(_search_one, searcher, queries) for name, searcher in searchers.items()
     }
+    peer = pyserini_search(root / "lucene", queries)
     systems |= {
-        SEARCHER: partial(pyserini_search(root / "lucene", queries), k=HITS),
+        SEARCHER: lambda number: peer(number, HITS),
         "scipy, sparse product": scipy_search(searchers["exact"], queries),
         "numpy, sum of postings": numpy_search(searchers["exact"], queries),
     }

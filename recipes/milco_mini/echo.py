@@ -92,7 +92,7 @@ def contrast_weights(
         texts.append((queries, _token_sets(tokenizer, passages, _PASSAGE_TOKENS), answers))
     before = torch.from_numpy(np.log(np.maximum(start, _LEAST_WEIGHT)))
     logs, sharpness = torch.nn.Parameter(before.clone()), torch.nn.Parameter(torch.zeros(()))
-    optimizer = torch.optim.Adam([{"params": [logs]}, {"params": [sharpness], "lr": _RATE / 2}], _RATE)
+    optimizer = torch.optim.Adam([logs, sharpness], _RATE)
     random = np.random.default_rng(0)
     for _ in range(_STEPS):
         queries, passages, answers = texts[random.integers(len(texts))]

@@ -5,6 +5,7 @@ import itertools
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,14 @@ finally:
     sys.stderr.write(" ".join(name for name in {HEAVY} if name in sys.modules))
 """
 VERBS = {"sieht": "sees", "findet": "finds", "malt": "paints", "kauft": "buys"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def same_threads() -> Iterator[None]:
+    """Recipes set the threads of torch, on which the last digits of other tests' sums depend."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

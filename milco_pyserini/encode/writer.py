@@ -295,10 +295,10 @@ def _recorded_plan(path: Path) -> dict | None:
 
     Raises MilcoError if path is something else than a vector store.
     """
-    for name, key in ((MANIFEST, "parts"), (_PLAN, "texts")):
-        if is_json_with(path / name, "format_version", key):
-            with contextlib.suppress(DamagedError):
-                return read_checked(path / name)
+    known = _described_by(path)
+    for name in known:
+        with contextlib.suppress(DamagedError):
+            return read_checked(path / name)
     # A process that was killed while it wrote the plan leaves only a partial file of it.
     entries = [entry for entry in path.iterdir() if not entry.name.startswith(f".{_PLAN}")] if path.is_dir() else []
     if not entries and (path.is_dir() or not path.exists()):
@@ -310,7 +310,19 @@ def _recorded_plan(path: Path) -> dict | None:
         only_store_files = names <= {MANIFEST, VOCABULARY, PARTS, DIGESTS, _PLAN, _RECORDS}
         if parts and only_store_files and all(map(part_name.fullmatch, parts)):
             return {}
+    if _described_by(path) != known:
+        # Another process began the store after the first look.
+        return _recorded_plan(path)
     raise MilcoError(f"{path} exists and is not a vector store, so it is never replaced: choose another --output")
+
+
+def _described_by(path: Path) -> list[str]:
+    """Return the names of the files at path that describe a store: its manifest and its plan."""
+    return [
+        name
+        for name, key in ((MANIFEST, "parts"), (_PLAN, "texts"))
+        if is_json_with(path / name, "format_version", key)
+    ]
 
 
 def plan_fields(manifest: dict) -> dict[str, Any]:

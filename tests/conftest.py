@@ -61,3 +61,13 @@ def browser() -> Iterator[Any]:
         opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield opened
         opened.close()
+
+
+@pytest.fixture(scope="module")
+def same_threads() -> Iterator[None]:
+    """Restore the threads of torch, which recipes set: the last digits of other tests' sums depend on them."""
+    import torch
+
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)

@@ -20,6 +20,8 @@ from recipes.configurations.evaluation import ndcg
 from recipes.configurations.start import write_pivot_start
 from recipes.configurations.table import Outcome, notes, ranks
 
+pytestmark = pytest.mark.usefixtures("same_threads")
+
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
 FOREIGN = "Fluss Brücke Buch Hafen Stadt Markt Zug Bibliothek Brief Karte Wasser Arzt Norden Morgen Geschichte".split()
 SIZES = {"--sap-steps": "2", "--sct-steps": "2", "--sap-batch": "8", "--sct-batch": "4"}

@@ -5,7 +5,6 @@ import itertools
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,8 @@ from milco_pyserini.train.losses import sparse_mean_squared_error
 from recipes.milco_mini import calibration, codes, corpus, packed
 from recipes.milco_mini.__main__ import main
 from recipes.milco_mini.words import WordTable
+
+pytestmark = pytest.mark.usefixtures("same_threads")
 
 GERMAN = dict(
     zip(
@@ -37,14 +38,6 @@ finally:
     sys.stderr.write(" ".join(name for name in {HEAVY} if name in sys.modules))
 """
 VERBS = {"sieht": "sees", "findet": "finds", "malt": "paints", "kauft": "buys"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def same_threads() -> Iterator[None]:
-    """Recipes set the threads of torch, on which the last digits of other tests' sums depend."""
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

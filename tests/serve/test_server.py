@@ -245,6 +245,7 @@ def test_milco_serve_runs_until_ctrl_c() -> None:
 def test_a_browser_searches_and_unfolds_by_keyboard(browser: Any, served: Served) -> None:
     """A fold fetches its explanation once, as the page's policy allows; keys lead from hit to hit."""
     with opened(browser, served.address) as page:
+        page.wait_for_selector("input[type=search]:focus")
         page.keyboard.type("the river jk/ Nile")
         page.keyboard.press("Enter")
         page.wait_for_selector("article")

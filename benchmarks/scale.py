@@ -15,7 +15,6 @@ several runs with other --documents, --engines or --views fill one file.
         two largest.
 """
 
-import json
 import sys
 import tempfile
 import time
@@ -37,7 +36,7 @@ from milco_pyserini.analysis.workbench import processor
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
 from milco_pyserini.eval import ReportTable, render
-from milco_pyserini.io.files import size_on_disk, validate_output_file, write_json
+from milco_pyserini.io.files import read_json, size_on_disk, validate_output_file, write_json
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
@@ -75,7 +74,8 @@ def command(options: ScaleOptions) -> None:
     """Measure what the file does not have, print all that it has, and draw it."""
     if options.plot is not None:
         validate_output_file(options.plot, True, "--plot")
-    rows = json.loads(options.output.read_text())["rows"] if options.output.exists() else []
+    validate_output_file(options.output, True, "--output")
+    rows = read_json(options.output)["rows"] if options.output.exists() else []
 
     def save(row: dict) -> None:
         rows.append({"views": options.views, **row})

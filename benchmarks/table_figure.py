@@ -107,7 +107,7 @@ def format_axis(panel: Any, axis: str) -> None:
 
     one = getattr(panel, f"{axis}axis")
     one.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
-    one.set_major_formatter(lambda number, _: f"{number:,g}")
+    one.set_major_formatter(lambda number, _: f"{number:,.10g}")
     one.set_minor_formatter(NullFormatter())
     panel.grid(True, color="#dddddd", linewidth=0.6)
     panel.set_axisbelow(True)

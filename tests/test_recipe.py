@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import json
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from tokenizers import Tokenizer
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train.losses import sparse_mean_squared_error
-from recipes.milco_mini import calibration, codes, corpus, packed
+from recipes.milco_mini import calibration, codes, corpus, export, network, packed, stages
 from recipes.milco_mini.__main__ import main
 from recipes.milco_mini.words import WordTable
 
@@ -113,6 +114,20 @@ def test_calibration_scales_terms_and_keeps_their_order(data: Path, work: Path) 
         scale = ((1 + 1.5) ** gains[strongest] - 1) / 1.5
         assert new[strongest] == pytest.approx(np.log1p(scale * np.expm1(old[strongest])), rel=1e-3)
         assert new[size:].max() == pytest.approx(old[size:].max(), rel=1e-6)
+
+
+def test_frequent_tokens_are_stored_more_exactly(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 8 bits, all others in 4; scores of the tokenizer have three decimals."""
+    monkeypatch.setattr(export, "_FREQUENT", 20)
+    encoder = MilcoEncoder.from_pretrained(work / "averaged", dtype="float32")
+    stages.write_checkpoint(encoder, tmp_path / "stored")
+    stored = MilcoEncoder.from_pretrained(tmp_path / "stored", dtype="float32")
+    before, after = (each.model.encoder.embeddings.word_embeddings.weight.detach() for each in (encoder, stored))
+    codes = slice(0, network.code_size(before.shape[1]))
+    errors = (before - after)[4:, codes].abs().amax(dim=1) / before[4:].abs().amax(dim=1)
+    assert 0 < errors[:16].max() < 0.01 < errors[16:].max() < 0.1
+    scores = json.loads((tmp_path / "stored" / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    assert all(score == round(score, 3) for _, score in scores)
 
 
 def test_polytonic_and_modern_greek_are_normalized_alike() -> None:

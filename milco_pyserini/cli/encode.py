@@ -90,7 +90,7 @@ class RespellOptions:
 
 @dataclass(frozen=True)
 class QueryTableOptions:
-    """Encode every token of an encoder alone: a table that encodes queries as sums, without a network.
+    """Encode every token of an encoder alone: a table that encodes queries without a network.
 
     The table takes the place of its encoder for queries, in well under a millisecond: as --encoder of milco encode
     --topics, milco search and milco serve. An interrupted run is resumed by the same command.

@@ -16,9 +16,8 @@ NAMES = dict(
     )
 )
 WHY = """\
-Unweighted, both views favor passages that share words with the query, which are those of its own language. Where all
-languages are searched at once, as here, --alpha above 0.5 gives the English terms more weight. The pivot view alone
-loses exact words, which costs within a language. The 0.8 was chosen on this sample."""
+The source view finds passages that share words with the query, which are those of its own language: it helps within a
+language. The pivot view alone ranks languages more alike where all are searched at once, as here."""
 
 
 def demo_text(result: DemoResult) -> str:

@@ -1,4 +1,4 @@
-"""Queries without a network: every token has a vector of its own, and a query is the sum of its tokens' vectors."""
+"""Queries without a network: every token has a vector of its own, and a query has the largest weights of its tokens."""
 
 import os
 import shutil
@@ -43,18 +43,18 @@ _FIELDS = ("english_vocab_size", "echo", "pivot_top_k", "source_top_k", "query_m
 
 
 class QueryTable(MilcoEncoder):
-    """Encode queries without a network, as the sum of the vectors that an encoder gives to each distinct token alone.
+    """Encode queries without a network: each term has its largest weight in the vectors of the query's tokens.
 
-    It takes the place of its encoder for queries to documents that were encoded by it: milco encode --topics, milco
-    search and milco serve take its directory as --encoder. It has no context: words of several tokens are the sum of
-    their parts.
+    A token's vector is what an encoder gives to the token alone, and the maximum is how MILCO pools tokens. A table
+    takes the place of its encoder for queries to documents that were encoded by it: milco encode --topics, milco search
+    and milco serve take its directory as --encoder. It has no context: a word of several tokens is known by its parts.
 
     >>> from milco_pyserini import MilcoEncoder
     >>> from milco_pyserini.encode import QueryTable
     >>> table = QueryTable.build(MilcoEncoder.from_pretrained("mini"), "tables/mini")  # doctest: +SKIP
     >>> table = QueryTable.from_pretrained("tables/mini")  # doctest: +SKIP
     >>> table.encode_query("Wer erfand das Telefon?")  # doctest: +SKIP
-    SparseBatch(1 vector, 27 terms, 27.0 per vector)
+    SparseBatch(1 vector, 51 terms, 51.0 per vector)
 
     Args:
         vectors: of each token of the tokenizer, in the order of their ids.
@@ -138,7 +138,7 @@ class QueryTable(MilcoEncoder):
         dtype: str | torch.dtype = "auto",
         english_prefix: str = "",
     ) -> "QueryTable":
-        """Load a table from a directory or the hub. device and dtype have no effect: a sum needs neither.
+        """Load a table from a directory or the hub. device and dtype have no effect: a maximum needs neither.
 
         Raises MilcoError if it cannot be found, or is damaged.
         """
@@ -168,7 +168,7 @@ class QueryTable(MilcoEncoder):
         return int(self.config.token_limit)
 
     def encode_document(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise MilcoError: a sum over a document's tokens is not its vector."""
+        """Raise MilcoError: its tokens without their context are no document."""
         raise MilcoError(
             f"{self.name} is a query table, which encodes queries only: encode documents with {self.config.checkpoint}"
         )
@@ -181,17 +181,18 @@ class QueryTable(MilcoEncoder):
         names: Sequence[str] = (),
         report: Report | None = None,
     ) -> SparseBatch:
-        """Return the sums of the vectors of each row's distinct tokens. Arguments as for MilcoEncoder.encode_rows()."""
-        distinct = [sorted(set(row)) for row in rows]
-        tokens = self.vectors.take(np.fromiter(chain.from_iterable(distinct), np.int64))
+        """Return the maxima of the vectors of each row's tokens. Arguments as for MilcoEncoder.encode_rows()."""
+        tokens = self.vectors.take(np.fromiter(chain.from_iterable(rows), np.int64))
         width = len(self.vocabulary)
-        row_of_token = np.repeat(np.arange(len(rows)), list(map(len, distinct)))
+        row_of_token = np.repeat(np.arange(len(rows)), list(map(len, rows)))
         entries = np.repeat(row_of_token, tokens.lengths()) * width + tokens.columns
-        entries, places = np.unique(entries, return_inverse=True)
+        # Equal entries from the largest weight to the smallest; np.unique() finds the first of each.
+        order = np.lexsort((-tokens.weights, entries))
+        entries, first = np.unique(entries[order], return_index=True)
         vectors = SparseBatch(
             np.searchsorted(entries, np.arange(len(rows) + 1) * width),
             (entries % width).astype(np.int32),
-            np.bincount(places, tokens.weights, len(entries)).astype(np.float32),
+            tokens.weights[order][first],
             self.vectors.english_size,
         )
         if tuple(views) != self.views:
@@ -278,9 +279,9 @@ tags: [sparse-retrieval, multilingual, cross-lingual, milco, inference-free]
 
 # Query table of {config.checkpoint}
 
-Queries as sums of their tokens' vectors, without a network, for documents encoded by {config.checkpoint}. Each of
-{config.encoder.vocab_size:,} tokens has the vector that the encoder gives it alone, with at most {config.top_k} pivot
-terms.
+Queries as the largest weights of their tokens' vectors, without a network, for documents encoded by
+{config.checkpoint}. Each of {config.encoder.vocab_size:,} tokens has the vector that the encoder gives it alone, with
+at most {config.top_k} pivot terms.
 
 ```
 milco search --index indexes/NAME.lucene --encoder PATH --query "Wer erfand das Telefon?"

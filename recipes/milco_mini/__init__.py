@@ -3,8 +3,8 @@
 Modules in the order of the recipe: pieces (tokenizers), alignment (word translations from sentence pairs and
 dictionaries), table (English weights of every source token), codes (that table as low-dimensional embeddings), echo
 (weights of the source view), network (a MILCO model that starts as the table), training (SAP from there),
-calibration (weights that are comparable between languages), training again (SCT across languages), echo again (source
-weights fitted to queries), export (the quantized checkpoint). words is the translation table as a model, which the
+calibration (weights that are comparable between languages), training again (SCT across languages, then of the
+LexEcho head), export (the quantized checkpoint). words is the translation table as a model, which the
 network has to match; packed moves what training needs to another machine.
 """
 
@@ -37,7 +37,7 @@ class MiniOptions(RecipeOptions):
     layers: int = option(3, minimum=1, help="encoder layers; identities until they are trained")
     epochs: int = option(12, minimum=1, help="passes over the token table to fit its codes")
     sap_steps: int | None = option(None, minimum=1, help="steps of SAP (default: of configuration mini-sap)")
-    sct_steps: int | None = option(None, minimum=1, help="steps of SCT (default: of configuration mini-sct)")
+    sct_steps: int | None = option(None, minimum=1, help="steps of each SCT (default: of its configuration)")
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong with combinations of options."""

@@ -36,8 +36,8 @@ def command(options: MiniOptions) -> None:
         start = options.start or training.align(data, work, work / "initial", options.sap_steps)
         calibrated = training.calibrate(data, work, start)
         trained = training.contrast(data, work, calibrated, options.sct_steps)
-        stages.weigh_source(data, work, trained)
-        stages.write_checkpoint(trained, options.output)
+        final = training.weigh_source(data, work, trained, options.sct_steps)
+        stages.write_checkpoint(final, options.output)
         size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
         log(f"Wrote {options.output}: {size:.1f} MB")
 

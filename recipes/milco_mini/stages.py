@@ -1,11 +1,9 @@
 """The stages before training, each of which leaves a file in WORK and is skipped if it exists, and those after it."""
 
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save
 from tokenizers import Tokenizer
@@ -13,16 +11,12 @@ from tokenizers import Tokenizer
 from milco_pyserini.console import log
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.io.files import atomic_file
-from milco_pyserini.model.modeling import LexEcho
-from milco_pyserini.train.data.retrieval import open_retrieval
 
 from . import MiniOptions, alignment, codes, corpus, echo, english, export, network, pieces, table
 
 CARD = Path(__file__).with_name("card.md")
 # Sentences of each language on whose hidden states the LexEcho head is fitted.
 _ECHO_TEXTS = 60
-# What is subtracted from source weights, and their share next to the pivot weights.
-_ECHO_THRESHOLD, _ECHO_SHARE = 0.3, 0.5
 
 
 def prepare(data: Path, options: MiniOptions) -> None:
@@ -83,22 +77,6 @@ def idf_weights(data: Path, work: Path, tokenizer: Tokenizer) -> NDArray[np.floa
 def echo_texts(data: Path) -> list[str]:
     """Return sentences of all languages on whose hidden states a LexEcho head is fitted."""
     return [pair.text for name in corpus.languages(data) for pair in corpus.bitext(data, name)[:_ECHO_TEXTS]]
-
-
-def weigh_source(data: Path, work: Path, encoder: MilcoEncoder) -> None:
-    """Fit the source view's token weights to the training queries and write them into a trained encoder."""
-    tokenizer = encoder.tokenizer.tokenizer
-    weights = idf_weights(data, work, tokenizer)
-    pairs = sorted((work / "contrast").iterdir())
-    if pairs:
-        sets = [list(source.examples()) for source in open_retrieval(pairs)]
-        weights = echo.contrast_weights(sets, tokenizer, weights)
-    fit = echo.write_weights(encoder.model, tokenizer, echo_texts(data), weights)
-    log(f"LexEcho head: R squared {fit:.4f} against the token weights")
-    head = cast(LexEcho, encoder.model.echo)
-    with torch.no_grad():
-        head.bias.sub_(_ECHO_THRESHOLD)
-        head.scale.mul_(_ECHO_SHARE)
 
 
 def write_checkpoint(encoder: MilcoEncoder, output: Path) -> None:

@@ -1,9 +1,10 @@
-"""SAP and SCT of milco-mini with the configurations mini-sap and mini-sct.
+"""SAP and SCT of milco-mini with the configurations mini-sap, mini-sct and mini-echo-sct.
 
 Specific to a network that starts as a table: the teacher of SAP knows words (words.py), and SAP's result is averaged
 with its start (Wortsman et al., Model Soups, 2022), because the start knows rare words that SAP never saw and SAP knows
 frequent ones better. SCT is mostly contrast across languages: each sentence has to find its translations among
-sentences in all languages, its own included. Its result, too, is averaged with its start.
+sentences in all languages, its own included. Its result, too, is averaged with its start. A second SCT, on queries with
+passages, trains the LexEcho head alone, for the rounded embeddings of the final checkpoint.
 """
 
 import gzip
@@ -12,16 +13,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 import torch
 
+from milco_pyserini.console import log
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.io.files import atomic_directory, atomic_file
+from milco_pyserini.model.modeling import LexEcho
 from milco_pyserini.train.config import SapConfig, SctConfig, load_config
 from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language, open_retrieval
 from milco_pyserini.train.run import MODEL, train_sap, train_sct
 
-from . import calibration, corpus
+from . import calibration, corpus, echo, stages
 from .words import WordTeacher
 
 # Shares of the examples of SAP.
@@ -48,6 +52,8 @@ _HELD_OUT = 0.1
 # Shares of the start in the mean with what SAP, and contrast across languages, made of it. Contrast forgets rare terms
 # that within a language distinguish passages.
 _START_SHARE, _CALIBRATED_SHARE = 0.5, 0.3
+# Scale of source weights next to pivot weights: among all languages they find passages in the query's own.
+_ECHO_SCALE = 0.22
 
 
 def align(data: Path, work: Path, start: Path, steps: int | None) -> Path:
@@ -90,22 +96,50 @@ def calibrate(data: Path, work: Path, start: str | Path) -> Path:
 
 
 def contrast(data: Path, work: Path, start: Path, steps: int | None) -> MilcoEncoder:
-    """Run SCT from a checkpoint, across languages and on queries with passages; return the final encoder."""
-    pairs = work / "contrast"
-    if not pairs.exists():
-        with atomic_directory(pairs, overwrite=False, is_owned=lambda _: False) as directory:
-            write_pairs(data, directory)
+    """Run SCT from a checkpoint, across languages and on queries with passages; return the mean with its start."""
+    pairs = training_pairs(data, work)
     config = load_config(
         SctConfig,
         "mini-sct",
         model=str(start),
         parallel=tuple(f"{data / name}={share}" for name, share in PARALLEL.items() if (data / name).is_dir()),
-        data=(str(pairs),) if any(pairs.iterdir()) else (),
+        data=pairs,
         languages=tuple(corpus.languages(data)),
         output=work / "sct",
     )
     train_sct(replace(config, steps=config.steps if steps is None else steps))
     return average(start, work / "sct" / MODEL, _CALIBRATED_SHARE)
+
+
+def weigh_source(data: Path, work: Path, encoder: MilcoEncoder, steps: int | None) -> MilcoEncoder:
+    """Round an encoder's weights as its checkpoint will, and train the LexEcho head; return the final encoder."""
+    model = work / "weighted"
+    if not model.exists():
+        stages.write_checkpoint(encoder, work / "rounded")
+        rounded = MilcoEncoder.from_pretrained(work / "rounded", device="cpu", dtype="float32")
+        tokenizer = rounded.tokenizer.tokenizer
+        weights = stages.idf_weights(data, work, tokenizer)
+        fit = echo.fit_echo(rounded.model, tokenizer, stages.echo_texts(data), weights)
+        log(f"LexEcho head: R squared {fit:.4f} against the token weights")
+        with atomic_directory(model, overwrite=False, is_owned=lambda _: False) as directory:
+            rounded.save_pretrained(directory)
+    if pairs := training_pairs(data, work):
+        config = load_config(SctConfig, "mini-echo-sct", model=str(model), data=pairs, output=work / "echo")
+        train_sct(replace(config, steps=config.steps if steps is None else steps))
+        model = work / "echo" / MODEL
+    final = MilcoEncoder.from_pretrained(model, device="cpu", dtype="float32")
+    with torch.no_grad():
+        cast(LexEcho, final.model.echo).scale.mul_(_ECHO_SCALE)
+    return final
+
+
+def training_pairs(data: Path, work: Path) -> tuple[str, ...]:
+    """Return the directory of queries with passages for SCT, or nothing if the data have none."""
+    pairs = work / "contrast"
+    if not pairs.exists():
+        with atomic_directory(pairs, overwrite=False, is_owned=lambda _: False) as directory:
+            write_pairs(data, directory)
+    return (str(pairs),) if any(pairs.iterdir()) else ()
 
 
 def write_pairs(data: Path, directory: Path) -> None:

@@ -34,8 +34,8 @@ def test_a_language_without_hits_counts_zero() -> None:
 def test_tables_state_what_was_ranked() -> None:
     """Passages of one language in the first, all of them in the second, with the means of the first."""
     matrix = language_matrix(RUN, QRELS)
-    table = languages_table("MILCO, --alpha 0.8", matrix, matrix, 2)
-    assert table.startswith("MILCO, --alpha 0.8, nDCG@10, ranking the 2 passages of one language at a time")
+    table = languages_table("MILCO, both views", matrix, matrix, 2)
+    assert table.startswith("MILCO, both views, nDCG@10, ranking the 2 passages of one language at a time")
     assert table.splitlines()[-1].split() == ["mean", "1.000", "1.000", "0.815", "0.815"]
     worst = {"nDCG@10": 0.25, "R@100": 0.5, "within": 0.125, "across": 0.0}
     table = summary_table({"BM25": worst, "MILCO": summarize(RUN, QRELS, matrix)}, 4)

@@ -161,13 +161,16 @@ def test_vectors_in_memory_are_indexed_with_their_encoder(
     """A SparseBatch, its ids and its encoder give the index that the same texts in a store give."""
     batch = encoder.encode_document([f"{name} {text}" for name, text in TEXTS.items()])
     built = Index.build(batch, tmp_path / "index", "exact", ids=list(TEXTS), encoder=encoder)
-    found = Searcher.open(built.path, encoder).search(QUERY)
-    assert found.docids == searcher.search(QUERY).docids
-    assert found.scores == pytest.approx(searcher.search(QUERY).scores, rel=0.02)
+    query = QUERY + " Music, rivers."
+    found = Searcher.open(built.path, encoder).search(query)
+    assert found.docids == searcher.search(query).docids
+    assert found.scores == pytest.approx(searcher.search(query).scores, rel=0.02)
+    similarities = encoder.similarity(encoder.encode_query(query), batch)[0]
+    assert found.scores == pytest.approx(sorted(similarities, reverse=True), rel=1e-5)
     assert found[0].text is None
     assert Index.open(str(built.path)).vectors["encoder"] == "mini"
     unnamed = Index.build(batch, tmp_path / "unnamed", "exact", ids=list(TEXTS))
-    assert Searcher.open(unnamed.path, encoder).search(QUERY).docids == found.docids
+    assert Searcher.open(unnamed.path, encoder).search(query).docids == found.docids
     with pytest.raises(MilcoError, match="encoder"):
         Searcher.open(unnamed.path).search(QUERY)
     with pytest.raises(TypeError, match="pass ids="):

@@ -11,8 +11,7 @@ LuceneImpactSearcher are compared with those of the lucene engine, and a differe
 Figures are added to --output as they are measured, and those that it has are not measured again: a run resumes, and
 several runs with other --documents, --engines or --views fill one file.
     s, MB, disk MB: of the build. open s, open MB: from started Java and imported modules, to the first query's answer.
-    32M, 100M: extrapolated in proportion to documents from the largest collection; latencies by the line through the
-        two largest.
+    32M, 100M: extrapolated by the line through the two largest collections. recall is not extrapolated.
 """
 
 import sys
@@ -187,7 +186,7 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def extrapolated(rows: Sequence[Mapping[str, Any]], size: int) -> list[dict[str, Any]]:
-    """Return a row for each system with two sizes: proportional figures, latencies by the line through the largest."""
+    """Return a row for each system with two sizes: figures by the line through the two largest, which never falls."""
     found = []
     for key in dict.fromkeys((row["views"], row["system"]) for row in rows):
         known = sorted((row for row in rows if (row["views"], row["system"]) == key), key=lambda row: row["documents"])
@@ -195,10 +194,9 @@ def extrapolated(rows: Sequence[Mapping[str, Any]], size: int) -> list[dict[str,
             continue
         smaller, larger = known[-2:]
         row = {"views": key[0], "documents": size, "system": key[1]}
-        row |= {name: larger[name] * size / larger["documents"] for name in _GROWING if name in larger}
-        for name in (name for name in larger if name.startswith("p")):
+        for name in (name for name in larger if name in _GROWING or name.startswith("p")):
             slope = (larger[name] - smaller[name]) / (larger["documents"] - smaller["documents"])
-            row[name] = larger[name] + slope * (size - larger["documents"])
+            row[name] = larger[name] + max(slope, 0) * (size - larger["documents"])
         found.append(row)
     return found
 
@@ -234,9 +232,10 @@ def draw(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
                             linestyle=DASHES[views.index(view)],
                             markersize=4.5,
                         )
-            panel.set(xscale="log", yscale="log", xlabel="documents", title=label)
+            panel.set(xscale="log", yscale="log", xlabel="million documents", title=label)
             for axis in "xy":
                 table_figure.format_axis(panel, axis)
+            panel.xaxis.set_major_formatter(lambda number, _: f"{number / 1e6:g}")
         figure.legend(lines.values(), lines, loc="outside lower center", ncols=4, fontsize="small")
         with atomic_file(path) as file:
             figure.savefig(file, format="png")

@@ -539,8 +539,8 @@ def test_engines_are_measured_at_several_sizes(load: Load, tmp_path: Path, capsy
     assert table.count("100,000,000") == 5 and picture.read_bytes().startswith(b"\x89PNG")
     (lucene,) = (row for row in module.extrapolated(rows, 240) if row["system"] == "lucene")
     first, second = (row for row in rows if row["system"] == "lucene")
-    assert lucene["disk MB"] == 2 * second["disk MB"]
-    assert lucene["p50, k=5"] == pytest.approx(3 * second["p50, k=5"] - 2 * first["p50, k=5"])
+    for name in ("disk MB", "p50, k=5"):
+        assert lucene[name] == pytest.approx(second[name] + 2 * max(second[name] - first[name], 0))
     assert module.main(argv) == 0
     assert orjson.loads(figures.read_bytes())["rows"] == rows and capsys.readouterr().out == table
 

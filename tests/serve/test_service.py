@@ -84,7 +84,7 @@ def test_an_error_reaches_every_request_of_its_batch_and_no_other() -> None:
 
 
 def test_texts_are_encoded_as_the_indexs_queries_and_documents() -> None:
-    """Strongest terms first; views and alpha as for a search."""
+    """Strongest terms first; views and alpha as for a search. Last digits depend on a thread's share of the cores."""
 
     async def work(opened: SearchService) -> list[Any]:
         both, pivot, half = [
@@ -94,11 +94,12 @@ def test_texts_are_encoded_as_the_indexs_queries_and_documents() -> None:
         return [both[0], pivot[0], half[0], (await opened.encode([DOCUMENTS[3]["text"]], "document"))[0]]
 
     both, pivot, half, document = run(work)
-    assert both == searcher().encode_queries(["river"])[0]
+    assert both == pytest.approx(searcher().encode_queries(["river"])[0], rel=1e-4)
     assert list(both.values()) == sorted(both.values(), reverse=True)
     assert pivot == {term: weight for term, weight in both.items() if not term.startswith("m_")}
     assert half == {term: pytest.approx(weight / 2) for term, weight in both.items()}
-    assert document == searcher().query_encoder.encoder.encode_document(DOCUMENTS[3]["text"]).to_dicts()[0]  # type: ignore[union-attr]
+    encoder = searcher().query_encoder.encoder  # type: ignore[union-attr]
+    assert document == pytest.approx(encoder.encode_document(DOCUMENTS[3]["text"]).to_dicts()[0], rel=1e-4)
 
 
 def test_documents_and_explanations_are_found_by_docid() -> None:

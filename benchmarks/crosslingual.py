@@ -59,7 +59,7 @@ class CrosslingualOptions:
         None, metavar="DIR", help="working directory of recipes.milco_mini whose word table is compared"
     )
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", metavar="DTYPE", help="auto, float32 or bfloat16")
+    dtype: str = option("auto", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
     format: str = option("text", choices=FORMATS, help="format of the table")
 
 

@@ -5,10 +5,10 @@ python benchmarks/encoding.py --layers 24 --documents 32 --repeats 3
 The weights are random, of the published size (XLM-R large, 30,522 English pieces), except that the word embedding has
 4,000 rows instead of 250,002, because rows are looked up and not multiplied. Lengths are log-normal, drawn with a fixed
 seed. Each round times, in turn: plain matrix products (the limit); the packed pass over documents sorted by length, in
-batches of 4,096 tokens; and batches of 32 in file order, padded to a multiple of 32 tokens as in the authors' code,
-under autocast, with all logits in memory. Then eight single queries of 16 tokens (32 when padded), packed and padded in
-turn. Results are medians of wall times and of the rounds' ratios. Only matrix products for real tokens are counted as
-work, attention included.
+batches of 4,096 tokens; the same in int8; and batches of 32 in file order, padded to a multiple of 32 tokens as in the
+authors' code, under autocast, with all logits in memory. Then eight single queries of 16 tokens (32 when padded), by
+the three passes in turn. Results are medians of wall times and of the rounds' ratios. Only matrix products for real
+tokens are counted as work, attention included.
 
 The head's memory is the highest resident memory of the process while it runs, sampled every millisecond, minus the
 memory before, result included, for 32 texts of 512 tokens, from the encoder's states.
@@ -77,34 +77,44 @@ class EncodingOptions:
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds of one round: a matrix product, all documents packed and padded, and each query packed and padded."""
+    """Seconds of one round: a matrix product, all documents and each query packed, packed in int8, and padded.
+
+    int8 is NaN on processors that cannot multiply it.
+    """
 
     product: float
     packed: float
+    int8: float
     padded: float
-    queries: list[tuple[float, float]]
+    queries: list[tuple[float, float, float]]
 
 
 def command(options: EncodingOptions) -> None:
     """Time the rounds and print rates, ratios and the head's memory."""
     import torch
 
-    from milco_pyserini.model.packed import PackedForward, linear_kind
+    from milco_pyserini.model.packed import PackedForward, int8_is_exact, linear_kind
 
     if options.threads:
         torch.set_num_threads(options.threads)
     dtype = choose_dtype(options.dtype, torch.device("cpu"))
     model: Any = random_network(options.layers)
     packed = PackedForward(model, dtype)
+    int8 = PackedForward(model, torch.int8) if int8_is_exact() else None
     rows = random_rows(random_lengths(options.documents, options.median, options.longest))
     query = random_rows([options.query])
     rounds = [
         Round(
             seconds(matrix_product(dtype)) / _PRODUCTS,
             seconds(lambda: packed_pass(packed, rows)),
+            seconds(lambda: packed_pass(int8, rows)) if int8 else nan,
             seconds(lambda: padded_pass(model, rows, dtype)),
             [
-                (seconds(lambda: packed(query)), seconds(lambda: padded_pass(model, query, dtype)))
+                (
+                    seconds(lambda: packed(query)),
+                    seconds(lambda: int8(query)) if int8 else nan,
+                    seconds(lambda: padded_pass(model, query, dtype)),
+                )
                 for _ in range(_QUERIES)
             ],
         )
@@ -123,7 +133,7 @@ def command(options: EncodingOptions) -> None:
 
 
 def rate_lines(rounds: Sequence[Round], rows: Rows, layers: int) -> Iterator[str]:
-    """Yield the limit, both passes and their ratio."""
+    """Yield the limit, the passes and their ratios."""
     work = flop([len(row) for row in rows], layers) / 1e9
     tokens = sum(map(len, rows))
     product = PRODUCTS_FLOP / _PRODUCTS / 1e9
@@ -137,14 +147,20 @@ def rate_lines(rounds: Sequence[Round], rows: Rows, layers: int) -> Iterator[str
             f"{tokens / median:8.1f} tokens/s {padding[name]:5.1%} padding {share:6.1%} of the limit"
         )
     yield f"ratio   {statistics.median(one.padded / one.packed for one in rounds):8.2f} times the documents/s"
+    faster = statistics.median(one.packed / one.int8 for one in rounds)
+    rate = len(rows) / statistics.median(one.int8 for one in rounds)
+    yield f"int8    {rate:8.2f} documents/s, {faster:.2f} times packed"
 
 
 def query_lines(rounds: Sequence[Round], tokens: int) -> Iterator[str]:
-    """Yield the time of one query in both passes and their ratio."""
-    pairs = [pair for one in rounds for pair in one.queries]
-    packed_ms, padded_ms = (statistics.median(times) * 1e3 for times in zip(*pairs, strict=True))
-    ratio = statistics.median(padded / packed for packed, padded in pairs)
-    yield f"one query of {tokens} tokens: {packed_ms:.1f} ms packed, {padded_ms:.1f} ms padded, {ratio:.2f} times"
+    """Yield the time of one query in each pass, and how many times as fast as padded packed is."""
+    times = [each for one in rounds for each in one.queries]
+    packed_ms, int8_ms, padded_ms = (statistics.median(each) * 1e3 for each in zip(*times, strict=True))
+    ratio = statistics.median(padded / packed for packed, _, padded in times)
+    yield (
+        f"one query of {tokens} tokens: {packed_ms:.1f} ms packed, {int8_ms:.1f} ms in int8, {padded_ms:.1f} ms "
+        f"padded, {ratio:.2f} times"
+    )
 
 
 def memory_lines(packed: "PackedForward", model: "MilcoModel", texts: int, dtype: "torch.dtype") -> Iterator[str]:

@@ -48,7 +48,7 @@ class HeldOutOptions:
     queries: int = option(500, minimum=1, metavar="N", help="highest number of held-out queries per dataset")
     passages: int = option(1000, minimum=1, metavar="N", help="passages per collection; more if its queries need them")
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", metavar="DTYPE", help="auto, float32 or bfloat16")
+    dtype: str = option("auto", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
     format: str = option("text", choices=FORMATS, help="format of the table")
 
 

@@ -35,7 +35,7 @@ class LexEchoOptions:
     languages: tuple[str, ...] = option((), choices=LANGUAGES, metavar="CODE", help="languages (default: all)")
     topics: int = option(15, minimum=1, metavar="N", help="rows of the table; means are over all topics")
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", metavar="DTYPE", help="auto, float32 or bfloat16")
+    dtype: str = option("auto", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class MiniOptions:
     data: Path = option(metavar="DIR", help="directory with eval/ and retrieval/, as for recipes.milco_mini")
     encoder: str = option(MINI, help="checkpoint: name on the Hub, directory, or mini (embedded)")
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", metavar="DTYPE", help="auto, float32 or bfloat16")
+    dtype: str = option("auto", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
     format: str = option("text", choices=FORMATS[:-1], help="format of the table")
 
 

@@ -39,7 +39,7 @@ class QuantizationOptions:
     )
     hits: int = option(10, minimum=1, metavar="K", help="top documents that are compared")
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", metavar="DTYPE", help="auto, float32 or bfloat16")
+    dtype: str = option("auto", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
     format: str = option("text", choices=FORMATS, help="format of the table")
 
 

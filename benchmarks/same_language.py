@@ -45,7 +45,7 @@ class SameLanguageOptions:
         False, help="Pyserini's BM25, baseline of the significance test, and its fusion with both (RRF)"
     )
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", metavar="DTYPE", help="auto, float32 or bfloat16")
+    dtype: str = option("auto", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
     format: str = option("text", choices=FORMATS, help="format of the table")
 
 

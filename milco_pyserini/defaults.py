@@ -12,6 +12,8 @@ ST = "st:"
 VIEWS = ("pivot", "source")
 POOLINGS = ("cls", "mean", "last")
 DTYPES = ("auto", "float32", "bfloat16")
+# Those of MilcoEncoder, on the CPU.
+ENCODER_DTYPES = (*DTYPES, "int8")
 VECTORS = Path("vectors")
 INDEXES = Path("indexes")
 RUNS = Path("runs")

@@ -330,13 +330,14 @@ def test_lexecho_gains_most_on_topics_with_rare_words(load: Load, capsys: Captur
 
 
 def test_encoding_compares_the_packed_pass_with_padded_batches(load: Load, capsys: Capture) -> None:
-    """It prints the limit, both passes and their ratio, one query, their agreement and the head's memory."""
+    """It prints the limit, the passes and their ratios, one query, their agreement and the head's memory."""
     sizes = ["--layers", "1", "--documents", "2", "--median", "9", "--longest", "20", "--head-texts", "1"]
     sizes += ["--threads", "1"]
     module = load("encoding")
     assert module.main([*sizes, "--repeats", "1", "--dtype", "float32"]) == 0
-    _, limit, packed, padded, ratio, query, agreement, *_ = capsys.readouterr().out.splitlines()
+    _, limit, packed, padded, ratio, int8, query, agreement, *_ = capsys.readouterr().out.splitlines()
     assert limit.startswith("limit") and " 0.0% padding" in packed and "documents/s" in padded
+    assert int8.startswith("int8 ") and int8.endswith(" times packed")
     assert float(ratio.split()[1]) > 0 and "ms packed, " in query
     assert float(agreement.split()[-1]) < 1e-5
     assert module.main(["--layers", "0"]) == 2

@@ -58,7 +58,7 @@ class ExplainOptions:
     )
     lowercase: bool = option(False, group="sources", help="lowercase --text first; an index has its own setting")
     device: str = option("auto", group="sources", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", group="sources", help="auto, float32 or bfloat16")
+    dtype: str = option("auto", group="sources", help="auto, float32, bfloat16 or int8")
 
 
 def command(options: ExplainOptions) -> None:

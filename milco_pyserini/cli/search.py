@@ -111,7 +111,7 @@ class SearchOptions:
         help="weigh the views of queries: alpha x pivot + (1 - alpha) x source (default: as they are encoded)",
     )
     device: str = option("auto", group=_ENCODER, metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", group=_ENCODER, metavar="DTYPE", help="auto, float32 or bfloat16")
+    dtype: str = option("auto", group=_ENCODER, metavar="DTYPE", help="auto, float32, bfloat16 or int8")
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""

@@ -62,7 +62,7 @@ class ServeOptions:
         help="encoder of external vectors, the index's encoder if it moved, or its query table",
     )
     device: str = option("auto", group=_SOURCES, help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", group=_SOURCES, help="auto, float32 or bfloat16")
+    dtype: str = option("auto", group=_SOURCES, help="auto, float32, bfloat16 or int8")
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""

@@ -1,6 +1,7 @@
 """Launchers, devices and precisions: names that are validated without torch, then resolved."""
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -72,17 +73,28 @@ def choose_devices(names: str) -> list[str]:
     return devices
 
 
-def choose_dtype(name: "str | torch.dtype", device: "torch.device") -> "torch.dtype":
-    """Return the dtype of matrix products; "auto" is bfloat16 where the device multiplies it natively, else float32."""
+def choose_dtype(name: "str | torch.dtype", device: "torch.device", names: Sequence[str] = DTYPES) -> "torch.dtype":
+    """Return the dtype of matrix products; "auto" is bfloat16 where the device multiplies it natively, else float32.
+
+    names: those to choose from. Raises MilcoError for another one, and for int8 where its products are not exact.
+    """
     import torch
 
+    from milco_pyserini.model.packed import int8_is_exact, native_dtype
+
     name = str(name).removeprefix("torch.")
-    if name not in DTYPES:
-        raise unknown_name("dtype", name, DTYPES)
+    if name not in names:
+        raise unknown_name("dtype", name, names)
+    if name == "int8" and device.type != "cpu":
+        raise MilcoError(f"dtype int8 is for the CPU, not for {device}: use bfloat16")
+    if name == "int8" and not int8_is_exact():
+        raise MilcoError(
+            "dtype int8: this processor does not multiply 8-bit integers exactly (it lacks VNNI or AMX), or this torch "
+            "does not use it: use auto"
+        )
     if name != "auto":
         return getattr(torch, name)
     if device.type == "cpu":
-        native = torch.cpu._is_avx512_bf16_supported()
-    else:
-        native = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        return native_dtype()
+    native = device.type == "cuda" and torch.cuda.is_bf16_supported()
     return torch.bfloat16 if native else torch.float32

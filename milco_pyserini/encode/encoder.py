@@ -1,12 +1,13 @@
 """Encode texts into sparse vectors: a model with its tokenizers and its vocabulary."""
 
+import copy
 import os
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from milco_pyserini.console import Progress, Report
-from milco_pyserini.defaults import DEFAULT_ENCODER
+from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
 from milco_pyserini.encode.devices import choose_device, choose_dtype, report_spinning_threads
@@ -64,7 +65,8 @@ class MilcoEncoder:
     >>> encoder
     MilcoEncoder('mini', views=pivot source, dtype=float32, device=cpu, 116,439 terms)
 
-    A vector depends only on its text, not on the other texts of the call (float32: within 1e-5; bfloat16: within 1e-2).
+    A vector depends only on its text, not on the other texts of the call (float32: within 1e-5; bfloat16 and int8:
+    within 1e-2).
     Import milco_pyserini before torch: it sets how torch's threads wait, without which encoding is several times slower
     on cores that other processes use too.
 
@@ -75,8 +77,8 @@ class MilcoEncoder:
             model, there are no source columns.
         name: the checkpoint's name or path.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps", "xpu" or a torch.device.
-        dtype: "auto", "float32", "bfloat16" or a torch.dtype: of the matrix products. The residual stream, LayerNorm
-            and pooling are float32.
+        dtype: "auto", "float32", "bfloat16", "int8" or a torch.dtype: of the matrix products. The residual stream,
+            LayerNorm and pooling are float32. int8, on the CPU, is for the products of the encoder's layers.
         english_prefix: prefix of pivot terms; "e_" is the authors' spelling.
         query_encoder: what encodes queries, if another network or tokenizer than these (default: this encoder).
     """
@@ -137,14 +139,22 @@ class MilcoEncoder:
             f"{len(self.vocabulary):,} terms)"
         )
 
-    def to(self, device: str | torch.device) -> "MilcoEncoder":
+    def to(self, device: str | torch.device) -> Self:
         """Move to another device with the next text; return self. dtype "auto" is chosen again."""
         self.device = choose_device(device)
-        self.dtype = choose_dtype(self._requested_dtype, self.device)
+        self.dtype = choose_dtype(self._requested_dtype, self.device, ENCODER_DTYPES)
         if self._query_encoder is not None:
             self._query_encoder.to(device)
         self._drop_copies()
         return self
+
+    def with_dtype(self, dtype: str | torch.dtype) -> Self:
+        """Return an encoder of the same weights with another dtype of the matrix products."""
+        other = copy.copy(self)
+        other._requested_dtype = dtype
+        if self._query_encoder is not None:
+            other._query_encoder = self._query_encoder.with_dtype(dtype)
+        return other.to(self.device)
 
     @property
     def model(self) -> Any:

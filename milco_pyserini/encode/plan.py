@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from milco_pyserini.defaults import DEFAULT_ENCODER, DTYPES, POOLINGS, VIEWS
+from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, POOLINGS, VIEWS
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.model import find_checkpoint
 from milco_pyserini.options import option
@@ -52,7 +52,12 @@ class EncodePlan:
         False, group=_ENCODER, help="passages ID#0, ID#1, ... of documents longer than --max-length"
     )
     lowercase: bool = option(False, group=_ENCODER, help="lowercase texts, as the paper's evaluation does")
-    dtype: str = option("auto", choices=DTYPES, group=_ENCODER, help="precision of matrix products")
+    dtype: str = option(
+        "auto",
+        choices=ENCODER_DTYPES,
+        group=_ENCODER,
+        help="precision of matrix products; int8, on the CPU, is first compared with auto on some of the texts",
+    )
     batch_size: int = option(
         512, minimum=1, group=_ENCODER, help="maximum texts per batch (the token budget adapts to the device)"
     )
@@ -97,6 +102,8 @@ class EncodePlan:
             if getattr(self, name) != defaults[name]:
                 kind = "for sparse vectors, not for --dense" if self.dense else "for --dense"
                 yield f"--{name.replace('_', '-')} is {kind}"
+        if self.dense and self.dtype == "int8":
+            yield "--dtype int8 is for sparse vectors, not for --dense"
         for rule in self.pruning_rules:
             if rule.view and self.views and rule.view not in self.views:
                 yield f"--prune {rule}: the {rule.view} view is not encoded (--views {' '.join(self.views)})"

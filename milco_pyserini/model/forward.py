@@ -3,7 +3,6 @@
 SparseEncoderModel.forward is the reference; tests compare both with it.
 """
 
-import contextlib
 import copy
 import itertools
 import math
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from milco_pyserini.console import log
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.packed import NotPacked, PackedForward
 from milco_pyserini.model.pooling import BLOCK_LOGITS, highest_logits
 
@@ -41,11 +41,17 @@ class Forward(Protocol):
 
 
 def choose_forward(model: Any, device: torch.device, dtype: torch.dtype) -> Forward:
-    """Return the fastest Forward of a SparseEncoderModel on that device, or of NetworkWeights on the CPU."""
+    """Return the fastest Forward of a SparseEncoderModel on that device, or of NetworkWeights on the CPU.
+
+    Raises MilcoError for int8 and a network that cannot be packed.
+    """
     if device.type == "cpu":
-        # Padding gives the same vectors for networks that cannot be packed, only slower.
-        with contextlib.suppress(NotPacked):
+        try:
             return PackedForward(model, dtype)
+        except NotPacked as error:
+            if dtype == torch.int8:
+                raise MilcoError(f"dtype int8 is not for this encoder ({error}): use auto") from None
+            # Padding gives the same vectors, only slower.
     return PaddedForward(model, device, dtype)
 
 

@@ -17,9 +17,11 @@ from torch.nn import functional
 from milco_pyserini.model.configuration import XLM_R_TYPES
 from milco_pyserini.model.pooling import CONNECTOR_EPS, VOCABULARY_CHUNK, echo_weights
 
-_DTYPES = (torch.float32, torch.bfloat16)
+_DTYPES = (torch.float32, torch.bfloat16, torch.int8)
 # Tokens with intermediate states in memory at a time: 16 MB of bfloat16 in the widest layer, 8 MB of logits.
 LAYER_TOKENS = 2048
+# The same in int8, whose states are float32 between products: 8 MB, which stay in the cache.
+_INT8_TOKENS = 512
 HEAD_TOKENS = 1024
 # oneDNN compiles a kernel for each number of rows, which takes longer than the products of a query.
 _FEW_ROWS, _MANY_ROWS = 16, 128
@@ -34,33 +36,112 @@ class NotPacked(ValueError):  # noqa: N818
 
 
 class Linear:
-    """A linear layer in one dtype: states [T, D_in] of that dtype to [T, D_out]."""
+    """A linear layer in one dtype: states [T, D_in], float32 or of that dtype, to [T, D_out] of that dtype."""
 
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
+        self.dtype = dtype
         self.weight = weight.to(dtype)
         self.bias = bias.to(dtype)
 
     def __call__(self, states: Tensor) -> Tensor:
-        return functional.linear(states, self.weight, self.bias)
+        return functional.linear(states.to(self.dtype), self.weight, self.bias)
 
     def gelu(self, states: Tensor) -> Tensor:
-        """Apply the layer, then an exact (erf) GELU."""
+        """Apply the layer, then an exact (erf) GELU; float32 or of the layer's dtype."""
         return functional.gelu(self(states))
+
+    @classmethod
+    def block_tokens(cls) -> int:
+        """Return the number of tokens at a time with which several layers in a row are fastest."""
+        return LAYER_TOKENS
 
 
 class OneDnnLinear(Linear):
     """A Linear with a weight packed by oneDNN, bias and GELU fused into the product."""
 
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
+        self.dtype = dtype
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous(), LAYER_TOKENS)
         self.bias = bias.float()
 
     def __call__(self, states: Tensor) -> Tensor:
-        return torch.ops.mkldnn._linear_pointwise(states, self.weight, self.bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(states.to(self.dtype), self.weight, self.bias, "none", [], "")
 
     def gelu(self, states: Tensor) -> Tensor:
         """Apply the layer and an exact (erf) GELU as one operation."""
-        return torch.ops.mkldnn._linear_pointwise(states, self.weight, self.bias, "gelu", [], "none")
+        return torch.ops.mkldnn._linear_pointwise(states.to(self.dtype), self.weight, self.bias, "gelu", [], "none")
+
+
+class Int8Linear(Linear):
+    """A Linear that multiplies integers: int8 weights with a scale per output, int8 states with a scale per token.
+
+    A token's scale is its largest state / 127, so that its result does not depend on other tokens. The product of two
+    vectors is an exact sum of integers; what is lost is lost by rounding to them.
+
+    Args:
+        dtype: of the result.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self._scale = _largest(weight.float()).squeeze(1) / 127
+        rounded = (weight / self._scale.unsqueeze(1)).round().to(torch.int8)
+        self.weight = torch.ops.onednn.qlinear_prepack(rounded, [_INT8_TOKENS, weight.shape[1]])
+        self.bias = bias.float()
+        self._zeros = torch.zeros(len(weight), dtype=torch.int64)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        result = states.new_empty(len(states), len(self.bias), dtype=self.dtype)
+        for block, part in zip(states.split(_INT8_TOKENS), result.split(_INT8_TOKENS), strict=True):
+            part.copy_(self._product(block))
+        return result
+
+    def gelu(self, states: Tensor) -> Tensor:
+        """Apply the layer, then an exact (erf) GELU: float32, which the next layer rounds itself."""
+        return functional.gelu(self._product(states))
+
+    @classmethod
+    def block_tokens(cls) -> int:
+        """Return as many tokens as have their float32 states in the cache."""
+        return _INT8_TOKENS
+
+    def _product(self, states: Tensor) -> Tensor:
+        """Return the layer's result, float32."""
+        scale = _largest(states) / 127
+        rounded = torch.mul(states, scale.reciprocal()).round_().to(torch.int8)
+        # Processors multiply unsigned states by signed weights: 128 is added to the states, and oneDNN takes it off.
+        unsigned = rounded.view(torch.uint8).bitwise_xor_(128)
+        product = torch.ops.onednn.qlinear_pointwise(
+            unsigned, 1.0, 128, self.weight, self._scale, self._zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return torch.addcmul(self.bias, product, scale, out=product)
+
+
+def _largest(rows: Tensor) -> Tensor:
+    """Return the largest absolute value of each row, float32 [rows, 1], at least the smallest normal number."""
+    largest = torch.maximum(rows.amax(dim=1, keepdim=True), rows.amin(dim=1, keepdim=True).neg_())
+    return largest.float().clamp_(min=torch.finfo(torch.float32).tiny * 128)
+
+
+@cache
+def int8_is_exact() -> bool:
+    """Return True if int8 products are exact with this torch on this processor.
+
+    Processors without VNNI or AMX add two products in 16 bits, which overflow for the largest numbers.
+    """
+    states, weight = torch.full((16, 64), 127.0), torch.full((32, 64), 127.0)
+    weight[1] = -127
+    states[1] = -127
+    try:
+        product = Int8Linear(weight, torch.zeros(32), torch.float32)(states)
+    except (AttributeError, RuntimeError):
+        return False
+    return torch.allclose(product, states @ weight.T)
+
+
+def native_dtype() -> torch.dtype:
+    """Return bfloat16 if the processor multiplies it natively, else float32."""
+    return torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32
 
 
 @cache
@@ -90,7 +171,7 @@ class PackedEncoder:
     Args:
         config: of the network.
         tensors: its weights, on the CPU, by the names of an XLM-R-type network of transformers.
-        dtype: of the matrix products, float32 or bfloat16.
+        dtype: of the matrix products, float32, bfloat16 or int8. In int8, attention has the native dtype.
         kind: of the linear layers (default: the fastest). Linear copies hardly any float32 weights.
 
     Raises:
@@ -104,6 +185,8 @@ class PackedEncoder:
         reason = why_not_packed(config, tensors, dtype)
         if reason:
             raise NotPacked(reason)
+        if dtype == torch.int8:
+            dtype, kind = native_dtype(), Int8Linear
         make = partial(_linear, tensors, dtype, kind or linear_kind(dtype))
         self.words, self.positions, types = (
             tensors[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")
@@ -112,7 +195,7 @@ class PackedEncoder:
         self.norm = _LayerNorm.of(tensors, "embeddings.LayerNorm", config.layer_norm_eps)
         self.padding_id: int = config.pad_token_id
         layers = [f"encoder.layer.{number}" for number in range(config.num_hidden_layers)]
-        self.layers = [_Layer(config, tensors, layer, dtype, make) for layer in layers]
+        self.layers = [_Layer(config, tensors, layer, make) for layer in layers]
 
     @torch.inference_mode()
     def __call__(self, rows: Sequence[Sequence[int]]) -> Tensor:
@@ -143,7 +226,7 @@ class PackedForward:
 
     Args:
         network: NetworkWeights, or a MilcoModel on the CPU in eval mode.
-        dtype, kind: as for PackedEncoder.
+        dtype, kind: as for PackedEncoder. In int8, connector and decoder have the native dtype.
 
     Raises:
         NotPacked: as PackedEncoder does.
@@ -156,11 +239,11 @@ class PackedForward:
         tensors, self.config = network.state_dict(), network.config
         if "connector.projector.weight" not in tensors:
             raise NotPacked(f"a {type(network).__name__} has no MILCO connector")
-        self.dtype = dtype
         part = "encoder."
         encoder = {name.removeprefix(part): tensor for name, tensor in tensors.items() if name.startswith(part)}
-        kind = kind or linear_kind(dtype)
         self.encoder = PackedEncoder(self.config.encoder, encoder, dtype, kind)
+        self.dtype = dtype = native_dtype() if dtype == torch.int8 else dtype
+        kind = kind or linear_kind(dtype)
         self.projector = _linear(tensors, dtype, kind, "connector.projector")
         self.dense = _linear(tensors, dtype, kind, "connector.dense")
         self.norm = _LayerNorm.of(tensors, "connector.layer_norm", CONNECTOR_EPS)
@@ -207,7 +290,7 @@ class PackedForward:
 
     def _project(self, states: Tensor) -> Tensor:
         """Apply the connector to states [R, D_m]: float32 [R, D_e]."""
-        return self.norm(self.dense.gelu(self.projector.gelu(states.to(self.dtype))).float())
+        return self.norm(self.dense.gelu(self.projector.gelu(states)).float())
 
 
 class _LayerNorm(NamedTuple):
@@ -233,11 +316,9 @@ class _Layer:
         config: Any,
         tensors: Mapping[str, Tensor],
         name: str,
-        dtype: torch.dtype,
         linear: Callable[..., Linear],
     ) -> None:
         self.heads: int = config.num_attention_heads
-        self.dtype = dtype
         self.query_key_value = linear(f"{name}.attention.self", ("query.", "key.", "value."))
         self.attention_output = linear(f"{name}.attention.output.dense")
         self.attention_norm = _LayerNorm.of(tensors, f"{name}.attention.output.LayerNorm", config.layer_norm_eps)
@@ -247,7 +328,7 @@ class _Layer:
 
     def __call__(self, hidden: Tensor, runs: list[tuple[int, int]]) -> Tensor:
         """hidden: float32 [R, D], overwritten. runs: number and length of texts of one length. Returns like hidden."""
-        query_key_value = self.query_key_value(hidden.to(self.dtype))
+        query_key_value = self.query_key_value(hidden)
         sizes = [count * length for count, length in runs]
         attended = []
         for part, (count, length) in zip(query_key_value[: sum(sizes)].split(sizes), runs, strict=True):
@@ -255,9 +336,10 @@ class _Layer:
             attended.append(attention(*heads).transpose(1, 2).reshape(count * length, -1))
         context = _pad_to(_concat(attended), len(query_key_value))
         done = []
-        for residual, mixed in zip(hidden.split(LAYER_TOKENS), context.split(LAYER_TOKENS), strict=True):
+        tokens = self.up.block_tokens()
+        for residual, mixed in zip(hidden.split(tokens), context.split(tokens), strict=True):
             states = self.attention_norm(residual.add_(self.attention_output(mixed)))
-            done.append(self.norm(states.add_(self.down(self.up.gelu(states.to(self.dtype))))))
+            done.append(self.norm(states.add_(self.down(self.up.gelu(states)))))
         return _concat(done)
 
 
@@ -284,7 +366,7 @@ def why_not_packed(config: Any, tensors: Mapping[str, Tensor], dtype: torch.dtyp
     if device != "cpu":
         return f"the model is on {device}"
     if dtype not in _DTYPES:
-        return f"{dtype} is neither float32 nor bfloat16"
+        return f"{dtype} is not float32, bfloat16 or int8"
     if config.model_type not in XLM_R_TYPES:
         return f"the encoder is of type {config.model_type}, not {', '.join(XLM_R_TYPES)}"
     for name, value in {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}.items():

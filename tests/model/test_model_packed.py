@@ -9,11 +9,13 @@ from torch.nn import functional
 
 from milco_pyserini.model import MilcoConfig, MilcoModel, packed
 from milco_pyserini.model.packed import (
+    Int8Linear,
     Linear,
     NotPacked,
     OneDnnLinear,
     PackedForward,
     attention,
+    int8_is_exact,
     linear_kind,
     packed_positions,
     padded_rows,
@@ -22,6 +24,7 @@ from milco_pyserini.model.packed import (
 PADDING = 1
 LENGTHS = [5, 2, 40, 17, 17, 17, 3, 33, 9, 40]
 DTYPES = [torch.float32, torch.bfloat16]
+needs_int8 = pytest.mark.skipif(not int8_is_exact(), reason="needs exact int8 products (VNNI or AMX)")
 
 
 def network(**changes: object) -> MilcoModel:
@@ -106,6 +109,63 @@ def test_bfloat16_is_no_further_from_float32_than_autocast(lengths: list[int]) -
         assert rounded is not None
         assert rounded.dtype == torch.float32
         assert float((rounded - truth).abs().mean()) <= 1.02 * float((plain - truth).abs().mean())
+
+
+@needs_int8
+@pytest.mark.parametrize("tokens", [3, 600])
+def test_int8_products_are_those_of_the_rounded_numbers(tokens: int) -> None:
+    """Weights in 255 steps per output, states in 255 steps per token, of any size; nothing else is rounded."""
+    draw = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(40, 64, generator=draw), torch.randn(40, generator=draw)
+    states = torch.randn(tokens, 64, generator=draw) * torch.logspace(-6, 6, tokens)[:, None]
+    states[0], states[1, 5], states[2, 7:] = 0, -100, 0
+    linear = Int8Linear(weight, bias, torch.float32)
+
+    def rounded(rows: Tensor) -> Tensor:
+        scale = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-30) / 127
+        return (rows / scale).round().double() * scale
+
+    expected = rounded(states) @ rounded(weight).T + bias
+    largest = expected.abs().amax(dim=1, keepdim=True)
+    # Numbers halfway between two steps may be rounded up or down.
+    for found, wanted in (
+        (linear(states), expected),
+        (linear.gelu(states), functional.gelu(expected)),
+        (Int8Linear(weight, bias, torch.bfloat16)(states), expected),
+    ):
+        tolerance = 1e-2 if found.dtype == torch.bfloat16 else 3e-3
+        torch.testing.assert_close(found / largest, wanted / largest, check_dtype=False, rtol=0, atol=tolerance)
+    states[2] = torch.inf
+    assert not linear(states)[2].isfinite().any() and linear(states)[[0, 1]].isfinite().all()
+
+
+@needs_int8
+def test_int8_is_near_float32() -> None:
+    """Logits and echo weights of a network, and the same whether a text is alone or in a batch."""
+    model, rows = network(), random_rows(LENGTHS * 20)
+    forward, exact = PackedForward(model, torch.int8), PackedForward(model, torch.float32)(rows)
+    found = forward(rows)
+    for one, other in zip(found, exact, strict=True):
+        assert one is not None and other is not None
+        assert one.dtype == torch.float32
+        assert float((one - other).norm() / other.norm()) < 0.03
+    alone = forward(rows[2:3])[0][0]
+    assert float((alone - found[0][2]).norm() / alone.norm()) < 0.01
+
+
+def test_int8_products_that_overflow_are_not_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on processors without VNNI, or a torch without the operation."""
+
+    def overflow(linear: Int8Linear, states: Tensor) -> Tensor:
+        return torch.full((len(states), 32), 2.0**15)
+
+    def missing(linear: Int8Linear, *_: object) -> None:
+        raise AttributeError("qlinear_prepack")
+
+    monkeypatch.setattr(Int8Linear, "__call__", overflow)
+    assert not int8_is_exact.__wrapped__()
+    monkeypatch.setattr(Int8Linear, "__init__", missing)
+    assert not int8_is_exact.__wrapped__()
 
 
 @pytest.mark.parametrize("length", [64, 100, 1024])

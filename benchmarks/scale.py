@@ -10,7 +10,8 @@ LuceneImpactSearcher are compared with those of the lucene engine, and a differe
 
 Figures are added to --output as they are measured, and those that it has are not measured again: a run resumes, and
 several runs with other --documents, --engines or --views fill one file.
-    s, MB, disk MB: of the build. open s, open MB: from started Java and imported modules, to the first query's answer.
+    s, MB, own MB, disk MB: of the build; own MB is its peak of memory without mapped files, which take what is free.
+    open s, open MB: from started Java and imported modules, to the first query's answer.
     32M, 100M: extrapolated by the line through the two largest collections. recall is not extrapolated.
 """
 
@@ -28,7 +29,7 @@ import numpy as np
 from lucene_indexing import in_fresh_process, index_milco
 from lucene_search import Query, validate_equal
 from table_engines import ENGINES, SEARCHER, is_installed, pyserini_search, recall
-from table_rows import with_peak
+from table_rows import with_own_peak, with_peak
 from topical_vectors import topical_queries, write_topical_store
 
 from milco_pyserini.analysis.workbench import processor
@@ -43,10 +44,10 @@ if TYPE_CHECKING:
 
 BOTH, PIVOT = "both", "pivot"
 COLLECTION = ("views", "documents", "system")
-BUILD = {"s": 0, "documents/s": 0, "MB": 0, "disk MB": 0, "open s": 2, "open MB": 0}
+BUILD = {"s": 0, "documents/s": 0, "MB": 0, "own MB": 0, "disk MB": 0, "open s": 2, "open MB": 0}
 LARGER = (32_000_000, 100_000_000)
 # What grows with the collection; documents/s does not.
-_GROWING = ("s", "MB", "disk MB", "open s", "open MB")
+_GROWING = ("s", "MB", "own MB", "disk MB", "open s", "open MB")
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,14 @@ def measure(root: Path, count: int, options: ScaleOptions, save: Callable[[dict]
     engines = [engine for engine in options.engines if is_installed(engine)]
     built: dict[str, dict[str, float]] = {}
     for engine in engines:
-        taken, peak = in_fresh_process(with_peak, index_milco, root, root / engine, options.threads, engine)
+        built_as = (root, root / engine, options.threads, engine)
+        taken, peak, own_peak = in_fresh_process(with_own_peak, index_milco, *built_as)
         opened, opened_peak = in_fresh_process(with_peak, open_engine, root / engine, both)
         built[engine] = {
             "s": taken,
             "documents/s": count / taken,
             "MB": peak,
+            "own MB": own_peak,
             "disk MB": size_on_disk(root / engine) / 1e6,
             "open s": opened,
             "open MB": opened_peak,

@@ -64,7 +64,7 @@ def topical_queries(count: int, both_views: bool = False) -> list[dict[str, floa
     """Return synthetic queries as {term: weight}."""
     draws = QUERY_VIEWS if both_views else (QUERY_DRAWS,)
     batch = topical_batch(np.random.default_rng((_QUERIES, 0)), count, *draws)
-    return batch.to_dicts(_vocabulary(both_views))
+    return batch.to_dicts(vocabulary(both_views))
 
 
 def topical_batch(random: np.random.Generator, documents: int, draws: int, source_draws: int = 0) -> SparseBatch:
@@ -136,7 +136,8 @@ def _language() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 @cache
-def _vocabulary(both_views: bool) -> Vocabulary:
+def vocabulary(both_views: bool) -> Vocabulary:
+    """Return the terms of synthetic vectors: t0, t1, ... and, with both views, source terms s0, s1, ..."""
     source = [f"s{number}" for number in range(TERMS * LANGUAGES)] if both_views else []
     return Vocabulary([f"t{number}" for number in range(TERMS)], source)
 
@@ -152,5 +153,5 @@ def _write_store(path: Path, documents: int, name: str, draws: Sequence[int], se
             write_parquet(handle, [f"{name}{row}" for row in rows], batch)
         parts.append({"file": f"parts/{file.name}", "bytes": file.stat().st_size, "documents": len(rows)})
     manifest = {"format_version": FORMAT_VERSION, "documents": documents, "scale": SCALE, "parts": parts}
-    write_json(path / "vocabulary.json", _vocabulary(len(draws) > 1).to_json())
+    write_json(path / "vocabulary.json", vocabulary(len(draws) > 1).to_json())
     write_json(path / "manifest.json", manifest)

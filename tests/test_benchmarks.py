@@ -522,6 +522,17 @@ def test_blocks_of_one_document_are_skipped_below_the_last_hit(load: Load) -> No
     read = [module.blocks_to_read(documents, query.indices, query.data, size, (10, 100)) for size in (1, 4, 16)]
     assert read[0] == pytest.approx([10 / 400, 100 / 400])
     assert read[0][0] < read[1][0] < read[2][0] <= 1
+    near, far = module.maxscore(documents, query.indices, query.data, (1, 400))
+    assert 0 < near <= far == 1
+
+
+@pytest.mark.integration
+def test_orders_of_documents_are_compared(load: Load, capsys: Capture) -> None:
+    """Shares of blocks and Lucene indexes of both orders; the one by topic is smaller."""
+    assert load("skipping").main(["--documents", "2000", "--queries", "2", "--blocks", "32", "--hits", "10"]) == 0
+    _, lucene = capsys.readouterr().out.split("Lucene index")
+    sizes = [float(line.split()[-2]) for line in lucene.splitlines()[1:]]
+    assert sizes[1] <= sizes[0] > 0
 
 
 @pytest.mark.integration

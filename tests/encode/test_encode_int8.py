@@ -8,9 +8,9 @@ import torch
 from golden_set import GOLDEN
 
 from milco_pyserini.cli.encode import main
+from milco_pyserini.defaults import ENCODER_DTYPES
 from milco_pyserini.encode import MilcoEncoder, int8
 from milco_pyserini.encode.devices import choose_dtype
-from milco_pyserini.encode.encoder import ENCODER_DTYPES
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.packed import int8_is_exact
 from milco_pyserini.sparse.store import open_store

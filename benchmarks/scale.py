@@ -151,17 +151,24 @@ def search_all(root: Path, engines: Sequence[str], options: ScaleOptions, both_v
         if SEARCHER in hits:
             for number, (ours, theirs) in enumerate(zip(hits["lucene"], hits[SEARCHER], strict=True)):
                 validate_equal(number, (ours.docids, ours.scores), (theirs.docids, theirs.scores))
-        seconds: dict[str, list[list[float]]] = {system: [] for system in searches}
-        for _ in range(options.rounds):
-            for system, search in searches.items():
-                seconds[system].append([_seconds(search, number, k) for number in range(options.queries)])
-        for system, rounds in seconds.items():
-            medians = 1000 * np.median(rounds, axis=0)
-            figures[system][f"p50, k={k}"] = float(np.percentile(medians, 50))
-            figures[system][f"p99, k={k}"] = float(np.percentile(medians, 99))
+        for system, (p50, p99) in latencies(searches, options.queries, k, options.rounds).items():
+            figures[system][f"p50, k={k}"] = p50
+            figures[system][f"p99, k={k}"] = p99
             if "exact" in hits:
                 figures[system][f"recall@{k}"] = recall(hits["exact"], hits[system])
     return figures
+
+
+def latencies(
+    searches: Mapping[str, Callable[[int, int], object]], queries: int, k: int, rounds: int
+) -> dict[str, tuple[float, float]]:
+    """Return p50 and p99, in ms, of the queries' medians over the rounds; all systems answer in turn in a round."""
+    seconds: dict[str, list[list[float]]] = {system: [] for system in searches}
+    for _ in range(rounds):
+        for system, search in searches.items():
+            seconds[system].append([_seconds(search, number, k) for number in range(queries)])
+    medians = {system: 1000 * np.median(taken, axis=0) for system, taken in seconds.items()}
+    return {name: (float(np.percentile(one, 50)), float(np.percentile(one, 99))) for name, one in medians.items()}
 
 
 def _search_milco(searcher: Any, queries: Sequence[Query], threads: int, number: int, k: int) -> "Hits":

@@ -14,12 +14,17 @@ Both views have the lengths and weights of the sample's vectors (milco-mini): a 
 terms on average, a query 27 and 11. Each text has one of LANGUAGES languages, and a source term for every pivot term in
 each: half of a text's source terms are from its topic, the rest from the vocabulary of its language.
 
+Long documents, for pruning, are drawn in the same way, but drop only up to 30 % of more draws. They have 290 to 440
+terms, 264 of them in the pivot view on average. There the 30 strongest have .33 of the weight and 100 have .71; in the
+sample's pivot view, of 135 terms on average, .48 and .93.
+
 The number of topics does not depend on the number of documents. Documents are drawn in parts of PART, each with its own
 seed, so that a large collection begins with the documents of a small one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +33,7 @@ from scipy.sparse import csr_array
 
 from milco_pyserini.io.files import write_json
 from milco_pyserini.sparse import SparseBatch, Vocabulary
+from milco_pyserini.sparse.pruning import PruningRule
 from milco_pyserini.sparse.store import FORMAT_VERSION, write_parquet
 
 TERMS = 30_522
@@ -41,6 +47,7 @@ LANGUAGES = 13
 # Draws of pivot and of source terms where there are both views, and the size of weights next to those of one view.
 DOCUMENT_VIEWS, QUERY_VIEWS = (262, 92), (40, 17)
 _PIVOT_SIZE = 0.66
+LONG_VIEWS, LONG_DROPPED = (400, 140), 0.3
 
 _OFFSET = 20
 # Above 1: the first terms of a topic are drawn more often than its last.
@@ -52,12 +59,27 @@ _DOCUMENTS, _TOPICS, _QUERIES = range(3)
 
 def write_topical_store(path: Path, documents: int, both_views: bool = False) -> None:
     """Write a vector store of synthetic documents: doc0, doc1, ..."""
-    _write_store(path, documents, "doc", DOCUMENT_VIEWS if both_views else (DOCUMENT_DRAWS,), _DOCUMENTS)
+    draws = DOCUMENT_VIEWS if both_views else (DOCUMENT_DRAWS, 0)
+    _write_stores({path: None}, documents, "doc", _DOCUMENTS, both_views, lambda one: topical_batch(one, PART, *draws))
+
+
+def write_pruned_stores(stores: Mapping[Path, int | None], documents: int, both_views: bool = False) -> None:
+    """Write vector stores of the same long documents: with all their terms (None) or only the strongest.
+
+    Args:
+        both_views: whether they have both views, or the pivot view of these documents only.
+    """
+
+    def draw(random: np.random.Generator) -> SparseBatch:
+        batch = topical_batch(random, PART, *LONG_VIEWS, dropped=LONG_DROPPED)
+        return batch if both_views else batch.where(batch.columns < TERMS)
+
+    _write_stores(stores, documents, "doc", _DOCUMENTS, both_views, draw)
 
 
 def write_topics_store(path: Path, topics: int) -> None:
     """Write a vector store of topics for tuning, which differ from topical_queries()."""
-    _write_store(path, topics, "topic", (QUERY_DRAWS,), _TOPICS)
+    _write_stores({path: None}, topics, "topic", _TOPICS, False, lambda one: topical_batch(one, PART, QUERY_DRAWS))
 
 
 def topical_queries(count: int, both_views: bool = False) -> list[dict[str, float]]:
@@ -67,8 +89,14 @@ def topical_queries(count: int, both_views: bool = False) -> list[dict[str, floa
     return batch.to_dicts(vocabulary(both_views))
 
 
-def topical_batch(random: np.random.Generator, documents: int, draws: int, source_draws: int = 0) -> SparseBatch:
-    """Return vectors of documents with at most `draws` pivot terms and `source_draws` source terms each."""
+def topical_batch(
+    random: np.random.Generator, documents: int, draws: int, source_draws: int = 0, dropped: float = _MAX_DROPPED
+) -> SparseBatch:
+    """Return vectors of documents with at most `draws` pivot terms and `source_draws` source terms each.
+
+    Args:
+        dropped: share of the draws that a document drops at most.
+    """
     language, topics = _language()
     first, second = draws // 2, draws // 6
     rest = draws - first - second
@@ -92,7 +120,7 @@ def topical_batch(random: np.random.Generator, documents: int, draws: int, sourc
         ]
         columns.append(TERMS * (1 + random.integers(LANGUAGES, size=(documents, 1))) + np.concatenate(words, 1))
         weights = [_PIVOT_SIZE * view for view in weights] + [random.gamma(5.5, 0.14, (documents, source_draws))]
-    kept = random.random((documents, draws + source_draws)) >= _MAX_DROPPED * random.random((documents, 1))
+    kept = random.random((documents, draws + source_draws)) >= dropped * random.random((documents, 1))
     return _as_batch(np.concatenate(columns, 1), np.concatenate(weights, 1), kept)
 
 
@@ -135,23 +163,41 @@ def _language() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     return sums, np.array(topics)
 
 
-@cache
 def vocabulary(both_views: bool) -> Vocabulary:
     """Return the terms of synthetic vectors: t0, t1, ... and, with both views, source terms s0, s1, ..."""
-    source = [f"s{number}" for number in range(TERMS * LANGUAGES)] if both_views else []
+    return _vocabulary(LANGUAGES if both_views else 0)
+
+
+@cache
+def _vocabulary(languages: int) -> Vocabulary:
+    source = [f"s{number}" for number in range(TERMS * languages)]
     return Vocabulary([f"t{number}" for number in range(TERMS)], source)
 
 
-def _write_store(path: Path, documents: int, name: str, draws: Sequence[int], seed: int) -> None:
-    (path / "parts").mkdir(parents=True)
-    parts: list[dict] = []
-    for start in range(0, documents, PART):
+def _write_stores(
+    stores: Mapping[Path, int | None],
+    documents: int,
+    name: str,
+    seed: int,
+    both_views: bool,
+    draw: Callable[[np.random.Generator], SparseBatch],
+) -> None:
+    """Write the same documents to every store, with so many of their strongest terms (None: all)."""
+    # Most terms first: each store prunes the vectors of the one before, which is faster than all terms.
+    ordered = sorted(stores.items(), key=lambda item: item[1] or inf, reverse=True)
+    parts: dict[Path, list[dict]] = {path: [] for path in stores}
+    for path in stores:
+        (path / "parts").mkdir(parents=True)
+    for number, start in enumerate(range(0, documents, PART)):
         rows = range(start, min(start + PART, documents))
-        batch = topical_batch(np.random.default_rng((seed, len(parts))), PART, *draws).take(np.arange(len(rows)))
-        file = path / "parts" / f"part-{len(parts):05d}.parquet"
-        with file.open("wb") as handle:
-            write_parquet(handle, [f"{name}{row}" for row in rows], batch)
-        parts.append({"file": f"parts/{file.name}", "bytes": file.stat().st_size, "documents": len(rows)})
-    manifest = {"format_version": FORMAT_VERSION, "documents": documents, "scale": SCALE, "parts": parts}
-    write_json(path / "vocabulary.json", vocabulary(len(draws) > 1).to_json())
-    write_json(path / "manifest.json", manifest)
+        batch = draw(np.random.default_rng((seed, number))).take(np.arange(len(rows)))
+        for path, terms in ordered:
+            batch = PruningRule("top-k", terms)(batch) if terms else batch
+            file = path / "parts" / f"part-{number:05d}.parquet"
+            with file.open("wb") as handle:
+                write_parquet(handle, [f"{name}{row}" for row in rows], batch)
+            parts[path].append({"file": f"parts/{file.name}", "bytes": file.stat().st_size, "documents": len(rows)})
+    for path in stores:
+        manifest = {"format_version": FORMAT_VERSION, "documents": documents, "scale": SCALE, "parts": parts[path]}
+        write_json(path / "vocabulary.json", vocabulary(both_views).to_json())
+        write_json(path / "manifest.json", manifest)

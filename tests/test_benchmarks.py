@@ -57,8 +57,9 @@ def one_process(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small_parts(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw synthetic documents by the hundred, tune on few topics, and time after one pass."""
+    """Draw synthetic documents by the hundred in two languages, tune on few topics, and time after one pass."""
     monkeypatch.setattr(load("topical_vectors"), "PART", 400)
+    monkeypatch.setattr(load("topical_vectors"), "LANGUAGES", 2)
     monkeypatch.setattr(load("table_engines"), "TUNING_TOPICS", 40)
     monkeypatch.setattr("milco_pyserini.analysis.timing.WARM_UP_SECONDS", 0.0)
 
@@ -514,6 +515,18 @@ def test_synthetic_documents_of_both_views_have_the_lengths_of_the_sample(load: 
         assert len(set(languages.tolist())) == 1
 
 
+def test_long_documents_have_terms_to_prune(load: Load, small_parts: None, tmp_path: Path) -> None:
+    """At least 250; a store of fewer has the strongest of them."""
+    module = load("topical_vectors")
+    paths = {tmp_path / "30": 30, tmp_path / "all": None, tmp_path / "250": 250}
+    module.write_pruned_stores(paths, 60, True)
+    stores = {path.name: list(open_store(path).vectors()) for path in paths}
+    for (docid, few), (_, many), (same, every) in zip(stores["30"], stores["250"], stores["all"], strict=True):
+        assert docid == same and (len(few), len(many)) == (30, 250) and len(every) > 250
+        assert few.items() <= many.items() <= every.items()
+        assert min(few.values()) >= max(value for term, value in many.items() if term not in few)
+
+
 def test_blocks_of_one_document_are_skipped_below_the_last_hit(load: Load) -> None:
     """There the bound is the score: k of n documents are read; in larger blocks never fewer."""
     vectors, module = load("topical_vectors"), load("skipping")
@@ -553,6 +566,34 @@ def test_engines_are_measured_at_several_sizes(load: Load, tmp_path: Path, capsy
     first, second = (row for row in rows if row["system"] == "lucene")
     for name in ("disk MB", "p50, k=5"):
         assert lucene[name] == pytest.approx(second[name] + 2 * max(second[name] - first[name], 0))
+    assert module.main(argv) == 0
+    assert orjson.loads(figures.read_bytes())["rows"] == rows and capsys.readouterr().out == table
+
+
+def test_seismic_is_measured_on_pruned_documents(
+    load: Load, small_parts: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
+) -> None:
+    """A row per number of terms, only estimates for a build that needs too much memory, and a picture."""
+    pytest.importorskip("seismic", reason="pyseismic-lsr is not installed")
+    module, picture, figures = load("seismic_pruning"), tmp_path / "seismic.png", tmp_path / "seismic.json"
+    monkeypatch.setattr(module, "in_fresh_process", lambda work, *arguments: work(*arguments))
+    sizes = ["--documents", "60", "--queries", "3", "--rounds", "1", "--threads", "1", "--work", str(tmp_path)]
+    argv = [*sizes, "--terms", "30", "60", "--output", str(figures), "--plot", str(picture)]
+    assert module.main([*argv, "--memory", "0.001"]) == 0
+    assert capsys.readouterr().out.count("seismic (not built)") == 2
+    assert module.main(argv) == 0
+    table = capsys.readouterr().out
+    rows = orjson.loads(figures.read_bytes())["rows"]
+    assert [row["top-k"] for row in rows] == [30, 60] and [row["terms"] for row in rows] == [30, 60]
+    for row in rows:
+        unpruned, exact, *seismic = row["searches"]
+        assert unpruned["recall"] == exact["of pruned"] == 1 and len(seismic) == len(module.SETTINGS)
+        assert all(one["recall"] <= 1 and one["p50 ms"] <= one["p99 ms"] for one in seismic)
+        assert all(row[system]["disk MB"] > 0 for system in ("exact", "seismic"))
+    assert "not built" not in table and picture.read_bytes().startswith(b"\x89PNG")
+    # The exact indexes are kept, those of Seismic are not.
+    assert {path.parent.name for path in tmp_path.glob("60-pivot/*/exact")} == {"30", "60", "all"}
+    assert not list(tmp_path.glob("60-pivot/*/seismic*"))
     assert module.main(argv) == 0
     assert orjson.loads(figures.read_bytes())["rows"] == rows and capsys.readouterr().out == table
 

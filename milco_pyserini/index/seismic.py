@@ -169,6 +169,15 @@ def index_bytes(lists: NDArray[np.int64], n_postings: int, summary_terms: float)
     return float(vectors + kept * (8 + 6 * summary_terms * (kept / len(lists)) ** -0.18))
 
 
+def summary_terms(documents: SparseBatch, summary_energy: float) -> int:
+    """Return how many of the strongest terms have summary_energy of the weight of a document, for all together."""
+    count = 0
+    for _, weights in documents.rows():
+        sums = np.cumsum(np.sort(weights)[::-1])
+        count += int(np.searchsorted(sums, summary_energy * sums[-1])) + 1
+    return count
+
+
 def build_bytes(index: float, postings: int) -> float:
     """Estimate the memory of a build. index: from index_bytes()."""
     return 1.9e8 + 1.6 * index + 9 * postings
@@ -289,10 +298,9 @@ class _VectorFile:
         counts = np.bincount(columns, minlength=len(self.columns))
         counts[: len(self.lists)] += self.lists
         self.lists = counts
-        for _, weights in batch.take(full[:_SAMPLED]).rows():
-            sums = np.cumsum(np.sort(weights)[::-1])
-            self.sampled_terms += int(np.searchsorted(sums, self._summary_energy * sums[-1])) + 1
-            self.sampled += 1
+        sample = batch.take(full[:_SAMPLED])
+        self.sampled_terms += summary_terms(sample, self._summary_energy)
+        self.sampled += len(sample)
         self._handle.write(_rows_as_bytes(lengths[full], columns[order], batch.weights[order]))
         self.ids += [names[row] for row in full]
         self.empty += len(names) - len(full)

@@ -18,7 +18,6 @@ from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import encoded_text
 from milco_pyserini.defaults import MINI, ST, check_local_name
 from milco_pyserini.encode.devices import LOCAL, RAY, choose_devices, validate_devices
-from milco_pyserini.encode.int8 import validate_int8
 from milco_pyserini.encode.launch import LocalWorker, Worker, encode_here, encode_in_workers
 from milco_pyserini.encode.parts import TEXT, EncodedPart, Job, PartEncoder
 from milco_pyserini.encode.plan import EncodePlan, encoder_fields
@@ -116,6 +115,9 @@ def encode_corpus(
         old.validate(fields)
         old.load(PartEncoder(plan, encoder))
     if plan.dtype == "int8" and (overwrite or not (output / MANIFEST).is_file()):
+        # It loads torch.
+        from milco_pyserini.encode.int8 import validate_int8
+
         validate_int8(records, PartEncoder(plan, encoder))
     num_parts = -(-fields["texts"] // plan.part_size)
     parts = range(shard_id, num_parts, shard_num)

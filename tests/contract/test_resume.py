@@ -50,9 +50,9 @@ def write_corpus(path: Path, texts: list[str]) -> Path:
 
 
 def encode(corpus: Path, output: Path, *options: str) -> int:
-    """Run milco encode, with parts of three documents unless options state another size."""
+    """Run milco encode, in float32 and with parts of three documents unless options state others."""
     command = ["encode", "--corpus", str(corpus), "--output", str(output)]
-    for default in (["--encoder", CHECKPOINT], ["--part-size", "3"]):
+    for default in (["--encoder", CHECKPOINT], ["--part-size", "3"], ["--dtype", "float32"]):
         command += default if default[0] not in options else []
     return main([*command, *options])
 
@@ -172,7 +172,7 @@ def test_vectors_of_other_options_are_not_reused(
     changed: Path, old: Path, options: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line that names the option, and nothing is written."""
-    command = {"--dtype": ["float32"], "--reuse": [str(old / "jsonl")], options[0]: options[1:]}
+    command = {"--reuse": [str(old / "jsonl")], options[0]: options[1:]}
     assert encode(changed, tmp_path / "new", *(word for name, value in command.items() for word in (name, *value))) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("milco encode: error: ") and expected in error

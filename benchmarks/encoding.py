@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,8 +148,11 @@ def rate_lines(rounds: Sequence[Round], rows: Rows, layers: int) -> Iterator[str
         )
     yield f"ratio   {statistics.median(one.padded / one.packed for one in rounds):8.2f} times the documents/s"
     faster = statistics.median(one.packed / one.int8 for one in rounds)
-    rate = len(rows) / statistics.median(one.int8 for one in rounds)
-    yield f"int8    {rate:8.2f} documents/s, {faster:.2f} times packed"
+    if isnan(faster):
+        yield "int8    not measured: this processor does not multiply 8-bit integers exactly"
+    else:
+        rate = len(rows) / statistics.median(one.int8 for one in rounds)
+        yield f"int8    {rate:8.2f} documents/s, {faster:.2f} times packed"
 
 
 def query_lines(rounds: Sequence[Round], tokens: int) -> Iterator[str]:
@@ -157,9 +160,9 @@ def query_lines(rounds: Sequence[Round], tokens: int) -> Iterator[str]:
     times = [each for one in rounds for each in one.queries]
     packed_ms, int8_ms, padded_ms = (statistics.median(each) * 1e3 for each in zip(*times, strict=True))
     ratio = statistics.median(padded / packed for packed, _, padded in times)
+    int8 = "" if isnan(int8_ms) else f"{int8_ms:.1f} ms in int8, "
     yield (
-        f"one query of {tokens} tokens: {packed_ms:.1f} ms packed, {int8_ms:.1f} ms in int8, {padded_ms:.1f} ms "
-        f"padded, {ratio:.2f} times"
+        f"one query of {tokens} tokens: {packed_ms:.1f} ms packed, {int8}{padded_ms:.1f} ms padded, {ratio:.2f} times"
     )
 
 

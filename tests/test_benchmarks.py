@@ -338,7 +338,7 @@ def test_encoding_compares_the_packed_pass_with_padded_batches(load: Load, capsy
     assert module.main([*sizes, "--repeats", "1", "--dtype", "float32"]) == 0
     _, limit, packed, padded, ratio, int8, query, agreement, *_ = capsys.readouterr().out.splitlines()
     assert limit.startswith("limit") and " 0.0% padding" in packed and "documents/s" in padded
-    assert int8.startswith("int8 ") and int8.endswith(" times packed")
+    assert int8.startswith("int8 ") and ("times packed" in int8 or "not measured" in int8)
     assert float(ratio.split()[1]) > 0 and "ms packed, " in query
     assert float(agreement.split()[-1]) < 1e-5
     assert module.main(["--layers", "0"]) == 2

@@ -49,10 +49,11 @@ def validate_int8(records: Corpus | Topics, encoder: PartEncoder) -> None:
     encoder: with its plan, of dtype int8.
     """
     found = compare_int8(records, encoder)
+    common = f"{found.overlap:.1%} of a text's {_STRONGEST} strongest terms in common"
     log(
-        f"int8 next to {found.other}, on {counted(found.texts, 'text')} of {records.name}: {found.speed:.2f} times the "
-        f"texts/s, {found.overlap:.1%} of a text's {_STRONGEST} strongest terms in common (lowest: "
-        f"{found.lowest_overlap:.0%}), scores change by {found.score_change:.1%}"
+        f"int8 compared with {found.other} on {counted(found.texts, 'text')} of {records.name}: "
+        f"{found.speed:.2f} times the texts/s, {common} (lowest: {found.lowest_overlap:.0%}), scores change by "
+        f"{found.score_change:.1%}"
     )
     if found.speed < 1:
         raise MilcoError(

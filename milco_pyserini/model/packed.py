@@ -118,7 +118,7 @@ class Int8Linear(Linear):
 
 
 def _largest(rows: Tensor) -> Tensor:
-    """Return the largest absolute value of each row, float32 [rows, 1], at least the smallest normal number."""
+    """Return the largest absolute value of each row, float32 [rows, 1]; never 0, as a scale is divided by it."""
     largest = torch.maximum(rows.amax(dim=1, keepdim=True), rows.amin(dim=1, keepdim=True).neg_())
     return largest.float().clamp_(min=torch.finfo(torch.float32).tiny * 128)
 

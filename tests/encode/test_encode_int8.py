@@ -49,7 +49,7 @@ def test_int8_is_reported_and_used(
     assert 80 <= share <= 100 and 0 <= change < 5
     assert open_store(tmp_path / "vectors").manifest["dtype"] == "int8"
     assert main(argv) == 0
-    assert "int8 next to" not in capsys.readouterr().err
+    assert "int8 compared" not in capsys.readouterr().err
 
 
 @needs_int8

@@ -18,7 +18,6 @@ import ctypes
 import os
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from table_rows import with_highest
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.encode.devices import DTYPES, choose_dtype
@@ -323,21 +323,8 @@ def peak_of(action: Callable[[], object]) -> float:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-    before = highest = resident()
-    finished = threading.Event()
-
-    def watch() -> None:
-        nonlocal highest
-        while not finished.wait(0.001):
-            highest = max(highest, resident())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        action()
-    finally:
-        finished.set()
-        watcher.join()
+    before = resident()
+    _, highest = with_highest(resident, 0.001, action)
     return (highest - before) / 1e6
 
 

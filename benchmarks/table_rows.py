@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
@@ -95,25 +96,29 @@ def with_own_peak(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float
 
     The system takes back the memory of mapped files when it is needed. Sampled every 20 ms, in this process only.
     """
-    highest, finished = 0, threading.Event()
+    if not _STATUS.is_file():
+        return *with_peak(work, *arguments), nan
+    (result, peak), highest = with_highest(partial(_status, "RssAnon"), 0.02, with_peak, work, *arguments)
+    return result, peak, highest * 1024 / 1e6
+
+
+def with_highest(read: Callable[[], int], seconds: float, work: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
+    """Return what work(*arguments) returns and the highest value that was read meanwhile, every so many seconds."""
+    highest, finished = read(), threading.Event()
 
     def watch() -> None:
         nonlocal highest
-        while True:
-            highest = max(highest, _status("RssAnon"))
-            if finished.wait(0.02):
-                return
+        while not finished.wait(seconds):
+            highest = max(highest, read())
 
-    if not _STATUS.is_file():
-        return *with_peak(work, *arguments), nan
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        result, peak = with_peak(work, *arguments)
+        result = work(*arguments)
     finally:
         finished.set()
         watcher.join()
-    return result, peak, highest * 1024 / 1e6
+    return result, highest
 
 
 def with_peak(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:

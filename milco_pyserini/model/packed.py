@@ -23,11 +23,13 @@ LAYER_TOKENS = 2048
 # The same in int8, whose states are float32 between products: 8 MB, which stay in the cache.
 _INT8_TOKENS = 512
 HEAD_TOKENS = 1024
+# Rows of the residual stream that are summed, normalized and rounded at a time: 2 MB, which stay in the cache.
+_STREAM_ROWS = 512
 # oneDNN compiles a kernel for each number of rows, which takes longer than the products of a query.
 _FEW_ROWS, _MANY_ROWS = 16, 128
 # Text lengths in tokens for which batched matrix products are faster than torch's attention, and the scores that they
 # compute at a time: 4 MB of float32, which the allocator reuses.
-_SHORTEST_BATCHED, _LONGEST_BATCHED = 64, 1024
+_SHORTEST_BATCHED, _LONGEST_BATCHED = 32, 1024
 _SCORES = 2**20
 
 
@@ -185,6 +187,8 @@ class PackedEncoder:
         reason = why_not_packed(config, tensors, dtype)
         if reason:
             raise NotPacked(reason)
+        # Int8Linear rounds states itself.
+        self._states_dtype = torch.float32 if dtype == torch.int8 else dtype
         if dtype == torch.int8:
             dtype, kind = native_dtype(), Int8Linear
         make = partial(_linear, tensors, dtype, kind or linear_kind(dtype))
@@ -214,8 +218,9 @@ class PackedEncoder:
         hidden = self.norm(hidden)
         hidden = _pad_to(hidden, padded_rows(len(hidden)))
         runs = [(len(list(group)), length) for length, group in groupby(lengths)]
+        states = hidden.to(self._states_dtype)
         for layer in self.layers:
-            hidden = layer(hidden, runs)
+            layer(hidden, states, runs)
         return hidden
 
 
@@ -307,6 +312,14 @@ class _LayerNorm(NamedTuple):
     def __call__(self, states: Tensor) -> Tensor:
         return functional.layer_norm(states, self.weight.shape, self.weight, self.bias, self.eps)
 
+    def add(self, hidden: Tensor, states: Tensor, change: Tensor) -> None:
+        """Add a change to the residual stream and normalize it, in place, and states with it: see _Layer."""
+        parts = (tensor.split(_STREAM_ROWS) for tensor in (hidden, states, change))
+        for stream, rounded, added in zip(*parts, strict=True):
+            stream.copy_(self(stream.add_(added)))
+            if rounded.dtype != stream.dtype:
+                rounded.copy_(stream)
+
 
 class _Layer:
     """One layer of the encoder: attention and feed-forward, each added to the residual stream and normalized."""
@@ -326,38 +339,49 @@ class _Layer:
         self.down = linear(f"{name}.output.dense")
         self.norm = _LayerNorm.of(tensors, f"{name}.output.LayerNorm", config.layer_norm_eps)
 
-    def __call__(self, hidden: Tensor, runs: list[tuple[int, int]]) -> Tensor:
-        """hidden: float32 [R, D], overwritten. runs: number and length of texts of one length. Returns like hidden."""
-        query_key_value = self.query_key_value(hidden)
-        sizes = [count * length for count, length in runs]
-        attended = []
-        for part, (count, length) in zip(query_key_value[: sum(sizes)].split(sizes), runs, strict=True):
-            heads = part.view(count, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-            attended.append(attention(*heads).transpose(1, 2).reshape(count * length, -1))
-        context = _pad_to(_concat(attended), len(query_key_value))
-        done = []
-        tokens = self.up.block_tokens()
-        for residual, mixed in zip(hidden.split(tokens), context.split(tokens), strict=True):
-            states = self.attention_norm(residual.add_(self.attention_output(mixed)))
-            done.append(self.norm(states.add_(self.down(self.up.gelu(states)))))
-        return _concat(done)
+    def __call__(self, hidden: Tensor, states: Tensor, runs: list[tuple[int, int]]) -> None:
+        """Apply the layer in place.
+
+        hidden: float32 [R, D], the residual stream. states: hidden itself, or a copy in the dtype of the products.
+        runs: number and length of texts of one length.
+        """
+        query_key_value = self.query_key_value(states)
+        context = query_key_value.new_empty(states.shape)
+        end = 0
+        for count, length in runs:
+            start, end = end, end + count * length
+            heads = query_key_value[start:end].view(count, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            context[start:end].view(count, length, self.heads, -1).copy_(attention(heads).transpose(1, 2))
+        context[end:] = 0
+        parts = (tensor.split(self.up.block_tokens()) for tensor in (hidden, states, context))
+        for stream, rounded, mixed in zip(*parts, strict=True):
+            self.attention_norm.add(stream, rounded, self.attention_output(mixed))
+            self.norm.add(stream, rounded, self.down(self.up.gelu(rounded)))
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Scaled dot-product attention within texts of one length; all [texts, heads, S, D_h].
+def attention(heads: Tensor) -> Tensor:
+    """Scaled dot-product attention within texts of one length.
 
     In bfloat16 by batched products with the softmax in float32: torch's own attention splits the queries of each head
     into blocks of 32, and setting up so small a product takes longer than computing it.
+
+    Args:
+        heads: queries, keys and values, [3, texts, heads, S, D_h].
+
+    Returns:
+        [texts, heads, S, D_h].
     """
-    texts, heads, length, size = query.shape
-    if query.dtype != torch.bfloat16 or not _SHORTEST_BATCHED <= length <= _LONGEST_BATCHED:
-        return functional.scaled_dot_product_attention(query, key, value)
-    flat = ((query * size**-0.5).flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1))
+    length, size = heads.shape[3:]
+    if heads.dtype != torch.bfloat16 or not _SHORTEST_BATCHED <= length <= _LONGEST_BATCHED:
+        return functional.scaled_dot_product_attention(*heads)
+    # Copying takes less time than multiplying parts of longer rows does.
+    query, key, value = heads.contiguous().flatten(1, 2)
+    query *= size**-0.5
     done = []
-    for queries, keys, values in zip(*(part.split(_SCORES // length**2) for part in flat), strict=True):
+    for queries, keys, values in zip(*(part.split(_SCORES // length**2) for part in (query, key, value)), strict=True):
         scores = torch.bmm(queries, keys.transpose(1, 2))
         done.append(torch.bmm(scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype), values))
-    return _concat(done).view(texts, heads, length, -1)
+    return _concat(done).view(heads.shape[1:])
 
 
 def why_not_packed(config: Any, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> str | None:

@@ -99,7 +99,7 @@ def test_packing_changes_no_vector_of_a_golden_checkpoint(checkpoint: str) -> No
     assert (echo is None) == (checkpoint == "alignment")
 
 
-@pytest.mark.parametrize("lengths", [LENGTHS * 5, [70, 64, 90, 90, 128, 200]])
+@pytest.mark.parametrize("lengths", [LENGTHS * 5, [70, 32, 90, 90, 128, 200]])
 def test_bfloat16_is_no_further_from_float32_than_autocast(lengths: list[int]) -> None:
     """Mean distance of the logits and of the echo weights from the float32 network, by both ways of attention."""
     model, rows = network(encoder={"max_position_embeddings": 210}), random_rows(lengths)
@@ -168,13 +168,13 @@ def test_int8_products_that_overflow_are_not_exact(monkeypatch: pytest.MonkeyPat
     assert not int8_is_exact.__wrapped__()
 
 
-@pytest.mark.parametrize("length", [64, 100, 1024])
+@pytest.mark.parametrize("length", [32, 100, 1024])
 def test_batched_attention_equals_torchs(length: int) -> None:
     """Compared with torch's own in float32, for two texts of three heads."""
     draw = torch.Generator().manual_seed(0)
     parts = torch.randn(3, 2, 3, length, 16, generator=draw).bfloat16()
     exact = functional.scaled_dot_product_attention(*parts.float())
-    torch.testing.assert_close(attention(*parts).float(), exact, atol=2e-2, rtol=0)
+    torch.testing.assert_close(attention(parts).float(), exact, atol=2e-2, rtol=0)
 
 
 def test_vectors_do_not_depend_on_batch_composition() -> None:

@@ -313,7 +313,7 @@ class _LayerNorm(NamedTuple):
         return functional.layer_norm(states, self.weight.shape, self.weight, self.bias, self.eps)
 
     def add(self, hidden: Tensor, states: Tensor, change: Tensor) -> None:
-        """Add a change to the residual stream and normalize it, in place, and states with it: see _Layer."""
+        """Add a change to the residual stream, normalize it, and copy it to states, all in place: see _Layer."""
         parts = (tensor.split(_STREAM_ROWS) for tensor in (hidden, states, change))
         for stream, rounded, added in zip(*parts, strict=True):
             stream.copy_(self(stream.add_(added)))
@@ -374,7 +374,7 @@ def attention(heads: Tensor) -> Tensor:
     length, size = heads.shape[3:]
     if heads.dtype != torch.bfloat16 or not _SHORTEST_BATCHED <= length <= _LONGEST_BATCHED:
         return functional.scaled_dot_product_attention(*heads)
-    # Copying takes less time than multiplying parts of longer rows does.
+    # oneDNN multiplies heads that lie apart in memory so slowly that copying them first saves time.
     query, key, value = heads.contiguous().flatten(1, 2)
     query *= size**-0.5
     done = []

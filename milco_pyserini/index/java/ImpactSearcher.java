@@ -271,7 +271,7 @@ public final class ImpactSearcher {
     for (QueryTerm one : query) {
       if (dictionary.seekExact(one.term)) {
         PostingsEnum postings = dictionary.postings(null, PostingsEnum.FREQS);
-        // Skipping needs skip lists, which the beginning does not.
+        // advance() prepares skip lists, which the first document does not need.
         if (start == 0) {
           postings.nextDoc();
         } else {

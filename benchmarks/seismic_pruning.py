@@ -173,7 +173,8 @@ def estimate(store: Path, lists: NDArray[np.int64], options: SeismicPruningOptio
     postings = int(lists.sum())
     seconds = build_seconds(options.documents, postings, len(lists), options.n_postings) / options.threads
     size = index_bytes(lists, options.n_postings, summary_terms(batch, options.summary_energy) / len(batch))
-    return {"est. s": seconds, "est. MB": build_bytes(size, postings) / 1e6, "est. disk MB": size / 1e6}
+    memory = build_bytes(options.documents, lists, options.n_postings, size)
+    return {"est. s": seconds, "est. MB": memory / 1e6, "est. disk MB": size / 1e6}
 
 
 def search_all(root: Path, terms: Sequence[int], options: SeismicPruningOptions) -> list[list[dict[str, Any]]]:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import IO
 
@@ -46,6 +47,8 @@ _LONG = 300.0
 _SMALLER = "--views pivot, with --prune, such as --prune top-k:100, or with a smaller --n-postings"
 # Default of the package: a list keeps up to so many times n_postings.
 _MAX_FRACTION = 1.5
+# Up to which the package divides a collection.
+_PARTS = 256
 # Documents of a batch whose weights are looked at to estimate the size of summaries.
 _SAMPLED = 32
 # A build that needs so many times what is free, by the estimate, is not begun.
@@ -102,7 +105,7 @@ class SeismicEngine(SparseEngine):
             columns = len(written.columns)
             seconds = build_seconds(len(written.ids), written.postings, columns, self.n_postings) / threads
             size = index_bytes(written.lists, self.n_postings, written.sampled_terms / written.sampled)
-            memory = build_bytes(size, written.postings)
+            memory = build_bytes(len(written.ids), written.lists, self.n_postings, size)
             lists = f"{counted(columns, 'list')} of {written.postings:,} postings"
             room = f"{_megabytes(memory)} of memory and {_megabytes(size)} on disk"
             log(f"Seismic clusters {lists}: about {duration(seconds)}, {room}; it shows no progress")
@@ -152,21 +155,45 @@ def build_seconds(documents: int, postings: int, columns: int, n_postings: int) 
 
 
 def index_bytes(lists: NDArray[np.int64], n_postings: int, summary_terms: float) -> float:
-    """Estimate the size of an index on disk, and in memory when it is searched; right within about 25 %.
+    """Estimate the size of an index on disk, and in memory when it is searched; right within about 20 %.
 
-    The constants were measured with pyseismic-lsr 0.5.4 and 3,000 to 100,000 documents of 123 and 390 terms. The longer
-    a list is, the more documents share a summary.
+    The constants were measured with pyseismic-lsr 0.5.4 and 5,000 to a million documents, of the pivot view and of both
+    views. The longer a list is, the more documents share a summary.
 
     Args:
         lists: int64 [terms], the number of postings of each term.
         summary_terms: number of strongest terms that have summary_energy of the weight of a document, on average.
     """
-    postings = int(lists.sum())
-    # The strongest n_postings x terms of all are kept, and of these the strongest of each list.
-    share = min(1.0, n_postings * len(lists) / postings)
-    kept = np.minimum(lists * share, _MAX_FRACTION * n_postings).sum()
-    vectors = postings * (4 if len(lists) <= _NARROW else 6)
-    return float(vectors + kept * (8 + 6 * summary_terms * (kept / len(lists)) ** -0.18))
+    vectors = lists.sum() * (4 if len(lists) <= _NARROW else 6)
+    kept = np.minimum(_strongest(lists, n_postings), _MAX_FRACTION * n_postings).sum()
+    summaries = 6 * summary_terms * kept * (kept / len(lists)) ** -0.22
+    return float(vectors + 8 * kept + summaries + 300 * len(lists))
+
+
+def build_bytes(documents: int, lists: NDArray[np.int64], n_postings: int, index: float) -> float:
+    """Estimate the memory of a build; right within about 10 %.
+
+    Most of it is for the choice of postings. For each of up to 256 parts of the collection, pyseismic-lsr 0.5.4 has a
+    bucket per term, 24 bytes, and those in use have room for at least four postings of 16 bytes. Then come lists of
+    terms, which grow by doubling.
+
+    Args:
+        documents: their number.
+        lists, n_postings: as of index_bytes().
+        index: from index_bytes().
+    """
+    strongest = _strongest(lists, n_postings)
+    parts = ceil(documents / ceil(documents / _PARTS))
+    used = (parts * (1 - (1 - 1 / parts) ** strongest)).sum()
+    vectors = lists.sum() * (4 if len(lists) <= _NARROW else 6)
+    choosing = vectors + 24 * parts * len(lists) + 48 * used + 45 * strongest.sum() + 80 * len(lists)
+    summarizing = index + 23 * strongest.sum()
+    return float(1.5e7 + max(choosing, summarizing))
+
+
+def _strongest(lists: NDArray[np.int64], n_postings: int) -> NDArray[np.float64]:
+    """Estimate how many of each term's postings are among the strongest n_postings x terms of all."""
+    return lists * min(1.0, n_postings * len(lists) / lists.sum())
 
 
 def summary_terms(documents: SparseBatch, summary_energy: float) -> int:
@@ -176,11 +203,6 @@ def summary_terms(documents: SparseBatch, summary_energy: float) -> int:
         sums = np.cumsum(np.sort(weights)[::-1])
         count += int(np.searchsorted(sums, summary_energy * sums[-1])) + 1
     return count
-
-
-def build_bytes(index: float, postings: int) -> float:
-    """Estimate the memory of a build. index: from index_bytes()."""
-    return 1.9e8 + 1.6 * index + 9 * postings
 
 
 class SeismicSearcher(EngineSearcher):

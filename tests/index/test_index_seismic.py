@@ -302,6 +302,29 @@ def test_the_estimated_size_grows_with_its_parts(built: SimpleNamespace) -> None
     assert size / 2 < seismic.index_bytes(lengths[lengths > 0], 200, 5) < 2 * size
 
 
+def test_the_estimated_memory_grows_with_its_parts() -> None:
+    """With terms, above all in collections of more documents than parts, with postings, and with a large index."""
+    lists = np.full(30_000, 100)
+    base = seismic.build_bytes(20_000, lists, 200, 1e8)
+    assert 1.8 < seismic.build_bytes(20_000, np.full(60_000, 100), 200, 1e8) / base < 2.1
+    assert seismic.build_bytes(10, np.full(30_000, 10), 200, 1e8) < base / 2
+    assert seismic.build_bytes(20_000, lists, 20, 1e8) < base < seismic.build_bytes(20_000, 2 * lists, 200, 1e8)
+    assert seismic.build_bytes(20_000, lists, 200, 1e10) > 1e10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_estimated_memory_is_what_the_builder_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The highest memory that Linux reports of it, in kB. 18,000 terms make a build that is more than its start."""
+    vectors = {f"d{row}": {f"t{row}.{column}": 1.0 + column for column in range(60)} for row in range(300)}
+    store = open_store(write_plain(tmp_path / "vectors.jsonl", vectors), plain=True)
+    peak, estimated, estimate = tmp_path / "peak", [], seismic.build_bytes
+    status = f"open({str(peak)!r}, 'w').write(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
+    monkeypatch.setattr(seismic, "_BUILD", f"{seismic._BUILD}\n{status}")
+    monkeypatch.setattr(seismic, "build_bytes", lambda *values: estimated.append(estimate(*values)) or 0)
+    build_index(store, find_engine("seismic"), tmp_path / "index")
+    assert 0.8 < estimated[0] / (1024 * int(peak.read_text())) < 1.2
+
+
 @pytest.mark.parametrize(("what", "free"), [("disk space", "shutil.disk_usage"), ("memory", "available_memory")])
 def test_a_build_without_room_is_refused_before_it_begins(
     built: SimpleNamespace,

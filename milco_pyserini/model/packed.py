@@ -52,6 +52,10 @@ class Linear:
         """Apply the layer, then an exact (erf) GELU; float32 or of the layer's dtype."""
         return functional.gelu(self(states))
 
+    def change(self, states: Tensor) -> Tensor:
+        """Apply the layer to states of one block, for a sum in float32; float32 or of the layer's dtype."""
+        return self(states)
+
     @classmethod
     def block_tokens(cls) -> int:
         """Return the number of tokens at a time with which several layers in a row are fastest."""
@@ -101,6 +105,10 @@ class Int8Linear(Linear):
     def gelu(self, states: Tensor) -> Tensor:
         """Apply the layer, then an exact (erf) GELU: float32, which the next layer rounds itself."""
         return functional.gelu(self._product(states))
+
+    def change(self, states: Tensor) -> Tensor:
+        """Apply the layer to states of one block: float32, not rounded."""
+        return self._product(states)
 
     @classmethod
     def block_tokens(cls) -> int:
@@ -231,7 +239,7 @@ class PackedForward:
 
     Args:
         network: NetworkWeights, or a MilcoModel on the CPU in eval mode.
-        dtype, kind: as for PackedEncoder. In int8, connector and decoder have the native dtype.
+        dtype, kind: as for PackedEncoder. In int8, the connector has the native dtype.
 
     Raises:
         NotPacked: as PackedEncoder does.
@@ -247,7 +255,8 @@ class PackedForward:
         part = "encoder."
         encoder = {name.removeprefix(part): tensor for name, tensor in tensors.items() if name.startswith(part)}
         self.encoder = PackedEncoder(self.config.encoder, encoder, dtype, kind)
-        self.dtype = dtype = native_dtype() if dtype == torch.int8 else dtype
+        is_int8 = dtype == torch.int8
+        dtype = native_dtype() if is_int8 else dtype
         kind = kind or linear_kind(dtype)
         self.projector = _linear(tensors, dtype, kind, "connector.projector")
         self.dense = _linear(tensors, dtype, kind, "connector.dense")
@@ -255,7 +264,11 @@ class PackedForward:
         self.echo = [tensors[f"echo.{name}"] for name in ("weight", "bias", "scale") if "echo.weight" in tensors]
         weight, bias = tensors["decoder.weight"], tensors["decoder.bias"]
         chunks = [slice(start, start + VOCABULARY_CHUNK) for start in range(0, len(weight), VOCABULARY_CHUNK)]
-        self.decoder = [(chunk, kind(weight[chunk], bias[chunk], dtype)) for chunk in chunks]
+        decoder = Int8Linear if is_int8 else kind
+        self.decoder = [(chunk, decoder(weight[chunk], bias[chunk], dtype)) for chunk in chunks]
+        self._head_tokens = _INT8_TOKENS if is_int8 else HEAD_TOKENS
+        # Int8Linear rounds states itself.
+        self._head_dtype = torch.float32 if is_int8 else dtype
 
     @torch.inference_mode()
     def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
@@ -277,7 +290,7 @@ class PackedForward:
         logits = hidden.new_full((len(lengths), self.config.english_vocab_size), -torch.inf)
         weights = []
         start = 0
-        for block in _blocks(lengths, HEAD_TOKENS):
+        for block in _blocks(lengths, self._head_tokens):
             counts = [length for _, length in block]
             tokens = sum(counts)
             states = hidden[start : start + padded_rows(tokens)]
@@ -286,9 +299,9 @@ class PackedForward:
             if self.echo:
                 variant = self.config.echo_variant
                 weights.append(echo_weights(projected if variant == "paper" else states, variant, *self.echo)[:tokens])
-            projected = projected.to(self.dtype)
+            projected = projected.to(self._head_dtype)
             for chunk, decoder in self.decoder:
-                for (number, _), part in zip(block, decoder(projected)[:tokens].split(counts), strict=True):
+                for (number, _), part in zip(block, decoder.change(projected)[:tokens].split(counts), strict=True):
                     highest = logits[number, chunk]
                     torch.maximum(highest, part.amax(dim=0), out=highest)
         return logits, torch.cat(weights) if self.echo else None
@@ -355,8 +368,8 @@ class _Layer:
         context[end:] = 0
         parts = (tensor.split(self.up.block_tokens()) for tensor in (hidden, states, context))
         for stream, rounded, mixed in zip(*parts, strict=True):
-            self.attention_norm.add(stream, rounded, self.attention_output(mixed))
-            self.norm.add(stream, rounded, self.down(self.up.gelu(rounded)))
+            self.attention_norm.add(stream, rounded, self.attention_output.change(mixed))
+            self.norm.add(stream, rounded, self.down.change(self.up.gelu(rounded)))
 
 
 def attention(heads: Tensor) -> Tensor:

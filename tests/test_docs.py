@@ -1,10 +1,10 @@
 """README.md and docs/: commands print the output that is shown, options exist, links resolve.
 
-The console blocks of a page are run in order, in a directory of their own: milco and Python code in this process. If a
-page of docs/ reads files that README's commands write, it starts with a copy of them. Every line of the shown output
-must be printed: words and counts exactly, other numbers within 3 percent, times and rates with any value. `...` matches
-anything, and a line `...` omitted lines. Commands that need a network, GPUs, a cluster or hours are in sh blocks, which
-are only parsed.
+The console blocks of a page are run in order, in a directory of their own and in lines of 100 characters: milco and
+Python code in this process. If a page of docs/ reads files that README's commands write, it starts with a copy of them.
+Every line of the shown output must be printed: words and counts exactly, other numbers within 3 percent, times and
+rates with any value. `...` matches anything, and a line `...` omitted lines. Commands that need a network, GPUs, a
+cluster or hours are in sh blocks, which are only parsed.
 """
 
 import ast
@@ -209,6 +209,7 @@ def failure_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[P
         environment.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
         environment.setenv("OMP_NUM_THREADS", "1")
         environment.setenv("PYTHONIOENCODING", "utf-8")
+        environment.setenv("COLUMNS", "100")
         for name in ("MILCO_DATA", "IR_DATASETS_HOME"):
             environment.setenv(name, str(place / "home"))
         yield run

@@ -52,8 +52,8 @@ class Linear:
         """Apply the layer, then an exact (erf) GELU; float32 or of the layer's dtype."""
         return functional.gelu(self(states))
 
-    def change(self, states: Tensor) -> Tensor:
-        """Apply the layer to states of one block, for a sum in float32; float32 or of the layer's dtype."""
+    def product(self, states: Tensor) -> Tensor:
+        """Apply the layer to states of one block; float32 or of the layer's dtype, as it is computed."""
         return self(states)
 
     @classmethod
@@ -99,24 +99,20 @@ class Int8Linear(Linear):
     def __call__(self, states: Tensor) -> Tensor:
         result = states.new_empty(len(states), len(self.bias), dtype=self.dtype)
         for block, part in zip(states.split(_INT8_TOKENS), result.split(_INT8_TOKENS), strict=True):
-            part.copy_(self._product(block))
+            part.copy_(self.product(block))
         return result
 
     def gelu(self, states: Tensor) -> Tensor:
         """Apply the layer, then an exact (erf) GELU: float32, which the next layer rounds itself."""
-        return functional.gelu(self._product(states))
-
-    def change(self, states: Tensor) -> Tensor:
-        """Apply the layer to states of one block: float32, not rounded."""
-        return self._product(states)
+        return functional.gelu(self.product(states))
 
     @classmethod
     def block_tokens(cls) -> int:
         """Return as many tokens as have their float32 states in the cache."""
         return _INT8_TOKENS
 
-    def _product(self, states: Tensor) -> Tensor:
-        """Return the layer's result, float32."""
+    def product(self, states: Tensor) -> Tensor:
+        """Apply the layer to states of one block: float32."""
         scale = _largest(states) / 127
         rounded = torch.mul(states, scale.reciprocal()).round_().to(torch.int8)
         # Processors multiply unsigned states by signed weights: 128 is added to the states, and oneDNN takes it off.
@@ -301,7 +297,7 @@ class PackedForward:
                 weights.append(echo_weights(projected if variant == "paper" else states, variant, *self.echo)[:tokens])
             projected = projected.to(self._head_dtype)
             for chunk, decoder in self.decoder:
-                for (number, _), part in zip(block, decoder.change(projected)[:tokens].split(counts), strict=True):
+                for (number, _), part in zip(block, decoder.product(projected)[:tokens].split(counts), strict=True):
                     highest = logits[number, chunk]
                     torch.maximum(highest, part.amax(dim=0), out=highest)
         return logits, torch.cat(weights) if self.echo else None
@@ -368,8 +364,8 @@ class _Layer:
         context[end:] = 0
         parts = (tensor.split(self.up.block_tokens()) for tensor in (hidden, states, context))
         for stream, rounded, mixed in zip(*parts, strict=True):
-            self.attention_norm.add(stream, rounded, self.attention_output.change(mixed))
-            self.norm.add(stream, rounded, self.down.change(self.up.gelu(rounded)))
+            self.attention_norm.add(stream, rounded, self.attention_output.product(mixed))
+            self.norm.add(stream, rounded, self.down.product(self.up.gelu(rounded)))
 
 
 def attention(heads: Tensor) -> Tensor:

@@ -208,8 +208,8 @@ def test_the_head_computes_one_block_of_logits_at_a_time(monkeypatch: pytest.Mon
         def __init__(self, decoder: Linear) -> None:
             self.decoder = decoder
 
-        def change(self, states: Tensor) -> Tensor:
-            logits = self.decoder.change(states)
+        def product(self, states: Tensor) -> Tensor:
+            logits = self.decoder.product(states)
             sizes.append(tuple(logits.shape))
             return logits
 

@@ -164,10 +164,9 @@ def index_bytes(lists: NDArray[np.int64], n_postings: int, summary_terms: float)
         lists: int64 [terms], the number of postings of each term.
         summary_terms: number of strongest terms that have summary_energy of the weight of a document, on average.
     """
-    vectors = lists.sum() * (4 if len(lists) <= _NARROW else 6)
     kept = np.minimum(_strongest(lists, n_postings), _MAX_FRACTION * n_postings).sum()
     summaries = 6 * summary_terms * kept * (kept / len(lists)) ** -0.22
-    return float(vectors + 8 * kept + summaries + 300 * len(lists))
+    return float(_vector_bytes(lists) + 8 * kept + summaries + 300 * len(lists))
 
 
 def build_bytes(documents: int, lists: NDArray[np.int64], n_postings: int, index: float) -> float:
@@ -185,10 +184,15 @@ def build_bytes(documents: int, lists: NDArray[np.int64], n_postings: int, index
     strongest = _strongest(lists, n_postings)
     parts = ceil(documents / ceil(documents / _PARTS))
     used = (parts * (1 - (1 - 1 / parts) ** strongest)).sum()
-    vectors = lists.sum() * (4 if len(lists) <= _NARROW else 6)
-    choosing = vectors + 24 * parts * len(lists) + 48 * used + 45 * strongest.sum() + 80 * len(lists)
+    buckets = 24 * parts * len(lists) + 48 * used
+    choosing = _vector_bytes(lists) + buckets + 45 * strongest.sum() + 80 * len(lists)
     summarizing = index + 23 * strongest.sum()
     return float(1.5e7 + max(choosing, summarizing))
+
+
+def _vector_bytes(lists: NDArray[np.int64]) -> int:
+    """Return the size of all vectors: column and weight of each posting."""
+    return int(lists.sum()) * (4 if len(lists) <= _NARROW else 6)
 
 
 def _strongest(lists: NDArray[np.int64], n_postings: int) -> NDArray[np.float64]:

@@ -192,7 +192,7 @@ class PackedEncoder:
         if reason:
             raise NotPacked(reason)
         # Int8Linear rounds states itself.
-        self._states_dtype = torch.float32 if dtype == torch.int8 else dtype
+        self.states_dtype = torch.float32 if dtype == torch.int8 else dtype
         if dtype == torch.int8:
             dtype, kind = native_dtype(), Int8Linear
         make = partial(_linear, tensors, dtype, kind or linear_kind(dtype))
@@ -222,7 +222,7 @@ class PackedEncoder:
         hidden = self.norm(hidden)
         hidden = _pad_to(hidden, padded_rows(len(hidden)))
         runs = [(len(list(group)), length) for length, group in groupby(lengths)]
-        states = hidden.to(self._states_dtype)
+        states = hidden.to(self.states_dtype)
         for layer in self.layers:
             layer(hidden, states, runs)
         return hidden
@@ -254,17 +254,15 @@ class PackedForward:
         is_int8 = dtype == torch.int8
         dtype = native_dtype() if is_int8 else dtype
         kind = kind or linear_kind(dtype)
+        decoder = Int8Linear if is_int8 else kind
         self.projector = _linear(tensors, dtype, kind, "connector.projector")
         self.dense = _linear(tensors, dtype, kind, "connector.dense")
         self.norm = _LayerNorm.of(tensors, "connector.layer_norm", CONNECTOR_EPS)
         self.echo = [tensors[f"echo.{name}"] for name in ("weight", "bias", "scale") if "echo.weight" in tensors]
         weight, bias = tensors["decoder.weight"], tensors["decoder.bias"]
         chunks = [slice(start, start + VOCABULARY_CHUNK) for start in range(0, len(weight), VOCABULARY_CHUNK)]
-        decoder = Int8Linear if is_int8 else kind
         self.decoder = [(chunk, decoder(weight[chunk], bias[chunk], dtype)) for chunk in chunks]
-        self._head_tokens = _INT8_TOKENS if is_int8 else HEAD_TOKENS
-        # Int8Linear rounds states itself.
-        self._head_dtype = torch.float32 if is_int8 else dtype
+        self._head_tokens = min(HEAD_TOKENS, decoder.block_tokens())
 
     @torch.inference_mode()
     def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
@@ -295,7 +293,7 @@ class PackedForward:
             if self.echo:
                 variant = self.config.echo_variant
                 weights.append(echo_weights(projected if variant == "paper" else states, variant, *self.echo)[:tokens])
-            projected = projected.to(self._head_dtype)
+            projected = projected.to(self.encoder.states_dtype)
             for chunk, decoder in self.decoder:
                 for (number, _), part in zip(block, decoder.product(projected)[:tokens].split(counts), strict=True):
                     highest = logits[number, chunk]

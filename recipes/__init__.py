@@ -1,8 +1,12 @@
 """Recipes: trainings that make a model or compare configurations, each `python -m recipes.NAME`."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import read_json, write_json
+from milco_pyserini.io.resume import plan_difference
 from milco_pyserini.options import option
 
 
@@ -13,3 +17,17 @@ class RecipeOptions:
     work: Path = option(metavar="DIR", help="directory for the files of the stages")
     threads: int = option(2, minimum=1, help="CPU threads")
     seed: int = option(1, minimum=0, help="random seed")
+
+    def begin(self, free: Collection[str]) -> None:
+        """Record the options in work. Raises MilcoError if it was begun with others, whose files would be used.
+
+        free: options that do not change the content of the files, besides work and threads.
+        """
+        fixed = vars(self).keys() - {"work", "threads", *free}
+        values = {name: str(value) for name, value in vars(self).items() if name in fixed}
+        manifest = self.work / "manifest.json"
+        if manifest.is_file():
+            if difference := plan_difference(read_json(manifest), values):
+                raise MilcoError(f"{self.work} was begun with {difference}: choose another --work")
+        else:
+            write_json(manifest, values)

@@ -38,6 +38,7 @@ try:
 finally:
     sys.stderr.write(" ".join(name for name in {HEAVY} if name in sys.modules))
 """
+SIZES = ("--source-pieces", 64, "--english-pieces", 200, "--hidden", 192, "--layers", 1, "--epochs", 60)
 VERBS = {"sieht": "sees", "findet": "finds", "malt": "paints", "kauft": "buys"}
 
 
@@ -62,9 +63,8 @@ def work(data: Path) -> Path:
     """The work directory of the recipe, next to the checkpoint."""
     work = data.parent / "work"
     argv = ["--data", data, "--work", work, "--output", work.parent / "model"]
-    sizes = ["--source-pieces", 64, "--english-pieces", 200, "--hidden", 192, "--layers", 1, "--epochs", 60]
-    sizes += ["--sap-steps", 2, "--sct-steps", 2, "--threads", 1]
-    assert main([str(value) for value in (*argv, *sizes)]) == 0
+    steps = ["--sap-steps", 2, "--sct-steps", 2, "--threads", 1]
+    assert main([str(value) for value in (*argv, *SIZES, *steps)]) == 0
     return work
 
 
@@ -72,7 +72,7 @@ def work(data: Path) -> Path:
 def packed_file(data: Path, work: Path) -> Path:
     """What training needs, in one file."""
     file = data.parent / "recipe.tar.xz"
-    assert main([str(value) for value in ("--data", data, "--work", work, "--pack", file)]) == 0
+    assert main([str(value) for value in ("--data", data, "--work", work, "--pack", file, *SIZES)]) == 0
     return file
 
 
@@ -128,6 +128,30 @@ def test_frequent_tokens_are_stored_more_exactly(work: Path, tmp_path: Path, mon
     assert 0 < errors[:16].max() < 0.01 < errors[16:].max() < 0.1
     scores = json.loads((tmp_path / "stored" / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     assert all(score == round(score, 3) for _, score in scores)
+
+
+def test_rounded_rows_stay_as_they_are_when_they_are_rounded_again() -> None:
+    """The LexEcho head is trained on the embeddings of the checkpoint, which are written once more with it."""
+    words = torch.randn(500, 192, generator=torch.Generator().manual_seed(1))
+    echo = network.echo_dimensions(192)
+    words[:, echo] *= 0.3
+    packed, scales = export.quantize_words(words)
+    levels = torch.stack([packed & 15, packed >> 4], dim=-1).flatten(1).float() - 8
+    assert levels.min() == -8
+    again, same_scales = export.quantize_words(levels * scales.float().unsqueeze(1))
+    assert torch.equal(same_scales, scales)
+    # The two dimensions of the LexEcho weight are added up and divided again.
+    codes = slice(0, echo.start // 2)
+    assert torch.equal(again[:, codes], packed[:, codes])
+
+
+def test_a_work_directory_of_other_options_is_refused(
+    data: Path, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Its files would be used as if they were those of these options."""
+    argv = ["--data", data, "--work", work, "--output", tmp_path / "model", *SIZES, "--seed", 2]
+    assert main([str(value) for value in argv]) == 2
+    assert "was begun with seed 1, not 2: choose another --work" in capsys.readouterr().err
 
 
 def test_polytonic_and_modern_greek_are_normalized_alike() -> None:

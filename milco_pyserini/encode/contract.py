@@ -156,7 +156,7 @@ def open_query_encoder(
     """Return the encoder of the vectors of a manifest for queries: same weights, views and prefix.
 
     encoder: the current path of the manifest's encoder, or the loaded encoder; required for external vectors. Raises
-    MilcoError if it is missing, or if its weights or tokenizer are not those that encoded the vectors.
+    MilcoError if it is missing, or if its weights, tokenizer or prefix are not those that encoded the vectors.
     """
     loaded = encoder or manifest.get("encoder")
     if loaded is None:
@@ -164,6 +164,12 @@ def open_query_encoder(
     if not isinstance(loaded, MilcoEncoder):
         loaded = open_encoder(loaded, device, dtype, manifest.get("english_prefix", ""))
     validate_encoder(loaded, manifest)
+    prefix = manifest.get("english_prefix", "")
+    if loaded.vocabulary.english_prefix != prefix:
+        raise MilcoError(
+            f"encoder {loaded.name!r} was loaded with english_prefix {loaded.vocabulary.english_prefix!r}, but the "
+            f"vectors were encoded with {prefix!r}: load it with english_prefix={prefix!r}"
+        )
     return MilcoQueryEncoder(
         loaded,
         scale=manifest["scale"],

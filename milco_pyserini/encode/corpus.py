@@ -93,7 +93,7 @@ def encode_corpus(
     if old is not None and old.path.resolve() == output.resolve():
         raise MilcoError(f"--reuse {old.path} is --output, too: choose another --output")
     fields |= _read_through(records)
-    validate_output(output, fields | plan.manifest_fields(), overwrite)
+    resumes = validate_output(output, fields | plan.manifest_fields(), overwrite)
     log(f"Loading encoder {plan.encoder}")
     if launcher == RAY:
         devices = cluster_devices(device)
@@ -114,8 +114,8 @@ def encode_corpus(
     if old is not None:
         old.validate(fields)
         old.load(PartEncoder(plan, encoder))
-    if plan.dtype == "int8" and (overwrite or not (output / MANIFEST).is_file()):
-        # It loads torch.
+    if plan.dtype == "int8" and not resumes:
+        # Once per store: noise in its timing must not stop a run that resumes. It loads torch.
         from milco_pyserini.encode.int8 import validate_int8
 
         validate_int8(records, PartEncoder(plan, encoder))

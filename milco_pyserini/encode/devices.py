@@ -33,6 +33,8 @@ def choose_device(name: "str | torch.device") -> "torch.device":
     import torch
 
     name = str(name)
+    if "," in name:
+        raise MilcoError(f"device {name}: this takes one device. Only milco encode --corpus and --topics take several")
     validate_devices(name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -77,7 +77,8 @@ class MilcoEncoder:
         name: the checkpoint's name or path.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps", "xpu" or a torch.device.
         dtype: "auto", "float32", "bfloat16", "int8" or a torch.dtype: of the matrix products. The residual stream,
-            LayerNorm and pooling are float32. int8, on the CPU, is for the products of the encoder's layers.
+            LayerNorm and pooling are float32. int8, on the CPU, is for the products of the encoder's layers and of the
+            decoder.
         english_prefix: prefix of pivot terms; "e_" is the authors' spelling.
         query_encoder: what encodes queries, if another network or tokenizer than these (default: this encoder).
     """

@@ -27,7 +27,7 @@ def echo_weights(states: Tensor, variant: str, weight: Tensor, bias: Tensor, sca
         weight, bias, scale: [1, D], [1] and [1], the head's.
 
     Returns:
-        float32 [...], >= 0.
+        float32 [...], >= 0 unless the head's scale is negative, which pooling treats as 0.
     """
     # Sums of products, not a matrix product: autocast would round that to bfloat16, and duplicates add up.
     weights = torch.relu((states.float() * weight).sum(dim=-1) + bias)
@@ -103,11 +103,12 @@ class _MaxLogits(torch.autograd.Function):
         return highest_logits(states, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor | None, Tensor]:
         projected, mask, weight = ctx.saved_tensors
         (gradient,) = gradients
         states_gradient = torch.zeros_like(projected, dtype=torch.float32)
-        weight_gradient = torch.zeros_like(weight, dtype=torch.float32)
+        # None if the decoder is frozen.
+        weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[2] else None
         text, column = gradient.nonzero(as_tuple=True)
         share = gradient[text, column].unsqueeze(1)
         counts = gradient.count_nonzero(dim=1).tolist()
@@ -118,9 +119,11 @@ class _MaxLogits(torch.autograd.Function):
             )
             token = logits.argmax(dim=0)
             states_gradient[number].index_add_(0, token, shares * decoder)
-            weight_gradient.index_add_(0, columns, shares * states[token])
-        bias_gradient = gradient.sum(dim=0)
-        return states_gradient.to(projected.dtype), None, weight_gradient.to(weight.dtype), bias_gradient
+            if weight_gradient is not None:
+                weight_gradient.index_add_(0, columns, shares * states[token])
+        if weight_gradient is not None:
+            weight_gradient = weight_gradient.to(weight.dtype)
+        return states_gradient.to(projected.dtype), None, weight_gradient, gradient.sum(dim=0)
 
 
 def max_logits_reference(projected: Tensor, mask: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

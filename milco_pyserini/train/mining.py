@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from milco_pyserini.index.protocol import EngineSearcher
 from milco_pyserini.options import validate
 from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource, distinct_passages, open_retrieval
-from milco_pyserini.train.rewriting import MineOptions, pending_files, rewrite
+from milco_pyserini.train.rewriting import MineOptions, parts_of, pending_files, rewrite
 
 # Texts that share this much of the shorter one are near-duplicates.
 _NEAR_DUPLICATE = 0.8
@@ -35,16 +36,16 @@ def mine_training_set(options: MineOptions) -> None:
     find_engine(options.engine).available()
     sources = open_retrieval(options.data, options.languages or None)
     corpus = open_corpus(options.corpus) if options.corpus else None
-    if corpus is not None:
-        corpus.check()
+    corpus_hash = None if corpus is None else corpus.check().digest
     encoder = open_encoder(options.encoder, options.device, options.dtype)
-    for source, file in pending_files(options, sources, encoder.weight_hash):
+    for source, file in pending_files(options, sources, encoder.weight_hash, corpus_hash):
         # The passages of a source are searched together.
         passages = distinct_passages(source)
         for document in corpus or ():
             passages.setdefault(document.contents, len(passages))
         with tempfile.TemporaryDirectory(prefix="milco-mine-") as directory:
-            searcher = index_passages(list(passages), encoder, Path(directory) / "passages", options)
+            vectors = encode_passages(list(passages), encoder, parts_of(file) / "passages", options.batch_size)
+            searcher = index_passages(vectors, encoder, Path(directory) / "passages", options)
             miner = NegativeMiner(source, passages, encoder, searcher, options)
             left_out = rewrite(file, source, _PART_SIZE, miner.mine)
         if left_out:
@@ -52,18 +53,28 @@ def mine_training_set(options: MineOptions) -> None:
             log(f"{queries} left out: no negative among {counted(options.depth, 'hit')}")
 
 
-def index_passages(passages: list[str], encoder: MilcoEncoder, directory: Path, options: MineOptions) -> EngineSearcher:
-    """Encode passages and index them in a new directory; docids are their zero-padded numbers."""
+def encode_passages(passages: list[str], encoder: MilcoEncoder, parts: Path, batch_size: int) -> SparseBatch:
+    """Return the vectors of passages. Those that an interrupted run has encoded are read from a directory of parts."""
     progress = Progress("passages", len(passages))
     batches = []
     for start in range(0, len(passages), _ENCODED_AT_A_TIME):
         texts = passages[start : start + _ENCODED_AT_A_TIME]
-        batches.append(encoder.encode_document(texts, batch_size=options.batch_size))
+        part = parts / f"{start // _ENCODED_AT_A_TIME:06d}.npz"
+        if not part.is_file():
+            # Without the vocabulary, which every part would repeat.
+            replace(encoder.encode_document(texts, batch_size=batch_size), vocabulary=None).save(part)
+        batches.append(SparseBatch.load(part))
         progress.add(len(texts), terms=float(batches[-1].indptr[-1]))
     progress.close("Encoded")
-    vectors = SparseBatch.concatenate(batches, encoder.vocabulary.english_size)
+    return SparseBatch.concatenate(batches, encoder.vocabulary.english_size)
+
+
+def index_passages(
+    vectors: SparseBatch, encoder: MilcoEncoder, directory: Path, options: MineOptions
+) -> EngineSearcher:
+    """Index the vectors of passages in a new directory; docids are their zero-padded numbers."""
     # Zero-padded: docids break ties in the order of the passages.
-    ids = [f"{number:010d}" for number in range(len(passages))]
+    ids = [f"{number:010d}" for number in range(len(vectors))]
     index = Index.build(vectors, directory, options.engine, ids=ids, encoder=encoder, threads=options.threads)
     return index.searcher()
 

@@ -418,9 +418,12 @@ class GroundingProbe:
 
     @torch.no_grad()
     def update(self, model: MilcoModel, monitor: CollapseMonitor) -> None:
-        """Encode the texts; they replace those of the kind PROBE in the monitor."""
+        """Encode the texts without dropout; they replace those of the kind PROBE in the monitor."""
         device = model.decoder.weight.device
         monitor.forget(PROBE)
+        was_training = model.training
+        model.eval()
         for inputs, grounded, languages in self.batches:
             output = model(**{name: tensor.to(device) for name, tensor in inputs.items()})
             monitor.update(PROBE, languages, output.pivot, grounded.to(device))
+        model.train(was_training)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from milco_pyserini.console import Progress, log
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, directory_name
-from milco_pyserini.encode.devices import DTYPES
+from milco_pyserini.encode.devices import DTYPES, choose_device, choose_dtype
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_file, read_json, remove_directory, validate_output_directory, write_json
+from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.io.resume import plan_difference, validate_resume
 from milco_pyserini.options import MAX_THREADS, option
 from milco_pyserini.train.config import LEXICAL
@@ -23,7 +24,7 @@ MANIFEST = "manifest.json"
 
 _PARTS = ".parts"
 _COMPRESSION = 3
-# Options that do not change the content of the files.
+# Options that do not change the content of the files, except dtype, of which the plan has what was chosen.
 _FREE = {"output", "device", "dtype", "batch_size", "threads", "overwrite"}
 
 
@@ -94,12 +95,12 @@ class ScoreOptions(RewriteOptions):
 
 
 def pending_files(
-    options: RewriteOptions, sources: Sequence[RetrievalSource], weight_hash: str
+    options: RewriteOptions, sources: Sequence[RetrievalSource], weight_hash: str, corpus_hash: str | None = None
 ) -> list[tuple[RetrievalSource, Path]]:
     """Return the sources whose file is not complete yet, with that file: output/NAME.LANG.jsonl.gz.
 
-    output/manifest.json has everything that determines the files' content: options, weights, and the sources' sizes,
-    for which each is read once.
+    output/manifest.json has everything that determines the files' content: options, weights, and digests of the
+    sources, for which each is read once, and of further passages.
 
     Raises:
         MilcoError: the directory was begun with another plan, or has other files, or two sources would share a file.
@@ -117,8 +118,11 @@ def pending_files(
     plan = {
         "command": "mine" if isinstance(options, MineOptions) else "score",
         **{name: list(value) if isinstance(value, tuple) else value for name, value in given.items()},
+        "dtype": str(choose_dtype(options.dtype, choose_device(options.device))).removeprefix("torch."),
         "weight_hash": weight_hash,
+        "corpus_hash": corpus_hash,
         "examples": {file.name: source.stats().examples for file, source in files.items()},
+        "digests": {file.name: source.stats().digest for file, source in files.items()},
     }
     manifest = options.output / MANIFEST
     recorded = read_json(manifest) if manifest.is_file() else {}
@@ -137,6 +141,11 @@ def pending_files(
     return pending
 
 
+def parts_of(file: Path) -> Path:
+    """Return the directory of what is kept for a file until it is complete."""
+    return file.parent / _PARTS / file.name
+
+
 def rewrite(
     file: Path,
     source: RetrievalSource,
@@ -150,14 +159,17 @@ def rewrite(
     Args:
         work: yields the new form of each example, or None to leave it out.
     """
-    directory = file.parent / _PARTS / file.name
+    directory = parts_of(file)
     parts: list[Path] = []
     left_out = 0
     progress = Progress("queries", source.stats().examples)
     stream = iter(source.examples())
     while chunk := list(itertools.islice(stream, part_size)):
         part = directory / f"{len(parts):06d}.jsonl.gz"
-        if not part.is_file():
+        if part.is_file():
+            left_out += len(chunk) - sum(1 for _ in numbered_lines(part))
+            progress.add(len(chunk))
+        else:
             # No time stamp: the same work gives the same bytes.
             with atomic_file(part) as handle, gzip.GzipFile("", "wb", _COMPRESSION, handle, mtime=0) as packed:
                 for example in work(chunk):

@@ -39,6 +39,9 @@ CONFIG = "config.yaml"
 MANIFEST = "manifest.json"
 MODEL = "model"
 
+# Options that a resumed run may change: they do not change what it learns.
+_FREE = ("workers", "gradient-checkpointing", "log-steps", "save-steps", "keep")
+
 # Makes the objective of a model, in place of the stage's own.
 MakeObjective = Callable[[MilcoModel], nn.Module]
 
@@ -71,7 +74,8 @@ def train_sap(
         config.max_length,
     )
     validate_vocabulary(teacher.vocabulary, encoder.vocabulary.english)
-    arguments = training_arguments(config, run, num_steps(config, sum(stream.sizes)))
+    examples = sum(stream.sizes)
+    arguments = training_arguments(config, run, num_steps(config, examples))
     if isinstance(teacher, nn.Module):
         teacher.to(arguments.device)
     if make_objective is not None:
@@ -79,7 +83,7 @@ def train_sap(
     else:
         objective = Alignment(encoder.model, teacher, config, choose_dtype(config.dtype, arguments.device))
     collate = alignment_collator(texts, teacher, config.max_length)
-    run_training(config, TrainingTask(encoder, objective, stream, collate, probe, pair_length), arguments)
+    run_training(config, TrainingTask(encoder, objective, stream, examples, collate, probe, pair_length), arguments)
 
 
 def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) -> None:
@@ -136,7 +140,7 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
         objective = Contrast(encoder.model, config, choose_dtype(config.dtype, arguments.device), dropped_ids)
     collate = contrast_collator(texts, config.query_max_length, config.passage_max_length)
     # Without a length: negatives of a batch must come from one collection, as the streams' blocks do.
-    run_training(config, TrainingTask(encoder, objective, stream, collate, probe), arguments)
+    run_training(config, TrainingTask(encoder, objective, stream, examples, collate, probe), arguments)
 
 
 def open_start(config: TrainingConfig, echo: bool, *lengths: int) -> tuple[MilcoEncoder, TextCollator, GroundingProbe]:
@@ -164,7 +168,7 @@ def run_training(config: TrainingConfig, task: TrainingTask, arguments: Training
     try:
         if arguments.process_index == 0:
             with reporting_write_errors(str(run), run):
-                prepare_directory(config, run, arguments.world_size)
+                prepare_directory(config, run, arguments.world_size, task.examples)
         # With --overwrite, other processes would still see the old checkpoints.
         PartialState().wait_for_everyone()
         trainer = ObjectiveTrainer(task, config, arguments, CollapseMonitor())
@@ -199,7 +203,7 @@ def run_directory(config: TrainingConfig) -> Path:
         if run.exists() and any(run.iterdir()):
             raise MilcoError(f"{run} exists and is not a training run: choose another --output")
     elif not config.overwrite and (newest_checkpoint(run) or (run / MODEL).exists()):
-        validate_resume(run, yaml.safe_load(saved.read_text(encoding="utf-8")), config_values(config))
+        validate_resume(run, yaml.safe_load(saved.read_text(encoding="utf-8")), config_values(config), _FREE)
     return run
 
 
@@ -220,16 +224,17 @@ def num_steps(config: TrainingConfig, examples: int) -> int:
     return max(1, math.ceil(config.epochs * examples / batch))
 
 
-def prepare_directory(config: TrainingConfig, run: Path, devices: int) -> None:
+def prepare_directory(config: TrainingConfig, run: Path, devices: int, examples: int) -> None:
     """Create the run directory, or empty it with --overwrite, and write its configuration and manifest.
 
-    Raises MilcoError if it has a checkpoint of a run on another number of devices, whose data order differs.
+    Raises MilcoError if it has a checkpoint of a run with another number of devices or examples, which would not see
+    its data in the same order.
     """
     if config.overwrite and (run / CONFIG).is_file():
         remove_directory(run)
     set_aside_damaged(run, run / MODEL)
     if newest_checkpoint(run):
-        validate_resume(run, read_json(run / MANIFEST), {"devices": devices})
+        validate_resume(run, read_json(run / MANIFEST), {"devices": devices, "examples": examples})
     with atomic_file(run / CONFIG, "w") as handle:
         yaml.safe_dump(config_values(config), handle, sort_keys=False, allow_unicode=True)
     stage = "sap" if isinstance(config, SapConfig) else "sct"
@@ -240,6 +245,7 @@ def prepare_directory(config: TrainingConfig, run: Path, devices: int) -> None:
             "stage": stage,
             "config": config.config,
             "devices": devices,
+            "examples": examples,
             "command": f"milco train {stage} --config {run / CONFIG} --output {run}",
             "versions": {"milco_pyserini": __version__, **{name: version(name) for name in packages}},
         },

@@ -47,13 +47,14 @@ class TrainingTask:
     """Model, loss and data of a run.
 
     encoder: the model and its tokenizers. objective: computes the loss of a batch (objectives.py). stream: endless and
-    reproducible examples. collate: examples to a batch. probe: held-out pairs for the alarms. length: of an example,
-    to batch examples of similar length; None keeps the stream's order.
+    reproducible examples. examples: how many the data have. collate: examples to a batch. probe: held-out pairs for the
+    alarms. length: of an example, to batch examples of similar length; None keeps the stream's order.
     """
 
     encoder: MilcoEncoder
     objective: nn.Module
     stream: IterableDataset
+    examples: int
     collate: Callable[[list], dict]
     probe: GroundingProbe
     length: Callable[[Any], int] | None = None
@@ -132,7 +133,9 @@ class ObjectiveTrainer(Trainer):
         if self.is_world_process_zero():
             _silence_tensorboard_thread()
             with reporting_write_errors(str(self._run / _TENSORBOARD), self._run):
-                self.add_callback(TensorBoardCallback(SummaryWriter(str(self._run / _TENSORBOARD))))
+                # What was logged after the checkpoint is logged again.
+                writer = SummaryWriter(str(self._run / _TENSORBOARD), purge_step=step + 1 if step else None)
+                self.add_callback(TensorBoardCallback(writer))
 
     def train_to_end(self) -> None:
         """Train from the newest checkpoint, if there is one. Raises MilcoError if loss or weights are not finite."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _NEGATIVES = 15
 _LABEL_WEIGHT = 5.0
 # Options that do not change the content of a work directory.
-_FREE = {"work", "probe", "configurations", "threads"}
+_FREE = ("probe", "configurations")
 
 
 def command(options: ConfigurationsOptions) -> None:
@@ -56,8 +56,6 @@ def command(options: ConfigurationsOptions) -> None:
 
 def prepare_training(options: ConfigurationsOptions) -> None:
     """Write training data with negatives and scores, test collections, and the two starting checkpoints."""
-    from milco_pyserini.io.files import read_json, write_json
-    from milco_pyserini.io.resume import plan_difference
     from milco_pyserini.train.config import LEXICAL
     from milco_pyserini.train.data.retrieval import open_retrieval
     from milco_pyserini.train.mining import mine_training_set
@@ -69,14 +67,9 @@ def prepare_training(options: ConfigurationsOptions) -> None:
     from .start import write_multilingual_start, write_pivot_start
 
     work = options.work
-    values = {name: str(value) for name, value in vars(options).items() if name not in _FREE}
-    manifest = work / "manifest.json"
-    if manifest.is_file():
-        if difference := plan_difference(read_json(manifest), values):
-            raise MilcoError(f"{work} was begun with {difference}: choose another --work")
-    elif work.is_dir() and any(work.iterdir()):
+    if work.is_dir() and any(work.iterdir()) and not (work / "manifest.json").is_file():
         raise MilcoError(f"{work} was not created by this command: choose another --work")
-    write_json(manifest, values)
+    options.begin(_FREE)
     retrieval, mined, scored = work / "retrieval", work / "mined", work / SCORED
     prepare(options.data, retrieval, options.train_queries, options.queries, options.passages)
     start = options.start

@@ -14,6 +14,9 @@ from milco_pyserini.io.files import validate_output_file
 
 from . import MiniOptions
 
+# Options that do not change the files of stages. The steps of a training are compared by its own directory.
+_FREE = ("output", "pack", "megabytes", "sap_steps", "sct_steps")
+
 
 def command(options: MiniOptions) -> None:
     """Run every stage whose files are missing, then write the checkpoint or the packed file."""
@@ -28,6 +31,7 @@ def command(options: MiniOptions) -> None:
         data, work = packed.unpack(options.packed or Path(), options.work)
     else:
         data, work = options.data, options.work
+        options.begin(_FREE)
         if options.start is None:
             stages.prepare(data, options)
     if options.pack is not None:

@@ -21,7 +21,8 @@ from milco_pyserini.model import MilcoModel
 from .network import ECHO_ENLARGED, echo_dimensions
 
 _WORDS = "encoder.embeddings.word_embeddings.weight"
-_CLIPS = torch.linspace(0.6, 1.0, 9)
+# With 7/8, rows that were rounded before keep their scale, also if their largest value is at level -8.
+_CLIPS = torch.cat([torch.linspace(0.6, 1.0, 9), torch.tensor([7 / 8])])
 _LEVELS = 7
 # The tokenizer's order is that of frequency.
 _FREQUENT = 16_000

@@ -53,6 +53,20 @@ def test_int8_is_reported_and_used(
 
 
 @needs_int8
+def test_a_run_that_resumes_is_not_timed_again(
+    tmp_path: Path, ratio: list[float], capsys: pytest.CaptureFixture
+) -> None:
+    """Noise must not stop a store that has begun; the shards of a store are its parts."""
+    shards = [[*arguments(tmp_path), "--part-size", "40", "--shard-num", "2", "--shard-id", shard] for shard in "01"]
+    assert main(shards[0]) == 0
+    assert "int8 compared" in capsys.readouterr().err
+    ratio[0] = 1.25
+    assert main(shards[1]) == 0
+    assert "int8 compared" not in capsys.readouterr().err
+    assert len(open_store(tmp_path / "vectors")) == 80
+
+
+@needs_int8
 def test_int8_is_refused_where_it_is_slower(tmp_path: Path, ratio: list[float], capsys: pytest.CaptureFixture) -> None:
     """Nothing is written, and a store that was to be overwritten is still there."""
     ratio[0] = 1.25

@@ -99,7 +99,7 @@ def test_a_missing_ray_is_an_error_with_the_fix(
 def test_one_text_needs_no_cluster(capsys: pytest.CaptureFixture) -> None:
     """--text with --launcher ray is refused in one line."""
     assert main(["--text", "x", "--launcher", "ray"]) == 2
-    assert "--launcher ray is for --corpus and --topics, not for --text" in capsys.readouterr().err
+    assert "--launcher is for --corpus and --topics, --text writes no store" in capsys.readouterr().err
 
 
 @needs_ray

@@ -4,13 +4,14 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from milco_pyserini.train.monitor import LEAST_TEXTS, PROBE, CollapseMonitor, SourceActivity
+from milco_pyserini.train.monitor import LEAST_TEXTS, PROBE, CollapseMonitor, GroundingProbe, SourceActivity
 
 LANGUAGES = ("ar", "de", "ja")
 # Large enough for the ranges of shares of the vocabulary.
@@ -358,3 +359,24 @@ def test_a_monitor_continues_from_a_saved_state(tmp_path: Path) -> None:
     assert resumed.figures() == monitors[1].figures()
     assert resumed.warnings() == monitors[1].warnings() != []
     assert resumed.seen == monitors[1].seen
+
+
+def test_the_probe_is_encoded_without_dropout() -> None:
+    """As users encode, and without random numbers that training would then lack."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.decoder, self.dropout = nn.Linear(1, 4), nn.Dropout(0.5)
+
+        def forward(self, states: Tensor) -> SimpleNamespace:
+            return SimpleNamespace(pivot=self.dropout(states))
+
+    probe, model = GroundingProbe([], None, None, 0), Model()  # type: ignore[arg-type]
+    probe.batches = [({"states": torch.ones(8, 4)}, torch.ones(8, 4, dtype=torch.bool), ["de"] * 8)]
+    seen: list[Tensor] = []
+    monitor = SimpleNamespace(forget=lambda kind: None, update=lambda *arguments: seen.append(arguments[2]))
+    before = torch.get_rng_state()
+    probe.update(model, monitor)  # type: ignore[arg-type]
+    assert torch.equal(seen[0], torch.ones(8, 4)) and torch.equal(torch.get_rng_state(), before)
+    assert model.training

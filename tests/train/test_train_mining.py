@@ -1,7 +1,9 @@
 """Mining hard negatives."""
 
 import gzip
+import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -9,11 +11,12 @@ import pytest
 from golden_set import GOLDEN, encoder
 
 from milco_pyserini.cli.train import main
-from milco_pyserini.encode import open_encoder
+from milco_pyserini.encode import MilcoEncoder, open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Hits, find_engine
+from milco_pyserini.train import mining
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, distinct_passages, open_retrieval
-from milco_pyserini.train.mining import NegativeMiner, index_passages, near_duplicates, shingles
+from milco_pyserini.train.mining import NegativeMiner, encode_passages, index_passages, near_duplicates, shingles
 from milco_pyserini.train.rewriting import MineOptions
 
 CHECKPOINT = GOLDEN / "ckpt_distillation"
@@ -156,6 +159,42 @@ def test_a_complete_output_is_kept(data: Path, tmp_path: Path, capsys: pytest.Ca
     assert (output / "pairs.ja.jsonl.gz").read_bytes() == written
 
 
+def test_an_interrupted_run_keeps_its_vectors_and_parts(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Passages are not encoded again, and queries without a negative are counted over all parts."""
+    monkeypatch.setattr(mining, "_PART_SIZE", 4)
+    monkeypatch.setattr(mining, "_ENCODED_AT_A_TIME", 8)
+    more = ("--max-score", "0.5")
+    assert run(data, tmp_path / "whole", *more) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
+    mine, calls = NegativeMiner.mine, itertools.count()
+
+    def interrupted(*arguments: Any) -> Any:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return mine(*arguments)
+
+    monkeypatch.setattr(NegativeMiner, "mine", interrupted)
+    assert run(data, tmp_path / "cut", *more) == 130
+    monkeypatch.setattr(NegativeMiner, "mine", mine)
+    monkeypatch.setattr(MilcoEncoder, "encode_document", None)
+    capsys.readouterr()
+    assert run(data, tmp_path / "cut", *more) == 0
+    assert [line for line in capsys.readouterr().err.splitlines() if "left out" in line] == lines
+    name = "pairs.ja.jsonl.gz"
+    assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == ["manifest.json", name]
+
+
+def test_changed_texts_are_not_joined_to_older_parts(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Also if there are as many as before."""
+    assert run(data, tmp_path / "mined") == 0
+    data.write_bytes(gzip.compress(gzip.decompress(data.read_bytes()).replace(b"0", b"7")))
+    assert run(data, tmp_path / "mined") == 2
+    assert "was begun with digests " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "more, why",
     [
@@ -207,9 +246,10 @@ def test_lucene_mines_nearly_the_same_negatives(data: Path, tmp_path: Path) -> N
     except MilcoError as error:
         pytest.skip(str(error))
     model, passages = encoder("distillation"), list(distinct_passages(RetrievalFile(data)))
+    encoded = encode_passages(passages, model, tmp_path / "parts", 8)
     lucene, exact = (
         index_passages(
-            passages, model, tmp_path / name, MineOptions(data=(str(data),), output=tmp_path / "mined", engine=name)
+            encoded, model, tmp_path / name, MineOptions(data=(str(data),), output=tmp_path / "mined", engine=name)
         )
         for name in ("lucene", "exact")
     )

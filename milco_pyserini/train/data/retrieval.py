@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -65,11 +66,15 @@ class RetrievalExample(NamedTuple):
 
 
 class RetrievalStats(NamedTuple):
-    """Number of examples, and the location ("file:line") of the first without negatives and without scores."""
+    """Number of examples, and the location ("file:line") of the first without negatives and without scores.
+
+    digest: of the examples; "" for a collection on the hub, whose revision is fixed.
+    """
 
     examples: int
     without_negatives: str | None = None
     without_scores: str | None = None
+    digest: str = ""
 
 
 class RetrievalSource(Protocol):
@@ -158,13 +163,15 @@ class RetrievalFile:
     @cached_property
     def _stats(self) -> RetrievalStats:
         count, without_negatives, without_scores = 0, None, None
+        digest = blake2b(digest_size=16)
         for number, example in self.numbered():
             count += 1
+            digest.update(dump_example(example))
             if not example.negatives and without_negatives is None:
                 without_negatives = f"{self.path}:{number}"
             if example.positive_scores is None and without_scores is None:
                 without_scores = f"{self.path}:{number}"
-        return RetrievalStats(count, without_negatives, without_scores)
+        return RetrievalStats(count, without_negatives, without_scores, digest.hexdigest())
 
 
 class HubRetrieval:

@@ -79,6 +79,12 @@ def option_name(field: dataclasses.Field) -> str:
     return "--" + field.name.replace("_", "-")
 
 
+def changed_options(options: Any, *names: str) -> list[str]:
+    """Return those of the named fields that differ from their default, as users type them."""
+    fields = {field.name: field for field in dataclasses.fields(options)}
+    return [option_name(fields[name]) for name in names if getattr(options, name) != fields[name].default]
+
+
 def parse_filters(given: Iterable[str]) -> dict[str, list[str]]:
     """Return {field: values} of filters FIELD=VALUE. Raises MilcoError for one without a field or a value's =.
 

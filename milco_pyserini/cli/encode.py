@@ -13,12 +13,14 @@ from typing import Any
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import DTYPES, vectors_directory
-from milco_pyserini.encode.devices import LAUNCHERS, LOCAL, RAY, validate_devices
+from milco_pyserini.encode.devices import LAUNCHERS, LOCAL, validate_devices
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.io.files import size_on_disk
-from milco_pyserini.options import option
+from milco_pyserini.options import changed_options, option
 
 _SCALE_OUT = "scale-out"
+# Options of vector stores, which --text does not write.
+_OF_STORES = ("output", "overwrite", "reuse", "skip_bad_lines", "split_passages", "launcher", "shard_id", "shard_num")
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,11 @@ class EncodeOptions(EncodePlan):
         if len(given) != 1:
             what = f"not {' and '.join(given)}" if given else "none was given"
             yield f"give one of --corpus, --topics and --text: {what}"
-        if self.text is not None and self.launcher == RAY:
-            yield "--launcher ray is for --corpus and --topics, not for --text"
-        if self.text is not None and self.dense:
-            yield "--text is for sparse vectors, not for --dense"
-        if self.text is not None and self.reuse is not None:
-            yield "--reuse is for --corpus and --topics, not for --text"
+        if self.text is not None:
+            if self.dense:
+                yield "--text is for sparse vectors, not for --dense"
+            for name in changed_options(self, *_OF_STORES):
+                yield f"{name} is for --corpus and --topics, --text writes no store"
         yield from super().conflicts()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import INDEXES, directory_name
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.options import MAX_INTEGER, MAX_THREADS, option
+from milco_pyserini.options import MAX_INTEGER, MAX_THREADS, changed_options, option
 
 _PRUNING = "Pruning"
 _BM25 = "BM25"
@@ -176,7 +176,10 @@ def _update(options: IndexOptions) -> None:
     if options.output is None and options.vectors is None:
         raise MilcoError("--update needs --output, the index to change")
     name = "" if options.vectors is None else directory_name(options.vectors.name)
-    open_index(options.output or INDEXES / f"{name}.{options.engine}").update(
+    index = open_index(options.output or INDEXES / f"{name}.{options.engine}")
+    if changed_options(options, "engine") and options.engine != index.engine.name:
+        raise MilcoError(f"--engine {options.engine}: {index.path} is of engine {index.engine.name}, omit it")
+    index.update(
         options.vectors,
         since=options.since,
         delete=() if options.delete is None else read_docids(options.delete),

@@ -4,10 +4,9 @@ milco search --query TEXT: search for one text, print hits.
 milco search fuse --runs runs/bm25.txt runs/milco.txt: fuse runs.
 """
 
-import contextlib
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import RUNS, directory_name, only_index
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.options import MAX_THREADS, option, parse_filters
+from milco_pyserini.options import MAX_THREADS, changed_options, option, parse_filters
 
 if TYPE_CHECKING:
     from milco_pyserini.index import Index
@@ -25,10 +24,11 @@ if TYPE_CHECKING:
     from milco_pyserini.search.searcher import Searcher
     from milco_pyserini.search.topics import SearchTopics
 
-STDOUT = Path("-")
 _ONE_QUERY_HITS = 10
 _RUN_HITS = 1000
 _RUN = "Run"
+_OF_RUNS = ("output", "overwrite", "output_format", "tag", "batch_size", "remove_query")
+_OF_PASSAGES = ("max_passage_delimiter", "max_passage_hits")
 _ENGINE = "Engine settings (default: those of the index)"
 _PASSAGES = "Passages"
 _ENCODER = "Encoder"
@@ -118,11 +118,13 @@ class SearchOptions:
         if (self.topics is None) == (self.query is None):
             yield "give one of --topics (a run) and --query (hits on the terminal)"
         elif self.topics is None:
-            for name in ("output", "tag", "max_passage", "remove_query"):
-                if getattr(self, name):
-                    yield f"--{name.replace('_', '-')} is for --topics, --query writes no run"
+            for name in changed_options(self, *_OF_RUNS, *_OF_PASSAGES, "max_passage"):
+                yield f"{name} is for --topics, --query writes no run"
         elif self.json or self.corpus:
             yield f"--{'json' if self.json else 'corpus'} is for --query, --topics writes a run"
+        elif not self.max_passage:
+            for name in changed_options(self, *_OF_PASSAGES):
+                yield f"{name} is for --max-passage"
         try:
             parse_filters(self.filter)
         except MilcoError as error:
@@ -176,7 +178,7 @@ def command(options: SearchOptions) -> None:
     """Search. Raises MilcoError before the search if something does not fit."""
     from milco_pyserini.index import open_index
     from milco_pyserini.index.protocol import QueryOptions
-    from milco_pyserini.io.files import validate_output_file
+    from milco_pyserini.io.files import STDOUT, validate_output_file
     from milco_pyserini.io.runs import validate_tag
     from milco_pyserini.search.searcher import Searcher
     from milco_pyserini.search.topics import read_topics
@@ -186,10 +188,7 @@ def command(options: SearchOptions) -> None:
     names = ("query_cut", "heap_factor", "ef_search")
     settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.query is not None:
-        searcher = Searcher(index, queries, settings, options.corpus)
-        print_hits(
-            searcher, options.query, options.hits or _ONE_QUERY_HITS, options.json, parse_filters(options.filter)
-        )
+        print_hits(Searcher(index, queries, settings, options.corpus), options)
         return
     if options.topics is None:
         raise MilcoError("--topics or --query is required")
@@ -213,7 +212,7 @@ def command(options: SearchOptions) -> None:
 
 def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptions, output: Path) -> None:
     """Search for all topics and write the run to output."""
-    from milco_pyserini.io.files import atomic_file
+    from milco_pyserini.io.files import STDOUT, text_output
     from milco_pyserini.io.runs import write_hits
 
     index, hits = searcher.index, options.hits or _RUN_HITS
@@ -230,7 +229,7 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
     progress = Progress("queries", len(topics.ids))
     tag = options.tag or f"milco-{index.engine.name}"
     empty = without_hits = 0
-    with contextlib.nullcontext(sys.stdout) if output == STDOUT else atomic_file(output, "w") as run:
+    with text_output(output) as run:
         for topic, query, best in found:
             write_hits(run, topic, best, options.output_format, tag)
             empty += not len(query)
@@ -242,23 +241,26 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
         log(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
 
 
-def print_hits(
-    searcher: "Searcher", query: str, k: int, as_json: bool, filters: Mapping[str, Sequence[str]] | None = None
-) -> None:
+def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
     """Search for one query and print its hits: a table as wide as the terminal, or a JSON object."""
+    from milco_pyserini.corpora.catalog import is_known_corpus
     from milco_pyserini.explain.render import terminal_width
     from milco_pyserini.search.documents import corpus_name
 
-    encoded = searcher.encode_queries([query])
-    found = searcher.search_queries(encoded, k, filters=filters)[0]
+    encoded, filters = searcher.encode_queries([options.query or ""]), parse_filters(options.filter)
+    found = searcher.search_queries(encoded, options.hits or _ONE_QUERY_HITS, options.threads, filters)[0]
     hits = list(found)
     # A line also has the title.
     snippets = _snippets(searcher, encoded[0], hits, terminal_width() // 2)
     if not searcher.has_documents:
         name = corpus_name(searcher.index)
-        where = f"the corpus {name} is not on this machine" if name else "the index does not name its corpus"
-        log(f"No texts: {where}; give --corpus")
-    if as_json:
+        if not name:
+            log("No texts: the index does not name its corpus; give --corpus")
+        elif is_known_corpus(name):
+            log(f"No texts: give --corpus {name} to read them; it is downloaded if it is not on this machine")
+        else:
+            log(f"No texts: the corpus {name} is not on this machine; give --corpus")
+    if options.json:
         import orjson
 
         rows = [
@@ -273,7 +275,7 @@ def print_hits(
             }
             for rank, (hit, snippet) in enumerate(zip(hits, snippets, strict=True), 1)
         ]
-        about = {"query": query, "index": str(searcher.index.path), "engine": searcher.index.engine.name}
+        about = {"query": options.query, "index": str(searcher.index.path), "engine": searcher.index.engine.name}
         value = {**about, "total": found.total, "hits": rows}
         sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif hits:
@@ -327,7 +329,7 @@ def _validate_docids(index: "Index", passages: bool) -> None:
 
 def fuse(options: FuseOptions) -> None:
     """Fuse and write the run. Raises MilcoError before anything is written if something does not fit."""
-    from milco_pyserini.io.files import atomic_file, validate_output_file
+    from milco_pyserini.io.files import STDOUT, text_output, validate_output_file
     from milco_pyserini.io.lines import first_line
     from milco_pyserini.io.runs import MSMARCO_COLUMNS, read_run, validate_tag, write_hits
     from milco_pyserini.search.fusion import fuse as fuse_runs
@@ -336,7 +338,8 @@ def fuse(options: FuseOptions) -> None:
     validate_tag(tag)
     names = "+".join(directory_name(str(path)) for path in options.runs)
     output = options.output or RUNS / f"{names}.{options.method}.txt"
-    validate_output_file(output, options.overwrite)
+    if output != STDOUT:
+        validate_output_file(output, options.overwrite)
     runs = []
     for path in options.runs:
         run = read_run(path)
@@ -363,10 +366,11 @@ def fuse(options: FuseOptions) -> None:
         depth=options.depth,
         hits=options.hits,
     )
-    with atomic_file(output, "w") as handle:
+    with text_output(output) as handle:
         for topic, hits in found:
             write_hits(handle, topic, hits, "trec", tag)
-    log(f"Fused {len(runs)} runs ({options.method}) into {output}: {counted(len(topics), 'query', 'queries')}")
+    place = "stdout" if output == STDOUT else output
+    log(f"Fused {len(runs)} runs ({options.method}) into {place}: {counted(len(topics), 'query', 'queries')}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from milco_pyserini.corpora.catalog import open_answers, open_corpus
 from milco_pyserini.corpora.records import Document
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import atomic_file
+from milco_pyserini.io.files import text_output
 from milco_pyserini.io.qrels import Qrels
 from milco_pyserini.io.runs import read_run
 
@@ -89,7 +89,7 @@ def judge(
 
 def write_qrels(path: Path, qrels: Qrels) -> None:
     """Write TREC qrels. A query without judged passages gets one that is not relevant: it counts as well."""
-    with atomic_file(path, "w") as handle:
+    with text_output(path) as handle:
         for query, grades in qrels.items():
             lines = grades or {"-": 0}
             handle.writelines(f"{query} 0 {passage} {grade}\n" for passage, grade in lines.items())

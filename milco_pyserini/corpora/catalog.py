@@ -182,6 +182,14 @@ def local_corpus_name(manifest: Mapping[str, Any]) -> str | None:
     return name if name and (Path(name).exists() or name in sample.SAMPLE.corpora) else None
 
 
+def is_known_corpus(name: str) -> bool:
+    """Return whether open_corpus() knows a name, whose files may have to be downloaded, and not only a path."""
+    try:
+        return not isinstance(_resolve(name, "corpus", CORPORA), Path)
+    except MilcoError:
+        return False
+
+
 def _resolve(name: str, word: str, table: dict[str, EntryT]) -> Path | str | EntryT:
     """Return a path, an id of ir_datasets, or an entry of the table. word: the kind of name, for errors."""
     path = Path(name)

@@ -123,7 +123,10 @@ class DatasetDocuments(_DatasetPart):
 
 
 class DatasetQueries(_DatasetPart):
-    """The queries of an ir_datasets id, as a RecordSource; the text is default_text(), a TREC topic's title."""
+    """The queries of an ir_datasets id, as a RecordSource.
+
+    The text is default_text(), a TREC topic's title, or the field "text" of queries without it.
+    """
 
     entity, word = "queries", "topics"
     field_rule = "default_text of ir_datasets"
@@ -136,7 +139,14 @@ class DatasetQueries(_DatasetPart):
             except BadLineError as error:
                 bad(self.identity, position, str(error))
                 continue
-            yield self.identity, position, Query(identity, fields.default_text())
+            yield self.identity, position, Query(identity, self._text(fields))
+
+    def _text(self, fields: Any) -> str:
+        if hasattr(fields, "default_text"):
+            return fields.default_text()
+        if hasattr(fields, "text"):
+            return fields.text
+        raise MilcoError(f"the topics of {self.identity} have no text, only {', '.join(fields._fields)}")
 
 
 class DatasetQrels(_DatasetPart):

@@ -18,6 +18,7 @@ from milco_pyserini.corpora.readers import (
 )
 from milco_pyserini.corpora.records import Document, Query
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import visible_files
 from milco_pyserini.io.lines import first_line, numbered_lines
 
 DOCUMENT_READERS: dict[str, Reader[Document]] = {"JSONL": jsonl_documents, "TSV": tsv_documents}
@@ -85,8 +86,7 @@ def find_files(path: Path, kind: Literal["corpus", "topics"]) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise MilcoError(f"{path} is not a regular file: it is read more than once. Save it to a file first.")
-    found = [file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith(".")]
-    found = [file for file in found if _ending(file) in _FORMATS]
+    found = [file for file in visible_files(path) if _ending(file) in _FORMATS]
     if not found:
         raise MilcoError(f"{path} holds no file that ends in {', '.join(_FORMATS)} (or these with .gz)")
     top = {file.name.removesuffix(".gz"): file for file in found if file.parent == path}

@@ -63,8 +63,8 @@ class Index:
     2
 
     manifest: engine, exactness, documents, build_settings and search_settings. An index of sparse vectors adds
-    postings (terms of all documents) and query_scale; one of vectors has their store's manifest as vectors, one of
-    texts their description as texts.
+    postings (terms of all documents; an upper bound once documents were replaced or deleted) and query_scale; one of
+    vectors has their store's manifest as vectors, one of texts their description as texts.
     """
 
     path: Path
@@ -290,6 +290,8 @@ class Index:
                 f"{path} holds passages, of which a replaced document may have had more before: name the vectors that "
                 "the index was built of by --since"
             )
+        if corpus is not None and (documents is None or "fields" not in self.manifest):
+            raise MilcoError(f"--corpus is for documents that an index stores: {self.path} takes none here, omit it")
         stored = searcher = None
         if documents is not None and "fields" in self.manifest:
             stored = open_corpus_documents(manifest, corpus, self.manifest.get("stores_vectors", False))

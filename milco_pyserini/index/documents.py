@@ -10,7 +10,8 @@ from milco_pyserini.corpora.records import MAX_ID_BYTES, SeenIds
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.stored import CorpusDocuments
 
-_SPACE = re.compile(r"\s")
+# ASCII, which separates the columns of a run.
+_SPACE = re.compile(r"\s", re.ASCII)
 
 
 class DocumentSource(Protocol):

@@ -14,6 +14,7 @@ among the best, but queries as long as MILCO's leave hardly any (benchmarks/skip
 read takes it longer.
 """
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import lru_cache
@@ -112,6 +113,7 @@ class LuceneSearcher(EngineSearcher):
         self._stored = java_function("ImpactSearcher", "stored", f"({REFERENCE}{STRING})[B")
         self.scale = scale
         self._index = index = open_index(str(directory.absolute()))
+        weakref.finalize(self, java_function("ImpactSearcher", "close", f"({REFERENCE})V"), index).atexit = False
         # A bit for each document.
         self._select = lru_cache(KEPT_FILTERS)(lambda filters: select(index, filters))
         # pyjnius defines the classes of what Java returns at their first use, which is not safe in two threads at once.

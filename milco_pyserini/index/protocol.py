@@ -8,6 +8,7 @@ add build() and open().
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -41,7 +42,12 @@ class Hit:
 
     docid: str
     score: float
-    document: "Document | None" = field(default=None, repr=False)
+    ranking: "Hits | None" = field(default=None, repr=False, compare=False)
+
+    @property
+    def document(self) -> "Document | None":
+        """The document; None if its corpus is not on this machine. All documents of the ranking are read at once."""
+        return None if self.ranking is None else self.ranking.documents.get(self.docid)
 
     @property
     def text(self) -> str | None:
@@ -75,15 +81,14 @@ class Hits(Sequence[Hit]):
         """Return a Hit; for a slice, Hits."""
         if isinstance(position, slice):
             return Hits(self.docids[position], self.scores[position], self.lookup, self.total)
-        docid = self.docids[position]
-        return Hit(docid, float(self.scores[position]), self._documents().get(docid))
+        return Hit(self.docids[position], float(self.scores[position]), self)
 
     def __iter__(self) -> Iterator[Hit]:
-        documents = self._documents()
-        for docid, score in zip(self.docids, self.scores.tolist(), strict=True):
-            yield Hit(docid, score, documents.get(docid))
+        return (Hit(docid, score, self) for docid, score in zip(self.docids, self.scores.tolist(), strict=True))
 
-    def _documents(self) -> "Mapping[str, Document]":
+    @cached_property
+    def documents(self) -> "Mapping[str, Document]":
+        """The documents that are available, by docid, read when one is first asked for."""
         return {} if self.lookup is None else self.lookup.find(self.docids)
 
 

@@ -70,6 +70,7 @@ class DocumentChanges:
         self.written = 0
         self.emptied = 0
         self.deleted: list[str] = []
+        self.adds = source is not None
         self._source = source
         self._delete = set(delete)
         self._searcher = searcher
@@ -164,9 +165,23 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
         write_checked(directory / MANIFEST, updated)
     progress.close(f"Updated {path}")
     if changes.deleted:
-        log(f"Deleted {counted(len(changes.deleted), 'docid')}")
+        _report_deleted(changes, manifest, manifest["documents"] - built.documents)
     log(f"{path} holds {counted(built.documents, 'document')} and takes {size_on_disk(path) / 1e6:,.1f} MB on disk")
     return updated
+
+
+def _report_deleted(changes: DocumentChanges, manifest: dict, fewer: int) -> None:
+    """Report deletions, and whether the index had all docids. fewer: documents than before, if none were added."""
+    asked = counted(len(changes.deleted), "docid")
+    if changes.adds and changes.since is None:
+        # How many documents are new is not known.
+        log(f"Deleted {asked}, as far as the index had them")
+    elif changes.adds or fewer == len(changes.deleted):
+        log(f"Deleted {asked}")
+    else:
+        passages = manifest.get("vectors", {}).get("split_passages")
+        hint = "; it holds passages, whose docids are DOCID#N" if passages else ""
+        log(f"Deleted {fewer:,} of {asked}: the index does not have the others{hint}")
 
 
 def validate_update(path: Path, vectors: dict, index: Path, indexed: dict) -> None:

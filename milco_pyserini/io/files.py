@@ -3,12 +3,15 @@
 import contextlib
 import ctypes
 import errno
+import gzip
 import hashlib
+import io
 import os
 import platform
 import re
 import secrets
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +24,8 @@ from milco_pyserini.errors import DISK_FULL, MilcoError
 from milco_pyserini.io import locks
 
 PARTIAL = ".partial-"
+# The name of stdout for text_output().
+STDOUT = Path("-")
 # NumPy's error for a file that could not be written to its end has no errno.
 _SHORT_WRITE = re.compile(r"\d+ requested and \d+ written")
 # Locks of other machines may be invisible here (Lustre, some NFS). The name of a partial file therefore contains a hash
@@ -60,6 +65,24 @@ def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+@contextlib.contextmanager
+def text_output(path: Path) -> Iterator[IO[str]]:
+    """Open a text file for writing, as atomic_file() does: compressed if its name ends in .gz; STDOUT is stdout."""
+    if path == STDOUT:
+        yield sys.stdout
+    elif path.suffix == ".gz":
+        # No time stamp: the same text gives the same bytes.
+        with (
+            atomic_file(path) as file,
+            gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
+            io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as handle,
+        ):
+            yield handle
+    else:
+        with atomic_file(path, "w") as handle:
+            yield handle
 
 
 @contextlib.contextmanager
@@ -237,6 +260,15 @@ def sync_path(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def visible_files(directory: Path) -> list[Path]:
+    """Return the files in a directory at any depth, sorted, without those that are hidden or in a hidden directory."""
+    return [
+        file
+        for file in sorted(directory.rglob("*"))
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(directory).parts)
+    ]
 
 
 def size_on_disk(directory: Path, without: str = "") -> int:

@@ -34,7 +34,8 @@ def qrels_of_lines(lines: Iterable[tuple[int, bytes]], where: str) -> Qrels:
     for number, line in lines:
         place = f"{where}:{number}"
         try:
-            cells = line.decode("utf-8").split()
+            # Bytes split only at ASCII white space, as in runs: other spaces may be part of an id.
+            cells = [cell.decode("utf-8") for cell in line.split()]
         except UnicodeDecodeError:
             raise MilcoError(f"{place}: not UTF-8") from None
         if not width:

@@ -212,19 +212,25 @@ class SparseBatch:
     def load(cls, path: str | os.PathLike) -> "SparseBatch":
         """Read what save() wrote, or a CSR matrix of scipy.sparse.save_npz(), whose columns all count as pivot.
 
-        Raises MilcoError if the file does not exist or has something else.
+        Raises MilcoError if the file does not exist or has something else, such as weights below 0.
         """
         try:
             with np.load(path, allow_pickle=False) as arrays:
+                if arrays["format"].item() != b"csr":
+                    raise ValueError(f"its format is {arrays['format'].item().decode()}, not csr")
+                if "english_size" not in arrays:
+                    from scipy.sparse import csr_array
+
+                    shape = tuple(arrays["shape"])
+                    return cls.from_scipy(csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape))
                 vocabulary = None
                 if "vocabulary" in arrays:
                     vocabulary = Vocabulary.from_json(orjson.loads(arrays["vocabulary"].tobytes()))
-                english_size = int(arrays["english_size"] if "english_size" in arrays else arrays["shape"][1])
                 return cls(
                     arrays["indptr"].astype(np.int64),
                     arrays["indices"].astype(np.int32),
                     arrays["data"].astype(np.float32),
-                    english_size,
+                    int(arrays["english_size"]),
                     vocabulary,
                 )
         except FileNotFoundError:

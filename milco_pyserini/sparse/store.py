@@ -20,7 +20,7 @@ import orjson
 
 from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.io.files import checksum_bytes, is_json_with, read_json
+from milco_pyserini.io.files import checksum_bytes, is_json_with, read_json, visible_files
 from milco_pyserini.io.lines import lines_of, numbered_lines
 from milco_pyserini.io.manifest import (
     DENSE_VECTORS,
@@ -33,7 +33,13 @@ from milco_pyserini.io.manifest import (
     validate_files,
 )
 from milco_pyserini.sparse.batch import SparseBatch, row_pointers, validate_finite
-from milco_pyserini.sparse.quantization import MAX_IMPACT, quantize, quantized_vectors, validate_scale
+from milco_pyserini.sparse.quantization import (
+    MAX_IMPACT,
+    quantize,
+    quantize_vector,
+    quantized_vectors,
+    validate_scale,
+)
 from milco_pyserini.sparse.terms import lucene_term
 from milco_pyserini.sparse.vocabulary import Vocabulary
 
@@ -155,7 +161,7 @@ class VectorStore(PartedStore):
                         rows.column(name).combine_chunks().flatten().to_numpy() for name in ("columns", "weights")
                     )
                     indptr = np.array([0, len(columns)], np.int64)
-                    return SparseBatch(indptr, columns, weights, self.vocabulary.english_size)
+                    return SparseBatch(indptr, columns, weights, self.vocabulary.english_size, self.vocabulary)
                 continue
             with path.open("rb") as lines:
                 line = next((line for line in lines if line.startswith(prefix)), None)
@@ -219,7 +225,7 @@ class PlainStore:
     def files(self) -> list[Path]:
         """The JSONL files, in sorted order. Raises MilcoError if there is none."""
         endings = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
-        everything = sorted(self.path.rglob("*")) if self.path.is_dir() else [self.path]
+        everything = visible_files(self.path) if self.path.is_dir() else [self.path]
         found = [path for path in everything if path.is_file() and path.name.endswith(endings)]
         if not found:
             raise MilcoError(f"{self.path} holds no vectors: expected files ending in {', '.join(endings)}")
@@ -256,15 +262,13 @@ class PlainStore:
         return list(self._columns)
 
     def _impacts(self, vector: dict, where: str) -> dict[str, int]:
-        impacts = {}
         for term, weight in vector.items():
             why = self._refusal(weight)
             if why:
                 raise MilcoError(f"{where}: weight {_shown(weight)} of term {shown(term)} {why}")
-            impact = round(weight * self.scale)
-            if impact > 0:
-                impacts[lucene_term(term, self._spellings, where)] = impact
-        return impacts
+        # Integers may have more digits than float32 keeps.
+        rounded = quantize_vector(vector, self.scale) if self.scale != 1 else {t: round(w) for t, w in vector.items()}
+        return {lucene_term(term, self._spellings, where): impact for term, impact in rounded.items() if impact > 0}
 
     def _refusal(self, weight: Any) -> str:
         """Return the reason why a weight cannot be in an impact index; "" if it can."""
@@ -296,7 +300,9 @@ def open_manifest(path: str | os.PathLike) -> dict:
     """
     path = Path(path)
     if not path.exists():
-        raise MilcoError(f"no vectors at {path}: make them with milco encode --corpus CORPUS --output {path}")
+        raise MilcoError(
+            f"no vectors at {path}: make them with milco encode --corpus CORPUS (or --topics TOPICS) --output {path}"
+        )
     manifest_path = path / MANIFEST
     if not manifest_path.is_file():
         raise MilcoError(

@@ -95,6 +95,7 @@ def test_a_directory_is_read_in_sorted_order(tmp_path: Path) -> None:
     """Hidden files and files with other endings are skipped."""
     (tmp_path / "README.md").write_text("not a document")
     (tmp_path / ".hidden.jsonl").write_text("not a document")
+    corpus_of(tmp_path / ".ipynb_checkpoints" / "docs-1-checkpoint.jsonl", '{"id": "old", "text": "older"}')
     corpus_of(tmp_path / "docs-1.jsonl", '{"id": "b", "text": "陌生 text"}')
     (tmp_path / "docs-0.jsonl.gz").write_bytes(gzip.compress(TWO_JSONL.splitlines()[0].encode()))
     corpus_of(tmp_path / "inner" / "docs-2.json", '{"id": "c", "text": "last"}')

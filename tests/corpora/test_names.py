@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -179,6 +180,18 @@ def test_other_benchmarks_are_read_through_ir_datasets(home: Path) -> None:
         [["1", "Floods"]],
         {"1": {"n1": 3}},
     ]
+
+
+def test_queries_of_ir_datasets_may_lack_a_default_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of BRIGHT have a field text; those of TREC News name a document and have none."""
+    with_text, without = namedtuple("BrightQuery", "query_id text"), namedtuple("NewsQuery", "query_id")
+    found = [with_text("1", "Why?"), without("2")]
+    queries = DatasetQueries("bright/any")
+    monkeypatch.setattr(DatasetQueries, "_dataset", SimpleNamespace(queries_iter=lambda: iter(found)))
+    read_queries = queries.read(lambda *_: None)
+    assert next(read_queries)[2].text == "Why?"
+    with pytest.raises(MilcoError, match="the topics of bright/any have no text, only query_id"):
+        next(read_queries)
 
 
 def test_errors_of_ir_datasets_name_the_fix(home: Path, capsys: pytest.CaptureFixture) -> None:

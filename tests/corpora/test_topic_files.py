@@ -100,6 +100,12 @@ def test_a_duplicate_topic_id_is_reported_with_both_places(tmp_path: Path) -> No
         open_topics(write(tmp_path / "t.tsv", "1\ta\n2\tb\n1\tc\n")).check()
 
 
+def test_ids_of_qrels_may_have_the_white_space_that_those_of_runs_may_have(tmp_path: Path) -> None:
+    """Only ASCII white space separates columns, as in trec_eval."""
+    content = "q1 0 a\u00a0b 1\nq1 0 c\u3000d 0\n"
+    assert open_qrels(write(tmp_path / "qrels.txt", content)) == {"q1": {"a\u00a0b": 1, "c\u3000d": 0}}
+
+
 RANGE = "grades are from -1,000 to 1,000. Check which column holds the grade."
 QRELS = {"q1": {"d1": 1, "d#2": 0}, "2": {"d1": -2}}
 

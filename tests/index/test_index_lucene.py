@@ -1,6 +1,7 @@
 """The Lucene engine equals Anserini's indexer and Pyserini's searcher. One Java runs all tests."""
 
 import functools
+import gc
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, wri
 
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, documents, find_engine, jvm, lucene, sparse_engine
+from milco_pyserini.index import build_index, documents, find_engine, jvm, lucene, open_index, sparse_engine
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import written_by
 from milco_pyserini.index.stored import CorpusDocuments
@@ -177,6 +178,18 @@ def test_threads_share_the_documents_of_one_query(tmp_path: Path) -> None:
             (alone,), (shared,) = (searcher.search([query], k, threads, filters) for threads in (1, 3))
             assert (shared.docids, shared.total) == (alone.docids, alone.total)
             assert shared.scores.tolist() == alone.scores.tolist()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the memory maps of Linux")
+def test_an_index_that_nobody_searches_is_closed(built: SimpleNamespace) -> None:
+    """Its files are not mapped any more, so that replaced ones free their disk space."""
+    before = Path("/proc/self/maps").read_text().count(str(built.ours.path))
+    searcher = open_index(built.ours.path).searcher()
+    searcher.search([{"a": 1.0}], 1)
+    assert Path("/proc/self/maps").read_text().count(str(built.ours.path)) > before
+    del searcher
+    gc.collect()
+    assert Path("/proc/self/maps").read_text().count(str(built.ours.path)) == before
 
 
 def test_sums_in_int_are_those_in_double(tmp_path: Path) -> None:

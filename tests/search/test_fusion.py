@@ -140,6 +140,18 @@ def test_the_default_output_is_named_after_the_runs(
     assert "--overwrite" in refused(capsys, "--runs", "a.txt", "b.txt.gz")
 
 
+def test_a_fused_run_can_be_written_to_stdout(tmp_path: Path, capsys: Capture) -> None:
+    """--output - writes the lines of the file, and no file."""
+    runs = [written(tmp_path / name, {"1": {"x": 2.0, name: 1.0}}) for name in "ab"]
+    command = ["fuse", "--runs", *map(str, runs), "--output"]
+    assert main([*command, str(tmp_path / "fused")]) == 0
+    capsys.readouterr()
+    assert main([*command, "-"]) == 0
+    out, err = capsys.readouterr()
+    assert out == (tmp_path / "fused").read_text() and "into stdout" in err
+    assert not Path("-").exists()
+
+
 def test_invalid_input_is_one_line_and_writes_nothing(tmp_path: Path, capsys: Capture) -> None:
     """Too few runs, options of other methods, broken runs, ranks without scores, and no topic in common."""
     one = written(tmp_path / "one", {"1": {"x": 1.0}})

@@ -1,5 +1,6 @@
 """The command milco search."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, wr
 from milco_pyserini.cli.search import main
 from milco_pyserini.encode import MilcoQueryEncoder
 from milco_pyserini.index import Hits, Index, build_index, find_engine, open_index
+from milco_pyserini.io.runs import read_run
 from milco_pyserini.sparse import open_store
 
 
@@ -90,6 +92,15 @@ def test_a_run_can_be_written_to_stdout(
     capsys.readouterr()
     assert main(["--index", str(index), "--topics", str(topics), "--output", "-"]) == 0
     assert capsys.readouterr().out == run.read_text("utf-8")
+
+
+def test_a_run_whose_name_ends_in_gz_is_compressed(index: Path, topics: Path, tmp_path: Path) -> None:
+    """It is the plain run, and is read back."""
+    common = ["--index", str(index), "--topics", str(topics), "--output"]
+    assert main([*common, str(tmp_path / "run.txt")]) == 0
+    assert main([*common, str(tmp_path / "run.txt.gz")]) == 0
+    assert gzip.decompress((tmp_path / "run.txt.gz").read_bytes()) == (tmp_path / "run.txt").read_bytes()
+    assert read_run(tmp_path / "run.txt.gz") == read_run(tmp_path / "run.txt")
 
 
 def test_loading_time_is_reported(

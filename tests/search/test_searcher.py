@@ -14,6 +14,7 @@ from milco_pyserini.cli.index import main as index_command
 from milco_pyserini.cli.search import main as search
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import Hits
 from milco_pyserini.model import find_checkpoint
 from milco_pyserini.search import SearchTopics
 
@@ -82,6 +83,22 @@ def test_hits_have_docid_score_and_text(searcher: Searcher) -> None:
     assert hits[0].text == f"phone {TEXTS['phone']}"
     assert [hit.docid for hit in hits] == hits.docids
     assert hits[:1].docids == ["phone"] and hits[-1].docid == hits.docids[-1]
+
+
+def test_documents_are_read_once_and_only_if_they_are_asked_for() -> None:
+    """Reading a corpus takes time; those of a ranking are read in one pass."""
+    asked: list[list[str]] = []
+
+    class Lookup:
+        def find(self, docids: list[str]) -> dict[str, Document]:
+            asked.append(docids)
+            return {"a": Document("a", "", "text")}
+
+    hits = Hits(["a", "b"], np.asarray([2.0, 1.0]), Lookup())
+    assert [(hit.docid, hit.score) for hit in hits] == [("a", 2.0), ("b", 1.0)] and hits[0].docid == "a"
+    assert not asked
+    assert [hit.text for hit in hits] == ["text", None] and hits[0].text == "text"
+    assert asked == [["a", "b"]]
 
 
 def test_an_index_that_stores_documents_needs_no_corpus(
@@ -318,6 +335,9 @@ def test_query_and_topics_exclude_each_other(index: Path, capsys: pytest.Capture
         ([], "give one of --topics (a run) and --query"),
         (["--query", "x", "--topics", "sample"], "give one of --topics"),
         (["--query", "x", "--output", "run"], "--output is for --topics"),
+        (["--query", "x", "--output-format", "msmarco"], "--output-format is for --topics"),
+        (["--query", "x", "--max-passage"], "--max-passage is for --topics"),
+        (["--topics", "sample", "--max-passage-hits", "5"], "--max-passage-hits is for --max-passage"),
         (["--topics", "sample", "--json"], "--json is for --query"),
         (["--query", " "], "--query is empty"),
     ):

@@ -160,6 +160,21 @@ def test_vectors_are_saved_and_loaded(tmp_path: Path) -> None:
     assert SparseBatch.load(tmp_path / "scipy.npz").to_dicts(VOCABULARY) == batch.to_dicts()
 
 
+def test_a_matrix_of_scipy_is_validated(tmp_path: Path) -> None:
+    """Columns are sorted, zeros dropped; another layout and negative weights are errors."""
+    unsorted = scipy.sparse.csr_matrix(([1.0, 2.0, 0.0], [2, 0, 1], [0, 3]), shape=(1, 4))
+    scipy.sparse.save_npz(tmp_path / "unsorted.npz", unsorted)
+    loaded = SparseBatch.load(tmp_path / "unsorted.npz")
+    assert_well_formed(loaded)
+    assert loaded.columns.tolist() == [0, 2] and loaded.weights.tolist() == [2, 1]
+    scipy.sparse.save_npz(tmp_path / "columns.npz", unsorted.tocsc())
+    with pytest.raises(MilcoError, match=r"columns\.npz is not a file of .*: its format is csc, not csr"):
+        SparseBatch.load(tmp_path / "columns.npz")
+    scipy.sparse.save_npz(tmp_path / "negative.npz", -unsorted)
+    with pytest.raises(MilcoError, match="negative"):
+        SparseBatch.load(tmp_path / "negative.npz")
+
+
 @pytest.mark.parametrize("content", [None, b"", b"not zip", b"PK\x03\x04 cut"])
 def test_a_file_without_vectors_is_refused(tmp_path: Path, content: bytes | None) -> None:
     """One line names the file."""

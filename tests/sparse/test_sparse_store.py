@@ -263,6 +263,14 @@ def test_impacts_of_zero_are_dropped(tmp_path: Path) -> None:
     assert list(PlainStore(path, 100.0).vectors()) == [("1", {"c": 2, "d": 100})]
 
 
+def test_external_weights_are_rounded_as_our_own(tmp_path: Path) -> None:
+    """In float32, which decides which products are halves; impacts of more digits than it has are kept."""
+    path = plain(tmp_path, vector("1", a=0.575, b=0.5))
+    assert list(PlainStore(path, 100.0).vectors()) == [("1", quantize_vector({"a": 0.575, "b": 0.5}, 100.0))]
+    path = plain(tmp_path, vector("1", a=2**24 + 1))
+    assert list(PlainStore(path).vectors()) == [("1", {"a": 2**24 + 1})]
+
+
 def test_float_weights_need_a_scale(tmp_path: Path) -> None:
     """A weight that is not an integer is named with file, line and fix; 3.0 is one."""
     path = plain(tmp_path, vector("1", a=3.0), vector("2", b=0.5))

@@ -70,6 +70,11 @@ public final class ImpactSearcher {
     return new AtomicMarkableReference<>(DirectoryReader.open(FSDirectory.open(Paths.get(path))), false);
   }
 
+  /** Closes an index, whose files stay in memory maps until then. */
+  public static void close(AtomicMarkableReference<DirectoryReader> index) throws IOException {
+    index.getReference().close();
+  }
+
   /**
    * Returns the k best documents, ties in ascending order of docid, also if k cuts through them.
    *

@@ -29,8 +29,10 @@ _RULES = (
 
 @dataclass(frozen=True)
 class StatisticsOptions:
-    """Sparsity of a vector store: terms per document and view, posting lists, the most frequent terms, columns that
-    are never active, length against sparsity; by language if the name of the corpus or the ids (ar-07) have it.
+    """Sparsity of a vector store: terms per document and view, posting lists, unused columns.
+
+    Also the most frequent terms, and length against sparsity; all by language if the name of the corpus or the ids
+    (ar-07) have it.
 
       milco analyze statistics --vectors vectors/sample --figure sample.png
     """
@@ -130,8 +132,10 @@ class SweepOptions(TaskOptions):
 
 @dataclass(frozen=True)
 class LatencyOptions(TaskOptions):
-    """Mean and 95th-percentile latency on one core, queries/s, effectiveness and index size: a row for each pruning
-    with each engine, and for each dense encoder in Faiss's HNSW (M=32, efSearch=64).
+    """Latency on one core, effectiveness and index size, for each pruning and engine.
+
+    A row has the mean and the 95th percentile of the latencies, and queries/s. Each dense encoder has a row, too, in
+    Faiss's HNSW (M=32, efSearch=64).
 
     Encoding the query does not count. All indexes are open at once and searched in turn, so that what slows the
     machine down for a while slows all of them. The rows of the paper:

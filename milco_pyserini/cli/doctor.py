@@ -34,7 +34,7 @@ _MIN_DISK = 5 * _GIB
 _HUB_SECONDS = 4.0
 _JAVA_SECONDS = 120.0
 _NOT_INSTALLED = "missing from this installation"
-_REINSTALL = "pip install --force-reinstall --no-deps milco-pyserini"
+_REINSTALL = "in the clone, run pip install --force-reinstall --no-deps ."
 # Package -> the extra that installs it, and its purpose.
 _EXTRAS = {
     "pyseismic-lsr": ("seismic", "--engine seismic, approximate search of sparse vectors"),

@@ -21,6 +21,7 @@ class ExportOptions:
     Targets: elasticsearch, opensearch, qdrant, milvus, pgvector, vespa, ciff (for PISA, JASS and Terrier) and parquet
     (for DuckDB and Spark).
 
+      milco encode --topics sample --encoder mini
       milco export --to qdrant --vectors vectors/sample --topics vectors/sample.topics
       milco export --to qdrant --vectors vectors/sample --url http://localhost:6333
     """
@@ -36,6 +37,7 @@ class ExportOptions:
     )
     url: str | None = option(
         None,
+        metavar="URL",
         help="running server to fill instead of writing files: elasticsearch, opensearch, qdrant, milvus, pgvector; a "
         "key for it in MILCO_API_KEY",
     )

@@ -7,8 +7,16 @@ from typing import Any
 
 import orjson
 
-from milco_pyserini.export.protocol import HITS, Export, Target, Vector, write_lines, write_parts
-from milco_pyserini.export.server import API_KEY, client, validate_version
+from milco_pyserini.export.protocol import (
+    HITS,
+    Export,
+    SearchRequest,
+    Target,
+    Vector,
+    write_lines,
+    write_parts,
+)
+from milco_pyserini.export.server import API_KEY, CA_FILE, client, validate_version
 from milco_pyserini.io.files import write_json
 
 FIELD = "vector"
@@ -50,12 +58,20 @@ class ElasticsearchTarget(Target):
     def _searches(self, collection: str, queries: Iterable[Vector]) -> Iterator[dict[str, Any]]:
         for vector in queries:
             yield {"index": collection}
-            yield {"size": HITS, "_source": False, "query": self.query(vector)}
+            yield self.search_request(vector, collection).body
+
+    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> SearchRequest:
+        """Return the request for the best documents of a query; their docids are _id."""
+        body = {"size": hits, "_source": False, "query": self.query(query)}
+        return SearchRequest(f"/{collection}/_search", body)
 
     def connect(self, url: str, export: Export) -> "ElasticsearchServer":
         """Connect to a URL, which may have a user and a password."""
         module = client("elasticsearch", self.name)
-        connected = module.Elasticsearch(url, api_key=os.environ.get(API_KEY), request_timeout=120)
+        # Otherwise the client trusts only the authorities of the package certifi.
+        own = os.environ.get(CA_FILE)
+        trusted = {"ca_certs": own} if own and url.startswith("https:") else {}
+        connected = module.Elasticsearch(url, api_key=os.environ.get(API_KEY), request_timeout=120, **trusted)
         version = connected.info()["version"]
         # Elastic's serverless offering has the newest version, and gives another number.
         if version.get("build_flavor") != "serverless":
@@ -107,7 +123,7 @@ class ElasticsearchServer:
 
     def search(self, query: Vector) -> list[float]:
         """Return the best scores."""
-        body = {"size": HITS, "_source": False, "query": self._target.query(query)}
+        body = self._target.search_request(query, self._index).body
         hits = self.client.search(index=self._index, body=body)["hits"]["hits"]
         return [self._target.score(query, hit["_score"]) for hit in hits]
 

@@ -1,16 +1,27 @@
 """Milvus: rows with the docid as primary key and a sparse float vector."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from milco_pyserini.export.protocol import HITS, Export, Target, Vector, write_lines, write_parts
+from milco_pyserini.export.protocol import (
+    HITS,
+    Export,
+    SearchRequest,
+    Target,
+    Vector,
+    write_lines,
+    write_parts,
+)
 from milco_pyserini.export.server import API_KEY, client, validate_version
 from milco_pyserini.io.files import write_json
 
 FIELD = "vector"
+# By default a server may answer from a state that is some seconds old.
+_LATEST = {"consistency_level": "Strong"}
 
 
 class MilvusTarget(Target):
@@ -39,9 +50,12 @@ class MilvusTarget(Target):
         deleted = (orjson.dumps(orjson.dumps(docid).decode())[1:-1] for docid in export.deleted)
         write_parts(directory, "deleted", "json", deleted, start + b'"filter":"docid in [', b",", b']"}\n')
         if export.topics is not None:
-            search = {"collectionName": name, "annsField": FIELD, "limit": HITS, "outputFields": ["docid"]}
-            write_json(directory / "queries.json", search | {"data": [weights(vector) for vector in export.topics]})
+            write_json(directory / "queries.json", _search(name, export.topics, HITS))
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
+
+    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> SearchRequest:
+        """Return the request for the best documents of a query."""
+        return SearchRequest("/v2/vectordb/entities/search", _search(collection, [query], hits))
 
     def connect(self, url: str, export: Export) -> "MilvusServer":
         """Connect to a URL, or open the file of Milvus Lite (NAME.db)."""
@@ -84,7 +98,7 @@ class MilvusServer:
     def present(self, ids: list[str]) -> set[str]:
         """Return those docids that are a primary key."""
         # get() would not escape the docids.
-        found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid"])
+        found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid"], **_LATEST)
         return {row["docid"] for row in found}
 
     def write(self, vectors: list[Vector]) -> None:
@@ -99,18 +113,23 @@ class MilvusServer:
         """Write all rows to segments, and state the fingerprint."""
         self.client.flush(self._name)
         self.client.alter_collection_properties(self._name, {"milco": fingerprint})
-        return self.client.query(self._name, filter="", output_fields=["count(*)"])[0]["count(*)"]
+        return self.client.query(self._name, filter="", output_fields=["count(*)"], **_LATEST)[0]["count(*)"]
 
     def search(self, query: Vector) -> list[float]:
         """Return the best scores."""
         vector = dict(zip(query.columns, map(float, query.impacts), strict=True))
-        options = {"anns_field": FIELD, "limit": HITS, "consistency_level": "Strong"}
-        return [hit["distance"] for hit in self.client.search(self._name, [vector], **options)[0]]
+        options = {"anns_field": FIELD, "limit": HITS}
+        return [hit["distance"] for hit in self.client.search(self._name, [vector], **options, **_LATEST)[0]]
 
 
 def weights(vector: Vector) -> dict[str, float]:
     """Return {column: impact}; Milvus takes floats only."""
     return {str(column): float(impact) for column, impact in zip(vector.columns, vector.impacts, strict=True)}
+
+
+def _search(collection: str, queries: Iterable[Vector], hits: int) -> dict[str, Any]:
+    about = {"collectionName": collection, "annsField": FIELD, "limit": hits, "outputFields": ["docid"]}
+    return about | {"data": [weights(query) for query in queries]}
 
 
 def _filter(ids: list[str]) -> str:

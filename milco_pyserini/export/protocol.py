@@ -60,6 +60,13 @@ class Vector(NamedTuple):
         return (*self.columns, *self.impacts) or None
 
 
+class SearchRequest(NamedTuple):
+    """A search over HTTP: POST body, as JSON, to path of the engine's URL."""
+
+    path: str
+    body: dict[str, Any]
+
+
 class Vectors:
     """A vector store whose weights are its impacts: SparseDocuments with scale 1, or one Vector after the other."""
 
@@ -97,15 +104,15 @@ class Vectors:
     def __iter__(self) -> Iterator[Vector]:
         for ids, batch in self.batches():
             for name, (columns, impacts) in zip(ids, batch.rows(), strict=True):
-                numbers, scale = columns.tolist(), self.about["scale"]
+                numbers, integers = columns.tolist(), impacts.astype(int).tolist()
                 terms = [self.terms[column] for column in numbers]
-                yield Vector(name, terms, numbers, impacts.astype(int).tolist(), (impacts / scale).tolist())
+                yield Vector(name, terms, numbers, integers, [impact / self.about["scale"] for impact in integers])
 
     def validate_fits(self, other: "Vectors") -> None:
         """Raise MilcoError if other vectors, such as topics, are not those of the same encoder."""
         validate_same_encoder(other.path, other.manifest, self.path, self.manifest)
         if self.terms != other.terms:
-            raise MilcoError(f"{other.path} and {self.path} have other vocabularies: encode both with one encoder")
+            raise MilcoError(f"{other.path} and {self.path} have different vocabularies: encode both with one encoder")
 
 
 @dataclass
@@ -209,8 +216,13 @@ class Target:
     def connect(self, url: str, export: Export) -> Server:
         """Return a collection of a running server. Raises MilcoError if its version is too old."""
         raise MilcoError(
-            f"--url: {self.title} is not filled by its server: load the files that are written without --url"
+            f"--url: milco export cannot fill a running {self.title}. Omit --url, and load the files as their "
+            "README.md shows"
         )
+
+    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> SearchRequest:
+        """Return the request for the best documents of a query. Raises MilcoError if the target has no such API."""
+        raise MilcoError(f"{self.title} is not searched over HTTP: see the README.md of its export")
 
     def documents(self, export: Export) -> Iterator[Vector]:
         """Yield the documents to write. Raises MilcoError for one that the target cannot hold."""
@@ -280,6 +292,7 @@ def render(template: str, export: Export, path: Path, **values: object) -> None:
     text = environment.get_template(template).render(
         collection=export.collection,
         columns=len(export.documents.terms),
+        deleted=len(export.deleted),
         documents=counted(export.written, "document") + changes,
         encoder=export.documents.about.get("encoder"),
         fingerprint=export.documents.fingerprint,
@@ -288,6 +301,7 @@ def render(template: str, export: Export, path: Path, **values: object) -> None:
         since=export.since is not None,
         topics=export.topics is not None,
         version=__version__,
+        written=export.written,
         **values,
     )
     path.write_text(text, encoding="utf-8")

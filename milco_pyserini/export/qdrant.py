@@ -2,13 +2,20 @@
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from milco_pyserini.export.protocol import HITS, Export, Target, Vector, write_lines, write_parts
+from milco_pyserini.export.protocol import (
+    HITS,
+    Export,
+    SearchRequest,
+    Target,
+    Vector,
+    write_lines,
+    write_parts,
+)
 from milco_pyserini.export.server import API_KEY, client, validate_version
 from milco_pyserini.index.qdrant import VECTOR
 from milco_pyserini.io.files import write_json
@@ -30,8 +37,14 @@ class QdrantTarget(Target):
         write_parts(directory, "documents", "json", points, **_POINTS)
         write_parts(directory, "deleted", "json", (orjson.dumps(point_id(one)) for one in export.deleted), **_POINTS)
         if export.topics is not None:
-            write_json(directory / "queries.json", {"searches": list(_searches(export.topics))})
+            searches = [self.search_request(vector, export.collection).body for vector in export.topics]
+            write_json(directory / "queries.json", {"searches": searches})
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
+
+    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> SearchRequest:
+        """Return the request for the best documents of a query; their docids are in the payload."""
+        body = {"query": sparse(query), "using": VECTOR, "limit": hits, "with_payload": True}
+        return SearchRequest(f"/collections/{collection}/points/query", body)
 
     def connect(self, url: str, export: Export) -> "QdrantServer":
         """Connect to a URL, or open the directory of the client's local mode."""
@@ -98,8 +111,3 @@ def point(vector: Vector) -> dict[str, Any]:
 def sparse(vector: Vector) -> dict[str, Any]:
     """Return columns and impacts; Qdrant's numbers are floats."""
     return {"indices": vector.columns, "values": list(map(float, vector.impacts))}
-
-
-def _searches(queries: Iterable[Vector]) -> Iterator[dict[str, Any]]:
-    for vector in queries:
-        yield {"query": sparse(vector), "using": VECTOR, "limit": HITS, "with_payload": True}

@@ -1,15 +1,20 @@
-"""The targets by name."""
+"""The targets by name, and searches of what they hold."""
 
-from milco_pyserini.errors import unknown_name
+from typing import TYPE_CHECKING
+
+from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.export.ciff import CiffTarget
 from milco_pyserini.export.elasticsearch import ElasticsearchTarget
 from milco_pyserini.export.milvus import MilvusTarget
 from milco_pyserini.export.opensearch import OpenSearchTarget
 from milco_pyserini.export.parquet import ParquetTarget
 from milco_pyserini.export.pgvector import PgvectorTarget
-from milco_pyserini.export.protocol import Target
+from milco_pyserini.export.protocol import HITS, SearchRequest, Target, Vector
 from milco_pyserini.export.qdrant import QdrantTarget
 from milco_pyserini.export.vespa import VespaTarget
+
+if TYPE_CHECKING:
+    from milco_pyserini.encode import MilcoQueryEncoder
 
 TARGETS: dict[str, Target] = {
     target.name: target
@@ -25,3 +30,34 @@ def find_target(name: str) -> Target:
     if name not in TARGETS:
         raise unknown_name("target", name, TARGETS)
     return TARGETS[name]
+
+
+def search_request(
+    target: str, collection: str, encoder: "MilcoQueryEncoder", text: str, hits: int = HITS
+) -> SearchRequest:
+    """Return the request by which an application searches an exported collection for a text.
+
+    >>> from milco_pyserini import MilcoQueryEncoder
+    >>> encoder = MilcoQueryEncoder("mini")
+    >>> path, body = search_request("elasticsearch", "sample", encoder, "Nani aligundua penisilini?", hits=3)
+    >>> path, body["size"]
+    ('/sample/_search', 3)
+
+    Args:
+        target: elasticsearch, opensearch, qdrant, milvus or vespa.
+        collection: its index or collection, as in milco export --collection.
+        encoder: for the queries, with the encoder and views of the documents. with_alpha() weighs the views.
+        hits: documents to return.
+
+    Raises:
+        MilcoError: the target is not searched over HTTP, or the text has no terms.
+    """
+    impacts = encoder.encode(text)
+    if not impacts:
+        raise MilcoError(f"query {shown(text)} has no terms")
+    columns = encoder.encoder.vocabulary.columns
+    terms = sorted(impacts, key=columns.__getitem__)
+    values = [impacts[term] for term in terms]
+    floats = [impact / encoder.scale for impact in values]
+    vector = Vector("", terms, [columns[term] for term in terms], values, floats)
+    return find_target(target).search_request(vector, collection, hits)

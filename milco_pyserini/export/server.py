@@ -20,6 +20,8 @@ from milco_pyserini.index.exact import ExactEngine
 
 # The name of a variable in the environment; passwords can be in the URL.
 API_KEY = "MILCO_API_KEY"
+# That of OpenSSL: a file of certificates of the authorities that are trusted.
+CA_FILE = "SSL_CERT_FILE"
 _BATCH = 500
 _CHECKED = 100
 # Sums of 32-bit floats, and of weights with 9 significant bits.
@@ -118,8 +120,8 @@ def _check(export: Export, target: Target, server: Server, place: str, count: in
     if different:
         scores, wanted = different[0]
         raise MilcoError(
-            f"{place} does not equal exact search: {len(different)} of {counted(len(pairs), 'query', 'queries')} have "
-            f"other scores, such as {scores} for {wanted}"
+            f"scores of {place} differ from those of exact search for {len(different)} of "
+            f"{counted(len(pairs), 'query', 'queries')}: {scores}, expected {wanted}"
         )
     exactly = "equal" if tolerance == _ROUNDING else "are, within .4 %,"
     log(

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import orjson
 
-from milco_pyserini.export.protocol import HITS, Export, Target, Vector, render, write_lines
+from milco_pyserini.export.protocol import HITS, Export, SearchRequest, Target, Vector, render, write_lines
 
 
 class VespaTarget(Target):
@@ -17,14 +17,15 @@ class VespaTarget(Target):
     title = "Vespa"
 
     def write(self, export: Export, directory: Path) -> None:
-        """Write services.xml, schemas/NAME.sd, documents.jsonl and queries.jsonl."""
-        name = export.collection
-        (directory / "schemas").mkdir()
-        render("vespa.services.xml", export, directory / "services.xml")
-        render("vespa.schema.sd", export, directory / "schemas" / f"{name}.sd")
+        """Write application/, the package to deploy, documents.jsonl and queries.jsonl."""
+        name, package = export.collection, directory / "application"
+        (package / "schemas").mkdir(parents=True)
+        render("vespa.services.xml", export, package / "services.xml")
+        render("vespa.schema.sd", export, package / "schemas" / f"{name}.sd")
         write_lines(directory / "documents.jsonl", self._feed(export))
         if export.topics is not None:
-            write_lines(directory / "queries.jsonl", (_search(vector, name) for vector in export.topics))
+            bodies = (self.search_request(vector, name).body for vector in export.topics)
+            write_lines(directory / "queries.jsonl", bodies)
 
     def _feed(self, export: Export) -> Iterator[dict[str, Any]]:
         place = f"id:milco:{export.collection}::"
@@ -33,7 +34,8 @@ class VespaTarget(Target):
         for docid in export.deleted:
             yield {"remove": place + quote(docid, safe="")}
 
-
-def _search(vector: Vector, name: str) -> dict[str, Any]:
-    where = f"{{targetHits: {HITS}}}wand(terms, {orjson.dumps(vector.weights).decode()})"
-    return {"yql": f"select docid from {name} where {where}", "ranking": "impacts", "hits": HITS}
+    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> SearchRequest:
+        """Return the request for the best documents of a query."""
+        where = f"{{targetHits: {hits}}}wand(terms, {orjson.dumps(query.weights).decode()})"
+        body = {"yql": f"select docid from {collection} where {where}", "ranking": "impacts", "hits": hits}
+        return SearchRequest("/search/", body)

@@ -9,7 +9,9 @@ from exported_files import READERS, lines_of
 from synthetic_stores import synthetic_batch, write_plain, write_store
 
 from milco_pyserini.cli.main import main
-from milco_pyserini.export import find_target
+from milco_pyserini.encode import MilcoQueryEncoder
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.export import find_target, search_request
 from milco_pyserini.export.opensearch import OpenSearchTarget
 from milco_pyserini.export.protocol import Vector
 from milco_pyserini.export.qdrant import point_id
@@ -135,6 +137,18 @@ def test_elasticsearch_does_not_prune_queries(store: Path, tmp_path: Path) -> No
     assert mapping["properties"]["vector"] == {"type": "sparse_vector", "index_options": {"prune": False}}
     bodies = lines_of(tmp_path / "out", "queries.ndjson")[1::2]
     assert all(body["query"]["sparse_vector"]["prune"] is False for body in bodies)
+
+
+def test_a_request_needs_terms_and_an_engine_that_is_searched_over_http() -> None:
+    """One line names what is missing; the path has the name of the collection."""
+    encoder = MilcoQueryEncoder("mini", device="cpu", dtype="float32")
+    path, body = search_request("opensearch", "mine", encoder, "Nile", hits=3)
+    assert (path, body["size"]) == ("/mine/_search", 3)
+    with pytest.raises(MilcoError, match="query '…' has no terms"):
+        search_request("opensearch", "mine", encoder, "…")
+    for target in ("pgvector", "ciff", "parquet"):
+        with pytest.raises(MilcoError, match="is not searched over HTTP"):
+            search_request(target, "mine", encoder, "Nile")
 
 
 def test_query_weights_for_opensearch_are_at_most_64() -> None:

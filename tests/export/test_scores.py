@@ -13,6 +13,9 @@ from exported_files import READERS, lines_of
 from feature_field import search_features
 
 from milco_pyserini.cli.main import main
+from milco_pyserini.corpora import open_topics
+from milco_pyserini.encode import MilcoQueryEncoder
+from milco_pyserini.export import search_request
 from milco_pyserini.export.protocol import HITS
 from milco_pyserini.index import Index
 from milco_pyserini.sparse import VectorStore
@@ -139,6 +142,24 @@ def test_milvus_lite(exported: Callable[[str], Path], best: Best, tmp_path: Path
     client.close()
     names = lines_of(directory, "queries.ids")
     assert {name: [hit["distance"] for hit in hits] for name, hits in zip(names, found, strict=True)} == best
+
+
+@pytest.mark.parametrize("target", ["elasticsearch", "opensearch", "qdrant", "milvus", "vespa"])
+def test_requests_of_an_application_are_the_exported_queries(target: str, exported: Callable[[str], Path]) -> None:
+    """Texts encoded one by one, with the encoder of the documents."""
+    directory, encoder = exported(target), MilcoQueryEncoder("mini")
+    if target in ("elasticsearch", "opensearch"):
+        bodies = lines_of(directory, "queries.ndjson")[1::2]
+    elif target == "vespa":
+        bodies = lines_of(directory, "queries.jsonl")
+    elif target == "qdrant":
+        bodies = list(queries_of(directory).values())
+    else:
+        search = json.loads((directory / "queries.json").read_bytes())
+        bodies = [search | {"data": [query]} for query in search["data"]]
+    for number, topic in enumerate(open_topics("sample")):
+        if number % 65 == 0:
+            assert search_request(target, "vectors", encoder, topic.text).body == bodies[number]
 
 
 def test_pgvector(exported: Callable[[str], Path], best: Best, postgres: tuple[str, Path]) -> None:

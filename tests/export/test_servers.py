@@ -185,7 +185,7 @@ def test_an_old_server_is_refused(
 def test_files_have_no_server(store: Path, capsys: pytest.CaptureFixture) -> None:
     """Vespa, CIFF and Parquet are loaded from files."""
     assert fill(("vespa", "http://127.0.0.1"), store, "any") == 2
-    assert "--url: Vespa is not filled by its server" in capsys.readouterr().err
+    assert "--url: milco export cannot fill a running Vespa" in capsys.readouterr().err
     assert fill(("qdrant", "any"), store, "any", "--output", "files") == 2
     assert "--output and --overwrite are for files, --url fills a server" in capsys.readouterr().err
 

@@ -24,6 +24,7 @@ _CHUNK_BYTES = 1 << 20
 _RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18}|\*)")
+_TOTAL = re.compile(r"bytes \*/([0-9]{1,18})")
 
 
 def data_home() -> Path:
@@ -82,7 +83,11 @@ def _fetch(url: str, part: Path, has_checksum: bool) -> bool:
         try:
             return _resume(url, part, has_checksum)
         except HTTPError as error:
-            if error.code == 416:  # nothing follows what we have: it belongs to another file
+            if error.code == 416:
+                # Nothing follows what we have: it is complete, or belongs to another file.
+                total = _TOTAL.fullmatch(error.headers.get("Content-Range", ""))
+                if total is not None and int(total[1]) == part.stat().st_size:
+                    return True
                 _truncate(part)
                 continue
             reason = f"the server answers {error.code} {error.reason}"

@@ -73,7 +73,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             fresh = not wanted or self.headers.get("If-Range") != state.etag
             start = 0 if fresh else int(wanted.removeprefix("bytes=").removesuffix("-"))
             if start and start >= len(state.content):
-                self.send_error(416)
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(state.content)}")
+                self.end_headers()
                 return
             body = state.content[start:]
             self.send_response(206 if start else 200)
@@ -157,12 +159,14 @@ def test_without_an_entity_tag_nothing_is_resumed(server: Server, tmp_path: Path
     assert server.asked == ["", ""]
 
 
-def test_a_complete_part_is_fetched_again(server: Server, tmp_path: Path) -> None:
-    """A process was killed before the rename; the server answers 416 to the request for more."""
-    (tmp_path / "file.part").write_bytes(CONTENT)
+@pytest.mark.parametrize(("more", "asked"), [(0, 1), (5, 2)])
+def test_a_complete_part_is_not_fetched_again(server: Server, tmp_path: Path, more: int, asked: int) -> None:
+    """A process was killed before the rename; the server answers 416 to the request for more. A longer part is not."""
+    (tmp_path / "file.part").write_bytes(CONTENT + bytes(more))
     (tmp_path / "file.part.etag").write_text('"one"')
-    download(server.url, tmp_path / "file")
+    download(server.url, tmp_path / "file", hashlib.sha256(CONTENT).hexdigest())
     assert (tmp_path / "file").read_bytes() == CONTENT
+    assert len(server.asked) == asked
 
 
 def test_another_sha256_is_refused(server: Server, tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ class Index:
         elif isinstance(source, VectorStore) and isinstance(since, VectorStore):
             documents, older = map(opened, differing_parts(source, since))
         if documents is not None and older is not None and documents.terms != older.terms:
-            raise MilcoError(f"{path} and {older.path} have other vocabularies: encode both with one encoder")
+            raise MilcoError(f"{path} and {older.path} have different vocabularies: encode both with one encoder")
         changes = DocumentChanges(path, manifest, documents, older, delete, stored, searcher)
         return Index(self.path, update_directory(self.path, self.manifest, engine, changes, threads))
 

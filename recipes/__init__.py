@@ -19,15 +19,18 @@ class RecipeOptions:
     seed: int = option(1, minimum=0, help="random seed")
 
     def begin(self, free: Collection[str]) -> None:
-        """Record the options in work. Raises MilcoError if it was begun with others, whose files would be used.
+        """Record the options in work. Raises MilcoError if it has files of other options, which would be used.
 
         free: options that do not change the content of the files, besides work and threads.
         """
         fixed = vars(self).keys() - {"work", "threads", *free}
-        values = {name: str(value) for name, value in vars(self).items() if name in fixed}
+        given = {name: value for name, value in vars(self).items() if name in fixed}
+        values = {name: str(one.resolve() if isinstance(one, Path) else one) for name, one in given.items()}
         manifest = self.work / "manifest.json"
         if manifest.is_file():
             if difference := plan_difference(read_json(manifest), values):
                 raise MilcoError(f"{self.work} was begun with {difference}: choose another --work")
+        elif self.work.is_dir() and any(self.work.iterdir()):
+            raise MilcoError(f"{self.work} was not created by this command: choose another --work")
         else:
             write_json(manifest, values)

@@ -18,7 +18,7 @@ from milco_pyserini.analysis.experiment import RetrievalTask, digest
 from milco_pyserini.console import Progress
 from milco_pyserini.encode.dense_store import open_dense_store
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.io.files import atomic_file, is_json_with, read_json, write_json
+from milco_pyserini.io.files import atomic_file, fingerprint, is_json_with, read_json, write_json
 from milco_pyserini.sparse.store import MANIFEST
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class DenseBaseline:
         if self._store is not None and kind == DOCUMENTS:
             return self._store.manifest
         texts = self._task.store.manifest.get("corpus_hash") if kind == DOCUMENTS else digest(self._queries)
-        encoder = {"encoder": self.name, "pooling": self._pooling}
+        encoder = {"encoder": self.name, "pooling": self._pooling, "files": fingerprint(Path(self.name))}
         if self._store is not None:
             encoder |= {field: self._store.manifest[field] for field in _QUERY_FIELDS}
         return encoder | {"texts": texts}

@@ -8,7 +8,7 @@ from milco_pyserini.analysis.experiment import UNPRUNED, RetrievalTask, parse_va
 from milco_pyserini.analysis.timing import SearchQuery, time_searches
 from milco_pyserini.analysis.workbench import IndexMeasurement, Workbench
 from milco_pyserini.defaults import directory_name
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import MilcoError, shown, validate_unique
 from milco_pyserini.index.faiss_engines import HnswEngine
 
 
@@ -38,6 +38,8 @@ def measure_latency(
         MilcoError: A rule, an engine or a baseline is invalid, before anything is built.
     """
     variants = parse_variants(prune, engines)
+    # Vectors, index and run of each are kept under its name.
+    validate_unique("--dense", map(directory_name, dense))
     if dense:
         HnswEngine().available()
     workbench = Workbench(Path(output), task, variants, rounds, threads)

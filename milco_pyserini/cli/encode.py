@@ -20,7 +20,10 @@ from milco_pyserini.options import changed_options, option
 
 _SCALE_OUT = "scale-out"
 # Options of vector stores, which --text does not write.
-_OF_STORES = ("output", "overwrite", "reuse", "skip_bad_lines", "split_passages", "launcher", "shard_id", "shard_num")
+_OF_STORES = (
+    *("output", "overwrite", "reuse", "skip_bad_lines", "split_passages", "format", "part_size"),
+    *("launcher", "shard_id", "shard_num"),
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class EncodeOptions(EncodePlan):
             if self.dense:
                 yield "--text is for sparse vectors, not for --dense"
             for name in changed_options(self, *_OF_STORES):
-                yield f"{name} is for --corpus and --topics, --text writes no store"
+                yield f"{name} is for --corpus and --topics; --text writes no store"
         yield from super().conflicts()
 
 

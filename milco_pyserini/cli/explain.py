@@ -10,7 +10,7 @@ from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import DEFAULT_ENCODER, only_index
 from milco_pyserini.errors import MilcoError, shown, validate_unique
 from milco_pyserini.io.files import atomic_file, validate_output_file
-from milco_pyserini.options import option
+from milco_pyserini.options import changed_options, option
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,11 @@ def _validate(options: ExplainOptions) -> None:
         raise MilcoError(f"--compare needs two documents, got {len(given)}")
     if options.html is not None:
         validate_output_file(options.html, options.overwrite, "--html")
+    unused = changed_options(options, "overwrite") if options.html is None else []
+    unused += changed_options(options, "hits") if given else []
+    unused += changed_options(options, "top_k") if options.json or options.html is not None else []
+    for name in unused:
+        raise MilcoError(f"{name} has no effect here: --hits is for the best hits, --top-k for the terminal")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -193,14 +193,16 @@ def _option_errors(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list
     repeatable = {action.dest for action in parser._actions if isinstance(action, argparse._ExtendAction)}
     errors: list[MilcoError] = []
     counts: collections.Counter[str] = collections.Counter()
-    for argument in argv:
+    for place, argument in enumerate(argv):
         name = argument.split("=")[0]
         if name in canonical:
             counts[canonical[name]] += 1
             if counts[canonical[name]] == 2 and canonical[name] not in repeatable:
                 errors.append(MilcoError(f"{name} is given twice. Give it once, with all its values"))
         elif name.startswith("--") and " " not in name and name != "--":
-            errors.append(unknown_name("option", name, canonical))
+            before = argv[place - 1] if place else ""
+            hint = f"If it is the value of {before}: {before}={shown(argument)}" if before in canonical else ""
+            errors.append(unknown_name("option", name, canonical, hint))
     return errors
 
 

@@ -119,7 +119,7 @@ class SearchOptions:
             yield "give one of --topics (a run) and --query (hits on the terminal)"
         elif self.topics is None:
             for name in changed_options(self, *_OF_RUNS, *_OF_PASSAGES, "max_passage"):
-                yield f"{name} is for --topics, --query writes no run"
+                yield f"{name} is for --topics; --query writes no run"
         elif self.json or self.corpus:
             yield f"--{'json' if self.json else 'corpus'} is for --query, --topics writes a run"
         elif not self.max_passage:

@@ -74,4 +74,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _validate_installation() -> None:
     missing = [name for name in ("accelerate", "tensorboard") if find_spec(name) is None]
     if missing:
-        raise MilcoError(f"training needs {' and '.join(missing)}", "Run pip install 'milco-pyserini[train]'.")
+        raise MilcoError(f"training needs {' and '.join(missing)}", "Run pip install '.[train]'.")

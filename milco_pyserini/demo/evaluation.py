@@ -1,6 +1,5 @@
 """Run the pipeline on the embedded sample, and evaluate it within and across languages."""
 
-import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +9,9 @@ from typing import Any
 
 from milco_pyserini.console import log
 from milco_pyserini.corpora import Document, Query, open_corpus, open_qrels, open_topics
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import evaluate, read_run
-from milco_pyserini.io.files import size_on_disk, write_json
+from milco_pyserini.io.files import is_json_with, remove_directory, size_on_disk, write_json
 from milco_pyserini.io.qrels import Qrels
 from milco_pyserini.io.runs import Run
 from milco_pyserini.reproduce.actions import ACTIONS
@@ -27,6 +27,8 @@ SHOWN = "MILCO, both views"
 # A query that translates, one in a script without spaces, and one about a name.
 EXAMPLES = ("ar-q21", "ja-q33", "sw-q43")
 EXAMPLE_TERMS = 7
+# The file by which a demo knows its own directory, also one that was interrupted.
+_MARK = "demo.json"
 
 # A text, and its strongest pivot and source terms with their weights.
 Example = tuple[str, Sequence[tuple[str, float]], Sequence[tuple[str, float]]]
@@ -57,13 +59,21 @@ class DemoResult:
 
 
 def run_demo(output: Path, encoder: str) -> DemoResult:
-    """Encode, index, search and evaluate the sample; write figures.json. Results of an earlier demo are replaced."""
+    """Encode, index, search and evaluate the sample; write figures.json. Results of an earlier demo are replaced.
+
+    Raises MilcoError if output has directories of these names that no demo wrote.
+    """
     from milco_pyserini.index import find_engine
 
-    vectors, index, bm25 = (output / name for name in ("vectors", "index", "bm25"))
+    directories = vectors, index, bm25 = [output / name for name in ("vectors", "index", "bm25")]
     runs = {name: output / ("run.txt" if a is None else f"run-alpha-{a:g}.txt") for name, a in ALPHAS.items()}
-    for directory in (vectors, index, bm25):
-        shutil.rmtree(directory, ignore_errors=True)
+    for directory in filter(Path.exists, directories):
+        if not is_json_with(output / _MARK, "encoder"):
+            raise MilcoError(
+                f"{directory} was not written by milco demo, so it is never replaced: choose another --output"
+            )
+        remove_directory(directory)
+    write_json(output / _MARK, {"encoder": encoder})
     for file in (*runs.values(), output / "figures.json"):
         file.unlink(missing_ok=True)
     documents, queries, qrels = list(open_corpus(SAMPLE)), list(open_topics(SAMPLE)), open_qrels(SAMPLE)

@@ -164,8 +164,9 @@ def open_query_encoder(
     if not isinstance(loaded, MilcoEncoder):
         loaded = open_encoder(loaded, device, dtype, manifest.get("english_prefix", ""))
     validate_encoder(loaded, manifest)
-    prefix = manifest.get("english_prefix", "")
-    if loaded.vocabulary.english_prefix != prefix:
+    prefix = manifest.get("english_prefix")
+    # External vectors do not state theirs.
+    if prefix not in (None, loaded.vocabulary.english_prefix):
         raise MilcoError(
             f"encoder {loaded.name!r} was loaded with english_prefix {loaded.vocabulary.english_prefix!r}, but the "
             f"vectors were encoded with {prefix!r}: load it with english_prefix={prefix!r}"

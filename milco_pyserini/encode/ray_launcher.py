@@ -24,7 +24,7 @@ _SIGACTION_BYTES = 256
 def validate_ray() -> None:
     """Raise MilcoError if Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
-        raise MilcoError("--launcher ray needs Ray: pip install 'milco-pyserini[ray]'")
+        raise MilcoError("--launcher ray needs Ray: pip install '.[ray]'")
 
 
 def cluster_devices(names: str) -> list[str]:

@@ -29,7 +29,7 @@ from milco_pyserini.model.tokenization import TextTokenizer
 QUERY, DOCUMENT = "query", "document"
 
 _OLDEST = "6.2"
-_INSTALL = "Run pip install 'milco-pyserini[st]' in an environment of its own: it needs transformers 5."
+_INSTALL = "Run pip install '.[st]' in an environment of its own: it needs transformers 5."
 _MODEL_CLASS = "config_sentence_transformers.json"
 _DEFAULT_LENGTH = 512
 # Embedding matrices may have more rows than the tokenizer has pieces.

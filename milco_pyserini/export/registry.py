@@ -46,12 +46,14 @@ def search_request(
     Args:
         target: elasticsearch, opensearch, qdrant, milvus or vespa.
         collection: its index or collection, as in milco export --collection.
-        encoder: for the queries, with the encoder and views of the documents. with_alpha() weighs the views.
+        encoder: that of the documents, with their views; not another one for queries only, whose columns may be
+            others. with_alpha() weighs the views.
         hits: documents to return.
 
     Raises:
         MilcoError: the target is not searched over HTTP, or the text has no terms.
     """
+    engine = find_target(target)
     impacts = encoder.encode(text)
     if not impacts:
         raise MilcoError(f"query {shown(text)} has no terms")
@@ -60,4 +62,4 @@ def search_request(
     values = [impacts[term] for term in terms]
     floats = [impact / encoder.scale for impact in values]
     vector = Vector("", terms, [columns[term] for term in terms], values, floats)
-    return find_target(target).search_request(vector, collection, hits)
+    return engine.search_request(vector, collection, hits)

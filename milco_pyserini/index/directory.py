@@ -291,7 +291,7 @@ class Index:
                 "the index was built of by --since"
             )
         if corpus is not None and (documents is None or "fields" not in self.manifest):
-            raise MilcoError(f"--corpus is for documents that an index stores: {self.path} takes none here, omit it")
+            raise MilcoError(f"--corpus: this update of {self.path} stores no documents, omit it")
         stored = searcher = None
         if documents is not None and "fields" in self.manifest:
             stored = open_corpus_documents(manifest, corpus, self.manifest.get("stores_vectors", False))

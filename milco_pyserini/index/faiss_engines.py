@@ -84,7 +84,7 @@ class FaissEngine(Engine):
     def available(self) -> None:
         """Raise MilcoError if Faiss is not installed."""
         if importlib.util.find_spec("faiss") is None:
-            raise MilcoError("dense vectors need Faiss: pip install 'milco-pyserini[dense]'")
+            raise MilcoError("dense vectors need Faiss: pip install '.[dense]'")
 
     def open_source(self, source: Any, options: SourceOptions) -> DenseDocuments:
         """Return a store of dense vectors, at a path or open."""

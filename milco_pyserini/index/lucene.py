@@ -113,6 +113,7 @@ class LuceneSearcher(EngineSearcher):
         self._stored = java_function("ImpactSearcher", "stored", f"({REFERENCE}{STRING})[B")
         self.scale = scale
         self._index = index = open_index(str(directory.absolute()))
+        # In whichever thread drops it, as pyjnius frees every Java object.
         weakref.finalize(self, java_function("ImpactSearcher", "close", f"({REFERENCE})V"), index).atexit = False
         # A bit for each document.
         self._select = lru_cache(KEPT_FILTERS)(lambda filters: select(index, filters))

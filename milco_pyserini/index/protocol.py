@@ -7,7 +7,7 @@ add build() and open().
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -36,18 +36,26 @@ class DocumentLookup(Protocol):
         """Return the documents of those docids that are available."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Hit:
     """One document of a ranking."""
 
     docid: str
     score: float
-    ranking: "Hits | None" = field(default=None, repr=False, compare=False)
+    ranking: InitVar["Hits | None"] = None
 
-    @property
+    def __post_init__(self, ranking: "Hits | None") -> None:
+        object.__setattr__(self, "_ranking", ranking)
+
+    @cached_property
     def document(self) -> "Document | None":
         """The document; None if its corpus is not on this machine. All documents of the ranking are read at once."""
-        return None if self.ranking is None else self.ranking.documents.get(self.docid)
+        ranking: Hits | None = vars(self)["_ranking"]
+        return None if ranking is None else ranking.documents.get(self.docid)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: the document instead of the ranking."""
+        return {"docid": self.docid, "score": self.score, "document": self.document}
 
     @property
     def text(self) -> str | None:

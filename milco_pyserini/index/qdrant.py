@@ -62,7 +62,7 @@ class QdrantEngine(SparseEngine):
     def available(self) -> None:
         """Raise MilcoError if qdrant-edge-py is not installed."""
         if importlib.util.find_spec("qdrant_edge") is None:
-            raise MilcoError(f"--engine qdrant needs {PACKAGE}: pip install 'milco-pyserini[qdrant]'")
+            raise MilcoError(f"--engine qdrant needs {PACKAGE}: pip install '.[qdrant]'")
 
     def build(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, and Qdrant's own files. Qdrant decides how many threads it uses."""

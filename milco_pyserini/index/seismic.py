@@ -91,7 +91,7 @@ class SeismicEngine(SparseEngine):
     def available(self) -> None:
         """Raise MilcoError if pyseismic-lsr is not installed."""
         if importlib.util.find_spec("seismic") is None:
-            raise MilcoError(f"--engine seismic needs {PACKAGE}: pip install 'milco-pyserini[seismic]'")
+            raise MilcoError(f"--engine seismic needs {PACKAGE}: pip install '.[seismic]'")
 
     def build(self, documents: SparseDocuments, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, the ranks of ids, and Seismic's own file. The child process holds all vectors in memory."""

@@ -175,13 +175,13 @@ def _report_deleted(changes: DocumentChanges, manifest: dict, fewer: int) -> Non
     asked = counted(len(changes.deleted), "docid")
     if changes.adds and changes.since is None:
         # How many documents are new is not known.
-        log(f"Deleted {asked}, as far as the index had them")
+        log(f"Deleted up to {asked}: those that the index had")
     elif changes.adds or fewer == len(changes.deleted):
         log(f"Deleted {asked}")
     else:
         passages = manifest.get("vectors", {}).get("split_passages")
         hint = "; it holds passages, whose docids are DOCID#N" if passages else ""
-        log(f"Deleted {fewer:,} of {asked}: the index does not have the others{hint}")
+        log(f"Deleted {fewer:,} of {asked}: the index does not have all of them{hint}")
 
 
 def validate_update(path: Path, vectors: dict, index: Path, indexed: dict) -> None:

@@ -31,7 +31,7 @@ from milco_pyserini.sparse.quantization import SCALE, quantize_vector
 try:
     import pyterrier as pt
 except ModuleNotFoundError:
-    raise MilcoError("PyTerrier is not installed", "Run pip install 'milco-pyserini[pyterrier]'") from None
+    raise MilcoError("PyTerrier is not installed", "Run pip install '.[pyterrier]'") from None
 
 import pandas as pd
 

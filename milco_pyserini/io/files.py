@@ -24,6 +24,8 @@ from milco_pyserini.errors import DISK_FULL, MilcoError
 from milco_pyserini.io import locks
 
 PARTIAL = ".partial-"
+# Of gzip; its default takes several times longer for a run.
+_COMPRESSION = 3
 # The name of stdout for text_output().
 STDOUT = Path("-")
 # NumPy's error for a file that could not be written to its end has no errno.
@@ -76,7 +78,7 @@ def text_output(path: Path) -> Iterator[IO[str]]:
         # No time stamp: the same text gives the same bytes.
         with (
             atomic_file(path) as file,
-            gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
+            gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed,
             io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as handle,
         ):
             yield handle
@@ -260,6 +262,18 @@ def sync_path(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def fingerprint(path: Path) -> str | None:
+    """Return a hash of the names, sizes and times of a directory's files; None if there is no such directory."""
+    if not path.is_dir():
+        return None
+    digest = hashlib.blake2b(digest_size=_CHECKSUM_BYTES)
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            stat = file.stat()
+            digest.update(f"{file.relative_to(path)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
 
 
 def visible_files(directory: Path) -> list[Path]:

@@ -3,10 +3,10 @@
 import contextlib
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import date
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from milco_pyserini import __version__
 from milco_pyserini.analysis.workbench import processor
 from milco_pyserini.console import log
 from milco_pyserini.defaults import directory_name
-from milco_pyserini.errors import MilcoError, Unreachable
-from milco_pyserini.io.files import is_json_with, read_json, validate_output_directory, write_json
+from milco_pyserini.errors import DISK_FULL, MilcoError, Unreachable
+from milco_pyserini.io.files import fingerprint, is_json_with, read_json, validate_output_directory, write_json
 from milco_pyserini.io.hub import only_cached
 from milco_pyserini.reproduce.conditions import MILCO, paper
 from milco_pyserini.reproduce.records import (
@@ -143,7 +143,7 @@ class Runner:
             return replace(result, status=UNREACHABLE, reason=source.reason), MilcoError(source.reason)
         if not isinstance(source, MeasuredFigure):
             raise TypeError(f"nothing to run for {cell.key}: {source}")
-        steps = [step for step in cell.steps if not step.done.exists()]
+        steps = list(dict.fromkeys(each for step in source.steps for each in step.missing()))
         for requirement in dict.fromkeys(each for step in steps for each in step.requires):
             if error := self._availability.find_error(requirement):
                 return replace(result, status=UNREACHABLE, reason=" ".join(str(error).split())), error
@@ -168,7 +168,14 @@ class Runner:
             # stdout is for the tables.
             with contextlib.redirect_stdout(sys.stderr):
                 self._actions[step.command](**dict(step.arguments) | ({"output": step.output} if step.stdout else {}))
-        except (MilcoError, OSError) as error:
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in DISK_FULL:
+                # All other cells would fail, too.
+                raise
+            if not isinstance(error, MilcoError | OSError):
+                # Of a library: one cell must not end the run of all.
+                traceback.print_exc()
+                error = MilcoError(f"{type(error).__name__}: {error}")
             self._failed[step] = error if isinstance(error, MilcoError) else MilcoError(str(error))
             raise self._failed[step] from error
 
@@ -277,7 +284,7 @@ def claim_directory(pipeline: Pipeline, plans: Iterable[TablePlan]) -> str:
     requirements = {each for plan in plans for cell in plan.cells for step in cell.steps for each in step.requires}
     used = {each.name for each in requirements if each.kind == ENCODER}
     now = {
-        key: {"name": name, "files": _fingerprint(Path(name))}
+        key: {"name": name, "files": fingerprint(Path(name))}
         for key, name in pipeline.checkpoints.items()
         if name in used
     }
@@ -288,15 +295,3 @@ def claim_directory(pipeline: Pipeline, plans: Iterable[TablePlan]) -> str:
             raise MilcoError(f"{directory} has figures of {key} with {other}", hint="Choose another --output.")
     write_json(path, {"format_version": FORMAT_VERSION, "checkpoints": before | now})
     return (before | now).get(MILCO, {"name": pipeline.checkpoints[MILCO]})["name"]
-
-
-def _fingerprint(path: Path) -> str | None:
-    """Return a hash of the names, sizes and times of a local checkpoint's files: it may have been trained further."""
-    if not path.is_dir():
-        return None
-    digest = blake2b(digest_size=16)
-    for file in sorted(path.rglob("*")):
-        if file.is_file():
-            stat = file.stat()
-            digest.update(f"{file.relative_to(path)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    return digest.hexdigest()

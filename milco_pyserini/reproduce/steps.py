@@ -67,6 +67,16 @@ class Step:
         line = f"milco {shlex.join(self.argv)}"
         return f"{line} > {shlex.quote(str(self.output))}" if self.stdout else line
 
+    def missing(self) -> Iterator["Step"]:
+        """Yield the steps that its output lacks, in the order of running; shared inputs may come twice.
+
+        What a complete output was made of may have been removed.
+        """
+        if not self.done.exists():
+            for step in self.inputs:
+                yield from step.missing()
+            yield self
+
     def pipeline(self) -> Iterator["Step"]:
         """Yield the steps up to this one in the order of running; shared inputs may come twice."""
         for step in self.inputs:

@@ -78,7 +78,9 @@ class CachedDocuments:
     """
 
     def __init__(self, corpus: Corpus | UpdatedCorpus, passages: bool = False) -> None:
+        self._corpus = corpus
         self._passages = passages
+        self._is_closed = False
         self._lock = threading.Lock()
         # A database without a name is SQLite's own temporary file.
         self._database = sqlite3.connect("", check_same_thread=False)
@@ -96,7 +98,9 @@ class CachedDocuments:
         progress.close(f"Read {corpus.name}")
 
     def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
-        """Return the documents of those docids that the corpus has."""
+        """Return the documents of those docids that the corpus has, once closed by reading it."""
+        if self._is_closed:
+            return CorpusLookup(self._corpus, self._passages).find(docids)
         found = {}
         for docid in docids:
             name = PASSAGE.sub("", docid) if self._passages else docid
@@ -108,6 +112,7 @@ class CachedDocuments:
 
     def close(self) -> None:
         """Remove the database."""
+        self._is_closed = True
         self._database.close()
 
 

@@ -49,15 +49,16 @@ def create_mcp_server(service: SearchService, name: str) -> MCPServer:
         return found
 
     @server.tool()
-    async def explain(query: str, docid: str) -> dict[str, Any]:
+    async def explain(query: str, docid: str, alpha: float | None = None) -> dict[str, Any]:
         """Explain why a document matches a query: the terms they share, and what each adds to the score.
 
         Args:
             query: the query of a search.
             docid: docid of one of its hits.
+            alpha: that of the search.
         """
         with _as_tool_error():
-            (found,) = await service.explain(SearchRequest(query), [docid])
+            (found,) = await service.explain(SearchRequest(query, alpha=alpha), [docid])
         terms = [
             {
                 "term": one.term.text,

@@ -55,6 +55,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
 }
 _EXPECTED = {"int_parsing": "an integer", "float_parsing": "a number", "json_invalid": "valid JSON"}
 
@@ -231,6 +232,13 @@ def create_app(service: SearchService, about: IndexDescription, hosts: Sequence[
         return HTMLResponse(render("docs.html", about=about, url=str(request.base_url), **values))
 
     if agents is not None:
+
+        @app.api_route("/mcp", methods=["GET", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+        async def no_stream() -> Response:
+            # The server sends nothing by itself, so there is no stream to open, which would never end.
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+            return _json({"error": "agents send requests by POST"}, status, {"Allow": "POST"})
+
         app.router.routes.extend(agents.routes)
     return app
 
@@ -297,10 +305,14 @@ class _Guard:
             return HTTPStatus.FORBIDDEN, "open this page at the address that milco serve printed"
         if origin is not None and origin.partition("://")[2] != host:
             return HTTPStatus.FORBIDDEN, f"requests of pages at {shown(origin)} are not answered"
+        # Their images and scripts come without an origin; a link to a page of this server is followed.
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
+            return HTTPStatus.FORBIDDEN, "requests of pages of other sites are not answered"
         if self._token and scope["path"] != _HEALTH and not _has_token(headers.get("authorization", ""), self._token):
             return HTTPStatus.UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN, or as a browser's password"
-        if scope["method"] in ("POST", "PUT", "PATCH"):
-            size = headers.get("content-length", "")
+        if scope["method"] in ("POST", "PUT", "PATCH") or "transfer-encoding" in headers:
+            # A body in chunks would count, whatever its Content-Length.
+            size = "" if "transfer-encoding" in headers else headers.get("content-length", "")
             if not size.isdecimal():
                 return HTTPStatus.LENGTH_REQUIRED, "the request has no Content-Length"
             if int(size) > MAX_BODY_BYTES:

@@ -47,7 +47,7 @@ class Metrics:
     def response(self) -> Response:
         """Return the page. Raises UnknownDocument without the package."""
         if self._registry is None:
-            raise UnknownDocument("metrics need the package prometheus_client: pip install 'milco-pyserini[serve]'")
+            raise UnknownDocument("metrics need the package prometheus_client: pip install '.[serve]'")
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

@@ -25,7 +25,7 @@ from milco_pyserini.serve.service import SearchService
 TOKEN_VARIABLE = "MILCO_TOKEN"
 # A connection is closed that has not sent the head of a request, or its body, within one to two of these intervals.
 IDLE_SECONDS = 5.0
-# For requests in work when the server is stopped.
+# For requests in progress when the server is stopped.
 STOP_SECONDS = 10
 _MIN_TOKEN = 16
 # Connections that the kernel queues; beyond, clients see resets.
@@ -69,7 +69,7 @@ def serve_stdio(index: str | Path, threads: int = 2, **opened: Any) -> None:
     try:
         from milco_pyserini.serve.agents import create_mcp_server
     except ImportError as error:
-        raise MilcoError(f"--mcp needs the package mcp 2 ({error}): pip install 'milco-pyserini[serve]'") from None
+        raise MilcoError(f"--mcp needs the package mcp 2 ({error}): pip install '.[serve]'") from None
     with open_service(index, threads=threads, **opened) as service:
         server = create_mcp_server(service, service.searcher.index.path.resolve().name)
         log(f"Serving {index} by MCP on stdin and stdout")
@@ -113,7 +113,11 @@ class _DeadlineProtocol(H11Protocol):
         """Close the connection if it waits for the client, as it did an interval ago after the same request."""
         if self.transport.is_closing():
             return
-        is_waiting = self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+        if self.cycle is not None and self.cycle.response_complete:
+            # Between requests uvicorn's timeout_keep_alive counts, until the next one begins.
+            is_waiting = bool(self.conn.trailing_data[0])
+        else:
+            is_waiting = self.cycle is None or self.cycle.more_body
         if is_waiting and self.cycle is before:
             self.transport.close()
         else:

@@ -36,6 +36,8 @@ MAX_TEXTS = 64
 MAX_TEXT_CHARACTERS = 100_000
 # Hits among which the values of a field are counted.
 _FACET_HITS = 100
+# Texts of a request that are encoded together.
+_FEW = 8
 # Queries that are encoded together.
 _BATCH = 32
 
@@ -214,16 +216,18 @@ class SearchService:
         if alpha is not None:
             options = options.with_alpha(alpha)
 
-        def encode() -> list[dict[str, float]]:
+        def encode(some: Sequence[str]) -> list[dict[str, float]]:
             if kind == "query":
-                found = options.encode_batch(texts)
+                found = options.encode_batch(some)
             else:
                 length, views = about.get("max_length"), options.views
-                found = options.encoder.encode_document(texts, length, views, self._lowercase).to_dicts()
+                found = options.encoder.encode_document(some, length, views, self._lowercase).to_dicts()
             return [dict(sorted(one.items(), key=lambda item: (-item[1], item[0]))) for one in found]
 
         with self._accepted():
-            return await _in_pool(self._encode_pool, encode)
+            # A few at a time, so that queries are encoded in between.
+            parts = [texts[start : start + _FEW] for start in range(0, len(texts), _FEW)]
+            return [vector for part in parts for vector in await _in_pool(self._encode_pool, encode, part)]
 
     async def document(self, docid: str) -> Document:
         """Return a document. Raises UnknownDocument, or Busy."""

@@ -216,8 +216,8 @@ class SparseBatch:
         """
         try:
             with np.load(path, allow_pickle=False) as arrays:
-                if arrays["format"].item() != b"csr":
-                    raise ValueError(f"its format is {arrays['format'].item().decode()}, not csr")
+                if (layout := str(arrays["format"].astype(str))) != "csr":
+                    raise ValueError(f"its format is {layout}, not csr")
                 if "english_size" not in arrays:
                     from scipy.sparse import csr_array
 

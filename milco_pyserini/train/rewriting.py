@@ -122,7 +122,7 @@ def pending_files(
         "weight_hash": weight_hash,
         "corpus_hash": corpus_hash,
         "examples": {file.name: source.stats().examples for file, source in files.items()},
-        "digests": {file.name: source.stats().digest for file, source in files.items()},
+        **{f"digest of {file.name}": source.stats().digest for file, source in files.items()},
     }
     manifest = options.output / MANIFEST
     recorded = read_json(manifest) if manifest.is_file() else {}

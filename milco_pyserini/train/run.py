@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import yaml
 from accelerate import PartialState
@@ -40,7 +41,7 @@ MANIFEST = "manifest.json"
 MODEL = "model"
 
 # Options that a resumed run may change: they do not change what it learns.
-_FREE = ("workers", "gradient-checkpointing", "log-steps", "save-steps", "keep")
+_FREE = ("workers", "gradient-checkpointing", "keep")
 
 # Makes the objective of a model, in place of the stage's own.
 MakeObjective = Callable[[MilcoModel], nn.Module]
@@ -83,7 +84,8 @@ def train_sap(
     else:
         objective = Alignment(encoder.model, teacher, config, choose_dtype(config.dtype, arguments.device))
     collate = alignment_collator(texts, teacher, config.max_length)
-    run_training(config, TrainingTask(encoder, objective, stream, examples, collate, probe, pair_length), arguments)
+    data = {"examples": examples}
+    run_training(config, TrainingTask(encoder, objective, stream, data, collate, probe, pair_length), arguments)
 
 
 def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) -> None:
@@ -104,7 +106,7 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
         log("Grounding is not monitored: pass --probe FILE with held-out sentence pairs (de-en.tsv)")
     parallel_share = sum(share or 0 for share in shares.values())
     streams: list[tuple[float, IterableDataset]] = []
-    examples = 0
+    examples, digests = 0, []
     if shares:
         parallel = ParallelStream(
             [
@@ -131,6 +133,7 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
         )
         streams.append((1 - parallel_share, passages))
         examples += sum(passages.sizes)
+        digests = [source.stats().digest for source in sources]
     stream = MixedStream(streams, config.batch_size, config.seed) if len(streams) > 1 else streams[0][1]
     arguments = training_arguments(config, run, num_steps(config, examples))
     if make_objective is not None:
@@ -140,7 +143,8 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
         objective = Contrast(encoder.model, config, choose_dtype(config.dtype, arguments.device), dropped_ids)
     collate = contrast_collator(texts, config.query_max_length, config.passage_max_length)
     # Without a length: negatives of a batch must come from one collection, as the streams' blocks do.
-    run_training(config, TrainingTask(encoder, objective, stream, examples, collate, probe), arguments)
+    data = {"examples": examples, "digests": digests}
+    run_training(config, TrainingTask(encoder, objective, stream, data, collate, probe), arguments)
 
 
 def open_start(config: TrainingConfig, echo: bool, *lengths: int) -> tuple[MilcoEncoder, TextCollator, GroundingProbe]:
@@ -168,7 +172,7 @@ def run_training(config: TrainingConfig, task: TrainingTask, arguments: Training
     try:
         if arguments.process_index == 0:
             with reporting_write_errors(str(run), run):
-                prepare_directory(config, run, arguments.world_size, task.examples)
+                prepare_directory(config, run, {"devices": arguments.world_size, **task.data})
         # With --overwrite, other processes would still see the old checkpoints.
         PartialState().wait_for_everyone()
         trainer = ObjectiveTrainer(task, config, arguments, CollapseMonitor())
@@ -224,17 +228,20 @@ def num_steps(config: TrainingConfig, examples: int) -> int:
     return max(1, math.ceil(config.epochs * examples / batch))
 
 
-def prepare_directory(config: TrainingConfig, run: Path, devices: int, examples: int) -> None:
+def prepare_directory(config: TrainingConfig, run: Path, plan: dict[str, Any]) -> None:
     """Create the run directory, or empty it with --overwrite, and write its configuration and manifest.
 
-    Raises MilcoError if it has a checkpoint of a run with another number of devices or examples, which would not see
-    its data in the same order.
+    Args:
+        plan: number of devices and size of the data: in another run, examples would come in another order.
+
+    Raises:
+        MilcoError: it has a checkpoint of a run with another plan.
     """
     if config.overwrite and (run / CONFIG).is_file():
         remove_directory(run)
     set_aside_damaged(run, run / MODEL)
     if newest_checkpoint(run):
-        validate_resume(run, read_json(run / MANIFEST), {"devices": devices, "examples": examples})
+        validate_resume(run, read_json(run / MANIFEST), plan)
     with atomic_file(run / CONFIG, "w") as handle:
         yaml.safe_dump(config_values(config), handle, sort_keys=False, allow_unicode=True)
     stage = "sap" if isinstance(config, SapConfig) else "sct"
@@ -244,8 +251,7 @@ def prepare_directory(config: TrainingConfig, run: Path, devices: int, examples:
         {
             "stage": stage,
             "config": config.config,
-            "devices": devices,
-            "examples": examples,
+            **plan,
             "command": f"milco train {stage} --config {run / CONFIG} --output {run}",
             "versions": {"milco_pyserini": __version__, **{name: version(name) for name in packages}},
         },

@@ -47,14 +47,15 @@ class TrainingTask:
     """Model, loss and data of a run.
 
     encoder: the model and its tokenizers. objective: computes the loss of a batch (objectives.py). stream: endless and
-    reproducible examples. examples: how many the data have. collate: examples to a batch. probe: held-out pairs for the
-    alarms. length: of an example, to batch examples of similar length; None keeps the stream's order.
+    reproducible examples. data: number of examples and digests, for the manifest. collate: examples to a batch. probe:
+    held-out pairs for the alarms. length: of an example, to batch examples of similar length; None keeps the stream's
+    order.
     """
 
     encoder: MilcoEncoder
     objective: nn.Module
     stream: IterableDataset
-    examples: int
+    data: dict[str, Any]
     collate: Callable[[list], dict]
     probe: GroundingProbe
     length: Callable[[Any], int] | None = None

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.errors import MilcoError
 
 from .catalogue import CONFIGURATIONS, DENSE, Configuration, ConfigurationsOptions
 
@@ -67,8 +66,6 @@ def prepare_training(options: ConfigurationsOptions) -> None:
     from .start import write_multilingual_start, write_pivot_start
 
     work = options.work
-    if work.is_dir() and any(work.iterdir()) and not (work / "manifest.json").is_file():
-        raise MilcoError(f"{work} was not created by this command: choose another --work")
     options.begin(_FREE)
     retrieval, mined, scored = work / "retrieval", work / "mined", work / SCORED
     prepare(options.data, retrieval, options.train_queries, options.queries, options.passages)

@@ -11,11 +11,12 @@ from pathlib import Path
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
 from milco_pyserini.io.files import validate_output_file
+from milco_pyserini.model import find_checkpoint
 
 from . import MiniOptions
 
 # Options that do not change the files of stages. The steps of a training are compared by its own directory.
-_FREE = ("output", "pack", "megabytes", "sap_steps", "sct_steps")
+_FREE = ("output", "pack", "packed", "megabytes", "sap_steps", "sct_steps")
 
 
 def command(options: MiniOptions) -> None:
@@ -31,6 +32,8 @@ def command(options: MiniOptions) -> None:
         data, work = packed.unpack(options.packed or Path(), options.work)
     else:
         data, work = options.data, options.work
+        if options.start is not None:
+            find_checkpoint(options.start)
         options.begin(_FREE)
         if options.start is None:
             stages.prepare(data, options)

@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -141,6 +142,14 @@ def test_dense_vectors_without_an_id_or_a_topic_are_an_error(latency: Callable[.
     assert "--dense brought has no vector of topic 'q0'" in err
 
 
+def test_dense_vectors_of_one_name_would_share_an_index(latency: Callable[..., tuple[int, str, str]]) -> None:
+    """The figures of one would be those of the other."""
+    shutil.copytree("brought", "other/brought")
+    code, _, err = latency("--dense", "brought", "other/brought")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--dense brought is given twice" in err
+
+
 def test_a_missing_faiss_is_an_error_that_names_the_extra(
     latency: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +158,7 @@ def test_a_missing_faiss_is_an_error_that_names_the_extra(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "faiss" else find(name))
     code, _, err = latency("--dense", "brought")
     assert code == 2
-    assert err.endswith("error: dense vectors need Faiss: pip install 'milco-pyserini[dense]'\n")
+    assert err.endswith("error: dense vectors need Faiss: pip install '.[dense]'\n")
     assert not Path("results").exists()
 
 

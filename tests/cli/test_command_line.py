@@ -87,6 +87,12 @@ def test_an_unknown_option_suggests_the_nearest(command: str, capsys: pytest.Cap
     assert "did you mean '--help'?" in captured.err
 
 
+def test_a_value_that_begins_with_dashes_is_written_with_an_equals_sign(capsys: pytest.CaptureFixture) -> None:
+    """The line of the error has it."""
+    assert main(["search", "--query", "--foo"]) == 2
+    assert "If it is the value of --query: --query='--foo'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
 def test_the_help_page_lists_every_command(arguments: list[str], capsys: pytest.CaptureFixture) -> None:
     """Without arguments, milco prints its help page and succeeds."""

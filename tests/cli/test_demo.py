@@ -1,9 +1,12 @@
 """The demo's figures and tables."""
 
+from pathlib import Path
+
 import pytest
 
-from milco_pyserini.demo.evaluation import across, language_matrix, summarize
+from milco_pyserini.demo.evaluation import across, language_matrix, run_demo, summarize
 from milco_pyserini.demo.report import languages_table, summary_table
+from milco_pyserini.errors import MilcoError
 
 QRELS = {"ar-q1": {"ar-1": 1, "de-1": 1}, "de-q1": {"ar-1": 1, "de-1": 1}}
 # Each query finds the passage of its own language first, then a wrong one, and the other language's right one last.
@@ -43,3 +46,12 @@ def test_tables_state_what_was_ranked() -> None:
     assert "ranking all 4 passages at once" in table and names == ["nDCG@10", "R@100", "within", "across"]
     assert first == ["BM25", "0.250", "0.500", "0.125", "0.000"]
     assert second == ["MILCO", "0.898", "1.000", "1.000", "0.815"]
+
+
+def test_directories_that_no_demo_wrote_are_kept(tmp_path: Path) -> None:
+    """vectors/ is also where milco encode writes."""
+    (tmp_path / "vectors" / "miracl-ar").mkdir(parents=True)
+    with pytest.raises(MilcoError, match="vectors was not written by milco demo, so it is never replaced"):
+        run_demo(tmp_path, "mini")
+    assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
+    assert (tmp_path / "vectors" / "miracl-ar").is_dir()

@@ -137,7 +137,7 @@ def test_the_command_updates_and_deletes(
     assert lines[2].startswith(f"{index} holds {len(after):,} documents and takes ")
     (tmp_path / "gone").write_text("more\n\nunknown\n")
     assert main(["--output", index, "--update", "--delete", str(tmp_path / "gone")]) == 0
-    assert "Deleted 1 of 2 docids: the index does not have the others\n" in capsys.readouterr().err
+    assert "Deleted 1 of 2 docids: the index does not have all of them\n" in capsys.readouterr().err
     assert open_index(index).manifest["documents"] == len(after) - 1
 
 
@@ -194,7 +194,7 @@ def test_vectors_that_do_not_fit_are_refused(
         ("--output {lucene} --update --overwrite --vectors {store}", "--overwrite is for a new index"),
         ("--output {lucene} --update --delete {lucene}/none", "No such file"),
         ("--output {lucene} --update --vectors {store} --engine qdrant", "is of engine lucene, omit it"),
-        ("--output {lucene} --update --vectors {store} --corpus sample", "--corpus is for documents that an index"),
+        ("--output {lucene} --update --vectors {store} --corpus sample", "stores no documents, omit it"),
         ("--output {lucene} --update --vectors {plain} --plain", "its plain is True, the index has None"),
     ],
 )

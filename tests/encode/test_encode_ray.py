@@ -92,14 +92,14 @@ def test_a_missing_ray_is_an_error_with_the_fix(
     """It comes before anything is read or written."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["--corpus", "sample-sw", "--launcher", "ray", "--output", str(tmp_path / "v")]) == 2
-    assert "--launcher ray needs Ray: pip install 'milco-pyserini[ray]'" in capsys.readouterr().err
+    assert "--launcher ray needs Ray: pip install '.[ray]'" in capsys.readouterr().err
     assert not (tmp_path / "v").exists()
 
 
 def test_one_text_needs_no_cluster(capsys: pytest.CaptureFixture) -> None:
     """--text with --launcher ray is refused in one line."""
     assert main(["--text", "x", "--launcher", "ray"]) == 2
-    assert "--launcher is for --corpus and --topics, --text writes no store" in capsys.readouterr().err
+    assert "--launcher is for --corpus and --topics; --text writes no store" in capsys.readouterr().err
 
 
 @needs_ray

@@ -479,6 +479,9 @@ def test_queries_are_encoded_as_the_manifest_states(milco: MilcoEncoder) -> None
         open_query_encoder({"encoder": None, "scale": 1.0})
     with pytest.raises(MilcoError, match=r"was loaded with english_prefix '.*', but .* were encoded with 'x_'"):
         open_query_encoder({**manifest, "english_prefix": "x_"}, milco)
+    # External vectors do not state theirs.
+    other = open_encoder(CHECKPOINT, "cpu", "float32", english_prefix="x_")
+    assert open_query_encoder({"encoder": None, "scale": 1.0}, other).encoder is other
 
 
 def test_open_encoder_equals_from_pretrained_for_milco(milco: MilcoEncoder) -> None:

@@ -33,7 +33,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """A target and the URL of a server for it."""
     target, root = request.param, tmp_path_factory.mktemp(request.param)
     for module in NEEDS[target]:
-        pytest.importorskip(module, reason=f"needs {module} (pip install 'milco-pyserini[{target}]')")
+        pytest.importorskip(module, reason=f"needs {module} (pip install '.[{target}]')")
     if target == "qdrant":
         yield target, str(root / "local")
     elif target == "milvus":
@@ -196,4 +196,4 @@ def test_a_missing_client_names_the_package(
     """The extra of the target."""
     monkeypatch.setitem(sys.modules, "qdrant_client", None)
     assert fill(("qdrant", "http://127.0.0.1"), store, "any") == 2
-    assert "--url needs qdrant_client. Run pip install 'milco-pyserini[qdrant]'." in capsys.readouterr().err
+    assert "--url needs qdrant_client. Run pip install '.[qdrant]'." in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Measuring cells: what is run once, resumed, unreachable, failed and combined; and the command."""
 
+import errno
 import importlib.util
 import shutil
 from collections.abc import Callable, Iterator
@@ -119,6 +120,38 @@ def test_existing_outputs_are_used(tmp_path: Path, fake: FakeActions, asked: lis
     assert Runner(tmp_path, fake).measure(cell_of(tmp_path, "some")).status == DONE
     assert fake.ran == ["search", "eval"]
     assert CORPUS not in {requirement.kind for requirement in asked}
+
+
+def test_what_a_complete_output_was_made_of_may_be_removed(
+    tmp_path: Path, fake: FakeActions, asked: list[Requirement]
+) -> None:
+    """Vectors and indexes are large; of a complete run only the evaluation is missing."""
+    Runner(tmp_path, fake).measure(cell_of(tmp_path, "some"))
+    for name in ("vectors", "indexes", "evaluations", "results"):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+    fake.ran.clear()
+    assert Runner(tmp_path, fake).measure(cell_of(tmp_path, "some")).status == DONE
+    assert fake.ran in (["eval"], [])
+
+
+def test_an_error_of_a_library_fails_one_cell_and_a_full_disk_all(
+    tmp_path: Path, fake: FakeActions, asked: list[Requirement], capsys: pytest.CaptureFixture
+) -> None:
+    """Days of work must not end with one benchmark, nor go on where nothing can be written."""
+
+    def fail(error: Exception) -> Callable[..., None]:
+        def run(**_: Any) -> None:
+            raise error
+
+        return run
+
+    fake["index"] = fail(RuntimeError("CUDA error"))
+    result = Runner(tmp_path, fake).measure(cell_of(tmp_path, "some"))
+    assert (result.status, result.reason) == (FAILED, "RuntimeError: CUDA error")
+    assert "Traceback" in capsys.readouterr().err
+    fake["index"] = fail(OSError(errno.ENOSPC, "No space left"))
+    with pytest.raises(OSError, match="No space left"):
+        Runner(tmp_path, fake).measure(cell_of(tmp_path, "other"))
 
 
 def test_unreachable_data_is_asked_for_once_and_again_in_the_next_run(

@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import pickle
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,19 @@ def test_documents_are_read_once_and_only_if_they_are_asked_for() -> None:
     assert not asked
     assert [hit.text for hit in hits] == ["text", None] and hits[0].text == "text"
     assert asked == [["a", "b"]]
+    # Neither the ranking nor its lookup, which may hold a database or an index, is pickled or copied with a hit.
+    copy = pickle.loads(pickle.dumps(hits[0]))
+    assert (copy, copy.text) == (hits[0], "text") and asdict(hits[1]) == {"docid": "b", "score": 1.0}
+
+
+def test_hits_outlive_the_cache_of_documents(index: Path, encoder: MilcoEncoder) -> None:
+    """Once its block has ended, the corpus is read."""
+    searcher = Searcher.open(index, encoder)
+    with searcher.cached_documents():
+        hits = searcher.search(QUERY, k=1)
+        assert searcher.explain(QUERY, "phone").document.text
+    assert hits[0].text == f"phone {TEXTS['phone']}"
+    assert searcher.explain(QUERY, "phone").document.text == f"phone {TEXTS['phone']}"
 
 
 def test_an_index_that_stores_documents_needs_no_corpus(

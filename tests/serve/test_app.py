@@ -147,6 +147,20 @@ def test_bad_bodies_are_one_line_of_json(client: TestClient, body: bytes, status
     assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
 
 
+def test_a_body_in_chunks_is_refused(client: TestClient) -> None:
+    """Whatever Content-Length it has besides: the size of the body would not be known."""
+    for more in ({}, {"Content-Length": "5"}):
+        answer = client.post("/encode", content=b'{"texts": ["a"]}', headers={"Transfer-Encoding": "chunked"} | more)
+        assert (answer.status_code, answer.json()) == (411, {"error": "the request has no Content-Length"})
+
+
+def test_agents_open_no_stream(client: TestClient) -> None:
+    """The server sends nothing by itself, and a stream without an end would hold a connection."""
+    pytest.importorskip("mcp", reason="needs mcp (pip install '.[serve]')")
+    answer = client.get("/mcp", headers={"Accept": "text/event-stream"})
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
 def test_another_method_is_refused_with_those_there_are(client: TestClient) -> None:
     """As JSON."""
     answer = client.delete("/search")
@@ -202,7 +216,13 @@ def test_other_sites_are_refused(client: TestClient) -> None:
         answer = client.get("/search?q=x", headers=headers)
         assert answer.status_code == 403, headers
         assert client.get("/", headers=headers).status_code == 403
-    answer = client.get("/search?q=x", headers={"Host": "127.0.0.1:8000", "Origin": "http://127.0.0.1:8000"})
+    for site in ("cross-site", "same-site"):
+        # An image of another site's page; then a link there that is followed.
+        image = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"}
+        assert client.get("/search?q=x", headers=image).status_code == 403
+        assert client.get("/?q=x", headers=image | {"Sec-Fetch-Mode": "navigate"}).status_code == 200
+    own = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
+    answer = client.get("/search?q=x", headers=own | {"Host": "127.0.0.1:8000", "Origin": "http://127.0.0.1:8000"})
     assert answer.status_code == 200
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
@@ -351,4 +371,6 @@ def test_the_page_filters_by_language(client: TestClient) -> None:
     english = Tags(client.get("/?q=river&filter=lang%3Den").text)
     assert "/?q=river&filter=lang%3Den&page=2" in english.values("href")
     assert "/?q=river" in english.values("href")
+    both = Tags(client.get("/?q=river&filter=lang%3Den&filter=lang%3Dja").text)
+    assert {"/?q=river&filter=lang%3Den", "/?q=river&filter=lang%3Dja"} <= set(both.values("href"))
     assert "No document that passes the filter" in client.get("/?q=river&filter=lang%3Dxx").text

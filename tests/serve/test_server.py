@@ -144,6 +144,22 @@ def test_a_connection_stays_open_after_a_slow_answer(monkeypatch: pytest.MonkeyP
         connection.close()
 
 
+def test_an_idle_connection_is_kept_until_half_a_request_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients with a pool of connections send the next request on an old one."""
+    monkeypatch.setattr(server, "IDLE_SECONDS", 0.2)
+    with running() as served, socket.create_connection(("127.0.0.1", served.port)) as client:
+        client.settimeout(5)
+        request = f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode()
+        for _ in range(2):
+            client.send(request)
+            answer = b""
+            while not answer.endswith(b'{"status":"ok"}'):
+                answer += client.recv(10_000)
+            time.sleep(1)
+        client.send(request[:10])
+        assert client.recv(10_000) == b""
+
+
 def test_requests_in_work_are_finished_when_the_server_stops() -> None:
     """Idle connections do not hold it up."""
     with running() as served:

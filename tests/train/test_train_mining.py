@@ -192,7 +192,7 @@ def test_changed_texts_are_not_joined_to_older_parts(data: Path, tmp_path: Path,
     assert run(data, tmp_path / "mined") == 0
     data.write_bytes(gzip.compress(gzip.decompress(data.read_bytes()).replace(b"0", b"7")))
     assert run(data, tmp_path / "mined") == 2
-    assert "was begun with digests " in capsys.readouterr().err
+    assert "was begun with digest of pairs.ja.jsonl.gz " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

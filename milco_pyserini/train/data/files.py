@@ -9,6 +9,7 @@ import orjson
 
 from milco_pyserini.corpora.records import BadLineError
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import visible_files
 from milco_pyserini.io.lines import numbered_lines
 
 T = TypeVar("T")
@@ -18,7 +19,7 @@ def find_data_files(path: Path, name: re.Pattern[str]) -> list[Path]:
     """Return the file itself, or the files below a directory whose names match, but hidden ones, sorted."""
     if path.is_file():
         return [path]
-    return sorted(file for file in path.rglob("*") if name.search(file.name) and file.is_file() and file.name[0] != ".")
+    return [file for file in visible_files(path) if name.search(file.name)]
 
 
 def parsed_lines(path: Path, parse: Callable[[bytes], T]) -> Iterator[tuple[int, T]]:

@@ -9,6 +9,7 @@ from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, wri
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, inversion, open_index
+from milco_pyserini.index.exact_kernel import best_rows
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.sparse import open_store
 
@@ -114,3 +115,33 @@ def test_the_size_of_runs_changes_nothing(
     for path in built.index.path.iterdir():
         if path.name != "manifest.json":
             assert (index.path / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+@pytest.mark.parametrize("documents", [1, 32_768, 32_769, 100_000])
+def test_documents_of_all_windows_are_ranked(documents: int) -> None:
+    """The kernel adds up some documents at a time; all scores at once are its definition."""
+    random = np.random.default_rng(documents)
+    postings = [np.flatnonzero(random.random(documents) < share).astype(np.int32) for share in (0.5, 0.01, 1, 0)]
+    indptr = np.cumsum([0, *map(len, postings)]).astype(np.int64)
+    rows = np.concatenate(postings)
+    weights = random.integers(1, 4, len(rows)).astype(np.float32)
+    query, allowed = random.random(4).astype(np.float32), random.random(documents) < 0.9
+    scores = np.zeros(documents)
+    for term in range(4):
+        span = slice(indptr[term], indptr[term + 1])
+        scores[rows[span]] += np.float64(query[term]) * weights[span]
+    scores[~allowed] = 0
+    order = np.lexsort((np.arange(documents), -scores))
+    for k in (1, 100, documents):
+        found, best, total = best_rows(indptr, rows, weights, np.arange(4), query, documents, k, allowed)
+        wanted = order[: min(k, total)]
+        assert total == np.count_nonzero(scores)
+        assert found.tolist() == wanted.tolist() and best.tolist() == scores[wanted].tolist()
+
+
+@pytest.mark.parametrize("rows", [[0, 40_000], [2, 1, 35_000, 3], [-1, 3], [5, 2**31 - 1]])
+def test_rows_that_no_document_has_or_that_do_not_ascend_are_an_error(rows: list[int]) -> None:
+    """They would be read beyond the scores, or counted for another document."""
+    arrays = np.asarray([0, len(rows)]), np.asarray(rows, np.int32), np.ones(len(rows), np.float32)
+    with pytest.raises(IndexError, match="a row "):
+        best_rows(*arrays, np.zeros(1, np.int64), np.ones(1, np.float32), 36_000, 10, np.empty(0, np.bool_))

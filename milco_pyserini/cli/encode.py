@@ -68,7 +68,7 @@ class EncodeOptions(EncodePlan):
         if len(given) != 1:
             what = f"not {' and '.join(given)}" if given else "none was given"
             yield f"give one of --corpus, --topics and --text: {what}"
-        if self.text is not None:
+        elif self.text is not None:
             if self.dense:
                 yield "--text is for sparse vectors, not for --dense"
             for name in changed_options(self, *_OF_STORES):

@@ -21,8 +21,8 @@ from milco_pyserini.model import MilcoModel
 from .network import ECHO_ENLARGED, echo_dimensions
 
 _WORDS = "encoder.embeddings.word_embeddings.weight"
-# With 7/8, rows that were rounded before keep their scale, also if their largest value is at level -8.
-_CLIPS = torch.cat([torch.linspace(0.6, 1.0, 9), torch.tensor([7 / 8])])
+_CLIPS = torch.linspace(0.6, 1.0, 9)
+# From -7 to 7: a rounded row has the largest level, so that rounding it again finds the same scale.
 _LEVELS = 7
 # The tokenizer's order is that of frequency.
 _FREQUENT = 16_000
@@ -112,15 +112,15 @@ def quantize_words(words: Tensor) -> tuple[Tensor, Tensor]:
     for block in words.split(_BLOCK):
         peak = block.abs().amax(dim=1, keepdim=True).clamp(min=1e-4)
         tries = (peak * _CLIPS / _LEVELS).half().float()
-        rounded = [(block / scale.unsqueeze(1)).round().clamp(-8, _LEVELS) for scale in tries.T]
+        rounded = [(block / scale.unsqueeze(1)).round().clamp(-_LEVELS, _LEVELS) for scale in tries.T]
         errors = torch.stack(
             [(r * s.unsqueeze(1) - block).square().sum(1) for r, s in zip(rounded, tries.T, strict=True)]
         )
         best = errors.argmin(dim=0)
         scale = tries.gather(1, best.unsqueeze(1))
-        levels = (block / scale).round().clamp(-8, _LEVELS)
+        levels = (block / scale).round().clamp(-_LEVELS, _LEVELS)
         lost = block[:, first] - levels[:, first] * scale[:, 0]
-        levels[:, first + 1] = (ECHO_ENLARGED * lost / scale[:, 0]).round().clamp(-8, _LEVELS)
+        levels[:, first + 1] = (ECHO_ENLARGED * lost / scale[:, 0]).round().clamp(-_LEVELS, _LEVELS)
         nibbles = (levels + 8).to(torch.uint8)
         packed.append(nibbles[:, ::2] | nibbles[:, 1::2] << 4)
         scales.append(scale[:, 0].half())

@@ -162,7 +162,7 @@ def test_missing_faiss_is_reported_with_the_extra(tmp_path: Path, monkeypatch: p
     """Before anything is read."""
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "faiss" else find(name))
-    with pytest.raises(MilcoError, match=r"^dense vectors need Faiss: pip install 'milco-pyserini\[dense\]'$"):
+    with pytest.raises(MilcoError, match=r"^dense vectors need Faiss: pip install '\.\[dense\]'$"):
         build_index(DenseStore(tmp_path, {}), FlatEngine(), tmp_path / "index")
 
 

@@ -77,7 +77,7 @@ def test_the_holes_of_files_take_no_disk_space(index: Index, capsys: pytest.Capt
 def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch, index: Index) -> None:
     """It names the extra."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MilcoError, match=r"needs qdrant-edge-py: pip install 'milco-pyserini\[qdrant\]'$"):
+    with pytest.raises(MilcoError, match=r"needs qdrant-edge-py: pip install '\.\[qdrant\]'$"):
         index.searcher()
 
 

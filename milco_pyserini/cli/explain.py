@@ -1,7 +1,7 @@
 """milco explain: why documents match a query."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +59,17 @@ class ExplainOptions:
     lowercase: bool = option(False, group="sources", help="lowercase --text first; an index has its own setting")
     device: str = option("auto", group="sources", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", group="sources", help="auto, float32, bfloat16 or int8")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield messages about options that would have no effect."""
+        if self.html is None and self.overwrite:
+            yield "--overwrite is for --html"
+        if self.doc or self.text:
+            for name in changed_options(self, "hits"):
+                yield f"{name} is for the best hits, not for --doc and --text"
+        if self.json or self.html is not None:
+            for name in changed_options(self, "top_k"):
+                yield f"{name} is for the terminal, not for --json and --html"
 
 
 def command(options: ExplainOptions) -> None:
@@ -121,11 +132,6 @@ def _validate(options: ExplainOptions) -> None:
         raise MilcoError(f"--compare needs two documents, got {len(given)}")
     if options.html is not None:
         validate_output_file(options.html, options.overwrite, "--html")
-    unused = changed_options(options, "overwrite") if options.html is None else []
-    unused += changed_options(options, "hits") if given else []
-    unused += changed_options(options, "top_k") if options.json or options.html is not None else []
-    for name in unused:
-        raise MilcoError(f"{name} has no effect here: --hits is for the best hits, --top-k for the terminal")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

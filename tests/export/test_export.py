@@ -1,6 +1,7 @@
 """What the files of every target promise."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,20 @@ def test_elasticsearch_does_not_prune_queries(store: Path, tmp_path: Path) -> No
     assert mapping["properties"]["vector"] == {"type": "sparse_vector", "index_options": {"prune": False}}
     bodies = lines_of(tmp_path / "out", "queries.ndjson")[1::2]
     assert all(body["query"]["sparse_vector"]["prune"] is False for body in bodies)
+
+
+@pytest.mark.parametrize("target", ["elasticsearch", "opensearch"])
+def test_vectors_can_be_added_to_the_documents_of_an_index(
+    target: str, store: Path, changed: Path, tmp_path: Path
+) -> None:
+    """The command of README.md makes updates of the bulk requests, and deletes nothing."""
+    assert export(target, changed, tmp_path / "out", "--since", str(store)) == 0
+    readme = (tmp_path / "out" / "README.md").read_text("utf-8")
+    command = readme[readme.index("      sed ") : readme.index(" FILE\n")] + " documents-*.ndjson"
+    done = subprocess.run(command, shell=True, cwd=tmp_path / "out", capture_output=True, check=True, encoding="utf-8")
+    actions = iter([json.loads(line) for line in done.stdout.split("\n")[:-1]])
+    written = {one["update"]["_id"]: next(actions)["script"]["params"]["v"] for one in actions}
+    assert written == READERS[target](tmp_path / "out")[0]
 
 
 def test_a_request_needs_terms_and_an_engine_that_is_searched_over_http() -> None:

@@ -11,7 +11,7 @@ from milco_pyserini.cli.corpora import main
 from milco_pyserini.corpora import open_answers, open_qrels, open_topics
 from milco_pyserini.corpora.answers import judge, word_splitter
 from milco_pyserini.corpora.benchmarks.irds import MIRACL_LANGUAGES
-from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS
+from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS, is_known_corpus
 from milco_pyserini.corpora.ir_datasets import DatasetQrels
 from milco_pyserini.corpora.records import Document
 from milco_pyserini.errors import MilcoError
@@ -64,6 +64,14 @@ def test_all_benchmarks_of_the_paper_are_in_the_catalog() -> None:
     assert {name: len(family.languages) for name, family in BENCHMARKS.items()} == WANTED
     assert sum(name.startswith("beir-") and "cqadupstack" not in name for name in CORPORA) == 14
     assert {"neuclir-multi-2023", "neuclir-multi-2024", "limit-small-test"} <= TOPICS.keys()
+
+
+def test_names_of_corpora_are_known_without_reading_them(tmp_path: Path) -> None:
+    """Unlike paths, which are there or not, they may have to be downloaded."""
+    (tmp_path / "corpus.jsonl").write_text("")
+    known = {name: is_known_corpus(name) for name in ("miracl-ar", "beir/scifact", "gone.jsonl", "miracl-xx")}
+    assert known == {"miracl-ar": True, "beir/scifact": True, "gone.jsonl": False, "miracl-xx": False}
+    assert not is_known_corpus(str(tmp_path / "corpus.jsonl"))
 
 
 def test_every_name_belongs_to_one_benchmark() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from search_service import search_service
@@ -85,6 +86,7 @@ def test_a_killed_run_is_resumed(
 _KILLED = """
 import os, sys
 from pathlib import Path
+from types import SimpleNamespace
 from milco_pyserini.export import Export, find_target
 from milco_pyserini.export.protocol import Vectors
 name, url, store = sys.argv[1:]
@@ -197,3 +199,19 @@ def test_a_missing_client_names_the_package(
     monkeypatch.setitem(sys.modules, "qdrant_client", None)
     assert fill(("qdrant", "http://127.0.0.1"), store, "any") == 2
     assert "--url needs qdrant_client. Run pip install '.[qdrant]'." in capsys.readouterr().err
+
+
+def test_a_certificate_authority_of_ones_own_is_trusted(monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
+    """For https only; otherwise the client knows only public ones."""
+    elasticsearch = pytest.importorskip("elasticsearch", reason="needs elasticsearch (pip install '.[elasticsearch]')")
+    given: list[dict] = []
+
+    def connected(url: str, **options: object) -> SimpleNamespace:
+        given.append(options)
+        return SimpleNamespace(info=lambda: {"version": {"number": "9.1.0"}})
+
+    monkeypatch.setattr(elasticsearch, "Elasticsearch", connected)
+    monkeypatch.setenv("SSL_CERT_FILE", "ca.pem")
+    for url in ("https://search.example.org", "http://localhost:9200"):
+        find_target("elasticsearch").connect(url, Export(Vectors.open(store), "any"))
+    assert [options.get("ca_certs") for options in given] == ["ca.pem", None]

@@ -90,6 +90,18 @@ def test_gradients_equal_the_references() -> None:
         torch.testing.assert_close(actual, wanted_gradient)
 
 
+def test_a_frozen_decoder_has_no_gradient() -> None:
+    """The states still have theirs."""
+    projected, mask, weight, bias = case(3, 4, 3, 11, seed=2)
+    gradients = []
+    for pool in (max_logits, max_logits_reference):
+        leaf = projected.clone().requires_grad_()
+        pool(leaf, mask, weight, bias).square().sum().backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(*gradients)
+    assert weight.grad is None and bias.grad is None
+
+
 def small_config(**variants: object) -> MilcoConfig:
     """A network of a few thousand parameters."""
     sizes = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -37,6 +37,7 @@ async def ask(server: Any) -> dict[str, Any]:
             "tools": tools,
             "search": await call("search", query=QUERY, k=3, filters={"lang": ["en"]}),
             "explain": await call("explain", query=QUERY, docid="a/b#c?"),
+            "weighted": await call("explain", query=QUERY, docid="a/b#c?", alpha=0.8),
             "document": await call("document", docid="ar"),
             "unknown": await call("document", docid="no"),
             "too many": await call("search", query=QUERY, k=1000),
@@ -56,6 +57,8 @@ def check(found: dict[str, Any]) -> None:
     assert [one["term"] for one in found["explain"]["terms"][:3]] == [
         one.term.text for one in explanation.strongest[:3]
     ]
+    weighted = searcher().explain(QUERY, "a/b#c?", alpha=0.8)
+    assert found["weighted"]["score"] == pytest.approx(weighted.shown_score) != found["explain"]["score"]
     assert found["document"]["text"] == DOCUMENTS[2]["text"]
     assert "has no document 'no'" in found["unknown"]
     assert "k 1000: must be from 1 to 100" in found["too many"]

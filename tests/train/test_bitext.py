@@ -64,7 +64,7 @@ def test_tsv_and_jsonl_plain_or_gzip_give_the_same_pairs(tmp_path: Path) -> None
 
 def test_a_directory_means_every_bitext_file_below_it_in_sorted_order(tmp_path: Path) -> None:
     """Other and hidden files are ignored; a script or region is part of the language."""
-    for name in ("b/de-en.tsv.gz", "a/zh-tw-en.tsv", "a/de-en.jsonl", "README.md", "a/.de-en.tsv"):
+    for name in ("b/de-en.tsv.gz", "a/zh-tw-en.tsv", "a/de-en.jsonl", "README.md", "a/.de-en.tsv", ".old/de-en.tsv"):
         write(tmp_path / name, '{"text": "a", "english": "b"}' if "jsonl" in name else "a\tb")
     sources = open_bitext([tmp_path])
     assert [(Path(source.name).relative_to(tmp_path).as_posix(), source.language) for source in sources] == [

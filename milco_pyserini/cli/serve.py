@@ -6,7 +6,7 @@ from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import only_index
-from milco_pyserini.options import MAX_THREADS, option
+from milco_pyserini.options import MAX_THREADS, changed_options, option
 
 _NETWORK = "Network"
 _WORK = "Work"
@@ -66,9 +66,9 @@ class ServeOptions:
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
-        for name in ("host", "port", "token", "hits", "queue") if self.mcp else ():
-            if getattr(self, name) != ServeOptions.__dataclass_fields__[name].default:
-                yield f"--{name} is for the server: --mcp listens at no address"
+        if self.mcp:
+            for name in changed_options(self, "host", "port", "token", "hits", "queue"):
+                yield f"{name} is for the server: --mcp listens at no address"
 
 
 def command(options: ServeOptions) -> None:

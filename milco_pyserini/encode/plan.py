@@ -2,13 +2,13 @@
 
 import importlib.metadata
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, POOLINGS, VIEWS
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.model import find_checkpoint
-from milco_pyserini.options import option
+from milco_pyserini.options import changed_options, option
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.dense import DenseEncoder
@@ -97,11 +97,8 @@ class EncodePlan:
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong about combinations of settings."""
-        defaults = {field.name: field.default for field in fields(EncodePlan)}
-        for name in _ONLY_SPARSE if self.dense else _ONLY_DENSE:
-            if getattr(self, name) != defaults[name]:
-                kind = "for sparse vectors, not for --dense" if self.dense else "for --dense"
-                yield f"--{name.replace('_', '-')} is {kind}"
+        for name in changed_options(self, *(_ONLY_SPARSE if self.dense else _ONLY_DENSE)):
+            yield f"{name} is {'for sparse vectors, not for --dense' if self.dense else 'for --dense'}"
         if self.dense and self.dtype == "int8":
             yield "--dtype int8 is for sparse vectors, not for --dense"
         for rule in self.pruning_rules:

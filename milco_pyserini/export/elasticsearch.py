@@ -7,15 +7,7 @@ from typing import Any
 
 import orjson
 
-from milco_pyserini.export.protocol import (
-    HITS,
-    Export,
-    SearchRequest,
-    Target,
-    Vector,
-    write_lines,
-    write_parts,
-)
+from milco_pyserini.export.protocol import HITS, EngineRequest, Export, Target, Vector, write_lines, write_parts
 from milco_pyserini.export.server import API_KEY, CA_FILE, client, validate_version
 from milco_pyserini.io.files import write_json
 
@@ -60,10 +52,10 @@ class ElasticsearchTarget(Target):
             yield {"index": collection}
             yield self.search_request(vector, collection).body
 
-    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> SearchRequest:
+    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query; their docids are _id."""
         body = {"size": hits, "_source": False, "query": self.query(query)}
-        return SearchRequest(f"/{collection}/_search", body)
+        return EngineRequest(f"/{collection}/_search", body)
 
     def connect(self, url: str, export: Export) -> "ElasticsearchServer":
         """Connect to a URL, which may have a user and a password."""

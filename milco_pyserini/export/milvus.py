@@ -7,15 +7,7 @@ from typing import Any
 
 import orjson
 
-from milco_pyserini.export.protocol import (
-    HITS,
-    Export,
-    SearchRequest,
-    Target,
-    Vector,
-    write_lines,
-    write_parts,
-)
+from milco_pyserini.export.protocol import HITS, EngineRequest, Export, Target, Vector, write_lines, write_parts
 from milco_pyserini.export.server import API_KEY, client, validate_version
 from milco_pyserini.io.files import write_json
 
@@ -53,9 +45,9 @@ class MilvusTarget(Target):
             write_json(directory / "queries.json", _search(name, export.topics, HITS))
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
 
-    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> SearchRequest:
+    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query."""
-        return SearchRequest("/v2/vectordb/entities/search", _search(collection, [query], hits))
+        return EngineRequest("/v2/vectordb/entities/search", _search(collection, [query], hits))
 
     def connect(self, url: str, export: Export) -> "MilvusServer":
         """Connect to a URL, or open the file of Milvus Lite (NAME.db)."""

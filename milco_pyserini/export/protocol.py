@@ -60,7 +60,7 @@ class Vector(NamedTuple):
         return (*self.columns, *self.impacts) or None
 
 
-class SearchRequest(NamedTuple):
+class EngineRequest(NamedTuple):
     """A search over HTTP: POST body, as JSON, to path of the engine's URL."""
 
     path: str
@@ -220,7 +220,7 @@ class Target:
             "README.md shows"
         )
 
-    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> SearchRequest:
+    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query. Raises MilcoError if the target has no such API."""
         raise MilcoError(f"{self.title} is not searched over HTTP: see the README.md of its export")
 

@@ -7,15 +7,7 @@ from typing import Any
 
 import orjson
 
-from milco_pyserini.export.protocol import (
-    HITS,
-    Export,
-    SearchRequest,
-    Target,
-    Vector,
-    write_lines,
-    write_parts,
-)
+from milco_pyserini.export.protocol import HITS, EngineRequest, Export, Target, Vector, write_lines, write_parts
 from milco_pyserini.export.server import API_KEY, client, validate_version
 from milco_pyserini.index.qdrant import VECTOR
 from milco_pyserini.io.files import write_json
@@ -41,10 +33,10 @@ class QdrantTarget(Target):
             write_json(directory / "queries.json", {"searches": searches})
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
 
-    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> SearchRequest:
+    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query; their docids are in the payload."""
         body = {"query": sparse(query), "using": VECTOR, "limit": hits, "with_payload": True}
-        return SearchRequest(f"/collections/{collection}/points/query", body)
+        return EngineRequest(f"/collections/{collection}/points/query", body)
 
     def connect(self, url: str, export: Export) -> "QdrantServer":
         """Connect to a URL, or open the directory of the client's local mode."""

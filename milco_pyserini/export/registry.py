@@ -9,7 +9,7 @@ from milco_pyserini.export.milvus import MilvusTarget
 from milco_pyserini.export.opensearch import OpenSearchTarget
 from milco_pyserini.export.parquet import ParquetTarget
 from milco_pyserini.export.pgvector import PgvectorTarget
-from milco_pyserini.export.protocol import HITS, SearchRequest, Target, Vector
+from milco_pyserini.export.protocol import HITS, EngineRequest, Target, Vector
 from milco_pyserini.export.qdrant import QdrantTarget
 from milco_pyserini.export.vespa import VespaTarget
 
@@ -34,7 +34,7 @@ def find_target(name: str) -> Target:
 
 def search_request(
     target: str, collection: str, encoder: "MilcoQueryEncoder", text: str, hits: int = HITS
-) -> SearchRequest:
+) -> EngineRequest:
     """Return the request by which an application searches an exported collection for a text.
 
     >>> from milco_pyserini import MilcoQueryEncoder

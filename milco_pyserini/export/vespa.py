@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import orjson
 
-from milco_pyserini.export.protocol import HITS, Export, SearchRequest, Target, Vector, render, write_lines
+from milco_pyserini.export.protocol import HITS, EngineRequest, Export, Target, Vector, render, write_lines
 
 
 class VespaTarget(Target):
@@ -34,8 +34,8 @@ class VespaTarget(Target):
         for docid in export.deleted:
             yield {"remove": place + quote(docid, safe="")}
 
-    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> SearchRequest:
+    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query."""
         where = f"{{targetHits: {hits}}}wand(terms, {orjson.dumps(query.weights).decode()})"
         body = {"yql": f"select docid from {collection} where {where}", "ranking": "impacts", "hits": hits}
-        return SearchRequest("/search/", body)
+        return EngineRequest("/search/", body)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, POOLINGS, VIEWS
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.model import find_checkpoint
+from milco_pyserini.model.configuration import VIEW_VARIANTS
 from milco_pyserini.options import changed_options, option
 
 if TYPE_CHECKING:
@@ -183,6 +184,7 @@ def encoder_fields(encoder: Any, device: str) -> dict[str, Any]:
         "weight_hash": encoder.weight_hash,
         "tokenizer_hash": encoder.tokenizer_hash,
         **({"source_prefix": encoder.vocabulary.source_prefix} if sparse else {"dimensions": encoder.dimensions}),
+        **({name: getattr(encoder.config, name, None) for name in VIEW_VARIANTS} if sparse else {}),
         **({"query_table_top_k": encoder.config.top_k} if is_table else {}),
         "device": device.partition(":")[0],
         "versions": {

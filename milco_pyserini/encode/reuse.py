@@ -23,6 +23,7 @@ from milco_pyserini.encode.parts import TEXT, EncodedPart, PartEncoder, text_dig
 from milco_pyserini.encode.writer import content_type
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.manifest import intact
+from milco_pyserini.model.configuration import VIEW_VARIANTS
 from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
 from milco_pyserini.sparse.batch import row_pointers
 from milco_pyserini.sparse.store import (
@@ -84,12 +85,16 @@ class ReusableStore:
             raise MilcoError(f"--reuse {self.path} holds {existing}, not {wanted}: omit --reuse")
         for name, value in plan.items():
             recorded = self.manifest.get(name)
-            if name in _MAY_DIFFER or recorded == value:
+            # Earlier versions recorded no variants.
+            unknown = name in VIEW_VARIANTS and name not in self.manifest
+            if unknown or name in _MAY_DIFFER or recorded == value:
                 continue
             option = _OPTIONS.get(name, name)
             before = self.manifest.get("encoder") if option == "encoder" else recorded
             flag, text = f"--{option.replace('_', '-')}", " ".join(before) if isinstance(before, list) else before
             fix = f"with {flag}" if before is True else f"with {flag} {text}" if before else f"without {flag}"
+            if name in VIEW_VARIANTS:
+                fix = "with the same config.json"
             raise MilcoError(
                 f"--reuse {self.path}: its vectors were encoded with {name} {recorded!r}, not {value!r}: encode {fix}, "
                 "or without --reuse"

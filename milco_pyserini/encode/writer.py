@@ -33,6 +33,7 @@ from milco_pyserini.io.files import (
 )
 from milco_pyserini.io.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
 from milco_pyserini.io.resume import plan_difference, validate_resume
+from milco_pyserini.model.configuration import VIEW_VARIANTS
 from milco_pyserini.sparse import Vocabulary
 from milco_pyserini.sparse.store import DIGESTS, PART_FORMATS, PARTS, VOCABULARY
 
@@ -40,8 +41,6 @@ _PLAN = "plan.json"
 _RECORDS = ".records"
 # Manifest fields that are not of the plan.
 _RESULTS = ("documents", "terms_per_document", "empty_documents", "truncated_documents", "parts", "files")
-# Plan fields that may differ between the runs that fill one store.
-_IGNORED = ("versions",)
 
 
 @dataclass(frozen=True)
@@ -108,8 +107,13 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> bool:
             f"({recorded.get('texts', 0):,} then, {plan['texts']:,} now). Choose another --output (with --reuse {path} "
             "if it is complete, so that only new texts are encoded), or start over with --overwrite"
         )
-    validate_resume(path, recorded, plan, _IGNORED)
+    validate_resume(path, recorded, plan, _ignored(recorded))
     return True
+
+
+def _ignored(recorded: dict) -> tuple[str, ...]:
+    """Return the fields that may differ between the runs that fill one store: earlier versions recorded no variants."""
+    return "versions", *(name for name in VIEW_VARIANTS if name not in recorded)
 
 
 class StoreWriter:
@@ -137,7 +141,7 @@ class StoreWriter:
             if (
                 overwrite
                 and recorded is not None
-                and ("parts" in recorded or plan_difference(recorded, plan, _IGNORED))
+                and ("parts" in recorded or plan_difference(recorded, plan, _ignored(recorded)))
             ):
                 _remove_store(path)
                 # If path is a link, it leads to this directory.

@@ -23,13 +23,14 @@ from milco_pyserini.io.manifest import (
     validate_files,
     write_checked,
 )
+from milco_pyserini.model.configuration import VIEW_VARIANTS
 from milco_pyserini.sparse.changes import OlderVectors, vector_bytes
 from milco_pyserini.sparse.quantization import quantized_vectors
 
 # Vectors that differ from the index's in one of these were encoded in another way. Some sources do not state the first.
 _ENCODING = (
     *("weight_hash", "tokenizer_hash", "english_prefix", "source_prefix", "lowercase", "max_length"),
-    *("split_passages", "pooling"),
+    *("split_passages", "pooling", *VIEW_VARIANTS),
 )
 _INDEXING = {"plain": "--plain", "scale": "--scale", "views": "--views", "pruning": "--prune"}
 

@@ -52,16 +52,19 @@ def locked_directory(directory: Path, limit: float | None = _LIMIT) -> Iterator[
 
 
 @contextlib.contextmanager
-def locked_file(path: Path) -> Iterator[None]:
+def locked_file(path: Path, limit: float | None = None) -> Iterator[None]:
     """Hold the lock of a file while it is written; it is created empty if it is missing. Long waits are reported.
 
-    A wait ends when the other process ends, or renames the file.
+    A wait ends when the other process ends, or renames or removes the file.
+
+    Args:
+        limit: seconds after which MilcoError is raised; None waits without a limit.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             with contextlib.suppress(OSError):
-                _wait(descriptor, path, None)
+                _wait(descriptor, path, limit)
             if is_at(descriptor, path):
                 yield
                 return

@@ -14,17 +14,10 @@ SOURCE_POOLS = ("sum", "max")
 ENCODERS = ("bert", "camembert", "roberta", "xlm-roberta", "xlm-roberta-xl")
 # Those of one architecture: positions count from the padding id + 1, LayerNorm after each sum.
 XLM_R_TYPES = ("xlm-roberta", "roberta", "camembert")
+# Fields on which the terms and weights of a view depend.
+VIEW_VARIANTS = ("echo_variant", "source_pool", "source_drop_special", "pivot_top_k", "source_top_k")
 # Fields that a caller may change when loading a checkpoint; the others follow from its tensors.
-VARIANTS = (
-    "echo",
-    "echo_variant",
-    "source_pool",
-    "source_drop_special",
-    "pivot_top_k",
-    "source_top_k",
-    "query_max_length",
-    "passage_max_length",
-)
+VARIANTS = ("echo", *VIEW_VARIANTS, "query_max_length", "passage_max_length")
 
 
 class Rule(NamedTuple):

@@ -1,8 +1,9 @@
 """Run or resume a training stage in a directory that documents itself."""
 
+import contextlib
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.encoder import choose_dtype
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_directory, atomic_file, read_json, remove_directory, write_json
+from milco_pyserini.io.locks import locked_file
 from milco_pyserini.io.resume import validate_resume
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.options import validate
@@ -39,6 +41,9 @@ from milco_pyserini.train.trainer import ObjectiveTrainer, TrainingTask, trainin
 CONFIG = "config.yaml"
 MANIFEST = "manifest.json"
 MODEL = "model"
+_LOCK = ".lock"
+# Seconds to wait for a process that trains in the same directory: one that was killed is gone by then.
+_LOCK_LIMIT = 30.0
 
 # Options that a resumed run may change: they do not change what it learns.
 _FREE = ("workers", "gradient-checkpointing", "keep")
@@ -84,7 +89,7 @@ def train_sap(
     else:
         objective = Alignment(encoder.model, teacher, config, choose_dtype(config.dtype, arguments.device))
     collate = alignment_collator(texts, teacher, config.max_length)
-    data = {"examples": examples}
+    data = {"examples": examples, "digests": [source.stats().digest for source in sources]}
     run_training(config, TrainingTask(encoder, objective, stream, data, collate, probe, pair_length), arguments)
 
 
@@ -106,13 +111,14 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
         log("Grounding is not monitored: pass --probe FILE with held-out sentence pairs (de-en.tsv)")
     parallel_share = sum(share or 0 for share in shares.values())
     streams: list[tuple[float, IterableDataset]] = []
-    examples, digests = 0, []
+    examples, digests = 0, list[str]()
     if shares:
+        collections = [
+            ParallelCollection.join(name, [source for source in pairs if source.collection == name]) for name in shares
+        ]
+        digests += [collection.digest for collection in collections]
         parallel = ParallelStream(
-            [
-                ParallelCollection.join(name, [source for source in pairs if source.collection == name])
-                for name in shares
-            ],
+            collections,
             shares,
             config.translations,
             config.seed,
@@ -133,7 +139,7 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
         )
         streams.append((1 - parallel_share, passages))
         examples += sum(passages.sizes)
-        digests = [source.stats().digest for source in sources]
+        digests += [source.stats().digest for source in sources]
     stream = MixedStream(streams, config.batch_size, config.seed) if len(streams) > 1 else streams[0][1]
     arguments = training_arguments(config, run, num_steps(config, examples))
     if make_objective is not None:
@@ -169,10 +175,11 @@ def run_training(config: TrainingConfig, task: TrainingTask, arguments: Training
     encoder = task.encoder
     if config.gradient_checkpointing:
         encoder.model.encoder.gradient_checkpointing_enable({"use_reentrant": False})
+    lock = contextlib.ExitStack()
     try:
         if arguments.process_index == 0:
             with reporting_write_errors(str(run), run):
-                prepare_directory(config, run, {"devices": arguments.world_size, **task.data})
+                lock.enter_context(prepared_directory(config, run, {"devices": arguments.world_size, **task.data}))
         # With --overwrite, other processes would still see the old checkpoints.
         PartialState().wait_for_everyone()
         trainer = ObjectiveTrainer(task, config, arguments, CollapseMonitor())
@@ -197,6 +204,8 @@ def run_training(config: TrainingConfig, task: TrainingTask, arguments: Training
         if "gloo/transport" not in str(error):
             raise
         raise MilcoError("another process of this run has ended: see its own error line, or torchrun's") from error
+    finally:
+        lock.close()
 
 
 def run_directory(config: TrainingConfig) -> Path:
@@ -204,7 +213,7 @@ def run_directory(config: TrainingConfig) -> Path:
     run = config.output or Path("checkpoints") / Path(config.config).stem
     saved = run / CONFIG
     if not saved.is_file():
-        if run.exists() and any(run.iterdir()):
+        if run.exists() and any(path.name != _LOCK for path in run.iterdir()):
             raise MilcoError(f"{run} exists and is not a training run: choose another --output")
     elif not config.overwrite and (newest_checkpoint(run) or (run / MODEL).exists()):
         try:
@@ -234,34 +243,39 @@ def num_steps(config: TrainingConfig, examples: int) -> int:
     return max(1, math.ceil(config.epochs * examples / batch))
 
 
-def prepare_directory(config: TrainingConfig, run: Path, plan: dict[str, Any]) -> None:
-    """Create the run directory, or empty it with --overwrite, and write its configuration and manifest.
+@contextlib.contextmanager
+def prepared_directory(config: TrainingConfig, run: Path, plan: dict[str, Any]) -> Iterator[None]:
+    """Create the run directory, or empty it with --overwrite, write its configuration and manifest, and keep it locked.
 
     Args:
-        plan: number of devices and size of the data: in another run, examples would come in another order.
+        plan: number of devices and the data: in another run, examples would come in another order.
 
     Raises:
-        MilcoError: it has a checkpoint of a run with another plan.
+        MilcoError: another process trains in it, or it has a checkpoint of a run with another plan.
     """
     if config.overwrite and (run / CONFIG).is_file():
-        remove_directory(run)
-    set_aside_damaged(run, run / MODEL)
-    if newest_checkpoint(run):
-        validate_resume(run, read_json(run / MANIFEST), plan)
-    with atomic_file(run / CONFIG, "w") as handle:
-        yaml.safe_dump(config_values(config), handle, sort_keys=False, allow_unicode=True)
-    stage = "sap" if isinstance(config, SapConfig) else "sct"
-    packages = ("torch", "transformers", "accelerate")
-    write_json(
-        run / MANIFEST,
-        {
-            "stage": stage,
-            "config": config.config,
-            **plan,
-            "command": f"milco train {stage} --config {run / CONFIG} --output {run}",
-            "versions": {"milco_pyserini": __version__, **{name: version(name) for name in packages}},
-        },
-    )
+        with locked_file(run / _LOCK, _LOCK_LIMIT):
+            remove_directory(run)
+    run.mkdir(parents=True, exist_ok=True)
+    with locked_file(run / _LOCK, _LOCK_LIMIT):
+        set_aside_damaged(run, run / MODEL)
+        if newest_checkpoint(run):
+            validate_resume(run, read_json(run / MANIFEST), plan)
+        with atomic_file(run / CONFIG, "w") as handle:
+            yaml.safe_dump(config_values(config), handle, sort_keys=False, allow_unicode=True)
+        stage = "sap" if isinstance(config, SapConfig) else "sct"
+        packages = ("torch", "transformers", "accelerate")
+        write_json(
+            run / MANIFEST,
+            {
+                "stage": stage,
+                "config": config.config,
+                **plan,
+                "command": f"milco train {stage} --config {run / CONFIG} --output {run}",
+                "versions": {"milco_pyserini": __version__, **{name: version(name) for name in packages}},
+            },
+        )
+        yield
 
 
 def _is_first_process() -> bool:

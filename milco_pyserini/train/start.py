@@ -64,9 +64,16 @@ def connect(encoder_name: str, english_name: str) -> MilcoEncoder:
     """Put a new connector between a pretrained encoder and the head of an English masked language model."""
     directory = find_checkpoint(encoder_name)
     with loading(directory, "a multilingual encoder"):
-        encoder = AutoModel.from_pretrained(
-            directory, add_pooling_layer=False, dtype=torch.float32, trust_remote_code=False
+        encoder, report = AutoModel.from_pretrained(
+            directory,
+            add_pooling_layer=False,
+            dtype=torch.float32,
+            trust_remote_code=False,
+            output_loading_info=True,
         )
+    if report["missing_keys"]:
+        missing = ", ".join(sorted(report["missing_keys"])[:3])
+        raise MilcoError(f"--encoder {encoder_name} lacks weights of its network ({missing}): download it again")
     validate_weights(directory, dict(encoder.named_parameters()))
     english, english_tokenizer = open_masked_language_model(english_name)
     head: dict[str, Tensor] = {}

@@ -145,7 +145,7 @@ def read_sources(data: Path, spelling: Spelling) -> Iterator[PackedSource]:
     collections = {str(data / name): share for name, share in training.SHARES.items() if (data / name).is_dir()}
     opened = open_bitext(list(collections), corpus.languages(data))
     temperature = load_config(SapConfig, "mini-sap").temperature
-    sizes = [source.size() for source in opened]
+    sizes = [source.stats().pairs for source in opened]
     probabilities = source_probabilities(opened, sizes, temperature, collections)
     progress = Progress("pairs", sum(sizes))
     for source, probability in zip(opened, probabilities, strict=True):

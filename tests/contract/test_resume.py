@@ -1,5 +1,6 @@
 """What every interrupted command promises: the same command completes the work, with the same bytes."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ import pytest
 from golden_set import GOLDEN, TEXTS
 
 from milco_pyserini.cli.main import main
+from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.writer import StoreWriter
 from milco_pyserini.io.manifest import read_checked, write_checked
+from milco_pyserini.model.configuration import VIEW_VARIANTS
 
 CHECKPOINT = str(GOLDEN / "ckpt_distillation")
 FORMATS = {
@@ -199,10 +202,12 @@ def test_a_store_to_reuse_must_be_intact(
 def test_a_store_of_an_earlier_version_is_reused_if_its_corpus_is_unchanged(
     corpus: Path, changed: Path, old: Path, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has no digests of its texts; the same command does not encode it again."""
+    """It has no digests of its texts, and no variants; the same command does not encode it again."""
     store = shutil.copytree(old / kind, tmp_path / "old")
     shutil.rmtree(store / "digests")
     manifest = read_checked(store / "manifest.json") | {"corpus": str(tmp_path / "docs.tsv")}
+    for name in VIEW_VARIANTS:
+        manifest.pop(name, None)
     for part in manifest["parts"]:
         del part["digests"]
     write_checked(store / "manifest.json", manifest)
@@ -231,3 +236,21 @@ def test_a_changed_option_is_refused_by_name(corpus: Path, tmp_path: Path, capsy
     assert encode(corpus, tmp_path / "store", "--max-length", "17") == 2
     error = capsys.readouterr().err
     assert "16" in error and "17" in error and "--overwrite" in error
+
+
+def test_another_variant_in_the_configuration_of_a_checkpoint_is_refused(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hash of the weights is the same, and the vectors are not."""
+    checkpoint, store = tmp_path / "checkpoint", tmp_path / "store"
+    MilcoEncoder.from_pretrained(CHECKPOINT).save_pretrained(checkpoint)
+    options = ["--encoder", str(checkpoint)]
+    assert encode(corpus, store, *options) == 0
+    before = content(store)
+    config = checkpoint / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"pivot_top_k": 2}))
+    assert encode(corpus, store, *options) == 2
+    assert f"{store} was begun with pivot_top_k None, not 2: choose another --output" in capsys.readouterr().err
+    assert encode(corpus, tmp_path / "new", *options, "--reuse", str(store)) == 2
+    assert "encoded with pivot_top_k None, not 2: encode with the same config.json" in capsys.readouterr().err
+    assert content(store) == before

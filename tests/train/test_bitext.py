@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.data.bitext import BitextPair, BitextSource, open_bitext
+from milco_pyserini.train.data.bitext import BitextPair, BitextSource, BitextStats, open_bitext
 from milco_pyserini.train.data.streams import BitextStream
 
 
@@ -42,9 +42,9 @@ class MemorySource:
         self.name = f"{collection}/{language}"
         self._count = count
 
-    def size(self) -> int:
+    def stats(self) -> BitextStats:
         """Return the number of pairs."""
-        return self._count
+        return BitextStats(self._count)
 
     def pairs(self) -> Iterator[BitextPair]:
         """Yield the pairs."""
@@ -58,7 +58,12 @@ def test_tsv_and_jsonl_plain_or_gzip_give_the_same_pairs(tmp_path: Path) -> None
     for name in ("de-en.tsv", "de-en.tsv.gz", "de-en.part1.jsonl", "de-en.jsonl.gz"):
         path = write(tmp_path / name, *(lines if "jsonl" in name else tsv))
         (source,) = open_bitext([path])
-        assert (source.language, source.name, source.collection, source.size()) == ("de", str(path), str(path), 2)
+        assert (source.language, source.name, source.collection, source.stats().pairs) == (
+            "de",
+            str(path),
+            str(path),
+            2,
+        )
         assert list(source.pairs()) == [("de", "Hallo!", "Hi."), ("de", "Grüß Gott!", "Good day.")]
 
 
@@ -79,10 +84,10 @@ def test_the_language_of_jsonl_may_come_from_its_lines(tmp_path: Path) -> None:
     """The first line decides if the file name has none; another language later is an error."""
     german = '{"text": "a", "english": "b", "language": "de"}'
     (source,) = open_bitext([write(tmp_path / "pairs.jsonl", german)])
-    assert (source.language, source.size()) == ("de", 1)
+    assert (source.language, source.stats().pairs) == ("de", 1)
     (mixed,) = open_bitext([write(tmp_path / "mixed.jsonl", german, german.replace("de", "fr"))])
     with pytest.raises(MilcoError, match=r"mixed\.jsonl:2: language 'fr' in a file of 'de': write one file for each"):
-        mixed.size()
+        mixed.stats()
 
 
 @pytest.mark.parametrize(
@@ -126,11 +131,11 @@ def test_invalid_bitext_names_and_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(MilcoError, match="has no bitext: file names must be"):
         open_bitext([tmp_path / "empty"])
     with pytest.raises(MilcoError, match="has no pairs"):
-        open_bitext([write(tmp_path / "fr-en.tsv")])[0].size()
+        open_bitext([write(tmp_path / "fr-en.tsv")])[0].stats()
     path = write(tmp_path / "es-en.tsv.gz", *("a\tb" for _ in range(1000)))
     path.write_bytes(path.read_bytes()[:-12])
     with pytest.raises(MilcoError, match="is not a complete gzip file"):
-        open_bitext([path])[0].size()
+        open_bitext([path])[0].stats()
     with pytest.raises(MilcoError, match="is given 2 times"):
         open_bitext([path, path])
 

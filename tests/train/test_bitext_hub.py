@@ -57,7 +57,7 @@ def test_a_collection_is_the_training_split_of_its_languages(cache: Path) -> Non
     write_parquet(snapshot / "en-zh-tw/train-00000-of-00001.parquet", [("是", "Yes.")])
     write_parquet(snapshot / "all/train-00000-of-00001.parquet", SENTENCES)
     german, chinese = open_bitext(["talks"])
-    assert (german.name, german.collection, german.language, german.size()) == ("talks (de)", "talks", "de", 6)
+    assert (german.name, german.collection, german.language, german.stats().pairs) == ("talks (de)", "talks", "de", 6)
     assert list(german.pairs()) == [
         ("de", "Hallo!", "Hi."),
         ("de", "Grüß Gott!", "Good day."),
@@ -84,7 +84,7 @@ def test_mmarco_passages_are_joined_by_id(cache: Path) -> None:
     write_passages(snapshot, "german", "0\tEin Hund.", "1\t", "2\tEine Kuh.")
     write_passages(snapshot, "dutch", "0\tEen hond.", "2\tEen koe.")
     german, dutch = open_bitext(["mmarco"])
-    assert (german.name, german.size()) == ("mmarco (de)", 8_841_823)
+    assert (german.name, german.stats().pairs) == ("mmarco (de)", 8_841_823)
     assert list(german.pairs()) == [("de", "Ein Hund.", "A dog."), ("de", "Eine Kuh.", "A cow.")]
     with pytest.raises(MilcoError, match=r"dutch_collection\.tsv:2: passage 2 where English has 1. Remove both"):
         list(dutch.pairs())
@@ -110,7 +110,7 @@ def test_a_listed_file_that_is_not_cached_is_downloaded(cache: Path, monkeypatch
     german, french = open_bitext(["europarl"])
     assert list(german.pairs()) == [("de", "Ja.", "Yes.")]
     with pytest.raises(MilcoError, match=r"en-fr/train-0.*europarl is not in the local cache and the hub"):
-        french.size()
+        french.stats()
     fetched: list[str] = []
 
     def download(repository: str, file: str, local_files_only: bool = False, **_: object) -> str:
@@ -122,7 +122,7 @@ def test_a_listed_file_that_is_not_cached_is_downloaded(cache: Path, monkeypatch
         return str(elsewhere)
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
-    assert (german.size(), french.size()) == (1, 1)
+    assert (german.stats().pairs, french.stats().pairs) == (1, 1)
     assert fetched == [f"sentence-transformers/parallel-sentences-europarl {files[1]}"]
 
 
@@ -138,10 +138,10 @@ def test_an_incomplete_cache_is_refused(cache: Path) -> None:
     (source,) = open_bitext(["jw300"])
     write_parquet(path, SENTENCES, ("translation", "english"))
     with pytest.raises(MilcoError, match="has no column 'non_english': its columns are translation, english"):
-        source.size()
+        source.stats()
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(MilcoError, match="is not a complete Parquet file"):
-        source.size()
+        source.stats()
 
 
 UNREACHABLE = (
@@ -162,7 +162,7 @@ def test_local_files_do_not_import_the_hub(tmp_path: Path) -> None:
     (tmp_path / "fr-en.tsv").write_text("Salut!\tHi.\n", encoding="utf-8")
     program = (
         "import sys; from milco_pyserini.train.data.bitext import BitextFile; from pathlib import Path; "
-        "BitextFile(Path(sys.argv[1]), '').size(); "
+        "BitextFile(Path(sys.argv[1]), '').stats().pairs; "
         "sys.exit(any(name in sys.modules for name in ('huggingface_hub', 'pyarrow', 'datasets')))"
     )
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path / "fr-en.tsv")], timeout=120).returncode == 0

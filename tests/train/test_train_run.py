@@ -14,15 +14,18 @@ import torch
 import yaml
 from golden_set import GOLDEN, bent
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import Tensor
 
 from milco_pyserini.cli.train import main
 from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import files
+from milco_pyserini.io.locks import locked_file
 from milco_pyserini.train import losses
 from milco_pyserini.train.config import CONFIGS
+from milco_pyserini.train.start import connect
 
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
 FOREIGN = "Fluss Brücke Buch Hafen Stadt Markt Zug Bibliothek Brief Karte Wasser Arzt Norden Morgen Geschichte".split()
@@ -304,6 +307,16 @@ def test_a_run_can_start_from_an_encoder_and_an_english_head(bitext: Path, tmp_p
     assert "echo.weight" not in found
 
 
+def test_an_encoder_that_lacks_weights_is_refused(tmp_path: Path) -> None:
+    """transformers continues with random numbers in their place."""
+    broken = shutil.copytree(GOLDEN / "m_encoder", tmp_path / "broken")
+    tensors = load_file(broken / "model.safetensors")
+    name = next(name for name in tensors if "layer.0" in name)
+    save_file({key: value for key, value in tensors.items() if key != name}, broken / "model.safetensors")
+    with pytest.raises(MilcoError, match=rf"--encoder {broken} lacks weights of its network \({name}\)"):
+        connect(str(broken), str(GOLDEN / "en_lsr"))
+
+
 def test_a_finished_run_is_kept_and_other_options_are_refused(
     start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture
 ) -> None:
@@ -339,8 +352,26 @@ def test_a_run_does_not_resume_on_changed_data(
     try:
         file.write_bytes(before + b"Hund\tdog\n")
         assert "was begun with examples" in refused(capfd, sap(start, bitext, run))
+        file.write_bytes(before.replace(b"river", b"stream"))
+        assert "was begun with digests" in refused(capfd, sap(start, bitext, run))
     finally:
         file.write_bytes(before)
+
+
+def test_a_directory_in_which_another_process_trains_is_refused(
+    start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that was queued twice would mix the checkpoints of both."""
+    monkeypatch.setattr("milco_pyserini.train.run._LOCK_LIMIT", 0.1)
+    shutil.rmtree(run / "model")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with locked_file(run / ".lock"):
+        for options in ([], ["--overwrite"]):
+            assert f"{run / '.lock'} has been locked by another program" in refused(
+                capfd, sap(start, bitext, run, *options)
+            )
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert main(sap(start, bitext, run)) == 0
 
 
 def test_a_run_without_checkpoints_accepts_other_options(start: Path, bitext: Path, run: Path) -> None:

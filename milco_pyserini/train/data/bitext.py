@@ -9,6 +9,8 @@ GB for all of mmarco, 8 for opensubtitles, 6 for jw300, less for the others.
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -51,6 +53,13 @@ class BitextPair(NamedTuple):
     english: str
 
 
+class BitextStats(NamedTuple):
+    """Number of pairs. digest: of the pairs; "" for a collection on the hub, whose revision is fixed."""
+
+    pairs: int
+    digest: str = ""
+
+
 class BitextSource(Protocol):
     """Sentence pairs of one language. collection: the name that open_bitext() was given for them."""
 
@@ -58,8 +67,8 @@ class BitextSource(Protocol):
     name: str
     language: str
 
-    def size(self) -> int:
-        """Return the number of pairs. Raises MilcoError if they cannot be read."""
+    def stats(self) -> BitextStats:
+        """Return the number and the digest of the pairs. Raises MilcoError if they cannot be read."""
 
     def pairs(self) -> Iterator[BitextPair]:
         """Yield the pairs from the start, always in the same order and in constant memory."""
@@ -127,15 +136,23 @@ class BitextFile:
         self._ids = ids
         self._is_json = found[1] == "jsonl"
         self.language = self._read_language()
-        self._size: int | None = None
 
-    def size(self) -> int:
-        """Return the number of pairs. The first call reads the file, so broken lines are found before training."""
-        if self._size is None:
-            self._size = sum(1 for _ in self.pairs())
-            if not self._size:
-                raise MilcoError(f"{self.name} has no pairs: remove it or download it again")
-        return self._size
+    def stats(self) -> BitextStats:
+        """Return the number and the digest of the pairs.
+
+        The first call reads the file, so broken lines are found before training.
+        """
+        return self._stats
+
+    @cached_property
+    def _stats(self) -> BitextStats:
+        count, digest = 0, blake2b(digest_size=16)
+        for pair in self.pairs():
+            count += 1
+            digest.update("\t".join(pair).encode())
+        if not count:
+            raise MilcoError(f"{self.name} has no pairs: remove it or download it again")
+        return BitextStats(count, digest.hexdigest())
 
     def pairs(self) -> Iterator[BitextPair]:
         """Yield the pairs in file order, stripped of surrounding white space.
@@ -182,7 +199,7 @@ class BitextFile:
 
 
 class HubBitext:
-    """The pairs of one language of a collection, downloaded by size() to the hub's cache.
+    """The pairs of one language of a collection, downloaded by stats() to the hub's cache.
 
     Args:
         collection: name in COLLECTIONS.
@@ -201,9 +218,9 @@ class HubBitext:
         repository = COLLECTIONS[self.collection]
         return [fetch_hub_file(repository, file, repo_type=DATASET, hint=_HINT) for file in self._files]
 
-    def size(self) -> int:
+    def stats(self) -> BitextStats:
         """Return the number of pairs, downloading the files. Raises MilcoError for a damaged file."""
-        return sum(open_parquet(path, *_COLUMNS).metadata.num_rows for path in self.paths())
+        return BitextStats(sum(open_parquet(path, *_COLUMNS).metadata.num_rows for path in self.paths()))
 
     def pairs(self) -> Iterator[BitextPair]:
         """Yield the pairs in file order, stripped; pairs with an empty side are skipped."""
@@ -219,10 +236,10 @@ class HubBitext:
 class HubPassages(HubBitext):
     """The passages of mmarco in one language with their English originals. files: of the language, and English."""
 
-    def size(self) -> int:
+    def stats(self) -> BitextStats:
         """Return the published number of passages, without reading gigabytes to count them."""
         self.paths()
-        return MMARCO_PASSAGES
+        return BitextStats(MMARCO_PASSAGES)
 
     def pairs(self) -> Iterator[BitextPair]:
         """Yield the passages in file order; those with an empty side are skipped.

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple
 
@@ -33,20 +34,23 @@ class ParallelCollection:
     """Sentence pairs joined by their English sides, in memory and in the order of the files.
 
     name: of the collection. rows: the texts of each English side, itself included, by language. places: numbers of the
-    rows that have a text in each language.
+    rows that have a text in each language. digest: of the pairs.
     """
 
     name: str
     rows: list[dict[str, list[str]]] = field(default_factory=list)
     places: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    digest: str = ""
 
     @classmethod
     def join(cls, name: str, sources: Sequence[BitextSource]) -> "ParallelCollection":
         """Read all pairs. Raises MilcoError at a broken line, and if there are fewer than two English sides."""
         rows: dict[str, dict[str, list[str]]] = {}
+        digest = blake2b(digest_size=16)
         for source in sources:
-            for language, text, english in source.pairs():
-                rows.setdefault(english, {ENGLISH: [english]}).setdefault(language, []).append(text)
+            for pair in source.pairs():
+                digest.update("\t".join(pair).encode())
+                rows.setdefault(pair.english, {ENGLISH: [pair.english]}).setdefault(pair.language, []).append(pair.text)
         if len(rows) < 2:
             raise MilcoError(f"--parallel {name}: {len(rows)} English sentences, but contrast needs at least 2")
         found: dict[str, list[int]] = {}
@@ -54,7 +58,7 @@ class ParallelCollection:
             for language in row.keys() - {ENGLISH}:
                 found.setdefault(language, []).append(number)
         places = {language: np.array(numbers) for language, numbers in sorted(found.items())}
-        return cls(name, list(rows.values()), places)
+        return cls(name, list(rows.values()), places, digest.hexdigest())
 
 
 class ParallelStream(IterableDataset):

@@ -61,7 +61,7 @@ class BitextStream(IterableDataset):
         self.sources = list(sources)
         self.seed = seed
         self.concatenate = concatenate
-        self.sizes = [source.size() for source in self.sources]
+        self.sizes = [source.stats().pairs for source in self.sources]
         self.probabilities = source_probabilities(self.sources, self.sizes, temperature, weights or {})
         self._buffers = [
             min(size, max(_MIN_BUFFER, math.ceil(buffer * probability)))

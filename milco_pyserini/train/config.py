@@ -216,7 +216,10 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
     if typing.get_origin(hint) is tuple:
         if isinstance(value, Mapping):
             return tuple(f"{name}={inner}" for name, inner in value.items())
-        return tuple(str(inner) for inner in (value if isinstance(value, list) else [value]))
+        items = value if isinstance(value, list) else [value]
+        if any(isinstance(item, bool) for item in items):
+            raise MilcoError(f"{where} has an unquoted yes, no, on or off, a truth value in YAML: write it in quotes")
+        return tuple(map(str, items))
     kind = next((kind for kind in typing.get_args(hint) if kind is not type(None)), hint)
     if kind is float and isinstance(value, str | int) and not isinstance(value, bool):
         try:

@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.batches import TextCollator, alignment_collator, contrast_collator, pair_length
 from milco_pyserini.train.checkpoints import find_damage, newest_checkpoint, reporting_write_errors, set_aside_damaged
 from milco_pyserini.train.config import SapConfig, SctConfig, TrainingConfig, config_values, parse_shares
+from milco_pyserini.train.data import UNDETERMINED
 from milco_pyserini.train.data.bitext import open_bitext
 from milco_pyserini.train.data.parallel import MixedStream, ParallelCollection, ParallelStream
 from milco_pyserini.train.data.retrieval import open_retrieval
@@ -75,7 +77,8 @@ def train_sap(
     teacher = teacher or open_teacher(
         config.teacher,
         encoder.english_tokenizer,
-        lambda: (pair.english for source in sources for pair in source.pairs()),
+        # In turn: it reads only so many of them.
+        lambda: (pair.english for row in zip_longest(*(source.pairs() for source in sources)) for pair in row if pair),
         config.padding,
         config.max_length,
     )
@@ -104,6 +107,10 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
     sources = open_retrieval(config.data, config.languages or None) if config.data else []
     shares = parse_shares(config.parallel)
     pairs = open_bitext(list(shares), config.languages or None) if shares else []
+    known = {source.language for source in [*sources, *pairs]}
+    for language in config.languages:
+        if language not in known and UNDETERMINED not in known:
+            raise MilcoError(f"--languages {language}: the data has no examples in it, only in {', '.join(sorted(known))}")
     encoder, texts, probe = open_start(
         config, SOURCE in config.views, config.query_max_length, config.passage_max_length
     )

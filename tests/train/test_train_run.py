@@ -270,14 +270,15 @@ def test_sct_across_languages_learns_and_resumes(start: Path, bitext: Path, retr
         ("--parallel a=.2 a=.7", "source a is given twice"),
         ("--parallel {bitext} --batch-size 1", "--batch-size 1: --parallel contrasts the texts of a batch"),
         ("--data x --loss kd --group-size 1", "--group-size 1: --loss kd compares the passages of a query"),
+        ("--data {pairs} --languages de yo", "--languages yo: the data has no examples in it, only in de"),
         ("--parallel {bitext}", "60 English sentences are too few for batches of 24 groups; lower --batch-size"),
     ],
 )
-def test_bad_shares_of_parallel_are_refused(
-    options: str, words: str, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+def test_data_of_sct_that_cannot_be_right_is_refused(
+    options: str, words: str, bitext: Path, retrieval: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
     """With the value and the fix, exit code 2, before training."""
-    given = options.format(bitext=bitext).split()
+    given = options.format(bitext=bitext, pairs=retrieval).split()
     assert main(["sct", "--config", "mini-sct", *given, "--output", str(tmp_path / "run")]) == 2
     assert words in capfd.readouterr().err.strip().splitlines()[-1]
     assert not (tmp_path / "run").exists()
@@ -548,6 +549,7 @@ def test_every_configuration_is_valid(name: str, capfd: pytest.CaptureFixture) -
         (["--config", "mini-spa"], ["mini-spa", "mini-sap"]),
         (["--config", "{tmp}/bad.yaml"], ["learning-rat", "learning-rate"]),
         (["--config", "{tmp}/kind.yaml"], ["batch-size", "an integer", "'many'"]),
+        (["--config", "{tmp}/norwegian.yaml"], ["languages has an unquoted yes, no, on or off", "in quotes"]),
         (["--config", "mini-sap"], ["--bitext is required"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "--teacher", "{golden}/en_lsr"], ["358", "14,000"]),
         (["--config", "mini-sap", "--bitext", "{tmp}/one.de-en.tsv"], ["de-en.tsv:2", "column"]),
@@ -567,6 +569,7 @@ def test_bad_input_is_reported_in_one_line(
     """With the value and the fix, exit code 2, before training."""
     (tmp_path / "bad.yaml").write_text("learning-rat: 1\n")
     (tmp_path / "kind.yaml").write_text("batch-size: many\n")
+    (tmp_path / "norwegian.yaml").write_text("languages: [de, no]\n")
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "de-en.tsv").write_text("ein Satz\ta sentence\nallein\n")
     names = {"tmp": tmp_path, "bitext": bitext, "golden": GOLDEN}

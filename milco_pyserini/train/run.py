@@ -107,10 +107,11 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
     sources = open_retrieval(config.data, config.languages or None) if config.data else []
     shares = parse_shares(config.parallel)
     pairs = open_bitext(list(shares), config.languages or None) if shares else []
-    known = {source.language for source in [*sources, *pairs]}
+    known = {source.language for source in sources} | {source.language for source in pairs}
     for language in config.languages:
         if language not in known and UNDETERMINED not in known:
-            raise MilcoError(f"--languages {language}: the data has no examples in it, only in {', '.join(sorted(known))}")
+            others = ", ".join(sorted(known))
+            raise MilcoError(f"--languages {language}: the data has no examples in it, only in {others}")
     encoder, texts, probe = open_start(
         config, SOURCE in config.views, config.query_max_length, config.passage_max_length
     )

@@ -119,7 +119,10 @@ def validate(options: Any) -> None:
 
 def value_error(field: dataclasses.Field, value: Any) -> MilcoError | None:
     """Return why a value is outside a field's declared choices or range, or None if it is valid."""
-    for one in value if isinstance(value, tuple) else (value,):
+    if isinstance(field.default, tuple) and isinstance(value, str):
+        # Its letters would be the values.
+        return MilcoError(f"{option_name(field)} takes several values, got the string {value!r}: write [{value!r}]")
+    for one in value if isinstance(value, tuple | list) else (value,):
         choices = field.metadata["choices"]
         if choices and isinstance(one, str) and one and one not in choices:
             return unknown_name(f"value for {option_name(field)}", one, choices)

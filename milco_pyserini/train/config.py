@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -181,8 +181,19 @@ class SctConfig(TrainingConfig):
 
 
 def load_config(config_class: type[ConfigT], name: str, **values: Any) -> ConfigT:
-    """Return the configuration of that name or path; values override its own. Raises MilcoError as read_config()."""
-    return config_class(config=name, **{**read_config(config_class, name), **values})
+    """Return the configuration of that name or path; values override its own. Raises MilcoError as read_config().
+
+    A model in values replaces the configuration's encoder and English head, and vice versa.
+    """
+    return config_class(config=name, **{**_read_defaults(config_class, name, values), **values})
+
+
+def _read_defaults(config_class: type[TrainingConfig], name: str, given: Collection[str]) -> dict[str, Any]:
+    """Return the values of a configuration without another starting point than one that is given."""
+    values = read_config(config_class, name)
+    for replaced in _START_PARTS if "model" in given else ("model",) if {*given} & {*_START_PARTS} else ():
+        values.pop(replaced, None)
+    return values
 
 
 def read_config(config_class: type[TrainingConfig], name: str) -> dict[str, Any]:
@@ -250,10 +261,8 @@ def with_config_defaults(config_class: type[ConfigT], argv: Sequence[str]) -> ty
     # The parser refuses a second one.
     if not names or not names[0]:
         return config_class
-    values = read_config(config_class, names[0])
-    given = {argument.partition("=")[0] for argument in argv}
-    for replaced in _START_PARTS if "--model" in given else ("model",) if given & {"--encoder", "--english"} else ():
-        values.pop(replaced, None)
+    given = {argument.partition("=")[0][2:] for argument in argv if argument.startswith("--")}
+    values = _read_defaults(config_class, names[0], given)
     hints = typing.get_type_hints(config_class)
     fields = [
         (

@@ -11,7 +11,7 @@ import pytest
 from milco_pyserini.cli import parser as options_module
 from milco_pyserini.cli.parser import parse, run_command
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.options import option
+from milco_pyserini.options import option, validate
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,13 @@ def test_types_decide_how_values_are_parsed() -> None:
         *"-c x --output a/b --hits 5 --alpha=.5 --shift -1.5 --engine lucene -m RR --sizes 1 2 --dry-run".split()
     )
     assert ours == Options("x", Path("a/b"), 5, 0.5, -1.5, 0.5, "lucene", ("RR",), (1, 2), True)
+
+
+def test_a_string_in_place_of_several_values_is_refused() -> None:
+    """In Python, its letters would be the values."""
+    validate(Options("x", measures=["RR"]))  # type: ignore[arg-type]
+    with pytest.raises(MilcoError, match=r"--measures takes several values, got the string 'RR': write \['RR'\]"):
+        validate(Options("x", measures="RR"))  # type: ignore[arg-type]
 
 
 def test_a_value_may_look_like_an_option() -> None:

@@ -23,8 +23,9 @@ from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import files
 from milco_pyserini.io.locks import locked_file
+from milco_pyserini.options import validate
 from milco_pyserini.train import losses
-from milco_pyserini.train.config import CONFIGS
+from milco_pyserini.train.config import CONFIGS, SapConfig, load_config
 from milco_pyserini.train.start import connect
 
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
@@ -541,6 +542,13 @@ def test_every_configuration_is_valid(name: str, capfd: pytest.CaptureFixture) -
     with pytest.raises(SystemExit) as ended:
         main([stage, "--config", name, "--help"])
     assert ended.value.code == 0
+
+
+def test_a_model_replaces_the_encoder_and_head_of_a_configuration() -> None:
+    """In Python as on the command line."""
+    config = load_config(SapConfig, "paper-sap", model="mini")
+    assert (config.model, config.encoder, config.english) == ("mini", None, None)
+    validate(config)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import directory_name
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
 
 EXPORTS = Path("exports")
@@ -38,8 +39,8 @@ class ExportOptions:
     url: str | None = option(
         None,
         metavar="URL",
-        help="running server to fill instead of writing files: elasticsearch, opensearch, qdrant, milvus, pgvector; a "
-        "key for it in MILCO_API_KEY",
+        help="running server to fill instead of writing files: elasticsearch, opensearch, qdrant, milvus, pgvector "
+        "(the key of an Elasticsearch, Qdrant or Milvus server is read from MILCO_API_KEY)",
     )
     collection: str | None = option(
         None, help="collection, index or table at the target (default: the name of --vectors)"
@@ -49,6 +50,8 @@ class ExportOptions:
         """Yield messages about options that exclude each other."""
         if self.url is not None and (self.output is not None or self.overwrite):
             yield "--output and --overwrite are for files, --url fills a server"
+        if self.url == "":
+            yield "--url is empty: give the URL of a running server"
 
 
 def command(options: ExportOptions) -> None:
@@ -61,11 +64,18 @@ def command(options: ExportOptions) -> None:
     target = find_target(options.to)
     name = directory_name(options.vectors.name)
     output = options.output or EXPORTS / f"{name}.{target.name}"
+    collection = options.collection
+    if collection is None:
+        collection = re.sub(r"[^a-z0-9_]+", "_", name.lower())
+        if not re.match("[a-z]", collection):
+            raise MilcoError(
+                f"the name of --vectors {options.vectors} cannot be that of a collection: give --collection"
+            )
     if options.url is None:
         validate_output(output, options.overwrite)
     export = Export(
         Vectors.open(options.vectors, options.prune),
-        options.collection or re.sub(r"[^a-z0-9_]+", "_", name.lower()),
+        collection,
         None if options.topics is None else Vectors.open(options.topics),
         None if options.since is None else Vectors.open(options.since, options.prune),
     )

@@ -24,10 +24,10 @@ class ElasticsearchTarget(Target):
     # Lucene's FeatureField keeps 9 significant bits of a weight.
     exact_up_to = 512
 
-    def mapping(self, fingerprint: str) -> dict[str, Any]:
+    def mapping(self, statement: str) -> dict[str, Any]:
         """Return the body that creates the index."""
         field = {"type": "sparse_vector", "index_options": {"prune": False}}
-        return {"mappings": {"_meta": {"milco": fingerprint}, "dynamic": False, "properties": {FIELD: field}}}
+        return {"mappings": {"_meta": {"milco": statement}, "dynamic": False, "properties": {FIELD: field}}}
 
     def query(self, vector: Vector) -> dict[str, Any]:
         """Return the query for a vector."""
@@ -81,18 +81,25 @@ class ElasticsearchServer:
     def __init__(self, connected: Any, helpers: Any, target: ElasticsearchTarget, index: str) -> None:
         self.client, self._helpers, self._target, self._index = connected, helpers, target, index
 
-    def fingerprint(self) -> str | None:
-        """Return the fingerprint in the mapping."""
+    def stated(self) -> str | None:
+        """Return the statement in the mapping."""
         if not self.client.indices.exists(index=self._index):
             return None
-        (found,) = dict(self.client.indices.get_mapping(index=self._index)).values()
-        mapping = found["mappings"]
+        found = dict(self.client.indices.get_mapping(index=self._index))
+        if list(found) != [self._index]:
+            # An alias.
+            return ""
+        mapping = found[self._index]["mappings"]
         is_same = mapping.get("properties") == self._target.mapping("")["mappings"]["properties"]
         return mapping.get("_meta", {}).get("milco", "") if is_same else ""
 
-    def create(self, fingerprint: str) -> None:
+    def create(self, statement: str) -> None:
         """Create the index."""
-        self.client.indices.create(index=self._index, body=self._target.mapping(fingerprint))
+        self.client.indices.create(index=self._index, body=self._target.mapping(statement))
+
+    def state(self, statement: str) -> None:
+        """Replace the statement in the mapping."""
+        self.client.indices.put_mapping(index=self._index, body={"_meta": {"milco": statement}})
 
     def present(self, ids: list[str]) -> set[str]:
         """Return those docids that are an _id."""
@@ -107,10 +114,9 @@ class ElasticsearchServer:
         """Delete documents by a bulk request."""
         self._bulk([{"_op_type": "delete", "_id": docid} for docid in ids])
 
-    def finish(self, fingerprint: str) -> int:
-        """Refresh the index, and state the fingerprint."""
+    def finish(self) -> int:
+        """Refresh the index, and return the number of documents."""
         self.client.indices.refresh(index=self._index)
-        self.client.indices.put_mapping(index=self._index, body={"_meta": {"milco": fingerprint}})
         return self.client.count(index=self._index)["count"]
 
     def search(self, query: Vector) -> list[float]:

@@ -1,17 +1,21 @@
 """Milvus: rows with the docid as primary key and a sparse float vector."""
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.export.protocol import HITS, EngineRequest, Export, Target, Vector, write_lines, write_parts
 from milco_pyserini.export.server import API_KEY, client, validate_version
 from milco_pyserini.io.files import write_json
 
 FIELD = "vector"
+# Those that JSON writes as \u and a number, which Milvus does not read in filters.
+_CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
 # By default a server may answer from a state that is some seconds old.
 _LATEST = {"consistency_level": "Strong"}
 
@@ -45,6 +49,15 @@ class MilvusTarget(Target):
             write_json(directory / "queries.json", _search(name, export.topics, HITS))
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
 
+    def documents(self, export: Export) -> Iterator[Vector]:
+        """Yield the documents to write. Raises MilcoError for one whose id cannot be in a filter."""
+        for vector in super().documents(export):
+            if _CONTROL.search(vector.id):
+                raise MilcoError(
+                    f"document {shown(vector.id)}: its id has a control character, by which Milvus cannot find it"
+                )
+            yield vector
+
     def search_request(self, query: Vector, collection: str, hits: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query."""
         return EngineRequest("/v2/vectordb/entities/search", _search(collection, [query], hits))
@@ -65,8 +78,8 @@ class MilvusServer:
     def __init__(self, connected: Any, types: Any, collection: str, max_id_bytes: int) -> None:
         self.client, self._types, self._name, self._max_id_bytes = connected, types, collection, max_id_bytes
 
-    def fingerprint(self) -> str | None:
-        """Return the fingerprint in the collection's properties."""
+    def stated(self) -> str | None:
+        """Return the statement in the collection's properties."""
         if not self.client.has_collection(self._name):
             return None
         about = self.client.describe_collection(self._name)
@@ -78,14 +91,18 @@ class MilvusServer:
         self.client.load_collection(self._name)
         return dict(about.get("properties", {})).get("milco", "")
 
-    def create(self, fingerprint: str) -> None:
+    def create(self, statement: str) -> None:
         """Create the collection with its index, loaded."""
         schema, index = self.client.create_schema(auto_id=False), self.client.prepare_index_params()
         schema.add_field("docid", self._types.VARCHAR, is_primary=True, max_length=self._max_id_bytes)
         schema.add_field(FIELD, self._types.SPARSE_FLOAT_VECTOR)
         index.add_index(FIELD, index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
-        about = {"milco": fingerprint}
+        about = {"milco": statement}
         self.client.create_collection(self._name, schema=schema, index_params=index, properties=about)
+
+    def state(self, statement: str) -> None:
+        """Replace the statement in the collection's properties."""
+        self.client.alter_collection_properties(self._name, {"milco": statement})
 
     def present(self, ids: list[str]) -> set[str]:
         """Return those docids that are a primary key."""
@@ -101,10 +118,9 @@ class MilvusServer:
         """Delete rows."""
         self.client.delete(self._name, filter=_filter(ids))
 
-    def finish(self, fingerprint: str) -> int:
-        """Write all rows to segments, and state the fingerprint."""
+    def finish(self) -> int:
+        """Write all rows to segments, and return their number."""
         self.client.flush(self._name)
-        self.client.alter_collection_properties(self._name, {"milco": fingerprint})
         return self.client.query(self._name, filter="", output_fields=["count(*)"], **_LATEST)[0]["count(*)"]
 
     def search(self, query: Vector) -> list[float]:

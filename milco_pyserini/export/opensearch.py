@@ -18,10 +18,10 @@ class OpenSearchTarget(ElasticsearchTarget):
     name = "opensearch"
     title = "OpenSearch"
 
-    def mapping(self, fingerprint: str) -> dict[str, Any]:
+    def mapping(self, statement: str) -> dict[str, Any]:
         """Return the body that creates the index."""
         properties = {FIELD: {"type": "rank_features"}}
-        return {"mappings": {"_meta": {"milco": fingerprint}, "dynamic": False, "properties": properties}}
+        return {"mappings": {"_meta": {"milco": statement}, "dynamic": False, "properties": properties}}
 
     def query(self, vector: Vector) -> dict[str, Any]:
         """Return the query for a vector."""

@@ -36,7 +36,7 @@ class PgvectorTarget(Target):
         """Connect to a postgresql:// URL, or with the parameters of libpq."""
         connected = client("psycopg", self.name).connect(url, connect_timeout=10, autocommit=True)
         found = connected.execute(
-            "select default_version from pg_available_extensions where name = 'vector'"
+            "select coalesce(installed_version, default_version) from pg_available_extensions where name = 'vector'"
         ).fetchone()
         if found is None:
             raise MilcoError("this PostgreSQL server has no pgvector", "Install it there.")
@@ -50,8 +50,8 @@ class PgvectorServer:
     def __init__(self, connected: Any, export: Export) -> None:
         self.client, self._table, self._columns = connected, f'"{export.collection}"', len(export.documents.terms)
 
-    def fingerprint(self) -> str | None:
-        """Return the fingerprint in the comment on the table."""
+    def stated(self) -> str | None:
+        """Return the statement in the comment on the table."""
         if self._one("select to_regclass(%s)", self._table) is None:
             return None
         kind = self._one(
@@ -60,16 +60,20 @@ class PgvectorServer:
             self._table,
         )
         stated = self._one("select obj_description(to_regclass(%s))", self._table) or ""
-        is_ours = kind == f"sparsevec({self._columns})" and stated.startswith(_COMMENT)
-        return stated.removeprefix(_COMMENT) if is_ours else ""
+        is_owned = kind == f"sparsevec({self._columns})" and stated.startswith(_COMMENT)
+        return stated.removeprefix(_COMMENT) if is_owned else ""
 
-    def create(self, fingerprint: str) -> None:
+    def create(self, statement: str) -> None:
         """Create the extension and the table."""
         self.client.execute("create extension if not exists vector")
         columns = f"docid text primary key, vector sparsevec({self._columns}) not null"
         with self.client.transaction():
             self.client.execute(f"create table {self._table} ({columns})")
-            self._state(fingerprint)
+            self.state(statement)
+
+    def state(self, statement: str) -> None:
+        """Replace the statement in the comment on the table."""
+        self.client.execute(f"comment on table {self._table} is '{_COMMENT}{statement}'")
 
     def present(self, ids: list[str]) -> set[str]:
         """Return those docids that have a row."""
@@ -91,9 +95,8 @@ class PgvectorServer:
         """Delete rows."""
         self.client.execute(f"delete from {self._table} where docid = any(%s)", (ids,))
 
-    def finish(self, fingerprint: str) -> int:
-        """State the fingerprint; rows are searchable at once. Return their number."""
-        self._state(fingerprint)
+    def finish(self) -> int:
+        """Return the number of rows, which are searchable at once."""
         return self._one(f"select count(*) from {self._table}")
 
     def search(self, query: Vector) -> list[float]:
@@ -105,9 +108,6 @@ class PgvectorServer:
 
     def _one(self, sql: str, *values: object) -> Any:
         return self.client.execute(sql, values).fetchone()[0]
-
-    def _state(self, fingerprint: str) -> None:
-        self.client.execute(f"comment on table {self._table} is '{_COMMENT}{fingerprint}'")
 
 
 def row(vector: Vector, columns: int) -> str:

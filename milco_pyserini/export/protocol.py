@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from numpy.typing import NDArray
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted
@@ -20,7 +21,7 @@ from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.sparse_engine import validate_same_encoder
 from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.sparse import SparseBatch, VectorStore
-from milco_pyserini.sparse.changes import OlderVectors
+from milco_pyserini.sparse.changes import OlderVectors, vector_bytes
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 from milco_pyserini.sparse.quantization import quantize
 from milco_pyserini.sparse.store import VOCABULARY
@@ -32,6 +33,8 @@ ENCODER_FIELDS = (
     *("encoder", "weight_hash", "tokenizer_hash", "views", "scale", "pruning", "english_prefix", "source_prefix"),
     *("lowercase", "max_length", "corpus", "corpus_hash"),
 )
+# Those that determine, with the parts of a store, the vectors of a collection.
+_DETERMINING = ("weight_hash", "tokenizer_hash", "scale", "pruning", "english_prefix", "source_prefix")
 # Servers accept bodies of 32 MB (Qdrant) and more.
 _FILE_BYTES = 16 * 2**20
 _COLLECTION = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -53,11 +56,6 @@ class Vector(NamedTuple):
     def weights(self) -> dict[str, int]:
         """{term: impact}."""
         return dict(zip(self.terms, self.impacts, strict=True))
-
-    @property
-    def key(self) -> tuple[int, ...] | None:
-        """Columns and impacts, to compare vectors; None without terms."""
-        return (*self.columns, *self.impacts) or None
 
 
 class EngineRequest(NamedTuple):
@@ -81,15 +79,16 @@ class Vectors:
     @classmethod
     def open(cls, path: Path, prune: Sequence[str] = ()) -> "Vectors":
         """Open the vector store at path. Raises MilcoError if it has no vocabulary, which gives terms their columns."""
-        if path.is_dir() and not (path / VOCABULARY).is_file():
+        if path.exists() and not (path / VOCABULARY).is_file():
             raise MilcoError(f"{path} has no {VOCABULARY}: an export needs a finished vector store of milco encode")
         return cls(VectorStore.open(path), prune)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Checksum of what determines the vectors: the parts of the store, its scale, and pruning."""
+        """Checksum of what determines the vectors: the parts of the store, the encoder, the scale, and pruning."""
         parts = [part.get("checksum", part) for part in self.manifest["parts"]]
-        return checksum_bytes(orjson.dumps([self.about, parts], option=orjson.OPT_SORT_KEYS))
+        about = {name: self.about.get(name) for name in _DETERMINING}
+        return checksum_bytes(orjson.dumps([about, parts], option=orjson.OPT_SORT_KEYS))
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Yield ids and vectors whose weights are impacts."""
@@ -103,10 +102,14 @@ class Vectors:
 
     def __iter__(self) -> Iterator[Vector]:
         for ids, batch in self.batches():
-            for name, (columns, impacts) in zip(ids, batch.rows(), strict=True):
-                numbers, integers = columns.tolist(), impacts.astype(int).tolist()
-                terms = [self.terms[column] for column in numbers]
-                yield Vector(name, terms, numbers, integers, [impact / self.about["scale"] for impact in integers])
+            for docid, (columns, weights) in zip(ids, batch.rows(), strict=True):
+                yield self.vector(docid, columns, weights)
+
+    def vector(self, docid: str, columns: NDArray[np.int32], weights: NDArray[np.float32]) -> Vector:
+        """Return a row of batches() as a Vector."""
+        numbers, impacts = columns.tolist(), weights.astype(int).tolist()
+        terms, scale = [self.terms[column] for column in numbers], self.about["scale"]
+        return Vector(docid, terms, numbers, impacts, [impact / scale for impact in impacts])
 
     def validate_fits(self, other: "Vectors") -> None:
         """Raise MilcoError if other vectors, such as topics, are not those of the same encoder."""
@@ -143,11 +146,7 @@ class Export:
     deleted: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if not _COLLECTION.fullmatch(self.collection):
-            raise MilcoError(
-                f"--collection {shown(self.collection)}: must be a lower-case letter and up to 62 lower-case letters, "
-                "digits and _, a name that every target accepts"
-            )
+        validate_collection(self.collection)
         for other in (self.topics, self.since):
             if other is not None:
                 self.documents.validate_fits(other)
@@ -155,31 +154,41 @@ class Export:
 
     def changed(self) -> Iterator[Vector]:
         """Yield every document that has terms; with since, those that are new or have changed."""
-        older = OlderVectors((vector.id, vector.key) for vector in self.since or ())
-        for vector in self.documents:
-            self.progress.add(1)
-            self.empty += not vector.terms
-            self.largest = max(self.largest, *vector.impacts, 0)
-            if vector.terms and not older.is_same(vector.id, vector.key):
-                self.written += 1
-                yield vector
+        self.written = self.empty = self.largest = 0
+        before = () if self.since is None else vector_bytes(self.since)
+        older = OlderVectors(pair for ids, _, content in before for pair in zip(ids, content, strict=True))
+        for ids, batch, content in vector_bytes(self.documents):
+            self.progress.add(len(ids))
+            self.largest = max(self.largest, int(batch.weights.max(initial=0)))
+            for docid, vector, (columns, weights) in zip(ids, content, batch.rows(), strict=True):
+                if vector is None:
+                    self.empty += 1
+                elif not older.is_same(docid, vector):
+                    self.written += 1
+                    yield self.documents.vector(docid, columns, weights)
         self.deleted = older.remaining()
 
 
 class Server(Protocol):
-    """A collection of a running server, which may not exist yet. Errors are those of the server's client."""
+    """A collection of a running server, which may not exist yet. Errors are those of the server's client.
+
+    It states what it holds: a fingerprint, or "OLD>NEW" while documents are written, where OLD may be empty.
+    """
 
     # Has close().
     client: Any
 
-    def fingerprint(self) -> str | None:
-        """Return what the collection states it was filled with.
+    def stated(self) -> str | None:
+        """Return what the collection states.
 
         None if there is no collection, "" if milco export did not make it or its schema was changed.
         """
 
-    def create(self, fingerprint: str) -> None:
-        """Create the collection, which states what it is filled with."""
+    def create(self, statement: str) -> None:
+        """Create the collection with a statement."""
+
+    def state(self, statement: str) -> None:
+        """Replace the statement."""
 
     def present(self, ids: list[str]) -> set[str]:
         """Return those docids that the collection has."""
@@ -190,8 +199,8 @@ class Server(Protocol):
     def delete(self, ids: list[str]) -> None:
         """Delete documents; those that are missing are no error."""
 
-    def finish(self, fingerprint: str) -> int:
-        """Make all documents searchable, state what the collection was filled with, and return their number."""
+    def finish(self) -> int:
+        """Make all documents searchable, and return their number."""
 
     def search(self, query: Vector) -> list[float]:
         """Return the scores of the best documents, in units of impacts."""
@@ -238,6 +247,15 @@ class Target:
                     f"Pass --prune top-k:{self.max_terms}.",
                 )
             yield vector
+
+
+def validate_collection(name: str) -> None:
+    """Raise MilcoError for a name that cannot be that of a collection at every target."""
+    if not _COLLECTION.fullmatch(name):
+        raise MilcoError(
+            f"--collection {shown(name)}: must be a lower-case letter and up to 62 lower-case letters, digits and _, a "
+            "name that every target accepts"
+        )
 
 
 def write_parts(
@@ -288,18 +306,23 @@ def render(template: str, export: Export, path: Path, **values: object) -> None:
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
+    about = export.documents.about
+    flags = f" --english-prefix {about['english_prefix']}" if about.get("english_prefix") else ""
+    flags += " --lowercase" if about.get("lowercase") else ""
     changes = "" if export.since is None else f" that changed (and {len(export.deleted):,} to delete)"
     text = environment.get_template(template).render(
         collection=export.collection,
         columns=len(export.documents.terms),
         deleted=len(export.deleted),
         documents=counted(export.written, "document") + changes,
-        encoder=export.documents.about.get("encoder"),
+        encoder=about.get("encoder"),
+        flags=flags,
         fingerprint=export.documents.fingerprint,
         hits=HITS,
-        scale=f"{export.documents.about['scale']:g}",
+        scale=f"{about['scale']:g}",
         since=export.since is not None,
         topics=export.topics is not None,
+        vectors=export.documents.path,
         version=__version__,
         written=export.written,
         **values,

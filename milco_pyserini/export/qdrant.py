@@ -1,16 +1,18 @@
 """Qdrant: points with one named sparse vector and the docid as payload."""
 
 import os
+import re
 import uuid
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.protocol import HITS, EngineRequest, Export, Target, Vector, write_lines, write_parts
 from milco_pyserini.export.server import API_KEY, client, validate_version
 from milco_pyserini.index.qdrant import VECTOR
-from milco_pyserini.io.files import write_json
+from milco_pyserini.io.files import is_json_with, write_json
 
 _POINTS = {"start": b'{"points":[\n', "separator": b",\n", "end": b"\n]}\n"}
 
@@ -42,7 +44,14 @@ class QdrantTarget(Target):
         """Connect to a URL, or open the directory of the client's local mode."""
         qdrant = client("qdrant_client", self.name)
         options = {"api_key": os.environ.get(API_KEY), "timeout": 60, "check_compatibility": False}
-        connected = qdrant.QdrantClient(url=url, **options) if "://" in url else qdrant.QdrantClient(path=url)
+        if "://" in url:
+            connected = qdrant.QdrantClient(url=url, **options)
+        elif re.fullmatch(r"[^/]+:\d+", url):
+            raise MilcoError(f"--url {url}: a URL begins with http:// or https://, as in http://{url}")
+        elif Path(url).exists() and not is_json_with(Path(url) / "meta.json", "collections"):
+            raise MilcoError(f"--url {url}: this is neither a URL nor a directory of Qdrant's local mode")
+        else:
+            connected = qdrant.QdrantClient(path=url)
         validate_version(self.title, connected.info().version, (1, 16))
         return QdrantServer(connected, qdrant.models, export.collection)
 
@@ -53,17 +62,17 @@ class QdrantServer:
     def __init__(self, connected: Any, models: Any, collection: str) -> None:
         self.client, self._models, self._name = connected, models, collection
 
-    def fingerprint(self) -> str | None:
-        """Return the fingerprint in the collection's metadata."""
+    def stated(self) -> str | None:
+        """Return the statement in the collection's metadata."""
         if not self.client.collection_exists(self._name):
             return None
         config = self.client.get_collection(self._name).config
         stated = (config.metadata or {}).get("milco", "")
         return stated if set(config.params.sparse_vectors or ()) == {VECTOR} else ""
 
-    def create(self, fingerprint: str) -> None:
+    def create(self, statement: str) -> None:
         """Create the collection."""
-        sparse_vectors, about = {VECTOR: self._models.SparseVectorParams()}, {"milco": fingerprint}
+        sparse_vectors, about = {VECTOR: self._models.SparseVectorParams()}, {"milco": statement}
         self.client.create_collection(self._name, {}, sparse_vectors, metadata=about)
 
     def present(self, ids: list[str]) -> set[str]:
@@ -79,9 +88,12 @@ class QdrantServer:
         """Delete points."""
         self.client.delete(self._name, self._models.PointIdsList(points=list(map(point_id, ids))), wait=True)
 
-    def finish(self, fingerprint: str) -> int:
-        """State the fingerprint; points are searchable at once."""
-        self.client.update_collection(self._name, metadata={"milco": fingerprint})
+    def state(self, statement: str) -> None:
+        """Replace the statement in the collection's metadata."""
+        self.client.update_collection(self._name, metadata={"milco": statement})
+
+    def finish(self) -> int:
+        """Return the number of points, which are searchable at once."""
         return self.client.count(self._name, exact=True).count
 
     def search(self, query: Vector) -> list[float]:

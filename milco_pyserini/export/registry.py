@@ -9,9 +9,10 @@ from milco_pyserini.export.milvus import MilvusTarget
 from milco_pyserini.export.opensearch import OpenSearchTarget
 from milco_pyserini.export.parquet import ParquetTarget
 from milco_pyserini.export.pgvector import PgvectorTarget
-from milco_pyserini.export.protocol import HITS, EngineRequest, Target, Vector
+from milco_pyserini.export.protocol import HITS, EngineRequest, Target, Vector, validate_collection
 from milco_pyserini.export.qdrant import QdrantTarget
 from milco_pyserini.export.vespa import VespaTarget
+from milco_pyserini.options import validate_number
 
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoQueryEncoder
@@ -51,9 +52,11 @@ def search_request(
         hits: documents to return.
 
     Raises:
-        MilcoError: the target is not searched over HTTP, or the text has no terms.
+        MilcoError: the target is not searched over HTTP, the text has no terms, or a value is out of range.
     """
     engine = find_target(target)
+    validate_collection(collection)
+    validate_number("hits", hits, minimum=1)
     impacts = encoder.encode(text)
     if not impacts:
         raise MilcoError(f"query {shown(text)} has no terms")

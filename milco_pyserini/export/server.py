@@ -31,33 +31,48 @@ _ROUNDING, _NINE_BITS = 1e-5, 2**-8
 def fill(export: Export, target: Target, url: str) -> None:
     """Write the documents of an export to a server, and check its scores of sample queries.
 
-    A collection states what it was filled with. One that an interrupted run left is completed; with export.since it is
-    changed.
+    A collection states what it was filled with, and what it is being filled with: the same export completes one that
+    an interrupted run left. With export.since a complete one is changed.
 
     Raises:
         Unreachable: no server answers at url.
         MilcoError: the client is not installed, the server is too old, the collection holds other vectors, or the
             scores are not those of exact search.
     """
-    place = f"{target.title} at {_without_password(url)}"
-    with _errors(f"no {place}", "", Unreachable):
+    place = f"{target.title} at {without_password(url)}"
+    with _errors(f"cannot connect to {place}", "", Unreachable):
         server = target.connect(url, export)
     with contextlib.closing(server.client), _errors(place, "Run the same command again: it resumes."):
-        stated, wanted = server.fingerprint(), export.documents.fingerprint
-        _validate_stated(export, place, stated)
-        if stated is None:
-            server.create(wanted)
+        stated, wanted = server.stated(), export.documents.fingerprint
+        under_way = f"{'' if export.since is None else export.since.fingerprint}>{wanted}"
+        _validate_stated(export, place, stated, under_way)
         changed = target.documents(export)
-        while batch := list(islice(changed, _BATCH)):
-            present = server.present([vector.id for vector in batch]) if stated == wanted else set()
+        batch = list(islice(changed, _BATCH))
+        if export.since is None and not batch:
+            raise MilcoError(f"{export.documents.path} holds no document with a term: nothing to export")
+        if stated is None:
+            server.create(under_way)
+        elif stated != wanted:
+            server.state(under_way)
+        # A document that has to be replaced is present in both versions.
+        only_missing = stated == wanted or export.since is None
+        while batch:
+            present = server.present([vector.id for vector in batch]) if stated is not None and only_missing else set()
             if missing := [vector for vector in batch if vector.id not in present]:
                 server.write(missing)
+            batch = list(islice(changed, _BATCH))
         for start in range(0, len(export.deleted), _BATCH):
             server.delete(export.deleted[start : start + _BATCH])
-        count = server.finish(wanted)
+        count, expected = server.finish(), export.documents.manifest["documents"] - export.empty
+        if count != expected:
+            raise MilcoError(
+                f"{export.collection} of {place} holds {count:,} documents, not {expected:,}: another program has "
+                "added or deleted some. Delete the collection, and run the same command again"
+            )
+        server.state(wanted)
         report(export, target)
         export.progress.close(f"Filled {export.collection} of {place}")
-        _check(export, target, server, place, count)
+        _check(export, target, server, place, expected)
 
 
 def client(module: str, extra: str) -> Any:
@@ -80,8 +95,8 @@ def validate_version(title: str, version: str, *oldest: tuple[int, int]) -> None
         raise MilcoError(f"this is {title} {version}: {needed} or later is needed")
 
 
-def _validate_stated(export: Export, place: str, stated: str | None) -> None:
-    """Raise MilcoError if a collection is not the one that this export fills or changes."""
+def _validate_stated(export: Export, place: str, stated: str | None, under_way: str) -> None:
+    """Raise MilcoError if a collection is not the one that this export fills, changes, or was filling or changing."""
     collection, since = f"{export.collection} of {place}", export.since
     if stated is None and since is not None:
         raise MilcoError(f"--since: {collection} does not exist", "Fill it without --since first.")
@@ -90,18 +105,29 @@ def _validate_stated(export: Export, place: str, stated: str | None) -> None:
             f"{collection} exists, and milco export did not make it or its schema was changed",
             "Choose another --collection, or delete it.",
         )
-    if stated is not None and stated not in (export.documents.fingerprint, since and since.fingerprint):
-        hint = "Choose another --collection, delete it, or pass the store that it was filled with as --since."
-        raise MilcoError(f"{collection} exists and was filled with other vectors", hint)
+    if stated is None or stated in (export.documents.fingerprint, since and since.fingerprint, under_way):
+        return
+    if ">" in stated:
+        raise MilcoError(
+            f"{collection} is incomplete: another export was interrupted",
+            "Run that command again first, choose another --collection, or delete it.",
+        )
+    raise MilcoError(
+        f"{collection} exists and was filled with other vectors",
+        "Choose another --collection, delete it, or pass the store that it was filled with, by the same --prune, as "
+        "--since.",
+    )
 
 
 def _check(export: Export, target: Target, server: Server, place: str, count: int) -> None:
-    """Compare the number of documents, and the best scores of queries, with exact search."""
+    """Compare the best scores of queries with those of exact search. count: of documents."""
     documents = export.documents
-    expected = documents.manifest["documents"] - export.empty
-    if count != expected:
-        raise MilcoError(f"{export.collection} of {place} holds {count:,} documents, not {expected:,}")
-    truth = ExactEngine().ground_truth(documents, export.topics, expected)
+    try:
+        truth = ExactEngine().ground_truth(documents, export.topics, count)
+    except MilcoError as error:
+        raise MilcoError(
+            f"{export.collection} of {place} is complete, but its scores were not compared: {error}"
+        ) from None
     columns = {term: column for column, term in enumerate(documents.terms)}
     tolerance = _ROUNDING if export.largest <= target.exact_up_to else _NINE_BITS
     seconds, different = [], []
@@ -143,5 +169,6 @@ def _errors(what: str, hint: str, kind: type[MilcoError] = MilcoError) -> Iterat
         raise kind(f"{what}: {reason[:300]}", hint) from error
 
 
-def _without_password(url: str) -> str:
-    return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1:...@", re.sub(r"(password=)\S+", r"\1...", url))
+def without_password(url: str) -> str:
+    """Return a URL, or parameters of libpq, without the password."""
+    return re.sub(r"(//[^/@:]*):\S*@", r"\1:...@", re.sub(r"(password\s*=\s*)('[^']*'|\S+)", r"\1...", url))

@@ -17,7 +17,7 @@ class VespaTarget(Target):
     title = "Vespa"
 
     def write(self, export: Export, directory: Path) -> None:
-        """Write application/, the package to deploy, documents.jsonl and queries.jsonl."""
+        """Write application/, the package to deploy, documents.jsonl, and queries.jsonl with queries.ids, its ids."""
         name, package = export.collection, directory / "application"
         (package / "schemas").mkdir(parents=True)
         render("vespa.services.xml", export, package / "services.xml")
@@ -26,6 +26,7 @@ class VespaTarget(Target):
         if export.topics is not None:
             bodies = (self.search_request(vector, name).body for vector in export.topics)
             write_lines(directory / "queries.jsonl", bodies)
+            write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
 
     def _feed(self, export: Export) -> Iterator[dict[str, Any]]:
         place = f"id:milco:{export.collection}::"

@@ -74,6 +74,10 @@ def test_changes_lead_from_one_store_to_the_other(target: str, store: Path, chan
     [
         (["--to", "elastic"], "unknown target 'elastic': did you mean 'elasticsearch'?"),
         (["--vectors", "nowhere"], "no vectors at nowhere"),
+        (
+            ["--vectors", "2024-news"],
+            "the name of --vectors 2024-news cannot be that of a collection: give --collection",
+        ),
         (["--vectors", "external"], "has no vocabulary.json: an export needs a finished vector store"),
         (["--topics", "other"], "its weight_hash is 'theirs'"),
         (["--since", "same", "--to", "ciff"], "--since: files of CIFF cannot be changed"),

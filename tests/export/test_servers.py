@@ -14,10 +14,12 @@ from types import SimpleNamespace
 
 import pytest
 from search_service import search_service
+from synthetic_stores import write_store
 
 from milco_pyserini.cli.main import main
 from milco_pyserini.export import Export, find_target
 from milco_pyserini.export.protocol import Vectors
+from milco_pyserini.export.server import without_password
 from milco_pyserini.sparse import VectorStore
 
 NEEDS = {
@@ -78,7 +80,7 @@ def test_a_killed_run_is_resumed(
     assert "Checked: the 10 best scores" in capsys.readouterr().err
     connected = find_target(target).connect(url, Export(Vectors.open(store), "killed"))
     docids = [docid for docid, vector in VectorStore.open(store).vectors() if vector]
-    assert connected.fingerprint() == Vectors.open(store).fingerprint
+    assert connected.stated() == Vectors.open(store).fingerprint
     assert connected.present([*docids, "missing"]) == set(docids)
     connected.client.close()
 
@@ -92,11 +94,39 @@ from milco_pyserini.export.protocol import Vectors
 name, url, store = sys.argv[1:]
 export = Export(Vectors.open(Path(store)), "killed")
 server = find_target(name).connect(url, export)
-assert server.fingerprint() is None
-server.create(export.documents.fingerprint)
+assert server.stated() is None
+server.create(">" + export.documents.fingerprint)
 server.write([vector for vector in export.changed()][::2])
 os._exit(9)
 """
+
+
+def test_an_interrupted_run_is_completed_by_no_other(
+    server: tuple[str, str], store: Path, changed: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """With --since, the collection has documents of both stores: neither describes it."""
+    write_half(server, Export(Vectors.open(store), "halved"))
+    assert fill(server, changed, "halved", "--since", str(store)) == 2
+    assert "is incomplete: another export was interrupted. Run that command again first" in capsys.readouterr().err
+    assert fill(server, store, "halved") == 0
+    write_half(server, Export(Vectors.open(changed), "halved", since=Vectors.open(store)))
+    capsys.readouterr()
+    for path, options in ((store, []), (changed, []), (store, ["--since", str(changed)])):
+        assert fill(server, path, "halved", *options) == 2
+        assert "is incomplete: another export was interrupted" in capsys.readouterr().err
+    assert fill(server, changed, "halved", "--since", str(store)) == 0
+    assert "Checked: the 10 best scores" in capsys.readouterr().err
+
+
+def write_half(server: tuple[str, str], export: Export) -> None:
+    """Leave what a run leaves that is interrupted after half of its documents."""
+    target, url = server
+    connected = find_target(target).connect(url, export)
+    before = "" if export.since is None else export.since.fingerprint
+    state = connected.create if export.since is None else connected.state
+    state(f"{before}>{export.documents.fingerprint}")
+    connected.write(list(export.changed())[::2])
+    connected.client.close()
 
 
 def test_a_collection_with_other_vectors_is_never_changed(
@@ -161,7 +191,7 @@ def test_an_unreachable_server_is_one_line(
     scheme = "postgresql" if target == "pgvector" else "http"
     assert fill((target, f"{scheme}://me:secret@127.0.0.1:{port}"), store, "any") == 2
     err = capsys.readouterr().err
-    assert f"no {find_target(target).title} at {scheme}://me:...@127.0.0.1:{port}" in err
+    assert f"cannot connect to {find_target(target).title} at {scheme}://me:...@127.0.0.1:{port}" in err
     assert "secret" not in err and err.count("\n") == 1
 
 
@@ -184,11 +214,52 @@ def test_an_old_server_is_refused(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:p/w@127.0.0.1:1/x", "postgresql://u:...@127.0.0.1:1/x"),
+        ("host=h password='my secret' port=1", "host=h password=... port=1"),
+        ("host=h password = secret port=1", "host=h password = ... port=1"),
+        ("http://localhost:6333", "http://localhost:6333"),
+    ],
+)
+def test_passwords_are_never_shown(url: str, shown: str) -> None:
+    """In URLs, and in the parameters of libpq."""
+    assert without_password(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("localhost:6333", "--url localhost:6333: a URL begins with http:// or https://, as in http://localhost:6333"),
+        (".", "--url .: this is neither a URL nor a directory of Qdrant's local mode"),
+        ("", "--url is empty: give the URL of a running server"),
+    ],
+)
+def test_what_is_no_url_is_refused(url: str, message: str, store: Path, capsys: pytest.CaptureFixture) -> None:
+    """Qdrant's local mode would write to any directory."""
+    pytest.importorskip("qdrant_client", reason="needs qdrant_client (pip install '.[qdrant]')")
+    assert fill(("qdrant", url), store, "any") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_topics_without_known_terms_are_reported(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """The collection is complete; its scores cannot be compared."""
+    pytest.importorskip("qdrant_client", reason="needs qdrant_client (pip install '.[qdrant]')")
+    ids, batch = VectorStore.open(store).load()
+    empty = next(place for place, length in enumerate(batch.lengths().tolist()) if not length)
+    topics = write_store(tmp_path / "topics", [ids[empty]], batch.take([empty]))
+    assert fill(("qdrant", str(tmp_path / "local")), store, "any", "--topics", str(topics)) == 2
+    assert "is complete, but its scores were not compared: 1 topic of" in capsys.readouterr().err
+    assert fill(("qdrant", str(tmp_path / "none")), topics, "any") == 2
+    assert "holds no document with a term: nothing to export" in capsys.readouterr().err
+
+
 def test_files_have_no_server(store: Path, capsys: pytest.CaptureFixture) -> None:
     """Vespa, CIFF and Parquet are loaded from files."""
     assert fill(("vespa", "http://127.0.0.1"), store, "any") == 2
     assert "--url: milco export cannot fill a running Vespa" in capsys.readouterr().err
-    assert fill(("qdrant", "any"), store, "any", "--output", "files") == 2
+    assert fill(("qdrant", "http://any"), store, "any", "--output", "files") == 2
     assert "--output and --overwrite are for files, --url fills a server" in capsys.readouterr().err
 
 

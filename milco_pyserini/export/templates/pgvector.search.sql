@@ -1,4 +1,5 @@
 \set ON_ERROR_STOP on
+\encoding UTF8
 create temp table milco_queries (id text, vector sparsevec({{ columns }}));
 \copy milco_queries from 'queries.copy'
 select milco_queries.id, hits.docid, hits.score from milco_queries cross join lateral (

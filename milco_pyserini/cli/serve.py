@@ -57,7 +57,7 @@ class ServeOptions:
         None,
         group=_SOURCES,
         metavar="NAME|DIR",
-        help="encoder of external vectors, the index's encoder if it moved, or its query table",
+        help="encoder of external vectors, the index's encoder if it moved, or its query table (without explanations)",
     )
     device: str = option("auto", group=_SOURCES, help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", group=_SOURCES, help="auto, float32, bfloat16 or int8")

@@ -14,6 +14,21 @@ from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, Vocabulary
 from milco_pyserini.sparse.quantization import SCALE, quantize_vector, quantized_vectors, validate_scale
 
 
+def as_encoder(
+    encoder: str | os.PathLike | MilcoEncoder, device: str = "auto", dtype: str = "auto", english_prefix: str = ""
+) -> MilcoEncoder:
+    """Open an encoder, or return one that is open. Raises MilcoError if an option is given for one that is open."""
+    if isinstance(encoder, str | os.PathLike):
+        return open_encoder(encoder, device, dtype, english_prefix)
+    for name, value, default in (
+        *(("device", device, "auto"), ("dtype", dtype, "auto")),
+        ("english_prefix", english_prefix, encoder.vocabulary.english_prefix),
+    ):
+        if value not in ("", default):
+            raise MilcoError(f"{name}={value!r} is for open_encoder(): encoder {encoder.name} is loaded already")
+    return encoder
+
+
 class _PyseriniEncoder:
     """An encoder with the options of its vectors: length, views, lowercasing, scale of the impacts."""
 
@@ -31,9 +46,7 @@ class _PyseriniEncoder:
         english_prefix: str = "",
     ) -> None:
         validate_scale(scale)
-        if isinstance(encoder, str | os.PathLike):
-            encoder = open_encoder(encoder, device, dtype, english_prefix)
-        self.encoder = encoder
+        self.encoder = encoder = as_encoder(encoder, device, dtype, english_prefix)
         self.scale = scale
         self.max_length = getattr(encoder.config, self._default_length) if max_length is None else max_length
         encoder.validate_length(self.max_length)

@@ -16,15 +16,18 @@ queries.
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from milco_pyserini.corpora import Document
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder, open_encoder
-from milco_pyserini.errors import MilcoError, validate_name
+from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
+from milco_pyserini.encode.contract import as_encoder
+from milco_pyserini.errors import MilcoError, shown, validate_name
 from milco_pyserini.index.directory import is_index
 from milco_pyserini.index.sparse_engine import SparseEngine
+from milco_pyserini.options import validate_number
 from milco_pyserini.search import Searcher
 from milco_pyserini.sparse.quantization import SCALE, quantize_vector
 
@@ -68,12 +71,10 @@ class Milco:
         lowercase: bool = False,
         english_prefix: str = "",
     ) -> None:
-        if isinstance(encoder, str | os.PathLike):
-            encoder = open_encoder(encoder, device, dtype, english_prefix)
-        self.encoder = encoder
+        self.encoder = as_encoder(encoder, device, dtype, english_prefix)
         options: dict[str, Any] = {"scale": scale, "views": views, "lowercase": lowercase}
-        self._documents = MilcoDocumentEncoder(encoder, **options)
-        self._queries = MilcoQueryEncoder(encoder, **options)
+        self._documents = MilcoDocumentEncoder(self.encoder, **options)
+        self._queries = MilcoQueryEncoder(self.encoder, **options)
 
     def doc_encoder(self, text_field: str = "text", batch_size: int = 64, verbose: bool = False) -> "TermEncoder":
         """Return a transformer of documents: adds toks, {term: impact}, to docno and text.
@@ -176,14 +177,14 @@ class MilcoIndex(pt.Artifact):
 class MilcoRetriever(pt.Transformer):
     """Searches an index for queries, as Searcher does: qid and query in; docno, score and rank (from 0) are added.
 
-    Indexes of sparse vectors also take query_toks, which come before query: {term: impact}, as query_encoder() makes
-    them, or {term: weight} if a weight of the frame is not an integer.
+    Indexes of sparse vectors also take query_toks, which come before query: {term: impact} with int impacts, as
+    query_encoder() makes them, or {term: weight} with float weights.
 
     Args:
         index: an open index.
         num_results: documents per query.
-        alpha: weigh the views of queries: alpha x pivot + (1 - alpha) x source, alpha from 0 to 1. query_toks are
-            searched as they are.
+        alpha: weigh the views of queries: alpha x pivot + (1 - alpha) x source, alpha from 0 to 1; not for query_toks,
+            which query_encoder() weighs.
         filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field.
         threads: threads that search.
         batch_size: queries that are encoded and searched at a time.
@@ -201,7 +202,9 @@ class MilcoRetriever(pt.Transformer):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Return the hits of every query, best first, with the columns of the query.
 
-        Raises pt.validate.InputValidationError if there are no queries, or results already.
+        Raises:
+            pt.validate.InputValidationError: there are no queries, or results already.
+            MilcoError: query_toks are not dicts, or alpha is given for them.
         """
         searcher = self.index.searcher
         with pt.validate.any(inp) as columns:
@@ -210,10 +213,11 @@ class MilcoRetriever(pt.Transformer):
             columns.query_frame(extra_columns=["query"], mode="query")
         queries = inp[columns.mode].tolist()
         is_text = columns.mode == "query"
-        if not is_text and all(float(weight).is_integer() for query in queries for weight in query.values()):
+        if not is_text:
+            if self.alpha is not None:
+                raise MilcoError("alpha weighs the views of texts, not of query_toks: pass it to query_encoder()")
             # The searcher multiplies by it.
-            scale = searcher.index.query_scale
-            queries = [{term: weight / scale for term, weight in query.items()} for query in queries]
+            queries = [_weights(query, searcher.index.query_scale) for query in queries]
         rows: list[int] = []
         docnos: list[str] = []
         scores: list[float] = []
@@ -278,8 +282,17 @@ def find_metadata(path: str, listing: Sequence[str]) -> dict[str, str] | None:
     return dict(_FORMAT) if is_index(Path(path)) else None
 
 
+def _weights(query: Any, scale: float) -> dict[str, float]:
+    """Return the weights of query_toks: impacts, which are integers, are divided by the scale."""
+    if not isinstance(query, Mapping):
+        raise MilcoError(f"query_toks: expected a dict of terms and impacts, got {shown(str(query))}")
+    is_impact = all(isinstance(weight, Integral) for weight in query.values())
+    return {term: weight / scale for term, weight in query.items()} if is_impact else dict(query)
+
+
 def _batches(values: list[Any], size: int, verbose: bool, name: str) -> Iterable[list[Any]]:
     """Yield the values in batches, with progress by values."""
+    validate_number("batch_size", size, minimum=1)
     with pt.tqdm(total=len(values), desc=name, unit="text", disable=not verbose) as progress:
         for start in range(0, len(values), size):
             yield values[start : start + size]

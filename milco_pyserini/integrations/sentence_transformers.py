@@ -78,7 +78,7 @@ class MilcoModule(InputModule):
     """
 
     config_file_name = "milco_sentence_transformers.json"
-    config_keys = ["alpha", "views", "lowercase"]  # noqa: RUF012
+    config_keys = ["alpha", "views", "lowercase", "english_prefix"]  # noqa: RUF012
     forward_kwargs = {"task", "alpha", "views"}  # noqa: RUF012
 
     def __init__(
@@ -100,6 +100,7 @@ class MilcoModule(InputModule):
         self.alpha = alpha
         self.views = encoder.resolve_views(views)
         self.lowercase = lowercase
+        self.english_prefix = encoder.vocabulary.english_prefix
 
     def get_embedding_dimension(self) -> int:
         """Return the number of terms in the vocabulary."""
@@ -113,7 +114,8 @@ class MilcoModule(InputModule):
         if task == QUERY:
             length = min(length, self.model.config.query_max_length)
         self.encoder.validate_length(length)
-        texts = [(prompt or "") + text for text in inputs]
+        # A blank text has an empty vector.
+        texts = [(prompt or "") + text if text.strip() else text for text in inputs]
         tokens = self.encoder.tokenizer.tokenize([text.lower() for text in texts] if self.lowercase else texts, length)
         rows = [torch.tensor(row.ids, dtype=torch.long) for row in tokens]
         mask = [torch.ones_like(row) for row in rows]
@@ -168,8 +170,9 @@ class MilcoModule(InputModule):
         hub = {name: options.get(name) for name in ("token", "cache_folder", "revision")}
         hub["local_files_only"] = options.get("local_files_only", False)
         directory = cls.load_dir_path(model_name_or_path, subfolder, **hub)
-        encoder = MilcoEncoder.from_pretrained(directory, dtype=(model_kwargs or {}).get("dtype") or "auto")
-        return cls(encoder, **cls.load_config(directory))
+        dtype, settings = (model_kwargs or {}).get("dtype") or "auto", cls.load_config(directory)
+        english_prefix = settings.pop("english_prefix", "")
+        return cls(MilcoEncoder.from_pretrained(directory, dtype=dtype, english_prefix=english_prefix), **settings)
 
 
 class _Terms:

@@ -9,14 +9,14 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 from milco_pyserini import __version__
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.serve.service import SearchRequest, SearchService
+from milco_pyserini.serve.service import SearchRequest, SearchService, has_explanations
 
 # Terms of an explanation that a model is given; all of them would fill its context.
 _TERMS = 12
 
 
 def create_mcp_server(service: SearchService, name: str) -> MCPServer:
-    """Create a server with the tools search, explain and document.
+    """Create a server with the tools search, explain (if the encoder allows it) and document.
 
     Args:
         name: of the index.
@@ -48,7 +48,6 @@ def create_mcp_server(service: SearchService, name: str) -> MCPServer:
             del hit["highlights"]
         return found
 
-    @server.tool()
     async def explain(query: str, docid: str, alpha: float | None = None) -> dict[str, Any]:
         """Explain why a document matches a query: the terms they share, and what each adds to the score.
 
@@ -71,6 +70,9 @@ def create_mcp_server(service: SearchService, name: str) -> MCPServer:
             for one in found.strongest[:_TERMS]
         ]
         return {"docid": docid, "rank": found.rank, "score": found.shown_score, "terms": terms}
+
+    if has_explanations(service.searcher):
+        server.tool()(explain)
 
     @server.tool()
     async def document(docid: str) -> dict[str, Any]:

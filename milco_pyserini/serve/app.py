@@ -45,7 +45,14 @@ from milco_pyserini.serve.schema import (
     SearchAnswer,
     SearchParameters,
 )
-from milco_pyserini.serve.service import MAX_DEPTH, MAX_QUERY_CHARACTERS, Busy, SearchRequest, SearchService
+from milco_pyserini.serve.service import (
+    MAX_DEPTH,
+    MAX_QUERY_CHARACTERS,
+    Busy,
+    SearchRequest,
+    SearchService,
+    has_explanations,
+)
 
 MAX_BODY_BYTES = 2**20
 _PAGE, _FRAGMENT, _HEALTH = "/", "/explanation", "/healthz"
@@ -67,7 +74,8 @@ _EXPECTED = {
 class IndexDescription:
     """An index as the page shows it: name, number of documents, encoder, queries to try.
 
-    language: the stored field that has a document's language; "" if there is none.
+    language: the stored field that has a document's language; "" if there is none. scale: from weights to impacts; None
+    for external vectors. has_explanations: whether the encoder shows what each token contributes.
     """
 
     name: str
@@ -75,6 +83,8 @@ class IndexDescription:
     encoder: str
     examples: Sequence[str] = ()
     language: str = ""
+    scale: float | None = None
+    has_explanations: bool = True
 
     @classmethod
     def of(cls, searcher: Searcher) -> "IndexDescription":
@@ -83,14 +93,22 @@ class IndexDescription:
         encoder = index.vectors.get("encoder") or ""
         language = next((name for name in ("lang", "language") if name in fields), "")
         examples = example_queries(index.vectors)
-        return cls(index.path.resolve().name, index.manifest["documents"], encoder, examples, language)
+        return cls(
+            index.path.resolve().name,
+            index.manifest["documents"],
+            encoder,
+            examples,
+            language,
+            index.vectors.get("scale"),
+            has_explanations(searcher),
+        )
 
 
 def create_app(service: SearchService, about: IndexDescription, hosts: Sequence[str] = (), token: str = "") -> FastAPI:
     """Create the application.
 
     Args:
-        hosts: Host headers that are answered; () for all.
+        hosts: Host headers that are answered without a token; () for all.
         token: What requests must carry, as "Authorization: Bearer TOKEN" or as the password of a browser; "" for none.
     """
     metrics = Metrics(service, about.documents)
@@ -133,7 +151,7 @@ def create_app(service: SearchService, about: IndexDescription, hosts: Sequence[
             return HTMLResponse(f'<p class="error" role="alert">{escape(message)}</p>', status, headers)
         is_lost = status == HTTPStatus.NOT_FOUND and "text/html" in request.headers.get("accept", "")
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and path == _PAGE:
-            # Without a word about the index.
+            # It must reveal nothing about the index.
             return HTMLResponse(f"<!DOCTYPE html><title>milco serve</title><p>{escape(message)}</p>", status, headers)
         if path == _PAGE or is_lost:
             query = " ".join(request.query_params.get("q", "").split())
@@ -209,12 +227,12 @@ def create_app(service: SearchService, about: IndexDescription, hosts: Sequence[
     @app.get("/encode", responses={200: {"model": EncodeAnswer}}, summary="Encode a query")
     async def encode_query(given: Annotated[QueryParameters, Query()]) -> Response:
         vectors = await service.encode([SearchRequest(given.q).text], "query", given.alpha, given.views)
-        return _json({"encoder": about.encoder, "vectors": vectors})
+        return _json({"encoder": about.encoder, "scale": about.scale, "vectors": vectors})
 
     @app.post("/encode", responses={200: {"model": EncodeAnswer}}, summary="Encode queries or documents")
     async def encode_texts(body: EncodeBody) -> Response:
         vectors = await service.encode(body.texts, body.kind, body.alpha, body.views)
-        return _json({"encoder": about.encoder, "vectors": vectors})
+        return _json({"encoder": about.encoder, "scale": about.scale, "vectors": vectors})
 
     @app.get("/documents/{docid:path}", responses={200: {"model": DocumentAnswer}}, summary="Return a document")
     async def document(docid: str) -> Response:
@@ -302,15 +320,18 @@ class _Guard:
     def _refusal(self, scope: Scope) -> tuple[HTTPStatus, str] | None:
         """Return status and message for a request that is refused; None for one that is answered."""
         headers = Headers(scope=scope)
-        # Another site's page, whose own name now points to this machine, must not read the documents.
+        # Another site's page, whose own name now points to this machine, must not read the documents. It has no token.
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self._hosts and host not in self._hosts:
-            return HTTPStatus.FORBIDDEN, "open this page at the address that milco serve printed"
+        if self._hosts and not self._token and host not in self._hosts:
+            return HTTPStatus.FORBIDDEN, (
+                f"Host {shown(host)} is not served: open the address that milco serve printed, or, behind a proxy, "
+                "start it with a token"
+            )
         if origin is not None and origin.partition("://")[2] != host:
-            return HTTPStatus.FORBIDDEN, f"requests of pages at {shown(origin)} are not answered"
+            return HTTPStatus.FORBIDDEN, f"cross-origin requests from {shown(origin)} are refused"
         # Their images and scripts come without an origin; a link to a page of this server is followed.
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
-            return HTTPStatus.FORBIDDEN, "requests of pages of other sites are not answered"
+            return HTTPStatus.FORBIDDEN, "requests from other sites are refused"
         if self._token and scope["path"] != _HEALTH and not _has_token(headers.get("authorization", ""), self._token):
             return HTTPStatus.UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN, or as a browser's password"
         if scope["method"] in ("POST", "PUT", "PATCH") or "transfer-encoding" in headers:

@@ -35,7 +35,7 @@ class Metrics:
         )
         batches = Histogram("milco_batch_queries", "Queries encoded together", registry=registry, buckets=_BATCHES)
         service.batches = batches.observe
-        Gauge("milco_pending_requests", "Requests in work", registry=registry).set_function(lambda: service.pending)
+        Gauge("milco_pending_requests", "Requests in progress", registry=registry).set_function(lambda: service.pending)
         Gauge("milco_documents", "Documents of the index", registry=registry).set(documents)
 
     def observe(self, path: str, status: int, seconds: float) -> None:

@@ -99,9 +99,13 @@ class SearchAnswer(_Strict):
 
 
 class EncodeAnswer(_Strict):
-    """Answer of /encode: a vector per text, {term: weight}, strongest first."""
+    """Answer of /encode: a vector per text, {term: weight}, strongest first.
+
+    scale: of the index's documents, whose impacts are round(weight x scale); null for external vectors.
+    """
 
     encoder: str
+    scale: float | None
     vectors: list[dict[str, float]]
 
 

@@ -43,7 +43,7 @@ def serve(
     queue: int = 128,
     **opened: Any,
 ) -> None:
-    """Serve the API and the search page of an index until Ctrl-C or SIGTERM; requests in work are finished.
+    """Serve the API and the search page of an index until Ctrl-C or SIGTERM; requests in progress are completed.
 
     Args:
         index: The directory of an index of terms.

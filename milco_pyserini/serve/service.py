@@ -144,6 +144,11 @@ class SearchResponse:
         }
 
 
+def has_explanations(searcher: Searcher) -> bool:
+    """Return whether scores can be explained: not with a query table or a SparseEncoder as encoder."""
+    return cast(MilcoQueryEncoder, searcher.query_encoder).encoder.has_token_states
+
+
 class SearchService:
     """Searches, encodes and explains for many requests at a time.
 

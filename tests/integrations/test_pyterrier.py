@@ -89,6 +89,19 @@ def test_encoded_queries_have_the_hits_of_their_texts(sample: SimpleNamespace) -
     assert hits_of(retriever(encoded.drop(columns="query"))) == expected
     weights = encoded.query_toks.map(lambda terms: {term: impact / 100 for term, impact in terms.items()})
     assert hits_of(retriever(encoded.assign(query="ignored", query_toks=weights))) == expected
+    # Impacts are integers: whole weights of one query are none, whatever the other queries have.
+    one = pd.DataFrame([{"qid": "1", "query_toks": {"river": 2.0}}, {"qid": "2", "query_toks": {"river": 200}}])
+    scores = retriever(one).groupby("qid").score.max()
+    assert scores["1"] == scores["2"] == retriever(one[:1]).score.max()
+    for wrong, message in (([None], "query_toks: expected a dict of terms and impacts, got 'None'"),):
+        with pytest.raises(MilcoError, match=message):
+            retriever(pd.DataFrame({"qid": ["1"], "query_toks": wrong}))
+    with pytest.raises(MilcoError, match="alpha weighs the views of texts, not of query_toks"):
+        MilcoIndex(sample.root / "lucene").retriever(alpha=0.8)(encoded)
+    with pytest.raises(MilcoError, match="batch_size 0: must be at least 1"):
+        MilcoIndex(sample.root / "lucene").retriever(batch_size=0)(sample.queries)
+    with pytest.raises(MilcoError, match=r"english_prefix='e_' is for open_encoder\(\): encoder mini is loaded"):
+        Milco(sample.milco.encoder, english_prefix="e_")
     with pytest.raises(pt.validate.InputValidationError, match="query"):
         MilcoIndex(sample.root / "bm25").retriever()(encoded.drop(columns="query"))
 

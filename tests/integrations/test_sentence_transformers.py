@@ -104,6 +104,21 @@ def test_saved_checkpoints_load_in_sentence_transformers(milco: MilcoEncoder, tm
         SparseEncoder(str(tmp_path), device="cpu")
 
 
+def test_a_saved_model_keeps_the_prefix_of_english_terms(tmp_path: Path) -> None:
+    """Its terms would have other names."""
+    model = load(CHECKPOINT, device="cpu", dtype="float32", english_prefix="e_")
+    model.save(str(tmp_path))
+    again = SparseEncoder(str(tmp_path), device="cpu", trust_remote_code=True, model_kwargs={"dtype": "float32"})
+    expected = model.decode(model.encode_query(QUERIES[0]), top_k=5)
+    assert again.decode(again.encode_query(QUERIES[0]), top_k=5) == expected
+    assert any(term.startswith("e_") for term, _ in expected)
+
+
+def test_a_blank_text_has_an_empty_vector_also_with_a_prompt(model: SparseEncoder) -> None:
+    """As with MilcoEncoder."""
+    assert model.encode_query([" "], prompt="query: ").to_dense().count_nonzero() == 0
+
+
 @pytest.mark.parametrize("folder", ["", "0_MilcoModule"])
 def test_models_that_sentence_transformers_saves_are_read(milco: MilcoEncoder, tmp_path: Path, folder: str) -> None:
     """With the module's settings and the prompts; we read the checkpoint, also if the module has its own directory."""

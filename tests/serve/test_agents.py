@@ -44,6 +44,18 @@ async def ask(server: Any) -> dict[str, Any]:
         }
 
 
+def test_a_query_table_has_no_tool_that_explains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents would call it in vain."""
+    monkeypatch.setattr("milco_pyserini.serve.agents.has_explanations", lambda _: False)
+
+    async def names() -> set[str]:
+        with closing(service()) as opened:
+            async with Client(create_mcp_server(opened, "docs")) as client:
+                return {tool.name for tool in (await client.list_tools()).tools}
+
+    assert anyio.run(names) == {"search", "document"}
+
+
 def check(found: dict[str, Any]) -> None:
     """Compare with the library."""
     assert set(found["tools"]) == {"search", "explain", "document"}

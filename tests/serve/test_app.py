@@ -13,6 +13,7 @@ from pages import EVIL, Tags
 from served_set import DOCUMENTS, searcher, service
 
 from milco_pyserini.corpora import open_corpus
+from milco_pyserini.encode import QueryTable
 from milco_pyserini.index import Index
 from milco_pyserini.search.documents import CachedDocuments, CorpusLookup
 from milco_pyserini.search.searcher import Searcher
@@ -98,7 +99,9 @@ def test_documents_vectors_and_explanations(client: TestClient) -> None:
     assert DocumentAnswer(**found).text == DOCUMENTS[1]["text"]
     explained = client.get("/explain", params={"q": "the Nile", "docid": "a/b#c?"}).json()
     assert ExplainAnswer(**explained).sum == pytest.approx(explained["score"])
-    by_query = EncodeAnswer(**client.get("/encode?q=river").json()).vectors
+    answer = EncodeAnswer(**client.get("/encode?q=river").json())
+    by_query = answer.vectors
+    assert answer.scale == 100
     assert client.post("/encode", json={"texts": ["river", ""]}).json()["vectors"] == [*by_query, {}]
     documents = client.post("/encode", json={"texts": ["river"], "kind": "document", "views": ["pivot"]}).json()
     assert 0 < len(documents["vectors"][0]) < len(by_query[0])
@@ -212,6 +215,35 @@ def test_requests_need_the_token(guarded: TestClient) -> None:
     browser = guarded.get("/", headers={"Accept": "text/html"})
     assert browser.headers["www-authenticate"].startswith("Basic")
     assert guarded.get("/healthz").json() == {"status": "ok"}
+
+
+def test_a_proxy_may_forward_its_host_name_with_a_token(guarded: TestClient, client: TestClient) -> None:
+    """A page whose name now points to this machine has no token."""
+    headers = {"Host": "search.example.org", "Authorization": f"Bearer {TOKEN}"}
+    assert guarded.get("/search?q=x", headers=headers).status_code == 200
+    assert guarded.get("/search?q=x", headers={"Host": "search.example.org"}).status_code == 401
+    assert guarded.get("/healthz", headers={"Host": "search.example.org"}).status_code == 200
+    refused = client.get("/search?q=x", headers=headers)
+    assert refused.status_code == 403
+    assert refused.json()["error"].startswith("Host 'search.example.org' is not served: open the address that milco")
+
+
+def test_without_explanations_none_are_offered(tmp_path: Path) -> None:
+    """A query table has no states of tokens: the page, the API's description and the tools for agents know it."""
+    table = QueryTable.build(searcher().query_encoder.encoder, tmp_path / "table")
+    opened = Searcher.open(searcher().index.path, encoder=str(table.name))
+    about = IndexDescription.of(opened)
+    assert not about.has_explanations
+    with (
+        closing(SearchService(opened)) as own,
+        TestClient(create_app(own, about, (HOST,)), f"http://{HOST}") as answered,
+    ):
+        page = answered.get("/?q=river+Nile").text
+        assert "<article" in page
+        for offered in ("Why this matches", "why above the next", "why it matches", "/explanation"):
+            assert offered not in page
+        assert "<code>explain</code>" not in answered.get("/docs").text
+        assert answered.get("/explain?q=river&docid=ja").status_code == 400
 
 
 def test_other_sites_are_refused(client: TestClient) -> None:

@@ -71,7 +71,7 @@ def training_step(encoder: "MilcoEncoder", options: ThroughputOptions, dtype: "t
     """Return a step of SAP on one batch with the lexical teacher: forward, backward and optimizer."""
     import torch
 
-    from milco_pyserini.train.batches import TextCollator, alignment_collator
+    from milco_pyserini.train.batches import AlignmentCollator, TextCollator
     from milco_pyserini.train.config import SapConfig
     from milco_pyserini.train.lexical_teacher import LexicalTeacher
     from milco_pyserini.train.objectives import Alignment
@@ -79,7 +79,7 @@ def training_step(encoder: "MilcoEncoder", options: ThroughputOptions, dtype: "t
     pairs = sample_pairs(options.batch)
     teacher = LexicalTeacher.fit((pair.english for pair in pairs), encoder.english_tokenizer)
     texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id)
-    batch = alignment_collator(texts, teacher, options.tokens)(pairs)
+    batch = AlignmentCollator(texts, teacher, options.tokens)(pairs)
     batch.pop("languages")
     inputs = {side: {name: tensor.to(encoder.device) for name, tensor in part.items()} for side, part in batch.items()}
     objective = Alignment(encoder.model.train(), teacher, SapConfig(config="", mean="teacher"), dtype)

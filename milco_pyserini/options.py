@@ -122,7 +122,10 @@ def value_error(field: dataclasses.Field, value: Any) -> MilcoError | None:
     if isinstance(field.default, tuple) and isinstance(value, str):
         # Its letters would be the values.
         return MilcoError(f"{option_name(field)} takes several values, got the string {value!r}: write [{value!r}]")
-    for one in value if isinstance(value, tuple | list) else (value,):
+    values = value if isinstance(value, tuple | list) else (value,)
+    if field.metadata["choices"] and len(set(values)) < len(values):
+        return MilcoError(f"{option_name(field)} {' '.join(values)}: give each value once")
+    for one in values:
         choices = field.metadata["choices"]
         if choices and isinstance(one, str) and one and one not in choices:
             return unknown_name(f"value for {option_name(field)}", one, choices)

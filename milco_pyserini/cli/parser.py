@@ -169,7 +169,11 @@ def _add(group: Any, field: dataclasses.Field, value_type: type, several: bool) 
     metadata = field.metadata
     help_text = metadata["help"].replace("%", "%%")
     if value_type is bool:
-        group.add_argument(*metadata["names"], option_name(field), dest=field.name, action="store_true", help=help_text)
+        names, action = [*metadata["names"], option_name(field)], "store_true"
+        if field.default is True:
+            # A training configuration sets it.
+            names, action, help_text = [f"--no-{names[-1][2:]}"], "store_false", f"do not {help_text}"
+        group.add_argument(*names, dest=field.name, action=action, help=help_text)
         return
     if field.default not in (dataclasses.MISSING, None, (), ""):
         default = " ".join(map(str, field.default)) if isinstance(field.default, tuple) else field.default

@@ -15,8 +15,8 @@ PROG = "milco train"
 SUMMARY = """Train MILCO: align texts with English terms (sap), then contrast queries with passages (sct). mine and
 score add hard negatives and a teacher's scores to the training data of sct."""
 
-_RESUME_RUN = "the same command resumes from the latest checkpoint"
-_RESUME_PARTS = "the same command resumes after the last complete part"
+_RESUME_RUN = "the same command, without --overwrite, resumes from the latest checkpoint"
+_RESUME_PARTS = "the same command, without --overwrite, resumes after the last complete part"
 
 
 def run_sap(config: SapConfig) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -38,35 +39,44 @@ class TextCollator:
         return {"input_ids": ids, "attention_mask": (torch.arange(ids.shape[1]) < lengths.unsqueeze(1)).long()}
 
 
-def alignment_collator(
-    texts: TextCollator, teacher: AlignmentTeacher, max_length: int
-) -> Callable[[list[BitextPair]], dict]:
-    """Return a function from pairs to the arguments of Alignment.forward() and "languages"."""
+@dataclass
+class AlignmentCollator:
+    """Turns pairs into the arguments of Alignment.forward() and "languages". max_length: tokens per text."""
 
-    def collate(pairs: list[BitextPair]) -> dict:
+    texts: TextCollator
+    teacher: AlignmentTeacher
+    max_length: int
+
+    def __call__(self, pairs: list[BitextPair]) -> dict:
+        """Tokenize a batch of pairs, and prepare the teacher's input."""
         return {
-            "text": texts([pair.text for pair in pairs], max_length),
-            "english": texts([pair.english for pair in pairs], max_length),
-            "teacher": teacher.prepare(pairs),
+            "text": self.texts([pair.text for pair in pairs], self.max_length),
+            "english": self.texts([pair.english for pair in pairs], self.max_length),
+            "teacher": self.teacher.prepare(pairs),
             "languages": {"text": [pair.language for pair in pairs], "english": ["en"] * len(pairs)},
         }
 
-    return collate
 
+@dataclass
+class ContrastCollator:
+    """Turns groups, or translations, into the arguments of Contrast.forward() and "languages".
 
-def contrast_collator(
-    texts: TextCollator, query_length: int, passage_length: int
-) -> Callable[[list[QueryGroup]], dict]:
-    """Return a function from groups, or from translations, to the arguments of Contrast.forward() and "languages"."""
+    query_length, passage_length: tokens per text, at most.
+    """
 
-    def collate(examples: list[QueryGroup] | list[Translations]) -> dict:
+    texts: TextCollator
+    query_length: int
+    passage_length: int
+
+    def __call__(self, examples: list[QueryGroup] | list[Translations]) -> dict:
+        """Tokenize a batch."""
         if isinstance(examples[0], Translations):
-            return collate_translations(cast(list[Translations], examples), texts, passage_length)
+            return collate_translations(cast(list[Translations], examples), self.texts, self.passage_length)
         groups = cast(list[QueryGroup], examples)
         passages = [passage for group in groups for passage in group.passages]
         batch = {
-            "query": texts([group.query for group in groups], query_length),
-            "passage": texts(passages, passage_length),
+            "query": self.texts([group.query for group in groups], self.query_length),
+            "passage": self.texts(passages, self.passage_length),
             "languages": {
                 "query": [group.language for group in groups],
                 "passage": [group.language for group in groups for _ in group.passages],
@@ -75,8 +85,6 @@ def contrast_collator(
         if all(group.scores is not None for group in groups):
             batch["scores"] = torch.tensor([group.scores for group in groups])
         return batch
-
-    return collate
 
 
 def collate_translations(examples: Sequence[Translations], texts: TextCollator, max_length: int) -> dict:

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import checksum, publish, read_json, write_json
+from milco_pyserini.io.files import checksum, publish, read_json, visible_files, write_json
 
 STATE = "trainer_state.json"
 ALARMS = "alarms.pt"
@@ -53,7 +53,9 @@ def find_damage(directory: Path) -> str | None:
         if (directory / CHECKSUMS).exists():
             checksums = read_json(directory / CHECKSUMS)
         else:
-            files = sorted(path for path in directory.rglob("*") if path.is_file())
+            if _NAME.fullmatch(directory.name):
+                return f"{CHECKSUMS} is missing"
+            files = sorted(path for path in visible_files(directory) if path.is_file())
             checksums = dict.fromkeys(path.relative_to(directory).as_posix() for path in files)
         for name, expected in checksums.items():
             file = directory / name
@@ -97,7 +99,11 @@ def reporting_write_errors(what: str, run: Path) -> Iterator[None]:
         # safetensors and torch.save have their own errors for a full disk.
         full = any(words in str(error) for words in _DISK_FULL)
         newest = newest_checkpoint(run)
-        kept = f"{newest} is complete: the same command resumes from it" if newest else "there is no checkpoint yet"
+        kept = (
+            f"{newest} is complete: the same command, without --overwrite, resumes from it"
+            if newest
+            else "there is no checkpoint yet"
+        )
         raise MilcoError(
             f"{what} could not be written: {f'the disk of {run} is full' if full else error}; {kept}"
         ) from error

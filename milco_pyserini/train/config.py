@@ -60,7 +60,7 @@ class TrainingConfig:
     accumulation: int = _optimization(1, minimum=1, help="forward passes per optimizer step")
     learning_rate: float = _optimization(2e-5, metavar="RATE", above=0, help="peak learning rate")
     part_rates: tuple[str, ...] = _optimization(
-        (), metavar="PART=RATE", help="per-module learning rates by parameter-name prefix; 0 freezes"
+        (), metavar="PART=RATE", help="learning rates of modules by name, such as encoder.embeddings; 0 freezes"
     )
     weight_decay: float = _optimization(0.0, metavar="RATE", minimum=0, help="AdamW weight decay of matrices")
     schedule: str = _optimization(
@@ -85,8 +85,18 @@ class TrainingConfig:
     )
     seed: int = _optimization(42, minimum=0, help="random seed")
 
+    def sources(self) -> Iterator[str]:
+        """Yield the names or paths of everything that the run reads."""
+        for name in ("model", "encoder", "english", "teacher"):
+            if value := getattr(self, name, None):
+                yield value
+        for name in ("bitext", "data", "parallel", "probe"):
+            yield from parse_shares(getattr(self, name, ()))
+
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong with combinations of options."""
+        if self.warmup > 1 and not self.warmup.is_integer():
+            yield f"--warmup {self.warmup:g}: give a number of steps, or below 1 their share"
         for part in _START_PARTS:
             if self.model is not None and getattr(self, part) is not None:
                 yield f"--model and --{part}: a run starts from one of them. Leave one out."
@@ -206,7 +216,7 @@ def read_config(config_class: type[TrainingConfig], name: str) -> dict[str, Any]
     if not path.is_file():
         raise unknown_name("training configuration", name, known, "A YAML file is accepted too.")
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise MilcoError(f"{path} is not YAML: {error}") from None
     if not isinstance(values, Mapping):
@@ -215,11 +225,25 @@ def read_config(config_class: type[TrainingConfig], name: str) -> dict[str, Any]
     fields = {field.name.replace("_", "-"): field.name for field in dataclasses.fields(config_class)}
     read = {}
     for key, value in values.items():
+        for stage, other in (("sap", SapConfig), ("sct", SctConfig)):
+            if key not in fields and any(key == field.name.replace("_", "-") for field in dataclasses.fields(other)):
+                raise MilcoError(f"{path}: {key} is an option of milco train {stage} only")
         if key not in fields or key == "config":
             raise unknown_name(f"key in {path}:", str(key), sorted(set(fields) - {"config"}))
         if value is not None:
             read[fields[key]] = _convert(value, hints[fields[key]], f"{path}: {key}")
     return read
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a key that is given twice, of which YAML keeps the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        keys = [self.construct_object(key, deep) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{key} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:
@@ -285,12 +309,14 @@ def parse_shares(sources: Sequence[str]) -> dict[str, float | None]:
 
 
 def parse_part_rates(rates: Sequence[str]) -> dict[str, float]:
-    """Return learning rates by parameter-name prefix, from PART=RATE."""
+    """Return learning rates by the name of a module or parameter, from PART=RATE."""
     parsed = {}
     for text in rates:
         part, rate = _split_number(text, "part")
-        if rate is None or not 0 <= rate < math.inf:
+        if not part or rate is None or not 0 <= rate < math.inf:
             raise MilcoError(f"--part-rates {text}: expected PART=RATE, at least 0 and finite, as in decoder=1e-4")
+        if part in parsed:
+            raise MilcoError(f"--part-rates {text}: {part} is given twice")
         parsed[part] = rate
     return parsed
 

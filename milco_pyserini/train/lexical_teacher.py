@@ -84,7 +84,7 @@ class LexicalTeacher:
             if token in special or word.lower() in STOP_WORDS or not any(map(str.isalnum, word)):
                 weights[column] = 0
         if not weights.any():
-            raise MilcoError(f"{progress.done} English texts are too few for a lexical teacher: it needs thousands")
+            raise MilcoError(f"a lexical teacher needs thousands of English texts, not {progress.done}")
         return cls(tokenizer, weights.astype(np.float32), max_length)
 
     @classmethod

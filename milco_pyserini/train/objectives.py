@@ -109,9 +109,11 @@ class Contrast(nn.Module):
         views, sides = self.encode({"query": query, "passage": passage})
         config = self.options
         parts = {config.loss: self.main_loss([views[name] for name in config.views], passage["input_ids"], scores)}
-        parts |= self.lengths(views, ("query", "passage"))
-        loss = parts[config.loss] + config.lambda_query * parts["query_length"]
-        loss = loss + config.lambda_passage * parts["passage_length"]
+        regularizers = self.regularizers(views, ("query", "passage"))
+        loss = parts[config.loss]
+        for weight, value in zip((config.lambda_query, config.lambda_passage), regularizers.values(), strict=True):
+            loss = loss + weight * value
+        parts |= regularizers
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": None}
 
     def contrast_translations(self, text: Batch, meaning: Tensor, is_query: Tensor) -> dict:
@@ -133,8 +135,9 @@ class Contrast(nn.Module):
         same = meaning.unsqueeze(1) == meaning
         queries = is_query.nonzero()[:, 0]
         parts = {"parallel": losses.info_nce_of_many(scores[queries], same[queries], queries)}
-        parts |= self.lengths(views, ("text",))
-        loss = parts["parallel"] + config.lambda_passage * parts["text_length"]
+        (regularizer,) = (regularizers := self.regularizers(views, ("text",))).values()
+        loss = parts["parallel"] + config.lambda_passage * regularizer
+        parts |= regularizers
         nearest = scores.detach().masked_fill(same, -torch.inf).argmax(dim=1).masked_fill(~is_query, -1)
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": None, "nearest": (meaning, nearest)}
 
@@ -161,12 +164,13 @@ class Contrast(nn.Module):
         monitored = zip(batches, pivots, activity, strict=True)
         return views, {name: (pivot.detach(), source) for name, pivot, source in monitored}
 
-    def lengths(self, views: dict[str, list[Tensor]], sides: Sequence[str]) -> dict[str, Tensor]:
-        """Return the regularizer of each side, by name."""
+    def regularizers(self, views: dict[str, list[Tensor]], sides: Sequence[str]) -> dict[str, Tensor]:
+        """Return the regularizer of each side over the views that are trained, by name: query_l1."""
         regularize = {"l1": losses.l1, "flops": losses.flops}[self.options.regularizer]
-        regularized = list(views.values()) if self.options.regularize_source else [views[PIVOT]]
+        trained = [name for name in self.options.views if name == PIVOT or self.options.regularize_source]
+        zero = views[PIVOT][0].new_zeros(())
         return {
-            f"{side}_length": torch.stack([regularize(view[place]) for view in regularized]).sum()
+            f"{side}_{self.options.regularizer}": sum((regularize(views[name][place]) for name in trained), zero)
             for place, side in enumerate(sides)
         }
 

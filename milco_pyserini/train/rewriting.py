@@ -131,7 +131,13 @@ def pending_files(
     )
     if recorded and not options.overwrite:
         validate_resume(options.output, recorded, plan)
+    for source in sources:
+        if not source.stats().examples:
+            raise MilcoError(f"{source.name} has no examples")
     if not recorded or plan_difference(recorded, plan):
+        for source in sources:
+            if Path(source.name).resolve().is_relative_to(options.output.resolve()):
+                raise MilcoError(f"{source.name} is in --output {options.output}: choose another --output")
         if recorded:
             remove_directory(options.output)
         write_json(manifest, plan)

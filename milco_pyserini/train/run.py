@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from itertools import zip_longest
@@ -16,17 +17,24 @@ from torch.utils.data import IterableDataset
 from transformers import TrainingArguments, set_seed
 
 from milco_pyserini import __version__
-from milco_pyserini.console import log
+from milco_pyserini.console import counted, log
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.encoder import choose_dtype
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import atomic_directory, atomic_file, read_json, remove_directory, write_json
+from milco_pyserini.io.files import (
+    atomic_directory,
+    atomic_file,
+    is_json_with,
+    read_json,
+    remove_directory,
+    write_json,
+)
 from milco_pyserini.io.locks import locked_file
 from milco_pyserini.io.resume import validate_resume
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.options import validate
 from milco_pyserini.sparse import SOURCE
-from milco_pyserini.train.batches import TextCollator, alignment_collator, contrast_collator, pair_length
+from milco_pyserini.train.batches import AlignmentCollator, ContrastCollator, TextCollator, pair_length
 from milco_pyserini.train.checkpoints import find_damage, newest_checkpoint, reporting_write_errors, set_aside_damaged
 from milco_pyserini.train.config import SapConfig, SctConfig, TrainingConfig, config_values, parse_shares
 from milco_pyserini.train.data import UNDETERMINED
@@ -91,8 +99,8 @@ def train_sap(
         objective = make_objective(encoder.model)
     else:
         objective = Alignment(encoder.model, teacher, config, choose_dtype(config.dtype, arguments.device))
-    collate = alignment_collator(texts, teacher, config.max_length)
-    data = {"examples": examples, "digests": [source.stats().digest for source in sources]}
+    collate = AlignmentCollator(texts, teacher, config.max_length)
+    data = {"examples": examples, **{f"digest of {source.name}": source.stats().digest for source in sources}}
     run_training(config, TrainingTask(encoder, objective, stream, data, collate, probe, pair_length), arguments)
 
 
@@ -119,12 +127,12 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
         log("Grounding is not monitored: pass --probe FILE with held-out sentence pairs (de-en.tsv)")
     parallel_share = sum(share or 0 for share in shares.values())
     streams: list[tuple[float, IterableDataset]] = []
-    examples, digests = 0, list[str]()
+    examples, digests = 0, dict[str, str]()
     if shares:
         collections = [
             ParallelCollection.join(name, [source for source in pairs if source.collection == name]) for name in shares
         ]
-        digests += [collection.digest for collection in collections]
+        digests |= {f"digest of {collection.name}": collection.digest for collection in collections}
         parallel = ParallelStream(
             collections,
             shares,
@@ -147,7 +155,7 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
         )
         streams.append((1 - parallel_share, passages))
         examples += sum(passages.sizes)
-        digests += [source.stats().digest for source in sources]
+        digests |= {f"digest of {source.name}": source.stats().digest for source in sources}
     stream = MixedStream(streams, config.batch_size, config.seed) if len(streams) > 1 else streams[0][1]
     arguments = training_arguments(config, run, num_steps(config, examples))
     if make_objective is not None:
@@ -155,9 +163,9 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
     else:
         dropped_ids = encoder.tokenizer.special_ids if encoder.model.config.source_drop_special else ()
         objective = Contrast(encoder.model, config, choose_dtype(config.dtype, arguments.device), dropped_ids)
-    collate = contrast_collator(texts, config.query_max_length, config.passage_max_length)
+    collate = ContrastCollator(texts, config.query_max_length, config.passage_max_length)
     # Without a length: negatives of a batch must come from one collection, as the streams' blocks do.
-    data = {"examples": examples, "digests": digests}
+    data = {"examples": examples, **digests}
     run_training(config, TrainingTask(encoder, objective, stream, data, collate, probe), arguments)
 
 
@@ -196,7 +204,9 @@ def run_training(config: TrainingConfig, task: TrainingTask, arguments: Training
             batch = config.batch_size * config.accumulation
             devices = f"each of {arguments.world_size} devices" if arguments.world_size > 1 else "1 device"
             resuming = f", resuming from {newest.name}" if newest else ""
-            log(f"Training {arguments.max_steps:,} steps of {batch} examples on {devices}{resuming}")
+            if arguments.warmup_steps >= arguments.max_steps:
+                log(f"warning: --warmup {config.warmup:,g} is all of the run: its learning rate never reaches the peak")
+            log(f"Training {counted(arguments.max_steps, 'step')} of {batch} examples on {devices}{resuming}")
         trainer.train_to_end()
         if trainer.is_world_process_zero():
             model = run / MODEL
@@ -220,10 +230,14 @@ def run_directory(config: TrainingConfig) -> Path:
     """Return the directory of a run. Raises MilcoError if it contains something else, or a run with other options."""
     run = config.output or Path("checkpoints") / Path(config.config).stem
     saved = run / CONFIG
-    if not saved.is_file():
+    if not is_json_with(run / MANIFEST, "stage", "config"):
         if run.exists() and any(path.name != _LOCK for path in run.iterdir()):
             raise MilcoError(f"{run} exists and is not a training run: choose another --output")
-    elif not config.overwrite and (newest_checkpoint(run) or (run / MODEL).exists()):
+    elif config.overwrite:
+        for path in map(Path, config.sources()):
+            if path.exists() and path.resolve().is_relative_to(run.resolve()):
+                raise MilcoError(f"--overwrite would remove {path}, from which this run reads: choose another --output")
+    elif saved.is_file() and not config.overwrite and (newest_checkpoint(run) or (run / MODEL).exists()):
         try:
             recorded = yaml.safe_load(saved.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError):
@@ -261,7 +275,7 @@ def prepared_directory(config: TrainingConfig, run: Path, plan: dict[str, Any]) 
     Raises:
         MilcoError: another process trains in it, or it has a checkpoint of a run with another plan.
     """
-    if config.overwrite and (run / CONFIG).is_file():
+    if config.overwrite and (run / MANIFEST).is_file():
         with locked_file(run / _LOCK, _LOCK_LIMIT):
             remove_directory(run)
     run.mkdir(parents=True, exist_ok=True)
@@ -269,20 +283,24 @@ def prepared_directory(config: TrainingConfig, run: Path, plan: dict[str, Any]) 
         set_aside_damaged(run, run / MODEL)
         if newest_checkpoint(run):
             validate_resume(run, read_json(run / MANIFEST), plan)
-        with atomic_file(run / CONFIG, "w") as handle:
-            yaml.safe_dump(config_values(config), handle, sort_keys=False, allow_unicode=True)
         stage = "sap" if isinstance(config, SapConfig) else "sct"
+        program = ["milco", "train"]
+        if plan["devices"] > 1:
+            program = ["torchrun", "--nproc-per-node", str(plan["devices"]), "-m", "milco_pyserini.train"]
         packages = ("torch", "transformers", "accelerate")
+        # First, because a directory is known to be a run by it.
         write_json(
             run / MANIFEST,
             {
                 "stage": stage,
                 "config": config.config,
                 **plan,
-                "command": f"milco train {stage} --config {run / CONFIG} --output {run}",
+                "command": shlex.join([*program, stage, "--config", str(run / CONFIG), "--output", str(run)]),
                 "versions": {"milco_pyserini": __version__, **{name: version(name) for name in packages}},
             },
         )
+        with atomic_file(run / CONFIG, "w") as handle:
+            yaml.safe_dump(config_values(config), handle, sort_keys=False, allow_unicode=True)
         yield
 
 

@@ -38,6 +38,8 @@ from milco_pyserini.train.monitor import CollapseMonitor, GroundingProbe
 LOG = "log.jsonl"
 
 _TENSORBOARD = "tensorboard"
+# The stream has no end, so "epoch" means nothing, and after a resumption "train_loss" is that of the rest of the run.
+_NOT_LOGGED = ("total_flos", "epoch", "train_loss")
 _PARTIAL = ".saving"
 _FIX = "Remove the checkpoint to resume from the one before it"
 
@@ -87,7 +89,8 @@ def training_arguments(config: TrainingConfig, run: Path, steps: int) -> Trainin
         learning_rate=config.learning_rate,
         weight_decay=config.weight_decay,
         max_grad_norm=config.max_grad_norm,
-        lr_scheduler_type=config.schedule,
+        # The library's "constant" has no warm-up.
+        lr_scheduler_type="constant_with_warmup" if config.schedule == "constant" else config.schedule,
         warmup_steps=math.ceil(config.warmup * steps) if config.warmup < 1 else int(config.warmup),
         logging_steps=config.log_steps,
         save_steps=config.save_steps,
@@ -158,7 +161,7 @@ class ObjectiveTrainer(Trainer):
             groups: dict[tuple[float, float], list[nn.Parameter]] = {}
             for name, parameter in self._model.named_parameters():
                 if parameter.requires_grad:
-                    rate = _part_rate(rates, name, self.args.learning_rate)
+                    rate = part_rate(rates, name, self.args.learning_rate)
                     decay = self.args.weight_decay if parameter.dim() > 1 else 0.0
                     groups.setdefault((rate, decay), []).append(parameter)
             self.optimizer = torch.optim.AdamW(
@@ -269,21 +272,28 @@ class ObjectiveTrainer(Trainer):
 def freeze_parts(model: nn.Module, config: TrainingConfig) -> None:
     """Freeze the parts with learning rate 0; frozen parameters stay frozen.
 
-    Raises MilcoError if no parameter has the name of a part.
+    Raises MilcoError if no parameter is in a part, or none is left to train.
     """
     names = [name for name, _ in model.named_parameters()]
     rates = parse_part_rates(config.part_rates)
     for part in rates:
-        if not any(name.startswith(part) for name in names):
-            prefixes = ", ".join(sorted({name.split(".")[0] for name in names}))
-            raise MilcoError(f"--part-rates {part}: no parameter name begins with it. They begin with {prefixes}.")
+        if not any(_is_in(name, part) for name in names):
+            modules = ", ".join(sorted({name.split(".")[0] for name in names}))
+            raise MilcoError(f"--part-rates {part}: the model has no such module. Its modules are {modules}.")
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(parameter.requires_grad and _part_rate(rates, name, math.inf) > 0)
+        parameter.requires_grad_(parameter.requires_grad and part_rate(rates, name, math.inf) > 0)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise MilcoError(f"--part-rates {' '.join(config.part_rates)}: no parameter is left to train")
 
 
-def _part_rate(rates: dict[str, float], name: str, default: float) -> float:
-    """Return the learning rate of a parameter: that of the first prefix of its name."""
-    return next((rate for part, rate in rates.items() if name.startswith(part)), default)
+def part_rate(rates: dict[str, float], name: str, default: float) -> float:
+    """Return the learning rate of a parameter: that of the smallest module that contains it."""
+    parts = [part for part in rates if _is_in(name, part)]
+    return rates[max(parts, key=len)] if parts else default
+
+
+def _is_in(name: str, part: str) -> bool:
+    return f"{name}.".startswith(f"{part}.")
 
 
 def validate_same_step(run: Path, step: int) -> None:
@@ -307,6 +317,14 @@ def _silence_tensorboard_thread() -> None:
     threading.excepthook = hook
 
 
+def _logged_step(line: bytes) -> float:
+    """Return the step of a line of the log; infinity for one that a power failure has damaged."""
+    try:
+        return orjson.loads(line)["step"]
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return math.inf
+
+
 class _LogCallback(TrainerCallback):
     """Progress, log.jsonl and warnings of the first process."""
 
@@ -324,7 +342,7 @@ class _LogCallback(TrainerCallback):
         lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
         complete = [line for line in lines if line.endswith(b"\n")]
         with reporting_write_errors(str(self._path), self._path.parent), atomic_file(self._path) as handle:
-            handle.writelines(line for line in complete if orjson.loads(line)["step"] <= state.global_step)
+            handle.writelines(line for line in complete if _logged_step(line) <= state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._progress:
@@ -333,7 +351,7 @@ class _LogCallback(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: dict | None = None, **_: Any) -> None:
         if not self._progress or not logs:
             return
-        entry = {"step": state.global_step, **{name: value for name, value in logs.items() if name != "total_flos"}}
+        entry = {"step": state.global_step, **{name: value for name, value in logs.items() if name not in _NOT_LOGGED}}
         with self._path.open("ab") as handle:
             handle.write(orjson.dumps(entry, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
         if "loss" in logs:

@@ -89,7 +89,7 @@ def test_encoded_queries_have_the_hits_of_their_texts(sample: SimpleNamespace) -
     assert hits_of(retriever(encoded.drop(columns="query"))) == expected
     weights = encoded.query_toks.map(lambda terms: {term: impact / 100 for term, impact in terms.items()})
     assert hits_of(retriever(encoded.assign(query="ignored", query_toks=weights))) == expected
-    # Impacts are integers: whole weights of one query are none, whatever the other queries have.
+    # The type of the numbers decides for each query: 2.0 is a weight, 200 an impact.
     one = pd.DataFrame([{"qid": "1", "query_toks": {"river": 2.0}}, {"qid": "2", "query_toks": {"river": 200}}])
     scores = retriever(one).groupby("qid").score.max()
     assert scores["1"] == scores["2"] == retriever(one[:1]).score.max()

@@ -114,3 +114,7 @@ def test_too_few_sentences_are_refused(collection: ParallelCollection, tmp_path:
     (tmp_path / "de-en.tsv").write_text("eins\tone\nein\tone\n")
     with pytest.raises(MilcoError, match=r"--parallel one: 1 English sentences, but contrast needs at least 2"):
         ParallelCollection.join("one", open_bitext([str(tmp_path)]))
+    (tmp_path / "de-en.tsv").rename(tmp_path / "en-en.tsv")
+    (tmp_path / "en-en.tsv").write_text("one\tone\ntwo\ttwo\n")
+    with pytest.raises(MilcoError, match=r"--parallel one: every sentence is English, but contrast needs another"):
+        ParallelCollection.join("one", open_bitext([str(tmp_path)]))

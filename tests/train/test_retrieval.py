@@ -141,7 +141,7 @@ def test_language_of_a_file_name(name: str, language: str) -> None:
 def test_lines_have_their_own_language_if_the_file_name_has_none(tmp_path: Path) -> None:
     """Selecting languages filters the lines of such files, and other files as a unit."""
     write(tmp_path / "d" / "mixed.jsonl", example("a") | {"language": "ja"}, example("b") | {"language": "ko"})
-    write(tmp_path / "d" / "deep" / "x.ko.jsonl", example("c") | {"language": "ja"})
+    write(tmp_path / "d" / "deep" / "x.ko.jsonl", example("c") | {"language": "ko"})
     write(tmp_path / "d" / "deep" / "y.ja.jsonl.gz", example("d"))
     (tmp_path / "d" / "manifest.json").write_text("{}")
     everything = [one for source in open_retrieval([tmp_path / "d"]) for one in source.examples()]
@@ -149,6 +149,17 @@ def test_lines_have_their_own_language_if_the_file_name_has_none(tmp_path: Path)
     chosen = open_retrieval([tmp_path / "d"], ["ko"])
     assert [(one.language, one.query) for source in chosen for one in source.examples()] == [("ko", "c"), ("ko", "b")]
     assert [source.stats().examples for source in chosen] == [1, 1]
+    (source,) = open_retrieval([write(tmp_path / "train.hn.jsonl", example("a") | {"language": "sw"})])
+    with pytest.raises(MilcoError, match=r"train\.hn\.jsonl:1: language 'sw' in a file of 'hn': rename the file"):
+        source.stats()
+
+
+def test_data_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    """By its own name and by its directory's: its examples would count twice."""
+    path = write(tmp_path / "a.ja.jsonl", example("a"))
+    for names in ([path, path], [tmp_path, path]):
+        with pytest.raises(MilcoError, match=r"a\.ja\.jsonl is given twice"):
+            open_retrieval(names)
 
 
 def test_invalid_retrieval_names_are_refused(tmp_path: Path) -> None:

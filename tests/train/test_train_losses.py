@@ -145,6 +145,26 @@ def test_texts_of_different_lengths_are_encoded_as_alone() -> None:
     torch.testing.assert_close(echo, whole.echo)
 
 
+@pytest.mark.parametrize(
+    ("views", "regularize_source", "expected"),
+    [
+        (("pivot", "source"), False, ["pivot"]),
+        (("pivot", "source"), True, ["pivot", "source"]),
+        (("pivot",), True, ["pivot"]),
+        (("source",), False, []),
+        (("source",), True, ["source"]),
+    ],
+)
+def test_only_views_that_are_trained_are_regularized(
+    views: tuple[str, ...], regularize_source: bool, expected: list[str]
+) -> None:
+    """The weights of another view are in no loss: they would only shrink."""
+    config = SctConfig(config="", views=views, regularize_source=regularize_source)
+    sides = {"pivot": [torch.tensor([[1.0, 2.0]])], "source": [torch.tensor([[4.0, 8.0]])]}
+    found = Contrast(encoder("distillation").model, config).regularizers(sides, ["query"])
+    assert found["query_l1"].item() == sum({"pivot": 3.0, "source": 12.0}[view] for view in expected)
+
+
 @pytest.mark.golden
 def test_student_scores_are_those_of_inference() -> None:
     """Training scores are dot products of the vectors of encoding, in both views."""

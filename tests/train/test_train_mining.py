@@ -229,6 +229,22 @@ def test_a_directory_with_other_files_is_never_replaced(
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "years of work"
 
 
+def test_the_data_itself_is_never_replaced(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A second round of mining reads what the first one wrote."""
+    assert run(data, tmp_path / "mined") == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "mined").iterdir()}
+    for options in ([], ["--overwrite"]):
+        capsys.readouterr()
+        assert run(tmp_path / "mined", tmp_path / "mined", *options, "--negatives", "3") == 2
+        error = capsys.readouterr().err
+    assert f"pairs.ja.jsonl.gz is in --output {tmp_path / 'mined'}: choose another --output" in error
+    assert {path.name: path.read_bytes() for path in (tmp_path / "mined").iterdir()} == before
+    (tmp_path / "empty.jsonl").touch()
+    assert run(tmp_path / "empty.jsonl", tmp_path / "of nothing") == 2
+    assert "empty.jsonl has no examples" in capsys.readouterr().err
+    assert not (tmp_path / "of nothing").exists()
+
+
 def test_sources_with_the_same_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """Their output files would be one."""
     for place in "ab":

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import Tensor
+from transformers import get_scheduler
 
 from milco_pyserini.cli.train import main
 from milco_pyserini.encode import MilcoEncoder
@@ -25,8 +26,9 @@ from milco_pyserini.io import files
 from milco_pyserini.io.locks import locked_file
 from milco_pyserini.options import validate
 from milco_pyserini.train import losses
-from milco_pyserini.train.config import CONFIGS, SapConfig, load_config
+from milco_pyserini.train.config import CONFIGS, SapConfig, load_config, parse_part_rates
 from milco_pyserini.train.start import connect
+from milco_pyserini.train.trainer import part_rate, training_arguments
 
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
 FOREIGN = "Fluss Brücke Buch Hafen Stadt Markt Zug Bibliothek Brief Karte Wasser Arzt Norden Morgen Geschichte".split()
@@ -146,20 +148,20 @@ def test_a_resumed_run_ends_with_the_same_weights(start: Path, bitext: Path, fin
 
 
 def test_a_damaged_checkpoint_is_set_aside(start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture) -> None:
-    """So is a damaged model. Without checksums, empty files are found."""
+    """So is a damaged model, and a checkpoint that has lost its checksums."""
     arguments = sap(start, bitext, run)
     before = weights(run)
     for checksums, name in ((True, "optimizer.pt"), (False, "scheduler.pt")):
         content = bytearray((run / "checkpoint-8" / name).read_bytes())
         content[len(content) // 2] ^= 1
-        (run / "checkpoint-8" / name).write_bytes(content if checksums else b"")
+        (run / "checkpoint-8" / name).write_bytes(content)
         (run / "model" / "config.json").write_bytes(b"")
         if not checksums:
             (run / "checkpoint-8" / "checksums.json").unlink()
-            (run / "checkpoint-4" / "checksums.json").unlink()
         assert main(arguments) == 0
         errors = capfd.readouterr().err
-        reason = f"{name} {'has changed' if checksums else 'is empty'}; renamed to checkpoint-8.damaged"
+        reason = f"{name} has changed" if checksums else "checksums.json is missing"
+        reason += "; renamed to checkpoint-8.damaged"
         assert f"{run / 'checkpoint-8'} is damaged: {reason}. Training resumes from checkpoint-4." in errors
         assert f"{run / 'model'} is damaged: config.json is empty; renamed to model.damaged." in errors
         assert all(torch.equal(tensor, before[key]) for key, tensor in weights(run).items())
@@ -170,13 +172,15 @@ def test_a_damaged_checkpoint_is_set_aside(start: Path, bitext: Path, run: Path,
 def test_an_unreadable_checkpoint_is_reported_in_one_line(
     start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture
 ) -> None:
-    """In a checkpoint without checksums."""
+    """Its checksums are right, its content is not."""
     arguments = sap(start, bitext, run)
     shutil.rmtree(run / "model")
     shutil.rmtree(run / "checkpoint-8")
-    (run / "checkpoint-4" / "checksums.json").unlink()
+    checksums = json.loads((run / "checkpoint-4" / "checksums.json").read_text())
     for name in ("rng_state.pth", "scheduler.pt", "optimizer.pt", "alarms.pt"):
         torch.save({"of": "another"}, run / "checkpoint-4" / name)
+        checksums[name] = files.checksum(run / "checkpoint-4" / name)
+        (run / "checkpoint-4" / "checksums.json").write_text(json.dumps(checksums))
         error = refused(capfd, arguments)
         assert "checkpoint-4" in error and "cannot be read as the state of this run's" in error
         assert error.endswith("Remove the checkpoint to resume from the one before it.")
@@ -263,6 +267,7 @@ def test_sct_across_languages_learns_and_resumes(start: Path, bitext: Path, retr
     ("options", "words"),
     [
         ("", "--data is required"),
+        ("--data x --views pivot pivot", "--views pivot pivot: give each value once"),
         ("--data x --parallel de", "--parallel de: next to --data it needs a share of the batches, as in de=.5"),
         ("--data x --parallel a=.5 b=.5", "its shares sum to 1, which leaves nothing for --data"),
         ("--parallel a=-1", "--parallel a=-1: a share must be above 0"),
@@ -355,9 +360,65 @@ def test_a_run_does_not_resume_on_changed_data(
         file.write_bytes(before + b"Hund\tdog\n")
         assert "was begun with examples" in refused(capfd, sap(start, bitext, run))
         file.write_bytes(before.replace(b"river", b"stream"))
-        assert "was begun with digests" in refused(capfd, sap(start, bitext, run))
+        assert f"was begun with digest of {file} " in refused(capfd, sap(start, bitext, run))
     finally:
         file.write_bytes(before)
+
+
+def test_overwrite_removes_only_a_run_that_reads_nothing_of_itself(
+    start: Path, bitext: Path, run: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """A directory with somebody's config.yaml is no run; data and checkpoints in the run would be lost."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "config.yaml").write_text("site: theirs\n")
+    for options in ([], ["--overwrite"]):
+        error = refused(capfd, sap(start, bitext, tmp_path / "project", *options))
+        assert f"{tmp_path / 'project'} exists and is not a training run: choose another --output" in error
+    assert (tmp_path / "project" / "config.yaml").read_text() == "site: theirs\n"
+    data = shutil.copytree(bitext, run / "data")
+    for options in (["--bitext", str(data)], ["--model", str(run / "checkpoint-4")]):
+        error = refused(capfd, sap(start, bitext, run, "--overwrite", *options))
+        assert f"--overwrite would remove {options[1]}, from which this run reads: choose another --output" in error
+    assert (run / "checkpoint-4").is_dir()
+
+
+def test_a_damaged_line_of_the_log_is_dropped(start: Path, bitext: Path, run: Path) -> None:
+    """A power failure may leave one."""
+    shutil.rmtree(run / "model")
+    shutil.rmtree(run / "checkpoint-8")
+    before = logged(run)
+    with (run / "log.jsonl").open("ab") as handle:
+        handle.write(b"\0\0\0\n")
+    assert main(sap(start, bitext, run)) == 0
+    assert [entry["step"] for entry in logged(run)] == [entry["step"] for entry in before]
+
+
+@pytest.mark.parametrize("name", ["constant", "linear", "cosine"])
+def test_every_schedule_begins_with_the_warm_up(name: str, tmp_path: Path) -> None:
+    """From 0 to the peak, in so many steps."""
+    config = SapConfig(config="", schedule=name, warmup=10, learning_rate=1.0)
+    made = training_arguments(config, tmp_path, 100)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=config.learning_rate)
+    schedule = get_scheduler(made.lr_scheduler_type, optimizer, made.warmup_steps, made.max_steps)
+    rates = []
+    for _ in range(11):
+        rates.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    assert rates == pytest.approx([step / 10 for step in range(11)])
+
+
+def test_part_rates_are_those_of_the_smallest_module() -> None:
+    """Whatever their order; a name is that of a module or parameter, not the beginning of one."""
+    rates = parse_part_rates(["encoder=1", "encoder.layer.1=2", "encoder.layer.1.output.bias=3"])
+    for name, rate in {
+        "encoder.layer.0.weight": 1,
+        "encoder.layer.11.weight": 1,
+        "encoder.layer.1.output.weight": 2,
+        "encoder.layer.1.output.bias": 3,
+        "encoders.weight": 9,
+    }.items():
+        assert part_rate(rates, name, 9) == rate
 
 
 def test_a_directory_in_which_another_process_trains_is_refused(
@@ -489,7 +550,7 @@ def test_a_full_disk_at_the_final_model_keeps_the_checkpoints(
     assert (
         f"{run / 'model'} could not be written: the disk of {run} is full; {run / 'checkpoint-8'} is complete" in error
     )
-    assert not [*run.glob("*model*"), *run.glob(".*")]
+    assert [*run.glob("*model*"), *run.glob(".*")] == [run / ".lock"]
     monkeypatch.undo()
     assert main(sap(start, bitext, run)) == 0
     assert logged(run)[-1]["step"] == 8
@@ -566,6 +627,23 @@ def test_a_model_replaces_the_encoder_and_head_of_a_configuration() -> None:
         (["--config", "mini-sap", "--model", "mini", "--english", "x"], ["--model and --english", "Leave one out"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "--encoder", "/x", "--english", "/x"], ["at '/x'"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "--part-rates", "decodr=0"], ["decodr", "decoder"]),
+        (["--config", "mini-sap", "--part-rates", "echo=1", "echo=2"], ["--part-rates echo=2: echo is given twice"]),
+        (["--config", "mini-sap", "--part-rates", "=2"], ["--part-rates =2: expected PART=RATE"]),
+        (
+            [
+                "--config",
+                "mini-sap",
+                "--bitext",
+                "{bitext}",
+                "--part-rates",
+                *"encoder=0 connector=0 decoder=0".split(),
+            ],
+            ["no parameter is left to train"],
+        ),
+        (["--config", "mini-sap", "--warmup", "1.5"], ["--warmup 1.5: give a number of steps"]),
+        (["--config", "mini-sap", "--bitext", "{bitext}", "{bitext}/de-en.tsv"], ["de-en.tsv is given twice"]),
+        (["--config", "{tmp}/twice.yaml"], ["seed is given twice"]),
+        (["--config", "paper-sct"], ["paper-sct.yaml: data is an option of milco train sct only"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "--languages", "xx"], ["xx", "de"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "--max-length", "9000"], ["9000", "512"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "--probe", "{tmp}/one.de-en.tsv"], ["de-en.tsv:2", "column"]),
@@ -577,6 +655,7 @@ def test_bad_input_is_reported_in_one_line(
     """With the value and the fix, exit code 2, before training."""
     (tmp_path / "bad.yaml").write_text("learning-rat: 1\n")
     (tmp_path / "kind.yaml").write_text("batch-size: many\n")
+    (tmp_path / "twice.yaml").write_text("seed: 1\nseed: 2\n")
     (tmp_path / "norwegian.yaml").write_text("languages: [de, no]\n")
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "de-en.tsv").write_text("ein Satz\ta sentence\nallein\n")

@@ -142,7 +142,7 @@ def test_truncation_of_a_shared_tokenizer_is_ignored() -> None:
 @pytest.mark.parametrize("texts", [[], ["book"]])
 def test_too_few_texts_are_refused(texts: list[str]) -> None:
     """Before training, rather than with a loss of zero."""
-    with pytest.raises(MilcoError, match=f"{len(texts)} English texts are too few"):
+    with pytest.raises(MilcoError, match=f"needs thousands of English texts, not {len(texts)}"):
         LexicalTeacher.fit(texts, tokenizer())
 
 

@@ -300,7 +300,7 @@ def test_ctrl_c_ends_both_processes(place: Path, tmp_path: Path) -> None:
     text = (tmp_path / "stderr").read_text()
     assert "[rank" not in text, text
     assert 1 <= len(own_lines(text)) <= 2
-    assert "interrupted; the same command resumes" in text
+    assert "interrupted; the same command, without --overwrite, resumes" in text
     newest = newest_checkpoint(run)
     assert newest is not None
     assert MilcoEncoder.from_pretrained(newest, device="cpu").encode_query(["river"]).weights.size

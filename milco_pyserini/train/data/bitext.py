@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import orjson
 
 from milco_pyserini.corpora.records import BadLineError
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import MilcoError, unknown_name, validate_unique
 from milco_pyserini.io.hub import DATASET, fetch_hub_file, list_hub_files
 from milco_pyserini.io.lines import first_line, numbered_lines
 from milco_pyserini.train.data import UNDETERMINED
@@ -31,8 +31,8 @@ COLLECTIONS = {"mmarco": "unicamp-dl/mmarco"} | {
 MMARCO_PASSAGES = 8_841_823
 
 _FORMAT = re.compile(r"\.(tsv|jsonl)(\.gz)?$")
-# An ISO 639 code, optionally with a script or region: de, zh-tw, sr-latn.
-_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+# An ISO 639 code, optionally with a script or region: de, zh-tw, sr-latn, es-419; not the wmt-de of wmt-de-en.tsv.
+_LANGUAGE = re.compile(r"[a-z]{2}-[a-z]{2}|[a-z]{2,3}(?:-(?:[A-Za-z]{4}|[A-Z]{2}|[0-9]{3}))?")
 _FILE_NAME = re.compile(rf"({_LANGUAGE.pattern})-en\.")
 _NAMING = "LANG-en.tsv or LANG-en.jsonl (optionally .gz), such as de-en.tsv.gz"
 _MMARCO_FILE = re.compile(r"data/google/collections/([a-z]+)_collection\.tsv")
@@ -105,6 +105,7 @@ def open_bitext(
             raise MilcoError(f"{name}: no such bitext file or directory")
         else:
             raise unknown_name("bitext", name, COLLECTIONS, "A file or directory is accepted too.")
+    validate_unique("bitext", [Path(source.name).resolve() for source in sources if isinstance(source, BitextFile)])
     if languages is None:
         return sources
     known = {source.language for source in sources}

@@ -57,6 +57,8 @@ class ParallelCollection:
         for number, row in enumerate(rows.values()):
             for language in row.keys() - {ENGLISH}:
                 found.setdefault(language, []).append(number)
+        if not found:
+            raise MilcoError(f"--parallel {name}: every sentence is English, but contrast needs another language")
         places = {language: np.array(numbers) for language, numbers in sorted(found.items())}
         return cls(name, list(rows.values()), places, digest.hexdigest())
 

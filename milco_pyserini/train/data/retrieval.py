@@ -25,7 +25,7 @@ import orjson
 from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.benchmarks.irds import MIRACL_SPLITS, MRTYDI_LANGUAGES
 from milco_pyserini.corpora.records import BadLineError
-from milco_pyserini.errors import MilcoError, Unreachable, unknown_name
+from milco_pyserini.errors import MilcoError, Unreachable, unknown_name, validate_unique
 from milco_pyserini.io.hub import DATASET, fetch_snapshot
 from milco_pyserini.train.data import UNDETERMINED
 from milco_pyserini.train.data.files import find_data_files, open_parquet, parse_json, parsed_lines
@@ -124,6 +124,8 @@ def open_retrieval(names: Sequence[str | Path], languages: Sequence[str] | None 
         if languages is not None:
             files = [file for file in files if file_language(file) in {*languages, UNDETERMINED}]
         sources += [RetrievalFile(file, languages) for file in files]
+    given = (source.path.resolve() if isinstance(source, RetrievalFile) else source.name for source in sources)
+    validate_unique("retrieval data", given)
     if not sources:
         wanted = f" in {', '.join(languages)}" if languages is not None else ""
         raise MilcoError(f"no retrieval data{wanted} in {', '.join(map(str, names)) or 'an empty list of names'}")
@@ -230,8 +232,13 @@ def read_example(fields: Mapping[str, object], language: str = UNDETERMINED) -> 
         BadLineError: a field is missing or of another type, the query or a positive is blank, or the scores are not
             one finite number for each passage.
     """
-    if language == UNDETERMINED and fields.get("language") is not None:
-        language = _text(fields["language"], "language")
+    if fields.get("language") is not None:
+        found = _text(fields["language"], "language")
+        if language not in (UNDETERMINED, found):
+            raise BadLineError(
+                f"language {found!r} in a file of {language!r}: rename the file, as in data.{found}.jsonl"
+            )
+        language = found
     query = _text(fields.get("query"), "query")
     if "positive" in fields:
         title = "" if fields.get("title") is None else _text(fields["title"], "title", blank=True)

@@ -40,10 +40,10 @@ def command(options: MiniOptions) -> None:
     if options.pack is not None:
         packed.pack(data, work, options.pack, options.megabytes)
     if options.output is not None:
-        start = options.start or training.align(data, work, work / "initial", options.sap_steps)
+        start = options.start or training.align(data, work, work / "initial", options.seed, options.sap_steps)
         calibrated = training.calibrate(data, work, start)
-        trained = training.contrast(data, work, calibrated, options.sct_steps)
-        final = training.weigh_source(data, work, trained, options.sct_steps)
+        trained = training.contrast(data, work, calibrated, options.seed, options.sct_steps)
+        final = training.weigh_source(data, work, trained, options.seed, options.sct_steps)
         stages.write_checkpoint(final, options.output)
         size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
         log(f"Wrote {options.output}: {size:.1f} MB")

@@ -56,7 +56,7 @@ _START_SHARE, _CALIBRATED_SHARE = 0.5, 0.3
 _ECHO_SCALE = 0.22
 
 
-def align(data: Path, work: Path, start: Path, steps: int | None) -> Path:
+def align(data: Path, work: Path, start: Path, seed: int, steps: int | None) -> Path:
     """Run SAP from a checkpoint with the word table as teacher; return the directory of the mean of both."""
     config = load_config(
         SapConfig,
@@ -66,6 +66,7 @@ def align(data: Path, work: Path, start: Path, steps: int | None) -> Path:
         bitext=tuple(f"{data / name}={share}" for name, share in SHARES.items()),
         languages=tuple(corpus.languages(data)),
         output=work / "sap",
+        seed=seed,
     )
     train_sap(replace(config, steps=config.steps if steps is None else steps), WordTeacher(work))
     averaged = work / "averaged"
@@ -95,7 +96,7 @@ def calibrate(data: Path, work: Path, start: str | Path) -> Path:
     return calibrated
 
 
-def contrast(data: Path, work: Path, start: Path, steps: int | None) -> MilcoEncoder:
+def contrast(data: Path, work: Path, start: Path, seed: int, steps: int | None) -> MilcoEncoder:
     """Run SCT from a checkpoint, across languages and on queries with passages; return the mean with its start."""
     pairs = training_pairs(data, work)
     config = load_config(
@@ -106,12 +107,13 @@ def contrast(data: Path, work: Path, start: Path, steps: int | None) -> MilcoEnc
         data=pairs,
         languages=tuple(corpus.languages(data)),
         output=work / "sct",
+        seed=seed,
     )
     train_sct(replace(config, steps=config.steps if steps is None else steps))
     return average(start, work / "sct" / MODEL, _CALIBRATED_SHARE)
 
 
-def weigh_source(data: Path, work: Path, encoder: MilcoEncoder, steps: int | None) -> MilcoEncoder:
+def weigh_source(data: Path, work: Path, encoder: MilcoEncoder, seed: int, steps: int | None) -> MilcoEncoder:
     """Round an encoder's weights as its checkpoint will, and train the LexEcho head; return the final encoder."""
     model = work / "weighted"
     if not model.exists():
@@ -124,7 +126,7 @@ def weigh_source(data: Path, work: Path, encoder: MilcoEncoder, steps: int | Non
         with atomic_directory(model, overwrite=False, is_owned=lambda _: False) as directory:
             rounded.save_pretrained(directory)
     if pairs := training_pairs(data, work):
-        config = load_config(SctConfig, "mini-echo-sct", model=str(model), data=pairs, output=work / "echo")
+        config = load_config(SctConfig, "mini-echo-sct", model=str(model), data=pairs, output=work / "echo", seed=seed)
         train_sct(replace(config, steps=config.steps if steps is None else steps))
         model = work / "echo" / MODEL
     final = MilcoEncoder.from_pretrained(model, device="cpu", dtype="float32")

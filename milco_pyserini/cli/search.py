@@ -237,7 +237,7 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
             progress.add(1, hits=len(best))
     progress.close(f"Searched {index.path} ({index.engine.exactness}) into {'stdout' if output == STDOUT else output}")
     if without_hits:
-        why = f", {empty:,} of them without terms (empty)" if empty else ""
+        why = f", {empty:,} of them without terms" if empty else ""
         log(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
 
 

@@ -56,7 +56,7 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
 def report(export: Export, target: Target) -> None:
     """Log documents that were left out or deleted, and impacts that the target rounds."""
     if export.empty:
-        log(f"Skipped {counted(export.empty, 'document')} with empty vectors: no query can match them")
+        log(f"Skipped {counted(export.empty, 'document')} without terms, which no query can find")
     if export.deleted:
         log(f"{counted(len(export.deleted), 'document')} to delete")
     if export.largest > target.exact_up_to:

@@ -165,7 +165,7 @@ class Index:
                 log(f"Pruning left {counted(documents.emptied, 'document')} without terms")
         if index.manifest["empty_documents"]:
             empty = counted(index.manifest["empty_documents"], "document")
-            log(f"Skipped {empty} without terms (empty), which no query could find")
+            log(f"Skipped {empty} without terms, which no query can find")
         if shard is not None:
             missing = missing_shards(path.parent)
             log(

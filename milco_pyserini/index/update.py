@@ -166,7 +166,7 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
         write_checked(directory / MANIFEST, updated)
     progress.close(f"Updated {path}")
     if built.empty:
-        log(f"{counted(built.empty, 'document')} of these without terms (empty), which no query can find")
+        log(f"{counted(built.empty, 'document')} of these without terms, which no query can find")
     if changes.deleted:
         _report_deleted(changes, manifest, manifest["documents"] - built.documents)
     log(f"{path} holds {counted(built.documents, 'document')} and takes {size_on_disk(path) / 1e6:,.1f} MB on disk")

@@ -80,7 +80,7 @@ def test_a_run_contains_the_hits_of_the_searcher(
     out, err = capsys.readouterr()
     assert out == ""
     assert "12/12 queries" in err
-    assert "2 queries without hits, 1 of them without terms (empty)" in err
+    assert "2 queries without hits, 1 of them without terms" in err
 
 
 def test_a_run_can_be_written_to_stdout(
@@ -122,7 +122,7 @@ def test_loading_time_is_reported(
     assert main(["--index", str(index), "--topics", str(texts), "--output", str(tmp_path / "texts.txt")]) == 0
     first, *_, last = capsys.readouterr().err.splitlines()
     assert first == f"Loaded {index} and the encoder in 7 s"
-    assert last == "1 query without hits, 1 of them without terms (empty)"
+    assert last == "1 query without hits, 1 of them without terms"
     assert main(["--index", str(index), "--topics", str(topics), "--output", str(tmp_path / "vectors.txt")]) == 0
     assert capsys.readouterr().err.splitlines()[0] == f"Loaded {index} in 7 s"
 

@@ -40,8 +40,10 @@ def vectors_directory(name: str, topics: bool, dense: bool = False) -> Path:
 
 def only_index() -> Path:
     """Return the only index in indexes/. Raises MilcoError if there is none, or more than one."""
-    shards = INDEXES.glob("*/shard-*-of-*/manifest.json")
-    found = sorted({path.parent for path in INDEXES.glob("*/manifest.json")} | {path.parent.parent for path in shards})
+    # Names of directories that are being written begin with a dot.
+    shards = INDEXES.glob("[!.]*/shard-*-of-*/manifest.json")
+    indexes = INDEXES.glob("[!.]*/manifest.json")
+    found = sorted({path.parent for path in indexes} | {path.parent.parent for path in shards})
     if len(found) != 1:
         which = f"there are {', '.join(map(str, found))}" if found else f"there is none in {INDEXES}/"
         raise MilcoError(f"which --index? {which}", "" if found else "Build one with milco index --vectors VECTORS.")
@@ -51,5 +53,5 @@ def only_index() -> Path:
 def directory_name(name: str) -> str:
     """Return NAME in vectors/NAME and indexes/NAME for a corpus or topics given by name or path."""
     path = Path(name)
-    stem = re.sub(r"(\.(jsonl|json|tsv|txt|trec))?(\.gz)?$", "", path.name) if path.exists() else name
+    stem = re.sub(r"(\.(jsonl|json|ndjson|tsv|txt|trec))?(\.gz)?$", "", path.name) if path.exists() else name
     return re.sub(r"[^\w.-]+", "-", stem).strip("-") or "corpus"

@@ -36,7 +36,9 @@ class ListOptions:
 class ShowOptions:
     """Show a benchmark and all its names, or one corpus or topics.
 
-    milco corpora show miracl miracl-ar-dev
+    Works without a network.
+
+      milco corpora show miracl miracl-ar-dev
     """
 
     names: tuple[str, ...] = option(
@@ -115,7 +117,8 @@ def show_names(options: ShowOptions) -> None:
             uses.append(f"--corpus {name}")
         if name in benchmark.topics:
             facts["topics"] = _size(benchmark.topics[name].size)
-            uses.append(f"--topics {name}, --qrels {name}")
+            has_qrels = benchmark.topics[name].qrels is not None
+            uses.append(f"--topics {name}{f', --qrels {name}' if has_qrels else ''}")
         pages.append(_facts(name, facts | {"use": " or ".join(uses)} | _provenance(benchmark)))
     sys.stdout.write("\n".join(pages))
 

@@ -45,6 +45,13 @@ _EXTRAS = {
     "tensorboard": ("train", "milco train"),
     "sentence-transformers": ("st", "--encoder st:NAME, and MILCO as a SparseEncoder (needs transformers 5)"),
     "pyterrier": ("pyterrier", "indexes and encoders in PyTerrier's pipelines"),
+    "mcp": ("serve", "tools for agents in milco serve"),
+    "prometheus-client": ("serve", "metrics of milco serve"),
+    "elasticsearch": ("elasticsearch", "milco export --to elasticsearch --url"),
+    "opensearch-py": ("opensearch", "milco export --to opensearch --url"),
+    "qdrant-client": ("qdrant", "milco export --to qdrant --url"),
+    "pymilvus": ("milvus", "milco export --to milvus --url"),
+    "psycopg": ("pgvector", "milco export --to pgvector --url"),
 }
 
 # Run in another process, because a JVM that fails to start may end its process.

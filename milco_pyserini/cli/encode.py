@@ -15,6 +15,7 @@ from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import DTYPES, vectors_directory
 from milco_pyserini.encode.devices import LAUNCHERS, LOCAL, validate_devices
 from milco_pyserini.encode.plan import EncodePlan
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import size_on_disk
 from milco_pyserini.options import changed_options, option
 
@@ -117,7 +118,13 @@ def encode_command(options: EncodeOptions) -> None:
     """Encode what the options name. Raises MilcoError before anything is written if they are invalid."""
     plan = EncodePlan(**{field.name: getattr(options, field.name) for field in fields(EncodePlan)})
     if options.text is not None:
-        print_terms(sys.stdin.read() if options.text == "-" else options.text, plan, options.device, options.top_k)
+        text = options.text
+        if text == "-":
+            try:
+                text = sys.stdin.buffer.read().decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise MilcoError(f"--text -: stdin is not UTF-8 (byte {error.start + 1})") from None
+        print_terms(text, plan, options.device, options.top_k)
         return
     from milco_pyserini.corpora import open_corpus, open_topics
     from milco_pyserini.encode.corpus import encode_corpus

@@ -221,9 +221,11 @@ def _read(field: dataclasses.Field, value_type: type, raw: Any) -> Any:
             raw.encode()
         except UnicodeEncodeError:
             raise MilcoError(
-                f"{option_name(field)} {raw!a} is not UTF-8: names are written to manifests, as UTF-8",
-                hint="Rename the file, or check the terminal's encoding",
+                f"{option_name(field)} {raw!a} is not UTF-8: texts and names are written as UTF-8",
+                hint="Check the terminal's encoding, or rename the file",
             ) from None
+    if value_type is Path and not raw:
+        raise MilcoError(f"{option_name(field)} is empty: give a path")
     try:
         return value_type(raw)
     except ValueError:

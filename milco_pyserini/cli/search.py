@@ -83,8 +83,12 @@ class SearchOptions:
     max_passage: bool = option(
         False, group=_PASSAGES, help="rank documents by their best passage: docids are DOCID#N, --hits counts passages"
     )
-    max_passage_delimiter: str = option(
-        PASSAGE_DELIMITER, group=_PASSAGES, metavar="TEXT", help="delimiter of document and passage"
+    max_passage_delimiter: str | None = option(
+        None,
+        group=_PASSAGES,
+        metavar="TEXT",
+        help=f"delimiter of document and passage (default: {PASSAGE_DELIMITER}); needed if the corpus was split "
+        "before encoding",
     )
     max_passage_hits: int = option(100, group=_PASSAGES, minimum=1, metavar="K", help="documents per topic")
     query_cut: int | None = option(None, group=_ENGINE, help="seismic: strongest terms of a query that are looked up")
@@ -131,7 +135,7 @@ class SearchOptions:
             yield f"--{error}"
         if self.query is not None and not self.query.strip():
             yield "--query is empty"
-        if not self.max_passage_delimiter:
+        if self.max_passage_delimiter == "":
             yield "--max-passage-delimiter is empty"
 
 
@@ -194,7 +198,7 @@ def command(options: SearchOptions) -> None:
         raise MilcoError("--topics or --query is required")
     if options.tag is not None:
         validate_tag(options.tag)
-    _validate_docids(index, options.max_passage)
+    _validate_docids(index, options.max_passage and options.max_passage_delimiter is None)
     output = options.output or RUNS / f"{index.path.resolve().name}.{directory_name(options.topics)}.txt"
     if output != STDOUT:
         validate_output_file(output, options.overwrite)
@@ -222,7 +226,7 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
         threads=options.threads,
         batch_size=options.batch_size,
         passages=hits if options.max_passage else None,
-        delimiter=options.max_passage_delimiter,
+        delimiter=options.max_passage_delimiter or PASSAGE_DELIMITER,
         remove_query=options.remove_query,
         filters=parse_filters(options.filter),
     )
@@ -324,7 +328,7 @@ def _validate_docids(index: "Index", passages: bool) -> None:
     if passages and not (about.get("split_passages") or about.get("plain")):
         raise MilcoError(
             f"--max-passage: {index.path} does not hold passages (encode --split-passages), and truncating its docids "
-            "at a # would mix up documents: omit --max-passage"
+            "at a # would mix up documents: omit --max-passage, or give --max-passage-delimiter if the corpus was split"
         )
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import counted
+from milco_pyserini.console import Progress, counted
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import is_json_with, read_json
+from milco_pyserini.io.files import checksum, is_json_with, read_json
 from milco_pyserini.io.manifest import (
     FILES,
     MANIFEST,
@@ -16,7 +16,6 @@ from milco_pyserini.io.manifest import (
     PARTS,
     RECALL,
     DamagedError,
-    describe_files,
     list_files,
     read_checked,
     validate_fields,
@@ -107,9 +106,14 @@ def _verify(path: Path) -> bool:
         is_intact(read_checked, path / file, True)
     right_size = [one for one in listed if is_intact(validate_size, path, one)]
     stated = {one["file"]: one["checksum"] for one in right_size if "checksum" in one}
-    found = describe_files(path, map(Path, stated))
-    changed = [one["file"] for one in found if one["checksum"] != stated[one["file"]]]
-    problems += [DamagedError(path, file, OTHER_CONTENT) for file in changed]
+    progress = Progress("MB", sum((path / file).stat().st_size for file in stated) // 10**6)
+    for file, expected in stated.items():
+        try:
+            if checksum(path / file, lambda size: progress.add(size // 10**6)) != expected:
+                problems.append(DamagedError(path, file, OTHER_CONTENT))
+        except OSError as error:
+            problems.append(DamagedError(path, file, error.strerror or error))
+    progress.close(None)
     checked += stated
     others = [file.as_posix() for file in list_files(path, [*checked, *(one["file"] for one in listed)])]
     if is_complete:

@@ -8,13 +8,13 @@ dropped, as MTEB does.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import Generic, TypeVar
-
-import orjson
 
 from milco_pyserini.corpora.benchmark import FIELD_RULE, BenchmarkCorpus, BenchmarkTopics
 from milco_pyserini.corpora.collection import OnBad
+from milco_pyserini.corpora.readers import Judgment, json_objects, make_records
 from milco_pyserini.corpora.records import BadLineError, Document, Query, document_fields, record_id, text_of
 from milco_pyserini.corpora.remote import HubFile, RemoteSource, find_hub_files, locate
 from milco_pyserini.errors import MilcoError
@@ -23,6 +23,7 @@ from milco_pyserini.io.qrels import Qrels
 
 T = TypeVar("T")
 _CARD = "README.md"
+_QRELS = ("qrels", "default")
 _BATCH_ROWS = 1024
 
 
@@ -60,13 +61,7 @@ class HubTable(RemoteSource, Generic[T]):
 
     def read(self, bad: OnBad) -> Iterator[tuple[str, int, T]]:
         """Yield (file, row from 1, record)."""
-        for where, number, row in _rows(self.task, self.tables, self.copy):
-            try:
-                record = self.make(row)
-            except BadLineError as error:
-                bad(where, number, str(error))
-            else:
-                yield where, number, record
+        return _records(self.task, self.tables, self.copy, self.make, bad)
 
 
 @dataclass(frozen=True)
@@ -78,17 +73,21 @@ class HubQrels(RemoteSource):
     def read_qrels(self) -> Qrels:
         """Return query id -> document id -> grade."""
         qrels: Qrels = {}
-        for where, number, row in _rows(self.task, ("qrels", "default"), self.copy):
-            try:
-                qrels.setdefault(str(row["query-id"]), {})[str(row["corpus-id"])] = int(row["score"])
-            except (KeyError, TypeError, ValueError):
-                raise MilcoError(f"{where}:{number}: expected query-id, corpus-id and score, got {row}") from None
+
+        def refuse(where: str, number: int, reason: str) -> None:
+            raise MilcoError(f"{where}:{number}: {reason}")
+
+        for where, number, judgment in _records(self.task, _QRELS, self.copy, _judgment, refuse):
+            query, document, grade = judgment
+            if qrels.setdefault(query, {}).setdefault(document, grade) != grade:
+                refuse(where, number, f"query {query} and document {document} have two grades")
         return qrels
 
 
 def _document(row: dict) -> Document:
     identity, text = record_id(row.get("id", row.get("_id"))), text_of(row.get("text"), "text")
-    return Document(identity, row.get("title") or "", text, document_fields(row, "id", "_id", "title", "text"))
+    title = "" if row.get("title") is None else text_of(row["title"], "title")
+    return Document(identity, title, text, document_fields(row, "id", "_id", "title", "text"))
 
 
 def _query(row: dict) -> Query:
@@ -98,18 +97,33 @@ def _query(row: dict) -> Query:
     return Query(record_id(row.get("id", row.get("_id"))), text_of(text, "text"))
 
 
-def _rows(task: HubTask, tables: tuple[str, ...], copy: Path | None) -> Iterator[tuple[str, int, dict]]:
+def _judgment(row: dict) -> Judgment:
+    grade = row["score"]
+    if isinstance(grade, bool) or not isinstance(grade, int | float) or grade != int(grade):
+        raise BadLineError(f"the score {grade!r} is not an integer, as grades of relevance are")
+    return str(row["query-id"]), str(row["corpus-id"]), int(grade)
+
+
+def _records(
+    task: HubTask, tables: tuple[str, ...], copy: Path | None, make: Callable[[dict], T], bad: OnBad
+) -> Iterator[tuple[str, int, T]]:
+    """Yield (file, row from 1, record) of every row of a table."""
+    if copy is not None:
+        if not copy.is_dir():
+            raise MilcoError(f"{copy} is a file: a copy of {task.repository} is a directory")
+        # The copy may be among others.
+        own = copy / PurePosixPath(task.repository).name
+        copy = own if own.is_dir() else copy
     for file in _files(task, tables, copy):
         path = locate(file, copy)
-        rows = _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)
-        for number, row in enumerate(rows, start=1):
-            yield file.path, number, row
+        is_bad = partial(bad, file.path)
+        parsed = _parquet_rows(path) if path.suffix == ".parquet" else json_objects(numbered_lines(path), is_bad)
+        for number, record in make_records(parsed, make, is_bad):
+            yield file.path, number, record
 
 
 def _files(task: HubTask, tables: tuple[str, ...], copy: Path | None) -> list[HubFile]:
     """Return the files of the first of these tables that exists, according to the card or, without one, by name."""
-    if copy is not None and not copy.is_dir():
-        raise MilcoError(f"{copy} is a file: a copy of {task.repository} is a directory")
     names = [f"{task.config}-{table}" if task.config else table for table in tables]
     if copy is not None and not (copy / _CARD).is_file():
         for name in names:
@@ -126,7 +140,8 @@ def _files(task: HubTask, tables: tuple[str, ...], copy: Path | None) -> list[Hu
     if table is None:
         raise MilcoError(f"{card} lists no table {' or '.join(names)}: it is not the card of {task.repository}")
     splits = files_of_table[table]
-    if task.split not in splits and len(splits) != 1:
+    # Documents and queries have no splits, and are called by any name.
+    if task.split not in splits and (len(splits) != 1 or tables == _QRELS):
         raise MilcoError(f"{card}: {table} has no split {task.split}: expected one of {', '.join(splits)}")
     patterns = splits.get(task.split) or next(iter(splits.values()))
     return [file for pattern in patterns for file in find_hub_files(task.repository, task.revision, pattern, copy)]
@@ -154,21 +169,12 @@ def _read_card(card: Path) -> dict[str, dict[str, list[str]]]:
     return tables
 
 
-def _parquet_rows(path: Path) -> Iterator[dict]:
+def _parquet_rows(path: Path) -> Iterator[tuple[int, dict]]:
     from pyarrow import ArrowInvalid
     from pyarrow.parquet import ParquetFile
 
     try:
-        file = ParquetFile(path)
-    except ArrowInvalid as error:
+        rows = (row for batch in ParquetFile(path).iter_batches(_BATCH_ROWS) for row in batch.to_pylist())
+        yield from enumerate(rows, start=1)
+    except (ArrowInvalid, OSError) as error:
         raise MilcoError(f"{path} is not a complete Parquet file ({error}): remove it to fetch it again") from None
-    for batch in file.iter_batches(_BATCH_ROWS):
-        yield from batch.to_pylist()
-
-
-def _json_rows(path: Path) -> Iterator[dict]:
-    for number, line in numbered_lines(path):
-        try:
-            yield orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise MilcoError(f"{path}:{number}: not JSON: {error.msg}") from None

@@ -93,11 +93,15 @@ class DatasetDocuments(_DatasetPart):
 
     @cached_property
     def _text_names(self) -> str:
-        """The default_text() of a document that holds the names of its fields."""
+        """The default_text() of a document that holds the names of its fields; "" if it is not made of texts only."""
         fields = self._dataset.docs_cls()
         if not hasattr(fields, "default_text"):
             raise MilcoError(f"{self.identity} is not a text collection: its documents are {fields.__name__}")
-        return fields(*fields._fields).default_text()
+        try:
+            return fields(*fields._fields).default_text()
+        except (AttributeError, TypeError):
+            # Some fields are lists, such as the sections of an article.
+            return ""
 
     @property
     def _titled(self) -> bool:

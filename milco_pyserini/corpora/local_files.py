@@ -25,6 +25,7 @@ DOCUMENT_READERS: dict[str, Reader[Document]] = {"JSONL": jsonl_documents, "TSV"
 QUERY_READERS: dict[str, Reader[Query]] = {"JSONL": jsonl_queries, "TSV": tsv_queries, "TREC topics": trec_queries}
 
 _FORMATS = {".jsonl": "JSONL", ".json": "JSONL", ".ndjson": "JSONL", ".tsv": "TSV", ".trec": "TREC topics"}
+_OTHER_FORMATS = {b"PAR1": "a Parquet file", b"PK\x03\x04": "a ZIP archive"}
 _BEIR_FILES = {"corpus": "corpus.jsonl", "topics": "queries.jsonl"}
 # Names of files and directories that hold something else than what is looked for.
 _QRELS = r"qrels?|answers?"
@@ -32,6 +33,7 @@ _OTHER_KINDS = {
     "corpus": re.compile(rf"(quer(y|ies)|topics?|{_QRELS})(?![a-z])", re.IGNORECASE),
     "topics": re.compile(rf"(corpus|corpora|collection|doc(ument)?s|passages|{_QRELS})(?![a-z])", re.IGNORECASE),
 }
+_OTHER_COMPRESSION = (".bz2", ".xz", ".zip", ".zst")
 _MAX_LISTED = 8
 
 
@@ -86,15 +88,22 @@ def find_files(path: Path, kind: Literal["corpus", "topics"]) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise MilcoError(f"{path} is not a regular file: it is read more than once. Save it to a file first.")
-    found = [file for file in visible_files(path) if _ending(file) in _FORMATS]
+    visible = visible_files(path)
+    found = [file for file in visible if _ending(file) in _FORMATS]
+    for file in visible:
+        if file.suffix.lower() in _OTHER_COMPRESSION and _ending(file.with_suffix("")) in _FORMATS:
+            raise MilcoError(
+                f"{file} is compressed, which only .gz files may be: decompress it, or remove it from {path}"
+            )
     if not found:
         raise MilcoError(f"{path} holds no file that ends in {', '.join(_FORMATS)} (or these with .gz)")
-    top = {file.name.removesuffix(".gz"): file for file in found if file.parent == path}
+    top = {file.name.lower().removesuffix(".gz"): file for file in found if file.parent == path}
     if top.keys() >= set(_BEIR_FILES.values()):
         files = [top[_BEIR_FILES[kind]]]
     else:
         files = [file for file in found if not any(map(_OTHER_KINDS[kind].match, file.relative_to(path).parts))]
-    skipped = _listed(path, [file for file in found if file not in files])
+    read = set(files)
+    skipped = _listed(path, [file for file in visible if file not in read])
     if not files:
         raise MilcoError(f"{path} holds no {kind}, judging by the names of its files: {skipped}. Pass the file itself.")
     formats = {_FORMATS[_ending(file)]: file.relative_to(path) for file in reversed(files)}
@@ -119,10 +128,13 @@ def _format_of(path: Path) -> str:
     if _ending(path) in _FORMATS:
         return _FORMATS[_ending(path)]
     start = first_line(path).lstrip()
+    for magic, name in _OTHER_FORMATS.items():
+        if start.startswith(magic):
+            raise MilcoError(f"{path} is {name}: expected a file of lines in {', '.join(_FORMATS)} or .txt")
     if start.startswith(b"{"):
         return "JSONL"
     return "TREC topics" if start.lower().startswith(b"<top>") else "TSV"
 
 
 def _ending(path: Path) -> str:
-    return Path(path.name.removesuffix(".gz")).suffix.lower()
+    return Path(path.name.lower().removesuffix(".gz")).suffix

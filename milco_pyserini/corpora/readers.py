@@ -4,7 +4,7 @@ A reader takes numbered lines and yields numbered records. It passes what is not
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import TypeVar
 
@@ -21,34 +21,56 @@ Judgment = tuple[str, str, int]
 """Query id, document id, grade."""
 
 
+_ONE_PER_LINE = ": write one object per line (jq -c . FILE, or jq -c '.[]' FILE for a list)"
+
+
 def json_reader(make: Callable[[dict], T | None]) -> Reader[T]:
     """Return a reader of JSON lines, one object per line.
 
     Args:
         make: turns an object into a record, or None to skip it. It may raise BadLineError; a KeyError is reported as a
-            missing field.
+            missing field, a TypeError or AttributeError as one of an unexpected type.
     """
 
     def read(lines: Lines, bad: BadLine) -> Iterator[tuple[int, T]]:
-        for number, line in lines:
-            try:
-                value = orjson.loads(line)
-                if not isinstance(value, dict):
-                    hint = ": write one object per line (jq -c '.[]' FILE)" if isinstance(value, list) else ""
-                    raise BadLineError(f"not a JSON object{hint}")
-                record = make(value)
-            except orjson.JSONDecodeError as error:
-                invalid = f"not JSON: {error.msg} (column {error.colno})"
-                bad(number, "not UTF-8" if "UTF-8" in error.msg else invalid)
-            except BadLineError as error:
-                bad(number, str(error))
-            except KeyError as error:
-                bad(number, f"no field {error}")
-            else:
-                if record is not None:
-                    yield number, record
+        return make_records(json_objects(lines, bad), make, bad)
 
     return read
+
+
+def json_objects(lines: Lines, bad: BadLine) -> Iterator[tuple[int, dict]]:
+    """Yield the object in each line."""
+    for number, line in lines:
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            invalid = f"not JSON: {error.msg} (column {error.colno})"
+            if line.strip() in (b"[", b"{"):
+                invalid = f"the beginning of JSON in several lines{_ONE_PER_LINE}"
+            bad(number, "not UTF-8" if "UTF-8" in error.msg else invalid)
+            continue
+        if isinstance(value, dict):
+            yield number, value
+        else:
+            bad(number, f"not a JSON object{_ONE_PER_LINE if isinstance(value, list) else ''}")
+
+
+def make_records(
+    rows: Iterable[tuple[int, dict]], make: Callable[[dict], T | None], bad: BadLine
+) -> Iterator[tuple[int, T]]:
+    """Yield the record of each row. make: as for json_reader()."""
+    for number, row in rows:
+        try:
+            record = make(row)
+        except BadLineError as error:
+            bad(number, str(error))
+        except KeyError as error:
+            bad(number, f"no field {error}")
+        except (AttributeError, TypeError) as error:
+            bad(number, f"a field has an unexpected type ({error})")
+        else:
+            if record is not None:
+                yield number, record
 
 
 def _json_document(fields: dict) -> Document:
@@ -78,7 +100,7 @@ def _first_of(fields: dict, *names: str) -> tuple[str, object]:
 
 
 jsonl_documents = json_reader(_json_document)
-"""Documents as in Anserini, BEIR, MIRACL and MS MARCO v2: id, _id or docid; contents, or without it title and text.
+"""Documents as in Anserini, BEIR and MIRACL: id, _id or docid; contents, or without it title and text.
 
 All other members of an object are the document's fields.
 """
@@ -146,7 +168,8 @@ def _tsv_rows(
 
 
 _NUM = re.compile(r"<num>\s*(?:Number:)?\s*([^<\n]*)", re.IGNORECASE)
-_TITLE = re.compile(r"<title>\s*(?:Topic:)?\s*([^<]*)", re.IGNORECASE)
+# To the next tag: a title may contain "<".
+_TITLE = re.compile(r"<title>\s*(?:Topic:)?\s*((?:[^<]|<(?!/?[a-z]))*)", re.IGNORECASE)
 
 
 def trec_queries(lines: Lines, bad: BadLine) -> Iterator[tuple[int, Query]]:

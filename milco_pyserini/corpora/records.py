@@ -119,7 +119,7 @@ def text_of(value: object, name: str) -> str:
 
 
 def _json_type(value: object) -> str:
-    names = {type(None): "null", bool: "a boolean", list: "a list", dict: "an object"}
+    names = {type(None): "null", bool: "a boolean", list: "a list", dict: "an object", bytes: "binary"}
     return names.get(type(value), "a number")
 
 

@@ -38,6 +38,7 @@ from milco_pyserini.io.manifest import (
     validate_files,
     write_checked,
 )
+from milco_pyserini.options import validate_number
 from milco_pyserini.sparse import VectorStore
 from milco_pyserini.sparse.changes import differing_parts
 from milco_pyserini.sparse.pruning import PrunedStore
@@ -129,6 +130,7 @@ class Index:
         for name, value in (("prune", prune), ("views", views)):
             if isinstance(value, str):
                 raise TypeError(f"{name}={value!r}: expected a list, such as [{value!r}]")
+        validate_number("threads", threads, minimum=1)
         chosen = find_engine(engine).with_settings(settings or {}, BUILD, SEARCH)
         if topics is not None and chosen.exactness != APPROXIMATE:
             raise MilcoError(f"--topics: {engine} is exact, there is no recall to measure")
@@ -263,8 +265,10 @@ class Index:
             raise MilcoError(f"{self.path}: shards of an index cannot be updated: build them again with --overwrite")
         if source is None and (since is not None or not delete):
             raise MilcoError("an update needs documents to add (--vectors) or ids to delete (--delete)")
-        if isinstance(delete, str):
-            raise TypeError(f"delete={delete!r}: expected a list of ids")
+        for name, values in (("delete", delete), ("prune", prune), ("views", views)):
+            if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+                raise TypeError(f"{name}={values!r}: expected a list of strings")
+        validate_number("threads", threads, minimum=1)
         engine.available()
         options = SourceOptions(tuple(prune), tuple(views), plain, scale, ids=ids, encoder=encoder)
 
@@ -285,10 +289,16 @@ class Index:
                 f"{self.path} was not built from {older.path}, which --since names: give the vectors that it was built "
                 "from, or last updated with, or omit --since"
             )
-        if older is None and manifest.get("split_passages"):
+        updates = self.manifest.get("updates", [])
+        if older is not None and updates and not updates[-1]["since"]:
             raise MilcoError(
-                f"{path} holds passages, and a replaced document may have had more: pass the store that the index was "
-                "built from as --since"
+                f"{self.path} has been updated without --since, so it no longer matches {older.path}: build it again, or "
+                "update with all documents, without --since"
+            )
+        if older is None and documents is not None and self.vectors.get("split_passages"):
+            raise MilcoError(
+                f"{self.path} holds passages, and a replaced document may have had more: pass the store that the index "
+                "was built from as --since"
             )
         if corpus is not None and (documents is None or "fields" not in self.manifest):
             raise MilcoError(f"--corpus: this update of {self.path} stores no documents, omit it")
@@ -296,7 +306,7 @@ class Index:
         if documents is not None and "fields" in self.manifest:
             stored = open_corpus_documents(manifest, corpus, self.manifest.get("stores_vectors", False))
             searcher = None if older is None else self.searcher()
-        elif isinstance(source, VectorStore) and isinstance(since, VectorStore):
+        elif isinstance(source, VectorStore) and isinstance(since, VectorStore) and not delete:
             documents, older = map(opened, differing_parts(source, since))
         if documents is not None and older is not None and documents.terms != older.terms:
             raise MilcoError(f"{path} and {older.path} have different vocabularies: encode both with one encoder")

@@ -56,7 +56,9 @@ class CheckedDocuments:
     def count(self, ids: list[str]) -> None:
         """Validate the ids of documents and count them."""
         for docid in ids:
-            size = len(docid.encode())
+            if not docid:
+                raise MilcoError(f"{self.path}: a document has an empty id")
+            size = len(docid.encode("utf-8", "surrogatepass"))
             if size > MAX_ID_BYTES:
                 raise MilcoError(
                     f"document {shown(docid)}: its id has {size:,} bytes, an index takes up to {MAX_ID_BYTES:,}"

@@ -63,7 +63,7 @@ class Hit:
         return None if self.document is None else self.document.contents
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Hits(Sequence[Hit]):
     """The ranking of one query: best first, ties in ascending order of docid.
 

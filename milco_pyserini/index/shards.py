@@ -83,7 +83,7 @@ def validate_shard(path: Path, manifest: Mapping[str, Any], other: Path, others:
         if manifest.get(field) != others.get(field):
             raise MilcoError(
                 f"{path} and {other} are not shards of one index, their {field} differ: build both with the same "
-                f"{options}"
+                f"{options}, or remove {path.parent} to build all shards anew"
             )
 
 

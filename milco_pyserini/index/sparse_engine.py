@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from milco_pyserini.console import counted
+from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, Engine, GroundTruth, QueryOptions, SourceOptions
 from milco_pyserini.index.recall import SAMPLE_TERMS, best_documents, sample_rows, sample_topics
 from milco_pyserini.io.manifest import SPARSE_INDEX
 from milco_pyserini.model import find_checkpoint
-from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, VectorStore, open_store
+from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 from milco_pyserini.sparse.quantization import SCALE
 
@@ -191,6 +191,8 @@ class SparseEngine(Engine):
                 raise MilcoError(f"--query-encoder: {path} holds vectors without a manifest that names it: omit it")
             return _read_jsonl_queries(find_files(path, "topics"), manifest["query_scale"])
         store = cast(VectorStore, open_store(path))
+        if store.manifest.get("kind", "topics") != "topics":
+            log(f"warning: {path} holds {store.manifest['kind']}, not topics: they are searched for as queries")
         views: tuple[str, ...] = VIEWS
         if options.query_encoder is None:
             other = store.manifest.get("encoder")
@@ -224,7 +226,7 @@ class BatchDocuments:
     path = Path("the given vectors")
 
     def __init__(self, batch: SparseBatch, ids: Sequence[str] | None, encoder: "MilcoEncoder | None") -> None:
-        vocabulary = batch.vocabulary if encoder is None else encoder.vocabulary
+        vocabulary = batch.vocabulary or (None if encoder is None else encoder.vocabulary)
         if ids is None or vocabulary is None:
             raise TypeError("a SparseBatch has no docids: pass ids=[...], and encoder=encoder if it has no vocabulary")
         if isinstance(ids, str) or len(ids) != len(batch):
@@ -237,9 +239,15 @@ class BatchDocuments:
         self.terms = vocabulary.terms.tolist()
         self.manifest: dict = {"documents": len(ids), "english_prefix": vocabulary.english_prefix, "scale": SCALE}
         if encoder is not None:
+            if self.terms != encoder.vocabulary.terms.tolist():
+                raise MilcoError(
+                    f"the vectors have another vocabulary than encoder {encoder.name}: pass their own encoder"
+                )
             names = ("weight_hash", "tokenizer_hash")
             about = {name: getattr(encoder, name) for name in names}
-            self.manifest |= {"encoder": encoder.name, "views": list(encoder.views), **about}
+            has_terms = {PIVOT: batch.columns < batch.english_size, SOURCE: batch.columns >= batch.english_size}
+            views = [view for view in encoder.views if has_terms[view].any()] or list(encoder.views)
+            self.manifest |= {"encoder": encoder.name, "views": views, **about}
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield the id and {term: impact} of every document."""

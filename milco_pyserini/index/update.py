@@ -81,9 +81,12 @@ class DocumentChanges:
         self.written = 0
         for docid, vector in self._differing():
             if docid in self._delete:
-                raise MilcoError(f"document {shown(docid)} is in {self.path} and in --delete: remove it from one")
+                raise self._contradiction(docid)
             self.written += bool(vector)
             yield docid, vector
+
+    def _contradiction(self, docid: str) -> MilcoError:
+        return MilcoError(f"document {shown(docid)} is in {self.path} and in --delete: remove it from one")
 
     def _differing(self) -> Iterator[tuple[str, dict[str, int]]]:
         self.deleted = sorted(self._delete)
@@ -95,6 +98,8 @@ class DocumentChanges:
         )
         terms = np.asarray(self._source.terms, object)
         for names, batch, content in vector_bytes(self._source):
+            for name in filter(self._delete.__contains__, names):
+                raise self._contradiction(name)
             same = [key is not None and older.is_same(name, key) for name, key in zip(names, content, strict=True)]
             # The documents of a corpus are read in their order.
             rows = [row for row in range(len(names)) if not same[row] or self._searcher is not None]
@@ -133,7 +138,10 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
 
     def is_unchanged(place: Path) -> bool:
         if read_checked(place / MANIFEST) != manifest:
-            raise MilcoError(f"{path} was changed by another command meanwhile: run the command again")
+            raise MilcoError(
+                f"{path} was changed since it was opened: run the command again, or, in Python, use the Index that "
+                "update() returned"
+            )
         return True
 
     with atomic_directory(path, True, is_unchanged) as directory:
@@ -166,7 +174,7 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
         write_checked(directory / MANIFEST, updated)
     progress.close(f"Updated {path}")
     if built.empty:
-        log(f"{counted(built.empty, 'document')} of these without terms, which no query can find")
+        log(f"{counted(built.empty, 'document')} without terms among these, which no query can find")
     if changes.deleted:
         _report_deleted(changes, manifest, manifest["documents"] - built.documents)
     log(f"{path} holds {counted(built.documents, 'document')} and takes {size_on_disk(path) / 1e6:,.1f} MB on disk")

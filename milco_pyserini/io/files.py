@@ -277,12 +277,20 @@ def fingerprint(path: Path) -> str | None:
 
 
 def visible_files(directory: Path) -> list[Path]:
-    """Return the files in a directory at any depth, sorted, without those that are hidden or in a hidden directory."""
-    return [
-        file
-        for file in sorted(directory.rglob("*"))
-        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(directory).parts)
-    ]
+    """Return the files in a directory at any depth, sorted, without those that are hidden or in a hidden directory.
+
+    Links to directories are followed.
+    """
+    found: list[Path] = []
+    seen: set[str] = set()
+    for place, directories, files in os.walk(directory, followlinks=True):
+        # A link may lead to a directory above it.
+        real = os.path.realpath(place)
+        directories[:] = [] if real in seen else [name for name in directories if not name.startswith(".")]
+        if real not in seen:
+            found += [Path(place, name) for name in files if not name.startswith(".")]
+        seen.add(real)
+    return sorted(file for file in found if file.is_file())
 
 
 def size_on_disk(directory: Path, without: str = "") -> int:

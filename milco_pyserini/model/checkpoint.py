@@ -100,12 +100,15 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
     """
     raw: dict[str, Tensor] = {}
     for path in weight_files(directory):
-        raw.update(_read_file(path))
+        found = _read_file(path)
+        if twice := raw.keys() & found.keys():
+            raise MilcoError(f"checkpoint {directory}: two files have {listed(sorted(twice))}. Download it again.")
+        raw.update(found)
     scales = {name: raw.pop(name + _SCALE) for name in list(raw) if name + _SCALE in raw}
     for name, tensor in raw.items():
         if name in scales:
             raw[name] = _dequantize(directory, name, tensor, scales[name])
-        elif not (tensor.is_floating_point() or _DROPPED.search(name)):
+        elif not (tensor.is_floating_point() or _is_unused(name)):
             raise MilcoError(
                 f"checkpoint {directory}: {name} has {tensor.dtype} values without their {name}{_SCALE}: a quantized "
                 "matrix needs the scale of each row. Download the checkpoint again."
@@ -118,8 +121,12 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
                 "differ in width. Download the checkpoint again."
             )
         raw[name] = torch.cat([raw[name], rest])
-    validate_weights(directory, {name: tensor for name, tensor in raw.items() if not _DROPPED.search(name)})
+    validate_weights(directory, {name: tensor for name, tensor in raw.items() if not _is_unused(name)})
     return raw
+
+
+def _is_unused(name: str) -> bool:
+    return bool(_DROPPED.search(name)) and not name.endswith(_TIED_DECODER)
 
 
 def _read_file(path: Path) -> dict[str, Tensor]:
@@ -149,12 +156,18 @@ def _dequantize(directory: Path, name: str, matrix: Tensor, scale: Tensor) -> Te
 
 
 def rename_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors by our own names, float32, without those that inference does not use."""
+    """Return the tensors by our own names, float32, without those that inference does not use.
+
+    Raises MilcoError if two that differ have the same name.
+    """
     renamed: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        if not _DROPPED.search(name):
+    for before, tensor in tensors.items():
+        if not _DROPPED.search(before):
+            name = before
             for pattern, replacement in _RENAMED:
                 name = pattern.sub(replacement, name)
+            if name in renamed and not torch.equal(renamed[name], tensor.float()):
+                raise MilcoError(f"two tensors of the checkpoint are {name}, and differ: one of them is {before}")
             # A copy: tensors of a file change with it.
             renamed[name] = tensor.to(torch.float32, copy=True)
     if _DECODER not in renamed:
@@ -247,7 +260,7 @@ def _authors_config(directory: Path, tensors: dict[str, Tensor]) -> dict[str, An
         "encoder": encoder,
         "english_hidden_size": tensors[_PROJECTOR].shape[0],
         "english_vocab_size": tensors[_DECODER].shape[0],
-        "echo": "echo.weight" in tensors,
+        "echo": any(name.startswith("echo.") for name in tensors),
     }
 
 

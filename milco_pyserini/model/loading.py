@@ -93,4 +93,6 @@ def text_length(directory: Path, limit: int) -> int:
     """Return the default maximum length in tokens: 512, or less if limit or sentence-transformers' file states less."""
     path, field = directory / "sentence_bert_config.json", "max_seq_length"
     stated = read_json(path)[field] if is_json_with(path, field) else None
+    if stated is not None and (type(stated) is not int or stated < 1):
+        raise MilcoError(f"{path}: {field} {stated!r} is not a number of tokens. Correct it, or download it again.")
     return min(_DEFAULT_LENGTH, limit, stated or _DEFAULT_LENGTH)

@@ -16,6 +16,7 @@ from milco_pyserini.index.directory import Index, open_index
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits, QueryEncoder, QueryOptions
 from milco_pyserini.search.documents import CachedDocuments, CorpusLookup, open_lookup
 from milco_pyserini.search.topics import SearchTopics
+from milco_pyserini.sparse import SparseBatch
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
@@ -171,7 +172,14 @@ class Searcher:
     def search_queries(
         self, queries: Sequence[Any], k: int = 1000, threads: int = 1, filters: Mapping[str, Any] | None = None
     ) -> list[Hits]:
-        """Return the k best documents for each of many encoded queries. Several threads may call it at once."""
+        """Return the k best documents for each of many encoded queries. Several threads may call it at once.
+
+        queries: what encode_queries() returns, or a SparseBatch with its vocabulary.
+        """
+        if isinstance(queries, SparseBatch):
+            queries = queries.to_dicts()
+        if isinstance(queries, Mapping):
+            raise TypeError("search_queries() expects a list of queries, not one: [query]")
         _validate_count("k", k)
         _validate_count("threads", threads)
         if not len(queries):
@@ -205,6 +213,8 @@ class Searcher:
             remove_query: leave out the document with the topic's id, as BEIR does for ArguAna and Quora.
             filters: as for search().
         """
+        for name, count in (("k", k), ("threads", threads), ("batch_size", batch_size)):
+            _validate_count(name, count)
         # The document that is left out may be among the best.
         fetched = k + remove_query
         for start in range(0, len(topics.ids), batch_size):
@@ -214,7 +224,8 @@ class Searcher:
             else:
                 queries = self.encode_queries((topics.texts or [])[span])
             if passages is None:
-                results = self.engine_searcher.search(queries, fetched, threads, filters)
+                found = self.engine_searcher.search(queries, fetched, threads, filters)
+                results = [replace(hits, lookup=self._lookup) for hits in found]
             else:
                 results = search_documents(
                     self.engine_searcher, queries, fetched, passages, delimiter, threads, filters
@@ -222,7 +233,7 @@ class Searcher:
             for topic, query, hits in zip(topics.ids[span], queries, results, strict=True):
                 if remove_query:
                     kept = [place for place, docid in enumerate(hits.docids) if docid != topic][:k]
-                    hits = Hits([hits.docids[place] for place in kept], hits.scores[kept])
+                    hits = replace(hits, docids=[hits.docids[place] for place in kept], scores=hits.scores[kept])
                 yield topic, query, hits
 
     def explain(self, text: str, docid: str, *, alpha: float | None = None, views: Sequence[str] = ()) -> "Explanation":

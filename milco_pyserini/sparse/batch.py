@@ -265,8 +265,16 @@ class SparseBatch:
 
     @classmethod
     def from_dicts(cls, vectors: Sequence[dict[str, float]], vocabulary: Vocabulary) -> "SparseBatch":
-        """Return the batch of {term: weight} vectors. Raises KeyError for a term that is not in the vocabulary."""
-        return replace(cls.from_columns(vectors, vocabulary.columns, vocabulary.english_size), vocabulary=vocabulary)
+        """Return the batch of {term: weight} vectors.
+
+        Raises:
+            KeyError: a term is not in the vocabulary.
+            MilcoError: a weight is 0 or negative.
+        """
+        batch = cls.from_columns(vectors, vocabulary.columns, vocabulary.english_size)
+        if (batch.weights <= 0).any():
+            raise MilcoError("a sparse vector has a weight that is 0 or negative: omit such terms")
+        return replace(batch, vocabulary=vocabulary)
 
     @classmethod
     def from_columns(

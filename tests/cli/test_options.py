@@ -48,6 +48,12 @@ def test_types_decide_how_values_are_parsed() -> None:
     assert ours == Options("x", Path("a/b"), 5, 0.5, -1.5, 0.5, "lucene", ("RR",), (1, 2), True)
 
 
+def test_an_empty_path_is_not_the_working_directory() -> None:
+    """A variable that is not set, as in --output "$STORE", would fill it."""
+    with pytest.raises(MilcoError, match="--output is empty: give a path"):
+        read("-c", "x", "--output", "")
+
+
 def test_a_string_in_place_of_several_values_is_refused() -> None:
     """In Python, its letters would be the values."""
     validate(Options("x", measures=["RR"]))  # type: ignore[arg-type]
@@ -67,7 +73,7 @@ def test_a_value_may_look_like_an_option() -> None:
         (["--corpsu", "x"], "unknown option '--corpsu': did you mean '--corpus'?"),
         (["--corpsu=x"], "unknown option '--corpsu': did you mean '--corpus'?"),
         ([], "--corpus is required"),
-        (["--corpus", "caf\udce9.tsv"], "--corpus 'caf\\udce9.tsv' is not UTF-8: names are written to manifests"),
+        (["--corpus", "caf\udce9.tsv"], "--corpus 'caf\\udce9.tsv' is not UTF-8: texts and names are written as UTF-8"),
         (["--corpus", "x", "--hits", "many"], "--hits expects an integer, got 'many'"),
         (["--corpus", "x", "--alpha", "half"], "--alpha expects a number, got 'half'"),
         (["--corpus", "x", "--sizes", "1", "b"], "--sizes expects an integer, got 'b'"),

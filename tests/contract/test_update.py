@@ -156,6 +156,7 @@ def test_the_command_updates_and_deletes(
         ),
         ({}, ("--prune", "top-k:9"), "its pruning is 'top-k:9', the index has None: give the same --prune"),
         ({}, ("--since", "{other}"), "was not built from .*other, which --since names: give the vectors that it was"),
+        ({}, ("--since", "{old}", "--delete", "{ids}"), "document 'x' is in .*new and in --delete: remove it from one"),
         ({"split_passages": True}, (), "holds passages, and a replaced document may have had more"),
         ({}, ("--delete", "{ids}"), "document 'x' is in .*new and in --delete: remove it from one"),
     ],
@@ -175,12 +176,48 @@ def test_vectors_that_do_not_fit_are_refused(
     new = store(tmp_path / "new", {"x": {"w1": 5}}, **encoded | more)
     other = store(tmp_path / "other", {"z": {"w1": 5}}, **encoded)
     (tmp_path / "ids").write_text("x\n")
-    given = [one.format(other=other, ids=tmp_path / "ids") for one in options]
+    given = [one.format(other=other, old=tmp_path / "old", ids=tmp_path / "ids") for one in options]
     before = answers(index.path)
     assert main(["--output", str(index.path), "--update", "--vectors", str(new), *given]) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert re.search(message, error), error
     assert open_index(index.path) == index and answers(index.path) == before
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_since_needs_an_index_that_only_it_has_changed(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What another update deleted or replaced would stay so, unless it differs in the stores."""
+    old = store(tmp_path / "old", {"x": {"w1": 3}, "y": {"w1": 2}, "z": {"w1": 1}})
+    same = store(tmp_path / "same", {"x": {"w1": 3}, "y": {"w1": 2}, "z": {"w1": 7}})
+    (tmp_path / "ids").write_text("x\n")
+    for number, options in enumerate((["--delete", str(tmp_path / "ids")], ["--vectors", str(same)])):
+        index = Index.build(old, tmp_path / f"index{number}", kind)
+        assert main(["--output", str(index.path), "--update", *options]) == 0
+        before = answers(index.path)
+        assert main(["--output", str(index.path), "--update", "--vectors", str(same), "--since", str(old)]) == 2
+        assert "has been updated without --since, so it no longer matches" in capsys.readouterr().err
+        assert answers(index.path) == before
+    # A document that is the same in both stores is refused, too.
+    index = Index.build(old, tmp_path / "index2", kind)
+    given = ["--vectors", str(same), "--since", str(old), "--delete", str(tmp_path / "ids")]
+    assert main(["--output", str(index.path), "--update", *given]) == 2
+    assert "document 'x' is in" in capsys.readouterr().err
+
+
+def test_passages_in_memory_do_not_replace_those_of_an_index(tmp_path: Path) -> None:
+    """A batch does not state whether it holds passages; the index does."""
+    index = Index.build(
+        store(tmp_path / "old", {"x#0": {"w1": 3}, "x#1": {"w1": 2}}, split_passages=True), tmp_path / "i"
+    )
+    batch = SparseBatch.from_dicts([{"w1": 1.0}], vocabulary())
+    with pytest.raises(MilcoError, match="holds passages, and a replaced document may have had more"):
+        index.update(batch, ids=["x#0"])
+    with pytest.raises(TypeError, match=r"prune='top-k:5': expected a list of strings"):
+        index.update(batch, ids=["x#0"], prune="top-k:5")
+    with pytest.raises(TypeError, match=r"delete=\[1\]: expected a list of strings"):
+        index.update(delete=[1])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +259,7 @@ def test_of_two_updates_at_once_the_later_is_refused(kind: str, pool: Documents,
     """Its changes were made to a state that is no longer there: nothing is lost silently."""
     index = Index.build(store(tmp_path / "old", pool), tmp_path / "index", kind)
     index.update(store(tmp_path / "one", {"a": {"w1": 3}}))
-    with pytest.raises(MilcoError, match="was changed by another command meanwhile: run the command again"):
+    with pytest.raises(MilcoError, match="was changed since it was opened: run the command again"):
         index.update(store(tmp_path / "two", {"b": {"w1": 3}}))
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -126,17 +127,53 @@ def test_without_a_card_tables_are_found_by_file_name(tmp_path: Path) -> None:
 
 
 def test_a_conversation_is_one_query(tmp_path: Path) -> None:
-    """StatCan's queries are turns with roles; the only split of a table is read whatever its name."""
-    kinds = {"corpus": "test", "queries": "test", "qrels": "test"}
+    """StatCan's queries are turns with roles; the only split of texts is read whatever its name, not of judgments."""
+    tmp_path /= "StatcanDialogueDatasetRetrieval"
+    tmp_path.mkdir()
+    kinds = {"corpus": "test", "queries": "test", "qrels": "dev"}
     card(tmp_path, {f"french-{kind}": {split: f"french-{kind}/{split}-*"} for kind, split in kinds.items()})
     table(tmp_path / "french-corpus/test-0.parquet", {"_id": "10-1", "title": "Prix", "text": "tableau"})
     turns = [{"content": "Bonjour", "role": "user"}, {"content": "Oui ?", "role": "assistant"}]
     table(tmp_path / "french-queries/test-0.parquet", {"_id": "q", "text": turns})
-    table(tmp_path / "french-qrels/test-0.parquet", {"query-id": "q", "corpus-id": "10-1", "score": 1})
-    documents, queries, qrels = read("mteb-statcan-fr", "mteb-statcan-fr-dev", tmp_path)
-    assert documents == [Document("10-1", "Prix", "tableau")]
-    assert queries == [Query("q", "user: Bonjour; assistant: Oui ?")]
-    assert qrels == {"q": {"10-1": 1}}
+    table(tmp_path / "french-qrels/dev-0.parquet", {"query-id": "q", "corpus-id": "10-1", "score": 1})
+    for copy in (tmp_path, tmp_path.parent):
+        documents, queries, qrels = read("mteb-statcan-fr", "mteb-statcan-fr-dev", copy)
+        assert documents == [Document("10-1", "Prix", "tableau")]
+        assert queries == [Query("q", "user: Bonjour; assistant: Oui ?")]
+        assert qrels == {"q": {"10-1": 1}}
+    with pytest.raises(MilcoError, match="french-qrels has no split test: expected one of dev"):
+        read("mteb-statcan-fr", "mteb-statcan-fr-test", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "why"),
+    [
+        ("corpus", "[1]", "corpus.jsonl:1: not a JSON object"),
+        ("corpus", '{"_id": "a", "title": ["a"], "text": "x"}', "corpus.jsonl:1: 'title' is a list"),
+        ("queries", '{"_id": "q", "text": [{"content": "x"}]}', "queries.jsonl:1: no field 'role'"),
+        (
+            "qrels",
+            '{"query-id": "q", "corpus-id": "d", "score": 0.9}',
+            "qrels.jsonl:1: the score 0.9 is not an integer",
+        ),
+        ("qrels", '{"query-id": "q", "corpus-id": "a", "score": 0}', "qrels.jsonl:2: query q and document a have two"),
+    ],
+)
+def test_rows_that_cannot_be_right_are_refused(name: str, line: str, why: str, tmp_path: Path) -> None:
+    """In files without a card, with the place."""
+    files = {
+        "corpus": {"_id": "a", "text": "x"},
+        "queries": {"_id": "q", "text": "x"},
+        "qrels": {"query-id": "q", "corpus-id": "a", "score": 1},
+    }
+    for kind, row in files.items():
+        json_lines(tmp_path / f"{kind}.jsonl", row)
+    with (tmp_path / f"{name}.jsonl").open("a+") as handle:
+        before = "" if ":1:" in why else json.dumps(files[name]) + "\n"
+        handle.truncate(0)
+        handle.write(f"{before}{line}\n")
+    with pytest.raises(MilcoError, match=re.escape(why)):
+        read("limit", "limit-test", tmp_path)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/eval/limit-small")

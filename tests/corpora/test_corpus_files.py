@@ -114,15 +114,33 @@ def test_other_compression_is_named(tmp_path: Path, magic: bytes, program: str) 
         list(open_corpus(str(tmp_path / "c.jsonl")))
 
 
-def test_a_directory_is_read_in_sorted_order(tmp_path: Path) -> None:
-    """Hidden files and files with other endings are skipped."""
+def test_a_directory_is_read_in_sorted_order(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture
+) -> None:
+    """Hidden files and files with other endings are skipped; links to directories are followed, once."""
     (tmp_path / "README.md").write_text("not a document")
     (tmp_path / ".hidden.jsonl").write_text("not a document")
     corpus_of(tmp_path / ".ipynb_checkpoints" / "docs-1-checkpoint.jsonl", '{"id": "old", "text": "older"}')
     corpus_of(tmp_path / "docs-1.jsonl", '{"id": "b", "text": "陌生 text"}')
     (tmp_path / "docs-0.jsonl.gz").write_bytes(gzip.compress(TWO_JSONL.splitlines()[0].encode()))
     corpus_of(tmp_path / "inner" / "docs-2.json", '{"id": "c", "text": "last"}')
-    assert list(open_corpus(str(tmp_path))) == [*TWO, Document("c", "", "last")]
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    corpus_of(elsewhere / "docs-3.JSONL", '{"id": "d", "text": "linked"}')
+    (tmp_path / "linked").symlink_to(elsewhere)
+    (elsewhere / "back").symlink_to(tmp_path)
+    assert list(open_corpus(str(tmp_path))) == [*TWO, Document("c", "", "last"), Document("d", "", "linked")]
+    assert "not read as corpus: README.md" in capsys.readouterr().err
+    (tmp_path / "docs-4.jsonl.zst").touch()
+    with pytest.raises(MilcoError, match=r"docs-4\.jsonl\.zst is compressed, which only \.gz files may be"):
+        open_corpus(str(tmp_path))
+
+
+@pytest.mark.parametrize(("magic", "kind"), [(b"PAR1", "a Parquet file"), (b"PK\x03\x04", "a ZIP archive")])
+def test_another_format_is_named(magic: bytes, kind: str, tmp_path: Path) -> None:
+    """Rather than called a table with one column."""
+    (tmp_path / "docs.bin").write_bytes(magic + b"...")
+    with pytest.raises(MilcoError, match=f"docs.bin is {kind}: expected a file of lines"):
+        open_corpus(str(tmp_path / "docs.bin"))
 
 
 QUERY_JSONL = '{"_id": "q", "text": "a query"}'
@@ -199,7 +217,9 @@ def test_a_corpus_can_be_iterated_many_times(tmp_path: Path) -> None:
 BROKEN_JSONL = [
     ("garbage", "not JSON: unexpected character"),
     ('{"id": "x", "text": ', "not JSON: unexpected end of data"),
-    ("[1, 2]", "not a JSON object: write one object per line (jq -c '.[]' FILE)"),
+    ("[1, 2]", "not a JSON object: write one object per line (jq -c . FILE, or jq -c '.[]' FILE for a list)"),
+    ("[", "the beginning of JSON in several lines: write one object per line"),
+    ("{", "the beginning of JSON in several lines"),
     ('{"text": "no id"}', "no field 'id', '_id' or 'docid'"),
     ('{"id": null, "text": "y"}', "the id is null"),
     ('{"id": "", "text": "y"}', "the id '' is empty"),

@@ -60,6 +60,12 @@ def test_every_format_gives_the_same_queries(tmp_path: Path, name: str, content:
         assert list(topics) == list(topics) == TWO
 
 
+def test_a_title_may_contain_angle_brackets(tmp_path: Path) -> None:
+    """It ends at the next tag."""
+    content = "<top>\n<num> 1\n<title> Topic: p < 0.05 & 1<2\n<desc> More.\n</top>\n"
+    assert list(open_topics(write(tmp_path / "t.trec", content))) == [Query("1", "p < 0.05 & 1<2")]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "where", "why"),
     [

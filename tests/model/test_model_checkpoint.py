@@ -20,6 +20,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import write_json
 from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
 from milco_pyserini.model.checkpoint import read_tensors, rename_tensors
+from milco_pyserini.model.loading import text_length
 from milco_pyserini.model.tokenization import open_tokenizer
 
 pytestmark = pytest.mark.golden
@@ -137,9 +138,8 @@ def test_tied_means_the_teachers_embedding() -> None:
     assert torch.equal(rename_tensors(values)["decoder.weight"], wanted)
 
 
-# A checkpoint without echo.weight is one without a source view, and its pooler, its position ids and one of the two
-# biases are of no use.
-NEEDED = [name for name in tensors("distillation") if not re.search(r"pooler|position_ids|^echo.weight|\.bias$", name)]
+# Its pooler, its position ids and one of the two biases are of no use.
+NEEDED = [name for name in tensors("distillation") if not re.search(r"pooler|position_ids|\.bias$", name)]
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +154,32 @@ def test_a_missing_tensor_is_named(scratch: Path, name: str) -> None:
     torch.save(without(name)(tensors("distillation")), scratch / "pytorch_model.bin")
     with pytest.raises(MilcoError, match=r"lacks .*" + name.split(".")[-1]):
         MilcoModel.from_pretrained(scratch)
+
+
+def test_a_tied_decoder_is_validated(tmp_path: Path) -> None:
+    """The teacher's embedding matrix is a tensor of the network then."""
+    tied = "en_lsr.bert.embeddings.word_embeddings.weight"
+    for number, broken in enumerate((torch.full((2, 2), torch.nan), torch.ones(2, 2, dtype=torch.int8))):
+        (tmp_path / str(number)).mkdir()
+        save_safetensors(tmp_path / str(number) / "model.safetensors", {tied: broken})
+        with pytest.raises(MilcoError, match=f"{tied} has "):
+            read_tensors(tmp_path / str(number))
+
+
+def test_two_tensors_of_one_name_are_refused() -> None:
+    """Unless they are equal, as a bias in both of its places is."""
+    values = {"module.decoder.weight": torch.ones(2, 2), "decoder.weight": torch.zeros(2, 2)}
+    with pytest.raises(MilcoError, match=r"two tensors of the checkpoint are decoder\.weight, and differ"):
+        rename_tensors(values)
+    assert list(rename_tensors(values | {"decoder.weight": torch.ones(2, 2)})) == ["decoder.weight"]
+
+
+@pytest.mark.parametrize("stated", ["512", -3, True, 1.5])
+def test_a_length_that_is_no_number_of_tokens_is_refused(stated: object, tmp_path: Path) -> None:
+    """In sentence-transformers' file."""
+    write_json(tmp_path / "sentence_bert_config.json", {"max_seq_length": stated})
+    with pytest.raises(MilcoError, match=r"max_seq_length .* is not a number of tokens"):
+        text_length(tmp_path, 512)
 
 
 def test_a_missing_bias_is_named(tmp_path: Path) -> None:

@@ -255,6 +255,9 @@ def test_max_passage_needs_an_index_of_passages(
     to = ["--topics", topics, "--output", tmp_path / "run.txt", "--max-passage"]
     assert "does not hold passages (encode --split-passages)" in refused(capsys, "--index", index, *to)
     assert not (tmp_path / "run.txt").exists()
+    split_before = [str(argument) for argument in ("--index", index, *to, "--max-passage-delimiter", "#")]
+    assert main([*split_before, "--overwrite"]) == 0
+    (tmp_path / "run.txt").unlink()
     store = open_store(write_store(tmp_path / "vectors", *synthetic_batch(20), split_passages=True))
     passages = build_index(store, find_engine("exact"), tmp_path / "index").path
     assert main([str(argument) for argument in ("--index", passages, *to)]) == 0

@@ -5,7 +5,7 @@ import json
 import os
 import pickle
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Hits
 from milco_pyserini.model import find_checkpoint
 from milco_pyserini.search import SearchTopics
+from milco_pyserini.sparse import SparseBatch, Vocabulary
 
 TEXTS = {
     "phone": "Alexander Graham Bell patented the telephone.",
@@ -203,7 +204,15 @@ def test_vectors_in_memory_are_indexed_with_their_encoder(
     similarities = encoder.similarity(encoder.encode_query(query), batch)[0]
     assert found.scores == pytest.approx(sorted(similarities, reverse=True), rel=1e-5)
     assert found[0].text is None
-    assert Index.open(str(built.path)).vectors["encoder"] == "mini"
+    about = Index.open(str(built.path)).vectors
+    assert (about["encoder"], about["views"]) == ("mini", ["pivot", "source"])
+    pivots = Index.build(batch.view("pivot"), tmp_path / "pivots", "exact", ids=list(TEXTS), encoder=encoder)
+    assert pivots.vectors["views"] == ["pivot"]
+    other = SparseBatch.from_dicts([{"w": 1.0}], Vocabulary(["w"], []))
+    with pytest.raises(MilcoError, match="the vectors have another vocabulary than encoder mini"):
+        Index.build(other, tmp_path / "other", "exact", ids=["a"], encoder=encoder)
+    with pytest.raises(MilcoError, match="a document has an empty id"):
+        Index.build(batch, tmp_path / "other", "exact", ids=["a", "", "c"], encoder=encoder)
     unnamed = Index.build(batch, tmp_path / "unnamed", "exact", ids=list(TEXTS))
     assert Searcher.open(unnamed.path, encoder).search(query).docids == found.docids
     with pytest.raises(MilcoError, match="encoder"):
@@ -293,6 +302,23 @@ def test_impossible_searches_are_refused(searcher: Searcher, arguments: Any, err
     """One clear error."""
     with pytest.raises(error, match=message):
         searcher.search(*arguments)
+
+
+def test_topics_have_the_hits_of_their_texts_with_documents(searcher: Searcher, encoder: MilcoEncoder) -> None:
+    """Encoded or not, as a batch or as dicts, without the document of the topic's name or with it."""
+    (single,) = searcher.search_batch([QUERY], 3)
+    ((_, _, hits),) = searcher.search_topics(SearchTopics(["t"], texts=[QUERY]), 3)
+    assert hits.docids == single.docids and hits[0].text == single[0].text is not None
+    ((_, _, others),) = searcher.search_topics(SearchTopics([single.docids[0]], texts=[QUERY]), 3, remove_query=True)
+    assert others.docids == single.docids[1:] and all(hit.text for hit in others)
+    batch = replace(encoder.encode_query([QUERY]), vocabulary=encoder.vocabulary)
+    assert searcher.search_queries(batch, 3)[0].docids == single.docids
+    assert hits != single and len({hits, single}) == 2
+    with pytest.raises(TypeError, match="expects a list of queries, not one"):
+        searcher.search_queries({"river": 1.0})
+    for name in ("k", "threads", "batch_size"):
+        with pytest.raises(MilcoError, match=f"{name} 0: must be at least 1"):
+            list(searcher.search_topics(SearchTopics(["t"], texts=[QUERY]), **{name: 0}))
 
 
 def test_impossible_batches_and_indexes_are_refused(searcher: Searcher, vectors: Path, tmp_path: Path) -> None:

@@ -292,8 +292,8 @@ class Index:
         updates = self.manifest.get("updates", [])
         if older is not None and updates and not updates[-1]["since"]:
             raise MilcoError(
-                f"{self.path} has been updated without --since, so it no longer matches {older.path}: build it again, or "
-                "update with all documents, without --since"
+                f"{self.path} has been updated without --since, so it no longer matches {older.path}: build it again, "
+                "or update with all documents, without --since"
             )
         if older is None and documents is not None and self.vectors.get("split_passages"):
             raise MilcoError(

@@ -99,7 +99,7 @@ def _query(row: dict) -> Query:
 
 def _judgment(row: dict) -> Judgment:
     grade = row["score"]
-    if isinstance(grade, bool) or not isinstance(grade, int | float) or grade != int(grade):
+    if isinstance(grade, bool) or not isinstance(grade, int | float) or not float(grade).is_integer():
         raise BadLineError(f"the score {grade!r} is not an integer, as grades of relevance are")
     return str(row["query-id"]), str(row["corpus-id"]), int(grade)
 

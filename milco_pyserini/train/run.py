@@ -231,13 +231,14 @@ def run_directory(config: TrainingConfig) -> Path:
     run = config.output or Path("checkpoints") / Path(config.config).stem
     saved = run / CONFIG
     if not is_json_with(run / MANIFEST, "stage", "config"):
-        if run.exists() and any(path.name != _LOCK for path in run.iterdir()):
+        # Hidden are the lock, and files that the first of several processes is writing.
+        if run.exists() and any(not path.name.startswith(".") for path in run.iterdir()):
             raise MilcoError(f"{run} exists and is not a training run: choose another --output")
     elif config.overwrite:
         for path in map(Path, config.sources()):
             if path.exists() and path.resolve().is_relative_to(run.resolve()):
                 raise MilcoError(f"--overwrite would remove {path}, from which this run reads: choose another --output")
-    elif saved.is_file() and not config.overwrite and (newest_checkpoint(run) or (run / MODEL).exists()):
+    elif saved.is_file() and (newest_checkpoint(run) or (run / MODEL).exists()):
         try:
             recorded = yaml.safe_load(saved.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError):

@@ -156,7 +156,7 @@ def test_a_conversation_is_one_query(tmp_path: Path) -> None:
             '{"query-id": "q", "corpus-id": "d", "score": 0.9}',
             "qrels.jsonl:1: the score 0.9 is not an integer",
         ),
-        ("qrels", '{"query-id": "q", "corpus-id": "d", "score": "1"}', "qrels.jsonl:1: the score '1' is not an integer"),
+        ("qrels", '{"query-id": "q", "corpus-id": "d", "score": "1"}', "the score '1' is not an integer"),
         ("qrels", '{"query-id": "q", "corpus-id": "a", "score": 0}', "qrels.jsonl:2: query q and document a have two"),
     ],
 )

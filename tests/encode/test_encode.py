@@ -428,9 +428,12 @@ def test_text_prints_terms_strongest_first(capsys: pytest.CaptureFixture, monkey
     argv = ["--encoder", str(CHECKPOINT), "--dtype", "float32", "--top-k", "5"]
     assert main(["--text", "old harbour", *argv]) == 0
     printed = capsys.readouterr().out
-    monkeypatch.setattr(sys, "stdin", io.StringIO("old harbour"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"old harbour"), "latin-1"))
     assert main(["--text", "-", *argv]) == 0
     assert capsys.readouterr().out == printed
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), "latin-1"))
+    assert main(["--text", "-", *argv]) == 2
+    assert "--text -: stdin is not UTF-8 (byte 4)" in capsys.readouterr().err
     pivot, source = printed.split("source view")
     for view in (pivot, source):
         weights = [float(line.split()[0]) for line in view.splitlines()[1:]]

@@ -6,6 +6,7 @@ the new parts have the bytes that encoding gives.
 
 import io
 import itertools
+import threading
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -48,6 +49,8 @@ _OPTIONS |= {"pruning": "prune"}
 # Old parts in memory: documents seldom change their order.
 _PARTS_IN_MEMORY = 4
 _ENCODED = -1
+# numpy reads the header of an array with Python's parser, which in Python 3.11 may fail in two threads at a time.
+_PARSER = threading.Lock()
 
 
 class ReusableStore:
@@ -133,7 +136,7 @@ class ReusableStore:
         vectors: list[list[Any]] = [[] for _ in records]
         for part in np.unique(parts).tolist():
             if part == _ENCODED:
-                about = np.load(io.BytesIO(encoded.digests))
+                about = _load(encoded.digests)
                 stored = self._vectors(about, self.path, encoded.content)
             else:
                 about, stored = self._part(part)
@@ -165,7 +168,7 @@ class ReusableStore:
             return self._made[number]
         part = self.manifest["parts"][number]
         with intact(self.path, part["digests"]["file"]):
-            texts = np.load(io.BytesIO(read_part(self.path, part["digests"])))
+            texts = _load(read_part(self.path, part["digests"]))
             if texts.dtype != TEXT or texts["vectors"].sum() != part["documents"]:
                 raise ValueError("not the digests of this part")
         return texts
@@ -235,3 +238,9 @@ class ReusableStore:
     @cached_property
     def _vocabulary(self) -> Vocabulary:
         return VectorStore(self.path, self.manifest).vocabulary
+
+
+def _load(content: bytes) -> NDArray[np.void]:
+    """Return the digests in a file's content."""
+    with _PARSER:
+        return np.load(io.BytesIO(content))

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Generic, TypeVar
 
 from milco_pyserini.corpora.benchmark import FIELD_RULE, BenchmarkCorpus, BenchmarkTopics
-from milco_pyserini.corpora.collection import OnBad
+from milco_pyserini.corpora.collection import OnBad, refuse_bad_line
 from milco_pyserini.corpora.readers import Judgment, json_objects, make_records
 from milco_pyserini.corpora.records import BadLineError, Document, Query, document_fields, record_id, text_of
 from milco_pyserini.corpora.remote import HubFile, RemoteSource, find_hub_files, locate
@@ -73,14 +73,10 @@ class HubQrels(RemoteSource):
     def read_qrels(self) -> Qrels:
         """Return query id -> document id -> grade."""
         qrels: Qrels = {}
-
-        def refuse(where: str, number: int, reason: str) -> None:
-            raise MilcoError(f"{where}:{number}: {reason}")
-
-        for where, number, judgment in _records(self.task, _QRELS, self.copy, _judgment, refuse):
+        for where, number, judgment in _records(self.task, _QRELS, self.copy, _judgment, refuse_bad_line):
             query, document, grade = judgment
             if qrels.setdefault(query, {}).setdefault(document, grade) != grade:
-                refuse(where, number, f"query {query} and document {document} have two grades")
+                refuse_bad_line(where, number, f"query {query} and document {document} have two grades")
         return qrels
 
 

@@ -1,7 +1,7 @@
 """The plan of an encoding: every setting that determines how texts become vectors, and the encoder that it names."""
 
 import importlib.metadata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -163,6 +163,11 @@ class EncodePlan:
             if values[name] not in (None, [], "auto")
         }
         return known if self.dense else known | {"pruning": " ".join(map(str, self.pruning_rules)) or None}
+
+
+def unrecorded_variants(recorded: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the variants of the encoder that a store's manifest or plan lacks, as those of earlier versions do."""
+    return tuple(name for name in VIEW_VARIANTS if name not in recorded)
 
 
 def encoder_fields(encoder: Any, device: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.encode.dense_store import open_dense_store, read_dense, write_dense
 from milco_pyserini.encode.parts import TEXT, EncodedPart, PartEncoder, text_digests, vector_ids
+from milco_pyserini.encode.plan import unrecorded_variants
 from milco_pyserini.encode.writer import content_type
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.manifest import intact
@@ -88,9 +89,7 @@ class ReusableStore:
             raise MilcoError(f"--reuse {self.path} holds {existing}, not {wanted}: omit --reuse")
         for name, value in plan.items():
             recorded = self.manifest.get(name)
-            # Earlier versions recorded no variants.
-            unknown = name in VIEW_VARIANTS and name not in self.manifest
-            if unknown or name in _MAY_DIFFER or recorded == value:
+            if recorded == value or name in (*_MAY_DIFFER, *unrecorded_variants(self.manifest)):
                 continue
             option = _OPTIONS.get(name, name)
             before = self.manifest.get("encoder") if option == "encoder" else recorded

@@ -16,6 +16,7 @@ from typing import Any, Self
 import orjson
 
 from milco_pyserini.console import counted, log
+from milco_pyserini.encode.plan import unrecorded_variants
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import locks
 from milco_pyserini.io.files import (
@@ -33,7 +34,6 @@ from milco_pyserini.io.files import (
 )
 from milco_pyserini.io.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
 from milco_pyserini.io.resume import plan_difference, validate_resume
-from milco_pyserini.model.configuration import VIEW_VARIANTS
 from milco_pyserini.sparse import Vocabulary
 from milco_pyserini.sparse.store import DIGESTS, PART_FORMATS, PARTS, VOCABULARY
 
@@ -112,8 +112,8 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> bool:
 
 
 def _ignored(recorded: dict) -> tuple[str, ...]:
-    """Return the fields that may differ between the runs that fill one store: earlier versions recorded no variants."""
-    return "versions", *(name for name in VIEW_VARIANTS if name not in recorded)
+    """Return the plan fields that may differ between the runs that fill one store."""
+    return "versions", *unrecorded_variants(recorded)
 
 
 class StoreWriter:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.index.sparse_engine import validate_same_encoder
+from milco_pyserini.index.sparse_engine import encode_flags, validate_same_encoder
 from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.changes import OlderVectors, vector_bytes
@@ -155,8 +155,7 @@ class Export:
     def changed(self) -> Iterator[Vector]:
         """Yield every document that has terms; with since, those that are new or have changed."""
         self.written = self.empty = self.largest = 0
-        before = () if self.since is None else vector_bytes(self.since)
-        older = OlderVectors(pair for ids, _, content in before for pair in zip(ids, content, strict=True))
+        older = OlderVectors(self.since)
         for ids, batch, content in vector_bytes(self.documents):
             self.progress.add(len(ids))
             self.largest = max(self.largest, int(batch.weights.max(initial=0)))
@@ -307,8 +306,6 @@ def render(template: str, export: Export, path: Path, **values: object) -> None:
         undefined=StrictUndefined,
     )
     about = export.documents.about
-    flags = f" --english-prefix {about['english_prefix']}" if about.get("english_prefix") else ""
-    flags += " --lowercase" if about.get("lowercase") else ""
     changes = "" if export.since is None else f" that changed (and {len(export.deleted):,} to delete)"
     text = environment.get_template(template).render(
         collection=export.collection,
@@ -316,7 +313,7 @@ def render(template: str, export: Export, path: Path, **values: object) -> None:
         deleted=len(export.deleted),
         documents=counted(export.written, "document") + changes,
         encoder=about.get("encoder"),
-        flags=flags,
+        flags=encode_flags(about),
         fingerprint=export.documents.fingerprint,
         hits=HITS,
         scale=f"{about['scale']:g}",

@@ -1,7 +1,7 @@
 """The base of engines for sparse vectors: documents and queries are terms with weights."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -260,6 +260,13 @@ class BatchDocuments:
             yield self._ids[span], self._batch[span]
 
 
+def encode_flags(documents: Mapping[str, Any]) -> str:
+    """Return the options with which milco encode encodes topics as documents were. documents: their manifest."""
+    flags = f" --english-prefix {documents['english_prefix']}" if documents.get("english_prefix") else ""
+    flags += " --lowercase" if documents.get("lowercase") else ""
+    return flags + (" --dense" if "dimensions" in documents else "")
+
+
 def validate_same_encoder(path: Path, topics: dict, index: Path, documents: dict, hint: str = "") -> None:
     """Raise MilcoError unless topics were encoded as the documents of an index were.
 
@@ -276,13 +283,11 @@ def validate_same_encoder(path: Path, topics: dict, index: Path, documents: dict
                 f"{documents[name]!r}; change it with milco encode respell --vectors {path} --english-prefix "
                 f"{documents[name]!r} --output NEW"
             )
-        prefix = f" --english-prefix {documents['english_prefix']}" if documents.get("english_prefix") else ""
-        flags = " --lowercase" if documents.get("lowercase") else ""
-        flags += " --dense" if "dimensions" in documents else ""
+        flags = encode_flags(documents)
         raise MilcoError(
             f"{path} does not fit {index}: its {name} is {topics[name]!r}, the documents' is "
             f"{documents[name]!r}; encode them again with milco encode --topics {topics.get('corpus')} --encoder "
-            f"{documents.get('encoder')}{prefix}{flags} --output {path} --overwrite",
+            f"{documents.get('encoder')}{flags} --output {path} --overwrite",
             hint if name in ("weight_hash", "tokenizer_hash") else "",
         )
 

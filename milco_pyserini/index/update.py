@@ -93,9 +93,7 @@ class DocumentChanges:
         if self._source is None or self.since is None:
             yield from () if self._source is None else self._source.vectors()
             return
-        older = OlderVectors(
-            pair for names, _, content in vector_bytes(self.since) for pair in zip(names, content, strict=True)
-        )
+        older = OlderVectors(self.since)
         terms = np.asarray(self._source.terms, object)
         for names, batch, content in vector_bytes(self._source):
             for name in filter(self._delete.__contains__, names):

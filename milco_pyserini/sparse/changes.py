@@ -1,6 +1,6 @@
 """Find which documents of a vector store differ from those of an older one."""
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,23 +15,24 @@ class OlderVectors:
     """Digests of the vectors of an older store: a newer one asks for each of its documents, and deletes the rest.
 
     Args:
-        vectors: ids and vectors, as bytes or tuples; None for documents without terms, which are in no index.
+        documents: as for vector_bytes(); None for a store without documents.
 
     Attributes:
-        empty: number of documents without terms.
+        empty: number of documents without terms, which are in no index.
     """
 
-    def __init__(self, vectors: Iterable[tuple[str, Hashable]]) -> None:
+    def __init__(self, documents: Any) -> None:
         self.empty = 0
         self._digests: dict[str, int] = {}
-        for docid, vector in vectors:
-            if vector is None:
-                self.empty += 1
-            else:
-                self._digests[docid] = hash(vector)
+        for names, _, content in () if documents is None else vector_bytes(documents):
+            for docid, vector in zip(names, content, strict=True):
+                if vector is None:
+                    self.empty += 1
+                else:
+                    self._digests[docid] = hash(vector)
 
-    def is_same(self, docid: str, vector: Hashable) -> bool:
-        """Return whether a document has this vector in the older store; ask once for each."""
+    def is_same(self, docid: str, vector: bytes) -> bool:
+        """Return whether a document has this vector, of vector_bytes(), in the older store; ask once for each."""
         return self._digests.pop(docid, None) == hash(vector)
 
     def remaining(self) -> list[str]:

@@ -90,8 +90,10 @@ class TrainingConfig:
         for name in ("model", "encoder", "english", "teacher"):
             if value := getattr(self, name, None):
                 yield value
-        for name in ("bitext", "data", "parallel", "probe"):
+        for name in ("bitext", "parallel"):
             yield from parse_shares(getattr(self, name, ()))
+        for name in ("data", "probe"):
+            yield from getattr(self, name, ())
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong with combinations of options."""

@@ -135,8 +135,8 @@ class Contrast(nn.Module):
         same = meaning.unsqueeze(1) == meaning
         queries = is_query.nonzero()[:, 0]
         parts = {"parallel": losses.info_nce_of_many(scores[queries], same[queries], queries)}
-        (regularizer,) = (regularizers := self.regularizers(views, ("text",))).values()
-        loss = parts["parallel"] + config.lambda_passage * regularizer
+        regularizers = self.regularizers(views, ("text",))
+        loss = parts["parallel"] + config.lambda_passage * sum(regularizers.values())
         parts |= regularizers
         nearest = scores.detach().masked_fill(same, -torch.inf).argmax(dim=1).masked_fill(~is_query, -1)
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": None, "nearest": (meaning, nearest)}

@@ -1,13 +1,15 @@
 """Training objectives: a batch of token ids to a loss (MILCO, ICLR 2026: SAP, SCT)."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from milco_pyserini.model import MilcoModel
+from milco_pyserini.model import MilcoModel, MilcoOutput
 from milco_pyserini.model.pooling import log_saturation
 from milco_pyserini.sparse import PIVOT, SOURCE
 from milco_pyserini.train import losses
@@ -18,6 +20,8 @@ from milco_pyserini.train.teachers import AlignmentTeacher
 Batch = dict[str, Tensor]
 # Parts of a batch that are padded on their own, and their least number of texts.
 _LENGTHS, _LEAST_PART = 4, 16
+# Texts of at most this length have unfused attention on the CPU in bfloat16: its backward pass is faster.
+_UNFUSED_LENGTH = 128
 
 
 class Alignment(nn.Module):
@@ -57,7 +61,7 @@ class Alignment(nn.Module):
         """
         targets = self.teacher.targets(teacher)
         with torch.autocast(targets.device.type, self.dtype, enabled=self.dtype != torch.float32):
-            outputs = {"text": self.model(**text), "english": self.model(**english)}
+            outputs = {"text": encode(self.model, **text), "english": encode(self.model, **english)}
         parts, sides = {}, {}
         for name, output in outputs.items():
             logits = output.logits
@@ -198,6 +202,16 @@ class Contrast(nn.Module):
         return losses.info_nce((found / self.options.score_temperature).masked_fill(copies, -torch.inf), rows * group)
 
 
+def encode(model: MilcoModel, input_ids: Tensor, attention_mask: Tensor) -> MilcoOutput:
+    """Return the model's output for padded texts, int64 [B, S], with the attention kernel that trains fastest."""
+    device = input_ids.device.type
+    is_short_in_bfloat16 = torch.is_autocast_enabled(device) and input_ids.shape[1] <= _UNFUSED_LENGTH
+    # Gradient checkpointing repeats the pass outside of this context, and must repeat its kernels.
+    is_unfused = device == "cpu" and is_short_in_bfloat16 and not model.encoder.is_gradient_checkpointing
+    with sdpa_kernel(SDPBackend.MATH) if is_unfused else nullcontext():
+        return model(input_ids, attention_mask)
+
+
 def encode_by_length(model: MilcoModel, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return pivot views, float32 [B, V_e], and LexEcho weights, [B, S] or None, as the model computes them.
 
@@ -212,7 +226,7 @@ def encode_by_length(model: MilcoModel, input_ids: Tensor, attention_mask: Tenso
     # All at once, because the CPU waits for a GPU here.
     longest = torch.stack([part[-1] for part in lengths.split(size)]).tolist()
     outputs = [
-        model(input_ids[rows, :end], attention_mask[rows, :end])
+        encode(model, input_ids[rows, :end], attention_mask[rows, :end])
         for rows, end in zip(order.split(size), longest, strict=True)
     ]
     back, size = order.argsort(), input_ids.shape[1]

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.pooling import log_saturation, max_logits, max_logits_reference
-from milco_pyserini.train import losses
+from milco_pyserini.train import losses, objectives
 from milco_pyserini.train.batches import TextCollator
 from milco_pyserini.train.config import SapConfig, SctConfig
 from milco_pyserini.train.data.bitext import BitextPair
@@ -282,3 +283,27 @@ def test_source_view_products_are_those_of_the_full_vocabulary(pool: str) -> Non
         wanted.append(rows)
     query, passage = source_views(torch.cat([side.flatten() for side in ids]).unique(), ids, echoes, pool, dropped)
     np.testing.assert_allclose((query @ passage.T).numpy(), wanted[0] @ wanted[1].T, rtol=1e-5)
+
+
+@pytest.mark.parametrize("has_checkpointing", [False, True])
+def test_short_texts_have_nearly_the_gradients_of_fused_attention(
+    has_checkpointing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In bfloat16 on the CPU, their attention is unfused; with gradient checkpointing it stays fused."""
+    trained = MilcoEncoder.from_pretrained("mini", device="cpu", dtype="float32")
+    batch = TextCollator(trained.tokenizer, pad_id=1)(["Where does the Nile end?", "Der Nil", "水"], 16)
+    if has_checkpointing:
+        trained.model.encoder.gradient_checkpointing_enable({"use_reentrant": False})
+
+    def gradients(unfused_length: int) -> Tensor:
+        monkeypatch.setattr(objectives, "_UNFUSED_LENGTH", unfused_length)
+        trained.model.train().zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            objectives.encode(trained.model, **batch).pivot.sum().backward()
+        layer = trained.model.encoder.encoder.layer[0].attention.self
+        return torch.cat([part.weight.grad.flatten() for part in (layer.query, layer.key, layer.value)])
+
+    length = batch["input_ids"].shape[1]
+    unfused, fused = gradients(length), gradients(length - 1)
+    assert torch.equal(unfused, fused) == has_checkpointing
+    assert torch.nn.functional.cosine_similarity(unfused, fused, dim=0) > 0.99

@@ -15,8 +15,9 @@ from tokenizers import Tokenizer
 
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.model import find_checkpoint
 from milco_pyserini.train.losses import sparse_mean_squared_error
-from recipes.milco_mini import calibration, codes, corpus, export, network, packed, stages
+from recipes.milco_mini import calibration, codes, corpus, echo, export, network, packed, sounds, stages
 from recipes.milco_mini.__main__ import main
 from recipes.milco_mini.words import WordTable
 
@@ -39,6 +40,7 @@ finally:
     sys.stderr.write(" ".join(name for name in {HEAVY} if name in sys.modules))
 """
 SIZES = ("--source-pieces", 64, "--english-pieces", 200, "--hidden", 192, "--layers", 1, "--epochs", 60)
+STEPS = ("--sound-steps", 2, "--sap-steps", 2, "--sct-steps", 2, "--threads", 1)
 VERBS = {"sieht": "sees", "findet": "finds", "malt": "paints", "kauft": "buys"}
 
 
@@ -63,8 +65,7 @@ def work(data: Path) -> Path:
     """The work directory of the recipe, next to the checkpoint."""
     work = data.parent / "work"
     argv = ["--data", data, "--work", work, "--output", work.parent / "model"]
-    steps = ["--sap-steps", 2, "--sct-steps", 2, "--threads", 1]
-    assert main([str(value) for value in (*argv, *SIZES, *steps)]) == 0
+    assert main([str(value) for value in (*argv, *SIZES, *STEPS)]) == 0
     return work
 
 
@@ -114,6 +115,98 @@ def test_calibration_scales_terms_and_keeps_their_order(data: Path, work: Path) 
         scale = ((1 + 1.5) ** gains[strongest] - 1) / 1.5
         assert new[strongest] == pytest.approx(np.log1p(scale * np.expm1(old[strongest])), rel=1e-3)
         assert new[size:].max() == pytest.approx(old[size:].max(), rel=1e-6)
+
+
+def test_names_sound_alike_in_all_scripts() -> None:
+    """The consonants of a romanized name, by class."""
+    names = ["morozov", "морозов", "μορόζοφ", "مروزوف", "मोरोज़ोव", "মোরোজভ", "모로조프", "モロゾフ", "โมโรซอฟ"]
+    assert {sounds.sounds(name) for name in names} == {"mlsp"}
+    assert sounds.sounds("chekhov") == sounds.sounds("чехов") == "skp"
+
+
+def test_a_token_completes_the_sound_terms_that_end_in_it() -> None:
+    """Words of one token, numbers, and words of scripts without spaces have none; a word's term counts once."""
+    tokenizer = Tokenizer.from_file(str(Path(find_checkpoint("mini")) / "tokenizer.json"))
+    reader, terms = sounds.SoundReader(tokenizer), sounds.sound_terms()
+    tokens = ["▁где", "▁", "мороз", "ов", ",", "▁1883", "洞里", "トン", "レ", "サ", "ップ"]
+    found = [(token, terms[term]) for token, term in reader.read(tokens)]
+    name = [(2, "~-mls"), (3, "~mlsp"), (3, "~lsp-")]
+    assert found[:3] == name
+    assert [token for token, _ in found[3:]] == [8, 9, 10, 10, 10]
+    assert reader.read(["▁где", "▁1883", "洞里"]) == []
+    bag = reader.bag(["Морозов и Морозов", ""]).toarray()
+    assert bag.max() == 1
+    assert bag[1].sum() == 0
+    assert {terms[i] for i in bag[0].nonzero()[0]} == {term for _, term in name}
+
+
+def test_sounds_replace_what_english_terms_read_least(work: Path) -> None:
+    """The other directions of the embeddings keep their values, and the network its size."""
+    encoder = MilcoEncoder.from_pretrained(work / "calibrated", dtype="float32")
+    before = encoder.model.encoder.embeddings.word_embeddings.weight.detach().clone()
+    spelled = sounds.token_sounds(encoder.tokenizer.tokenizer)
+    sounds.graft(encoder.model, spelled)
+    moved = encoder.model.encoder.embeddings.word_embeddings.weight.detach() - before
+    singular = torch.linalg.svdvals(moved)
+    assert (singular > 1e-3 * singular[0]).sum() <= spelled.shape[1]
+    assert moved[:, network.code_size(before.shape[1]) :].abs().max() == 0
+
+
+def test_taught_models_have_sound_terms(work: Path) -> None:
+    """They follow the English terms, and no text has them as words."""
+    before = MilcoEncoder.from_pretrained(work / "calibrated", dtype="float32")
+    taught = MilcoEncoder.from_pretrained(work / "sounds", dtype="float32")
+    assert taught.vocabulary.english == [*before.vocabulary.english, *sounds.sound_terms()]
+    assert sounds.has_sound_terms(taught.english_tokenizer)
+    assert not sounds.has_sound_terms(before.english_tokenizer)
+    assert not {"~-mls", "~mlsp"} & set(taught.english_tokenizer.encode("~-mls ~mlsp").tokens)
+
+
+def test_layers_learn_sound_terms(data: Path, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network computes the terms of words that it has seen; English terms that have moved are restored."""
+    monkeypatch.setattr(sounds, "_TEXTS_OF_STEP", 16)
+    monkeypatch.setattr(sounds, "_WORDS_OF_TEXT", 2)
+    monkeypatch.setattr(sounds, "_TOKENS_OF_STEP", 16)
+    names = ["".join(parts) for parts in itertools.product(("hau", "tur", "miko"), repeat=3)]
+    for folder in ("bitext/tico19", "lexicon/omw"):
+        path = tmp_path / folder / "de-en.tsv.gz"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(gzip.compress("".join(f"{name} {folder}\t{name}\n" for name in names).encode()))
+    before = MilcoEncoder.from_pretrained(work / "calibrated", dtype="float32")
+    weights = sounds.measure_weights(tmp_path, before.tokenizer.tokenizer)
+    taught = sounds.teach(before, tmp_path, weights, 400, seed=1)
+    size = before.vocabulary.english_size
+    expected = sounds.SoundReader(before.tokenizer.tokenizer).bag(names).toarray() > 0
+
+    def pivot(encoder: MilcoEncoder, texts: list[str]) -> np.ndarray:
+        return encoder.encode_document(texts, views="pivot").to_scipy().toarray()
+
+    found = pivot(taught, names)[:, size : size + len(weights)] > 0
+    assert (found & expected).sum() > 0.8 * max(found.sum(), expected.sum())
+    goal = pivot(before, list(GERMAN))[:, :size]
+    words = taught.model.encoder.embeddings.word_embeddings.weight
+    with torch.no_grad():
+        words += 0.05 * torch.randn(words.shape, generator=torch.Generator().manual_seed(1))
+    moved = np.square(pivot(taught, list(GERMAN))[:, :size] - goal).mean()
+    monkeypatch.setattr(sounds, "_WARMUP_STEPS", 5)
+    sounds.restore(before, taught, data, weights, 80, seed=1)
+    assert np.square(pivot(taught, list(GERMAN))[:, :size] - goal).mean() < moved
+
+
+def test_false_friends_weigh_less(tmp_path: Path) -> None:
+    """A token that English has, too, is kept as far as the translations of its sentences have it."""
+    rows = [
+        (f"{word} {i}", f"{meant} {i}") for i in range(30) for word, meant in (("gift", "poison"), ("hand", "hand"))
+    ]
+    path = tmp_path / "bitext" / "tico19" / "de-en.tsv.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gzip.compress("".join(f"{a}\t{b}\n" for a, b in [*rows, ("schule", "a gift")]).encode()))
+    tokenizer = Tokenizer.from_file(str(Path(find_checkpoint("mini")) / "tokenizer.json"))
+    kept = echo.kept_meaning(tmp_path, tokenizer)
+    gift, hand, schule, poison = (kept[tokenizer.token_to_id(f"▁{w}")] for w in "gift hand schule poison".split())
+    assert 0 < gift < 0.1
+    assert 0.9 < hand < 1
+    assert schule == poison == 1
 
 
 def test_frequent_tokens_are_stored_more_exactly(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,8 +265,7 @@ def test_a_data_directory_without_bitext_is_refused(tmp_path: Path, capsys: pyte
 def test_a_packed_recipe_trains_the_same_model(data: Path, work: Path, packed_file: Path, tmp_path: Path) -> None:
     """SAP and SCT see equivalent pairs and equal targets: checkpoints are bit-identical."""
     directory = tmp_path / "there"
-    argv = ["--packed", packed_file, "--work", directory, "--output", tmp_path / "model", "--threads", 1]
-    argv += ["--sap-steps", 2, "--sct-steps", 2]
+    argv = ["--packed", packed_file, "--work", directory, "--output", tmp_path / "model", *STEPS]
     assert main([str(value) for value in argv]) == 0
     there = directory / "data", directory / "work"
     for path in (Path("averaged"), Path("sct") / "model"):

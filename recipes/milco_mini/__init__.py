@@ -3,9 +3,10 @@
 Modules in the order of the recipe: pieces (tokenizers), alignment (word translations from sentence pairs and
 dictionaries), table (English weights of every source token), codes (that table as low-dimensional embeddings), echo
 (weights of the source view), network (a MILCO model that starts as the table), training (SAP from there),
-calibration (weights that are comparable between languages), training again (SCT across languages, then of the
-LexEcho head), export (the quantized checkpoint). words is the translation table as a model, which the
-network has to match; packed moves what training needs to another machine.
+calibration (weights that are comparable between languages), training again (SCT across languages), sounds (terms by
+which names match across scripts), training once more (SCT of the LexEcho head), export (the quantized checkpoint).
+words is the translation table as a model, which the network has to match; packed moves what training needs to another
+machine.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ class MiniOptions(RecipeOptions):
         None, metavar="FILE", help="file written by --pack, in place of --data; unpacked into --work"
     )
     start: str | None = option(
-        None, metavar="CHECKPOINT", help="checkpoint to calibrate and contrast, in place of all stages up to SAP"
+        None, metavar="CHECKPOINT", help="trained checkpoint without sound terms, in place of all stages up to SCT"
     )
     output: Path | None = option(None, metavar="DIR", help="directory of the checkpoint; replaced")
     pack: Path | None = option(None, metavar="FILE", help="file to write for --packed, in place of training")
@@ -38,6 +39,7 @@ class MiniOptions(RecipeOptions):
     epochs: int = option(12, minimum=1, help="passes over the token table to fit its codes")
     sap_steps: int | None = option(None, minimum=1, help="steps of SAP (default: of configuration mini-sap)")
     sct_steps: int | None = option(None, minimum=1, help="steps of each SCT (default: of its configuration)")
+    sound_steps: int = option(4_000, minimum=1, help="steps in which the layers learn sound terms")
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong with combinations of options."""

@@ -16,7 +16,7 @@ from milco_pyserini.model import find_checkpoint
 from . import MiniOptions
 
 # Options that do not change the files of stages. The steps of a training are compared by its own directory.
-_FREE = ("output", "pack", "packed", "megabytes", "sap_steps", "sct_steps")
+_FREE = ("output", "pack", "packed", "megabytes", "sap_steps", "sct_steps", "sound_steps")
 
 
 def command(options: MiniOptions) -> None:
@@ -24,6 +24,8 @@ def command(options: MiniOptions) -> None:
     if options.pack is not None:
         validate_output_file(options.pack, overwrite=False)
     import torch
+
+    from milco_pyserini.encode import MilcoEncoder
 
     from . import packed, stages, training
 
@@ -40,10 +42,14 @@ def command(options: MiniOptions) -> None:
     if options.pack is not None:
         packed.pack(data, work, options.pack, options.megabytes)
     if options.output is not None:
-        start = options.start or training.align(data, work, work / "initial", options.seed, options.sap_steps)
-        calibrated = training.calibrate(data, work, start)
-        trained = training.contrast(data, work, calibrated, options.seed, options.sct_steps)
-        final = training.weigh_source(data, work, trained, options.seed, options.sct_steps)
+        if options.start is None:
+            aligned = training.align(data, work, work / "initial", options.seed, options.sap_steps)
+            calibrated = training.calibrate(data, work, aligned)
+            trained = training.contrast(data, work, calibrated, options.seed, options.sct_steps)
+        else:
+            trained = MilcoEncoder.from_pretrained(options.start, device="cpu", dtype="float32")
+        taught = training.teach_sounds(data, work, trained, options.sound_steps, options.seed)
+        final = training.weigh_source(data, work, taught, options.seed, options.sct_steps)
         stages.write_checkpoint(final, options.output)
         size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
         log(f"Wrote {options.output}: {size:.1f} MB")

@@ -1,7 +1,8 @@
 """Source view weights of tokens, and a LexEcho head that reproduces them, from which SCT starts.
 
 Weights are inverse document frequencies, of the language where the token is most frequent: a rare string of one
-language that is an everyday word of another must not be a strong term.
+language that is an everyday word of another must not be a strong term. Nor must a string that means different things in
+two languages: a token that English has, too, weighs less if the translations of its sentences lack it.
 """
 
 from pathlib import Path
@@ -23,6 +24,8 @@ _MOST_TEXTS = 60_000
 _WINDOW = 40
 _LARGEST_IDF, _IDF_OF_COMMON = 9.5, 1.5
 _LARGEST_WEIGHT, _POWER = 1.2, 0.5
+# Pairs of each language in which shared tokens are counted, and what is added to the sentences that have a token.
+_PAIRS, _UNKNOWN = 20_000, 5
 _SPECIALS = 4
 _LONGEST = 128
 # Penalty of the head's squared weights, next to the sum of squared errors.
@@ -47,7 +50,26 @@ def measure_echo(data: Path, tokenizer: Tokenizer) -> NDArray[np.float32]:
     spelling = [tokenizer.id_to_token(i) for i in range(len(weight))]
     silent = np.array([i < _SPECIALS or not any(map(str.isalnum, s)) for i, s in enumerate(spelling)])
     silent[-1] = True  # <mask>
-    return np.where(silent, 0, weight).astype(np.float32)
+    # Both texts of a match have the weight.
+    return np.where(silent, 0, weight * np.sqrt(kept_meaning(data, tokenizer))).astype(np.float32)
+
+
+def kept_meaning(data: Path, tokenizer: Tokenizer) -> NDArray[np.float64]:
+    """Return the share of sentences with a token whose English translation has it, too; 1 if English lacks it."""
+    foreign, english, both = np.zeros((3, tokenizer.get_vocab_size()))
+    for language in corpus.languages(data):
+        pairs = corpus.bitext(data, language)
+        pairs = pairs[:: max(1, len(pairs) // _PAIRS)]
+        if len(pairs) < _LEAST_TEXTS:
+            pairs += corpus.lexicon(data, language)[:_PAIRS]
+        sides = ([pair.text for pair in pairs], [pair.english for pair in pairs])
+        for encodings in zip(*(tokenizer.encode_batch(side, add_special_tokens=False) for side in sides), strict=True):
+            here, there = (set(encoding.ids) for encoding in encodings)
+            foreign[list(here)] += 1
+            english[list(there)] += 1
+            both[list(here & there)] += 1
+    kept = (both + _UNKNOWN / 2) / (foreign + _UNKNOWN)
+    return np.where((foreign > 0) & (english > 0), kept, 1.0)
 
 
 def document_frequency(tokenizer: Tokenizer, texts: list[str]) -> tuple[NDArray[np.float64], int]:

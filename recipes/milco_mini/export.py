@@ -25,7 +25,7 @@ _CLIPS = torch.linspace(0.6, 1.0, 9)
 # From -7 to 7: a rounded row has the largest level, so that rounding it again finds the same scale.
 _LEVELS = 7
 # The tokenizer's order is that of frequency.
-_FREQUENT = 16_000
+_FREQUENT = 12_000
 # Decimals of the log probabilities of tokens, which no segmentation of a text needs in full.
 _DECIMALS = 3
 _BLOCK = 8192

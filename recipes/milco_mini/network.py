@@ -107,6 +107,20 @@ def set_embeddings(model: MilcoModel, codes: Codes, echo: NDArray[np.float32]) -
     table.position_embeddings.weight[2:, -_POSITION_SIZE:] = waves
 
 
+@torch.no_grad()
+def set_echo(model: MilcoModel, weights: NDArray[np.float32]) -> None:
+    """Write LexEcho weights, float32 [V_m], to the dimensions for them, which layers then keep and no term reads."""
+    words = model.encoder.embeddings.word_embeddings.weight
+    echo = echo_dimensions(words.shape[1])
+    words[:, echo] = 0
+    words[:, echo.start] = embedded_echo(weights)
+    for layer in model.encoder.encoder.layer:
+        for linear in (layer.attention.output.dense, layer.output.dense):
+            linear.weight[echo] = 0
+            linear.bias[echo] = 0
+    model.connector.projector.weight[:, echo] = 0
+
+
 def embedded_echo(weights: NDArray[np.float32]) -> Tensor:
     """Return the values of the first LexEcho dimension for token weights, float32 [V_m]."""
     return torch.from_numpy(weights / weights.max()) * _ECHO_RANGE - _ECHO_RANGE / 2

@@ -3,8 +3,9 @@
 Specific to a network that starts as a table: the teacher of SAP knows words (words.py), and SAP's result is averaged
 with its start (Wortsman et al., Model Soups, 2022), because the start knows rare words that SAP never saw and SAP knows
 frequent ones better. SCT is mostly contrast across languages: each sentence has to find its translations among
-sentences in all languages, its own included. Its result, too, is averaged with its start. A second SCT, on queries with
-passages, trains the LexEcho head alone, for the rounded embeddings of the final checkpoint.
+sentences in all languages, its own included. Its result, too, is averaged with its start. The layers, which so far are
+close to the identity, then learn sound terms (sounds.py). A second SCT, on queries with passages, trains the LexEcho
+head alone, for the rounded embeddings of the final checkpoint.
 """
 
 import gzip
@@ -25,7 +26,7 @@ from milco_pyserini.train.config import SapConfig, SctConfig, load_config
 from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language, open_retrieval
 from milco_pyserini.train.run import MODEL, train_sap, train_sct
 
-from . import calibration, corpus, echo, stages
+from . import calibration, corpus, echo, network, sounds, stages
 from .words import WordTeacher
 
 # Shares of the examples of SAP.
@@ -113,14 +114,32 @@ def contrast(data: Path, work: Path, start: Path, seed: int, steps: int | None) 
     return average(start, work / "sct" / MODEL, _CALIBRATED_SHARE)
 
 
+def teach_sounds(data: Path, work: Path, before: MilcoEncoder, steps: int, seed: int) -> MilcoEncoder:
+    """Return an encoder with sound terms (sounds.py), or the given one if it has them."""
+    if sounds.has_sound_terms(before.english_tokenizer):
+        return before
+    taught = work / "sounds"
+    if not taught.exists():
+        tokenizer = before.tokenizer.tokenizer
+        weights = sounds.measure_weights(data, tokenizer)
+        encoder = sounds.teach(before, data, weights, steps, seed)
+        network.set_echo(encoder.model, stages.idf_weights(data, work, tokenizer))
+        sounds.restore(before, encoder, data, weights, max(1, steps // 3), seed)
+        with atomic_directory(taught, overwrite=False, is_owned=lambda _: False) as directory:
+            encoder.save_pretrained(directory)
+    return MilcoEncoder.from_pretrained(taught, device="cpu", dtype="float32")
+
+
 def weigh_source(data: Path, work: Path, encoder: MilcoEncoder, seed: int, steps: int | None) -> MilcoEncoder:
     """Round an encoder's weights as its checkpoint will, and train the LexEcho head; return the final encoder."""
     model = work / "weighted"
     if not model.exists():
+        tokenizer = encoder.tokenizer.tokenizer
+        weights = stages.idf_weights(data, work, tokenizer)
+        # Training has moved them.
+        network.set_echo(encoder.model, weights)
         stages.write_checkpoint(encoder, work / "rounded")
         rounded = MilcoEncoder.from_pretrained(work / "rounded", device="cpu", dtype="float32")
-        tokenizer = rounded.tokenizer.tokenizer
-        weights = stages.idf_weights(data, work, tokenizer)
         fit = echo.fit_echo(rounded.model, tokenizer, stages.echo_texts(data), weights)
         log(f"LexEcho head: R squared {fit:.4f} against the token weights")
         with atomic_directory(model, overwrite=False, is_owned=lambda _: False) as directory:

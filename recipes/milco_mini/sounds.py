@@ -7,7 +7,7 @@ that is one token has none: the token embeddings translate it.
 
 A trained network learns them in place of the directions that its English terms read least: there its embeddings get
 the first and the last sounds of each token (graft()), and its layers learn to join those of a word's tokens (teach()).
-That moves the English terms, which the whole network then learns again from what it was before (restore()).
+That moves the English terms, which all of the network then learns again from what it was before (restore()).
 """
 
 import copy
@@ -157,10 +157,10 @@ class SoundReader:
             missing = dict.fromkeys(_grams(_BOUNDARY + sounds("".join(parts)) + _BOUNDARY))
             new: list[list[int]] = []
             for number in range(1, len(parts) + 1):
-                is_whole = number == len(parts)
-                read = _grams(_BOUNDARY + sounds("".join(parts[:number])) + _BOUNDARY * is_whole)
+                is_last = number == len(parts)
+                read = _grams(_BOUNDARY + sounds("".join(parts[:number])) + _BOUNDARY * is_last)
                 # Letters of one sound may be in two tokens: what their end does not complete, the word's end does.
-                completed = list(missing) if is_whole else [gram for gram in missing if gram in read]
+                completed = list(missing) if is_last else [gram for gram in missing if gram in read]
                 new.append([self._place[gram] for gram in completed])
                 for gram in completed:
                     del missing[gram]

@@ -72,8 +72,7 @@ def align(data: Path, work: Path, start: Path, seed: int, steps: int | None) -> 
     train_sap(replace(config, steps=config.steps if steps is None else steps), WordTeacher(work))
     averaged = work / "averaged"
     if not averaged.exists():
-        with atomic_directory(averaged, overwrite=False, is_owned=lambda _: False) as directory:
-            average(start, work / "sap" / MODEL, _START_SHARE).save_pretrained(directory)
+        _save(average(start, work / "sap" / MODEL, _START_SHARE), averaged)
     return averaged
 
 
@@ -92,8 +91,7 @@ def calibrate(data: Path, work: Path, start: str | Path) -> Path:
     if not calibrated.exists():
         encoder = MilcoEncoder.from_pretrained(start, device="cpu", dtype="float32")
         calibration.calibrate(encoder, data)
-        with atomic_directory(calibrated, overwrite=False, is_owned=lambda _: False) as directory:
-            encoder.save_pretrained(directory)
+        _save(encoder, calibrated)
     return calibrated
 
 
@@ -118,16 +116,18 @@ def teach_sounds(data: Path, work: Path, before: MilcoEncoder, steps: int, seed:
     """Return an encoder with sound terms (sounds.py), or the given one if it has them."""
     if sounds.has_sound_terms(before.english_tokenizer):
         return before
-    taught = work / "sounds"
-    if not taught.exists():
+    taught, restored = work / "taught", work / "sounds"
+    if not restored.exists():
         tokenizer = before.tokenizer.tokenizer
         weights = sounds.measure_weights(data, tokenizer)
-        encoder = sounds.teach(before, data, weights, steps, seed)
-        network.set_echo(encoder.model, stages.idf_weights(data, work, tokenizer))
+        if not taught.exists():
+            encoder = sounds.teach(before, data, weights, steps, seed)
+            network.set_echo(encoder.model, stages.idf_weights(data, work, tokenizer))
+            _save(encoder, taught)
+        encoder = MilcoEncoder.from_pretrained(taught, device="cpu", dtype="float32")
         sounds.restore(before, encoder, data, weights, max(1, steps // 3), seed)
-        with atomic_directory(taught, overwrite=False, is_owned=lambda _: False) as directory:
-            encoder.save_pretrained(directory)
-    return MilcoEncoder.from_pretrained(taught, device="cpu", dtype="float32")
+        _save(encoder, restored)
+    return MilcoEncoder.from_pretrained(restored, device="cpu", dtype="float32")
 
 
 def weigh_source(data: Path, work: Path, encoder: MilcoEncoder, seed: int, steps: int | None) -> MilcoEncoder:
@@ -142,8 +142,7 @@ def weigh_source(data: Path, work: Path, encoder: MilcoEncoder, seed: int, steps
         rounded = MilcoEncoder.from_pretrained(work / "rounded", device="cpu", dtype="float32")
         fit = echo.fit_echo(rounded.model, tokenizer, stages.echo_texts(data), weights)
         log(f"LexEcho head: R squared {fit:.4f} against the token weights")
-        with atomic_directory(model, overwrite=False, is_owned=lambda _: False) as directory:
-            rounded.save_pretrained(directory)
+        _save(rounded, model)
     if pairs := training_pairs(data, work):
         config = load_config(SctConfig, "mini-echo-sct", model=str(model), data=pairs, output=work / "echo", seed=seed)
         train_sct(replace(config, steps=config.steps if steps is None else steps))
@@ -152,6 +151,12 @@ def weigh_source(data: Path, work: Path, encoder: MilcoEncoder, seed: int, steps
     with torch.no_grad():
         cast(LexEcho, final.model.echo).scale.mul_(_ECHO_SCALE)
     return final
+
+
+def _save(encoder: MilcoEncoder, directory: Path) -> None:
+    """Write a checkpoint, complete or not at all."""
+    with atomic_directory(directory, overwrite=False, is_owned=lambda _: False) as partial:
+        encoder.save_pretrained(partial)
 
 
 def training_pairs(data: Path, work: Path) -> tuple[str, ...]:

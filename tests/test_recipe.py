@@ -166,7 +166,7 @@ def test_layers_learn_sound_terms(data: Path, work: Path, tmp_path: Path, monkey
     """The network computes the terms of words that it has seen; English terms that have moved are restored."""
     monkeypatch.setattr(sounds, "_TEXTS_OF_STEP", 16)
     monkeypatch.setattr(sounds, "_WORDS_OF_TEXT", 2)
-    monkeypatch.setattr(sounds, "_TOKENS_OF_STEP", 16)
+    monkeypatch.setattr(sounds, "_RANDOM", (4, 4))
     names = ["".join(parts) for parts in itertools.product(("hau", "tur", "miko"), repeat=3)]
     for folder in ("bitext/tico19", "lexicon/omw"):
         path = tmp_path / folder / "de-en.tsv.gz"
@@ -189,7 +189,8 @@ def test_layers_learn_sound_terms(data: Path, work: Path, tmp_path: Path, monkey
         words += 0.05 * torch.randn(words.shape, generator=torch.Generator().manual_seed(1))
     moved = np.square(pivot(taught, list(GERMAN))[:, :size] - goal).mean()
     monkeypatch.setattr(sounds, "_WARMUP_STEPS", 5)
-    sounds.restore(before, taught, data, weights, 80, seed=1)
+    echo_weights = echo.measure_echo(data, before.tokenizer.tokenizer)
+    sounds.restore(before, taught, data, weights, echo_weights, 80, seed=1)
     assert np.square(pivot(taught, list(GERMAN))[:, :size] - goal).mean() < moved
 
 
@@ -211,7 +212,7 @@ def test_false_friends_weigh_less(tmp_path: Path) -> None:
 
 def test_frequent_tokens_are_stored_more_exactly(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In 8 bits, all others in 4; scores of the tokenizer have three decimals."""
-    monkeypatch.setattr(export, "_FREQUENT", 20)
+    monkeypatch.setattr(export, "FREQUENT", 20)
     encoder = MilcoEncoder.from_pretrained(work / "averaged", dtype="float32")
     stages.write_checkpoint(encoder, tmp_path / "stored")
     stored = MilcoEncoder.from_pretrained(tmp_path / "stored", dtype="float32")

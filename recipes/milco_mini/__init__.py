@@ -39,7 +39,7 @@ class MiniOptions(RecipeOptions):
     epochs: int = option(12, minimum=1, help="passes over the token table to fit its codes")
     sap_steps: int | None = option(None, minimum=1, help="steps of SAP (default: of configuration mini-sap)")
     sct_steps: int | None = option(None, minimum=1, help="steps of each SCT (default: of its configuration)")
-    sound_steps: int = option(4_000, minimum=1, help="steps in which the layers learn sound terms")
+    sound_steps: int = option(3_700, minimum=1, help="steps in which the layers learn sound terms")
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong with combinations of options."""

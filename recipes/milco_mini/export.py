@@ -25,7 +25,7 @@ _CLIPS = torch.linspace(0.6, 1.0, 9)
 # From -7 to 7: a rounded row has the largest level, so that rounding it again finds the same scale.
 _LEVELS = 7
 # The tokenizer's order is that of frequency.
-_FREQUENT = 12_000
+FREQUENT = 12_000
 # Decimals of the log probabilities of tokens, which no segmentation of a text needs in full.
 _DECIMALS = 3
 _BLOCK = 8192
@@ -85,9 +85,9 @@ def quantize(model: MilcoModel) -> dict[str, Tensor]:
     for name, tensor in model.state_dict().items():
         tensor = tensor.detach().float()
         if name == _WORDS:
-            stored[name], stored[name + "_scale"] = quantize_rows(tensor[:_FREQUENT])
-            if len(tensor) > _FREQUENT:
-                stored[name + "_rest"], stored[name + "_rest_scale"] = quantize_words(tensor[_FREQUENT:])
+            stored[name], stored[name + "_scale"] = quantize_rows(tensor[:FREQUENT])
+            if len(tensor) > FREQUENT:
+                stored[name + "_rest"], stored[name + "_rest_scale"] = quantize_words(tensor[FREQUENT:])
         elif tensor.dim() == 2 and not name.startswith(("connector.", "echo.")):
             stored[name], stored[name + "_scale"] = quantize_rows(tensor)
         else:
@@ -103,25 +103,31 @@ def quantize_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 def quantize_words(words: Tensor) -> tuple[Tensor, Tensor]:
     """Return uint8 [V, d / 2] and float16 scales [V], at the clipping point with the least squared error."""
+    found = [_words_levels(block) for block in words.split(_BLOCK)]
+    levels, scales = (torch.cat(parts) for parts in zip(*found, strict=True))
+    nibbles = (levels + 8).to(torch.uint8)
+    return nibbles[:, ::2] | nibbles[:, 1::2] << 4, scales.half()
+
+
+def rounded_words(words: Tensor) -> Tensor:
+    """Return what a checkpoint has of some rows of embeddings of 4 bits, float32 [R, d]."""
+    levels, scales = _words_levels(words)
+    return levels * scales.unsqueeze(1)
+
+
+def _words_levels(words: Tensor) -> tuple[Tensor, Tensor]:
+    """Return integers from -7 to 7, float32 [R, d], and scales [R] that float16 has exactly."""
     first = echo_dimensions(words.shape[1]).start
     # An earlier rounding may have put a part of the LexEcho weight into the second dimension.
     words = words.clone()
     words[:, first] += words[:, first + 1] / ECHO_ENLARGED
     words[:, first + 1] = 0
-    packed, scales = [], []
-    for block in words.split(_BLOCK):
-        peak = block.abs().amax(dim=1, keepdim=True).clamp(min=1e-4)
-        tries = (peak * _CLIPS / _LEVELS).half().float()
-        rounded = [(block / scale.unsqueeze(1)).round().clamp(-_LEVELS, _LEVELS) for scale in tries.T]
-        errors = torch.stack(
-            [(r * s.unsqueeze(1) - block).square().sum(1) for r, s in zip(rounded, tries.T, strict=True)]
-        )
-        best = errors.argmin(dim=0)
-        scale = tries.gather(1, best.unsqueeze(1))
-        levels = (block / scale).round().clamp(-_LEVELS, _LEVELS)
-        lost = block[:, first] - levels[:, first] * scale[:, 0]
-        levels[:, first + 1] = (ECHO_ENLARGED * lost / scale[:, 0]).round().clamp(-_LEVELS, _LEVELS)
-        nibbles = (levels + 8).to(torch.uint8)
-        packed.append(nibbles[:, ::2] | nibbles[:, 1::2] << 4)
-        scales.append(scale[:, 0].half())
-    return torch.cat(packed), torch.cat(scales)
+    peak = words.abs().amax(dim=1, keepdim=True).clamp(min=1e-4)
+    tries = (peak * _CLIPS / _LEVELS).half().float()
+    rounded = [(words / scale.unsqueeze(1)).round().clamp(-_LEVELS, _LEVELS) for scale in tries.T]
+    errors = torch.stack([(r * s.unsqueeze(1) - words).square().sum(1) for r, s in zip(rounded, tries.T, strict=True)])
+    scale = tries.gather(1, errors.argmin(dim=0).unsqueeze(1))
+    levels = (words / scale).round().clamp(-_LEVELS, _LEVELS)
+    lost = words[:, first] - levels[:, first] * scale[:, 0]
+    levels[:, first + 1] = (ECHO_ENLARGED * lost / scale[:, 0]).round().clamp(-_LEVELS, _LEVELS)
+    return levels, scale[:, 0]

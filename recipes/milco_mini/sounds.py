@@ -34,10 +34,10 @@ from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.model import MilcoConfig, MilcoModel
 from milco_pyserini.train.data.bitext import open_bitext
 from milco_pyserini.train.data.streams import BitextStream
-from milco_pyserini.train.losses import sparse_mean_squared_error
 
 from . import corpus
-from .network import code_size
+from .export import FREQUENT, rounded_words
+from .network import code_size, set_echo
 
 # Each class is named by its first letter.
 _CLASSES = ("pbfv", "td", "kgcq", "szj", "lr", "m", "n")
@@ -83,8 +83,8 @@ _RATE, _DECODER_RATE, _WARMUP_STEPS, _CLIP = 1e-3, 4e-3, 100, 2.0
 # First logits: a term is rare. Logit whose weight is that of the term.
 _RARE, _SURE = -8.0, 4.0
 _LOG_STEPS = 100
-# restore(): random tokens of a step, texts of similar length at a time, and SAP's margin.
-_TOKENS_OF_STEP, _PARTS, _MARGIN, _SPECIALS = 130, 3, 0.3, 4
+# restore(): texts of random tokens in a step and their length, parts of a step, and the logit below which none matters.
+_RANDOM, _PARTS, _MARGIN, _SPECIALS = (24, 14), 8, 0.1, 4
 
 
 def sounds(word: str) -> str:
@@ -263,8 +263,8 @@ def teach(encoder: MilcoEncoder, data: Path, weights: NDArray[np.float32], steps
                 for token, term in found:
                     present[row, token + 1, term] = 1
             with torch.no_grad():
-                old = before.connector(before.encoder(input_ids=ids, attention_mask=mask).last_hidden_state)
-            new = model.connector(model.encoder(input_ids=ids, attention_mask=mask).last_hidden_state)
+                old = _projected(before, ids, mask)
+            new = _projected(model, ids, mask)
             real = mask.bool()
             missed = functional.binary_cross_entropy_with_logits(decoder(new[real]), present[real], reduction="sum")
             moved = (new - old)[real]
@@ -282,15 +282,26 @@ def teach(encoder: MilcoEncoder, data: Path, weights: NDArray[np.float32], steps
 
 
 def restore(
-    before: MilcoEncoder, taught: MilcoEncoder, data: Path, weights: NDArray[np.float32], steps: int, seed: int
+    before: MilcoEncoder,
+    taught: MilcoEncoder,
+    data: Path,
+    weights: NDArray[np.float32],
+    echo: NDArray[np.float32],
+    steps: int,
+    seed: int,
 ) -> None:
     """Train all of a network, whose English terms teach() has moved, to have them and exact sound terms, in place.
 
+    The loss is the squared error of every token's logits, before max pooling, above a margin. Embeddings are rounded
+    as the final checkpoint will have them, and learn through it (straight-through; Bengio and others, 2013): rounding
+    after training took half of the sound terms.
+
     Args:
-        before: the encoder before teach(), whose pivot view of each text is the target.
+        before: the encoder before teach(), whose English terms are the target.
         taught: the encoder that is trained.
         data: the data directory, whose sentence pairs and dictionary entries are the texts, next to random tokens.
         weights: float32 [terms], from measure_weights().
+        echo: float32 [V_m], LexEcho weights that embeddings have and keep.
         steps: number of steps.
         seed: of the texts.
     """
@@ -300,8 +311,9 @@ def restore(
     reader, sure = SoundReader(tokenizer), torch.from_numpy(np.expm1(weights))
     bos, *_, eos = tokenizer.encode("").ids
     pairs, generator = _pairs(data, seed), np.random.default_rng(seed)
+    words = model.encoder.embeddings.word_embeddings
     parts: list[tuple[nn.Module, float]] = [
-        (model.encoder.embeddings.word_embeddings, 1e-3),
+        (words, 1e-3),
         (model.encoder.encoder, 2e-4),
         (model.connector, 1e-4),
         (model.decoder, 1e-4),
@@ -310,36 +322,56 @@ def restore(
     parameters = [parameter for part, _ in parts for parameter in part.parameters()]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.0, betas=(0.9, 0.98))
     schedule = _schedule(optimizer, steps)
+    hook = words.register_forward_hook(_round_embeddings)
+    recent: list[float] = []
     for step in range(1, steps + 1):
-        texts = []
-        for encoding in tokenizer.encode_batch(next(pairs)):
-            found = {one.term for one in reader.read(encoding.tokens[1:-1]) if one.token < _LONGEST - 2}
-            texts.append((torch.tensor(encoding.ids[:_LONGEST]), sorted(found)))
-        tokens = generator.integers(_SPECIALS, tokenizer.get_vocab_size() - 1, _TOKENS_OF_STEP).tolist()
-        texts += [(torch.tensor([bos, token, eos]), list[int]()) for token in tokens]
-        texts.sort(key=lambda text: len(text[0]))
+        set_echo(model, echo)
+        texts = [encoding.ids[1 : _LONGEST - 1] for encoding in tokenizer.encode_batch(next(pairs))]
+        texts += generator.integers(_SPECIALS, tokenizer.get_vocab_size() - 1, _RANDOM).tolist()
+        texts.sort(key=len)
+        count = sum(map(len, texts))
         size = -(-len(texts) // _PARTS)
-        total = 0.0
-        for start in range(0, len(texts), size):
-            part = texts[start : start + size]
-            ids, mask = _padded([row for row, _ in part])
-            target = torch.zeros(len(part), len(taught.vocabulary.english))
+        lost = whole = 0.0
+        for part in (texts[start : start + size] for start in range(0, len(texts), size)):
+            ids, mask = _padded([torch.tensor([bos, *text, eos]) for text in part])
+            real = mask.bool()
+            target = torch.full((int(mask.sum()), len(taught.vocabulary.english)), -_MARGIN)
             with torch.no_grad():
-                target[:, : -len(sure)] = old(ids, mask).logits.clamp(min=0)
-            for row, (_, terms) in enumerate(part):
-                columns = torch.tensor(terms, dtype=torch.int64)
-                target[row, columns - len(sure)] = sure[columns]
-            loss = sparse_mean_squared_error(model(ids, mask).logits, target, _MARGIN, "teacher")
-            loss = loss * len(part) / len(texts)
-            loss.backward()
-            total += loss.item()
+                target[:, : -len(sure)] = old.decoder(_projected(old, ids, mask)[real]).clamp_(min=-_MARGIN)
+            first = 1
+            for text in part:
+                for token, term in reader.read([tokenizer.id_to_token(token) for token in text]):
+                    target[first + token, term - len(sure)] = sure[term]
+                first += len(text) + 2
+            logits = model.decoder(_projected(model, ids, mask)[real])
+            error = logits.detach().clamp(min=-_MARGIN) - target
+            # Not the gradient of clamp: a term that is missing has to come back.
+            logits.backward(error / count)
+            lost += error.square().sum().item()
+            whole += target.clamp_(min=0).square().sum().item()
         nn.utils.clip_grad_norm_(parameters, _CLIP)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad(set_to_none=True)
+        recent.append(lost / whole)
         if step % _LOG_STEPS == 0:
-            log(f"sounds: step {step:,} of {steps:,} with the English terms, loss {total:.4f}")
+            log(f"sounds: step {step:,} of {steps:,} with the English terms, loss {np.mean(recent[-_LOG_STEPS:]):.4f}")
+    hook.remove()
     model.eval()
+
+
+def _projected(model: MilcoModel, ids: Tensor, mask: Tensor) -> Tensor:
+    """Return the connector's output, float32 [B, S, D_e]."""
+    return model.connector(model.encoder(input_ids=ids, attention_mask=mask).last_hidden_state)
+
+
+def _round_embeddings(_: nn.Module, inputs: tuple[Tensor], rows: Tensor) -> Tensor:
+    """Round the embeddings of rare tokens; gradients pass."""
+    with torch.no_grad():
+        rare = inputs[0] >= FREQUENT
+        change = torch.zeros_like(rows)
+        change[rare] = rounded_words(rows[rare]) - rows[rare]
+    return rows + change
 
 
 @torch.no_grad()

@@ -121,11 +121,10 @@ def teach_sounds(data: Path, work: Path, before: MilcoEncoder, steps: int, seed:
         tokenizer = before.tokenizer.tokenizer
         weights = sounds.measure_weights(data, tokenizer)
         if not taught.exists():
-            encoder = sounds.teach(before, data, weights, steps, seed)
-            network.set_echo(encoder.model, stages.idf_weights(data, work, tokenizer))
-            _save(encoder, taught)
+            _save(sounds.teach(before, data, weights, steps, seed), taught)
         encoder = MilcoEncoder.from_pretrained(taught, device="cpu", dtype="float32")
-        sounds.restore(before, encoder, data, weights, max(1, steps // 3), seed)
+        echo_weights = stages.idf_weights(data, work, tokenizer)
+        sounds.restore(before, encoder, data, weights, echo_weights, max(1, steps * 3 // 4), seed)
         _save(encoder, restored)
     return MilcoEncoder.from_pretrained(restored, device="cpu", dtype="float32")
 

@@ -63,7 +63,7 @@ class MilcoEncoder:
     >>> bool(scores[0, 0] > scores[0, 1])
     True
     >>> encoder
-    MilcoEncoder('mini', views=pivot source, dtype=float32, device=cpu, 116,439 terms)
+    MilcoEncoder('mini', views=pivot source, dtype=float32, device=cpu, 118,497 terms)
 
     A vector depends only on its text, not on the other texts of the call (float32: within 1e-5; bfloat16 and int8:
     within 1e-2). Import milco_pyserini before torch: it sets how torch's threads wait, without which encoding is

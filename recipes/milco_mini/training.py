@@ -54,7 +54,7 @@ _HELD_OUT = 0.1
 # that within a language distinguish passages.
 _START_SHARE, _CALIBRATED_SHARE = 0.5, 0.3
 # Scale of source weights next to pivot weights: among all languages they find passages in the query's own.
-_ECHO_SCALE = 0.22
+_ECHO_SCALE = 0.2
 
 
 def align(data: Path, work: Path, start: Path, seed: int, steps: int | None) -> Path:

@@ -37,7 +37,7 @@ def test_the_extract_has_the_strongest_terms() -> None:
     found = snippet("Who made penicillin a medicine?", text)
     assert found.text.startswith("… Penicillin became a medicine in Oxford. Ships")
     assert found.text.endswith(" …")
-    assert highlighted(found)[:2] == ["Penicilli", "medicine"]
+    assert highlighted(found)[:2] == ["Penicillin", "medicine"]
     assert len(found.text) <= 124
 
 

@@ -232,6 +232,7 @@ def test_rounded_rows_stay_as_they_are_when_they_are_rounded_again() -> None:
     packed, scales = export.quantize_words(words)
     levels = torch.stack([packed & 15, packed >> 4], dim=-1).flatten(1).float() - 8
     assert (levels.abs().amax(dim=1) == 7).all()
+    assert torch.equal(export.rounded_words(words), levels * scales.float().unsqueeze(1))
     again, same_scales = export.quantize_words(levels * scales.float().unsqueeze(1))
     assert torch.equal(same_scales, scales)
     # The two dimensions of the LexEcho weight are added up and divided again.

@@ -18,6 +18,7 @@ NAMES = dict(
 WHY = """\
 The source view finds passages that share words with the query, which are those of its own language: it helps within a
 language. The pivot view alone ranks languages more alike where all are searched at once, as here."""
+TERMS = "Strongest terms of some queries; those with ~ are consonants of a word, by which names match across scripts"
 
 
 def demo_text(result: DemoResult) -> str:
@@ -29,6 +30,7 @@ def demo_text(result: DemoResult) -> str:
         summary_table(result.summaries, passages),
         WHY,
         cost_table(result.costs),
+        TERMS,
         *(
             f"  {text}\n    in English:          {_terms(pivot)}\n    in its own language: {_terms(source)}"
             for text, pivot, source in result.examples

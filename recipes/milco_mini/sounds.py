@@ -293,8 +293,8 @@ def restore(
     """Train all of a network, whose English terms teach() has moved, to have them and exact sound terms, in place.
 
     The loss is the squared error of every token's logits, before max pooling, above a margin. Embeddings are rounded
-    as the final checkpoint will have them, and learn through it (straight-through; Bengio and others, 2013): rounding
-    after training took half of the sound terms.
+    as the final checkpoint will have them, with the gradients of unrounded ones (straight-through estimator; Bengio
+    and others, 2013): rounding after training nearly doubled the error of the sound terms.
 
     Args:
         before: the encoder before teach(), whose English terms are the target.
@@ -335,7 +335,7 @@ def restore(
         for part in (texts[start : start + size] for start in range(0, len(texts), size)):
             ids, mask = _padded([torch.tensor([bos, *text, eos]) for text in part])
             real = mask.bool()
-            target = torch.full((int(mask.sum()), len(taught.vocabulary.english)), -_MARGIN)
+            target = torch.full((int(mask.sum()), model.config.english_vocab_size), -_MARGIN)
             with torch.no_grad():
                 target[:, : -len(sure)] = old.decoder(_projected(old, ids, mask)[real]).clamp_(min=-_MARGIN)
             first = 1

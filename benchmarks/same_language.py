@@ -4,7 +4,8 @@ python benchmarks/same_language.py --data cmrc2018 cacm --encoder mini --bm25
 
 Each directory of --data holds corpus.LANG.jsonl.gz, queries.LANG.tsv and qrels.LANG.txt. Documents are encoded once
 with both views and indexed by the exact engine; the queries of a view have only its terms. --alpha weights the views of
-"both", as in milco search. BM25 is the engine bm25 with its analyzer for LANG.
+"both", as in milco search. BM25 is the engine bm25 with its analyzer for LANG, "BM25, tokens" the same with tokens of
+the encoder.
 """
 
 import sys
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.corpora import open_corpus, open_qrels, open_topics
+from milco_pyserini.corpora import open_qrels, open_topics
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import Evaluation, compare_evaluations, evaluate, render
@@ -91,8 +92,11 @@ def find_collection(directory: Path) -> CollectionFiles:
 
 
 def all_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict[str, Run]:
-    """Return the runs of the table by name: BM25 if selected, the views, and the fusion of both with BM25."""
-    runs = ({"BM25": bm25_run(collection)} if options.bm25 else {}) | view_runs(collection, options)
+    """Return the runs of the table by name: if selected BM25 and its fusion with both views, and each view."""
+    runs: dict[str, Run] = {}
+    if options.bm25:
+        runs = {"BM25": bm25_run(collection), "BM25, tokens": bm25_run(collection, tokenizer=options.encoder)}
+    runs |= view_runs(collection, options)
     if {"BM25", "both"} <= runs.keys():
         from milco_pyserini.search.fusion import fuse
 
@@ -128,13 +132,20 @@ def view_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict
     return runs
 
 
-def bm25_run(collection: CollectionFiles) -> Run:
-    """Return the run of Pyserini's BM25 with the analyzer for the collection's language."""
-    from milco_pyserini.demo.evaluation import build_bm25, search_bm25
+def bm25_run(collection: CollectionFiles, tokenizer: str | None = None) -> Run:
+    """Return the run of Pyserini's BM25, with an analyzer for the collection's language or with a tokenizer."""
+    from milco_pyserini import Index
 
+    topics = list(open_topics(collection.topics))
+    language = None if tokenizer else collection.language
     with tempfile.TemporaryDirectory() as directory:
-        build_bm25(open_corpus(collection.corpus), collection.language, Path(directory))
-        return search_bm25(open_topics(collection.topics), collection.language, Path(directory), HITS)
+        path = Path(directory) / "index"
+        index = Index.build(collection.corpus, path, "bm25", language=language, tokenizer=tokenizer)
+        hits = index.searcher().search([topic.text for topic in topics], HITS)
+    return {
+        topic.id: dict(zip(found.docids, found.scores.tolist(), strict=True))
+        for topic, found in zip(topics, hits, strict=True)
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:

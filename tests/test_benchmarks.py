@@ -146,7 +146,8 @@ def test_same_language_adds_bm25_and_its_fusion(load: Load, collection: Path, ca
     pytest.importorskip("pyserini", reason="Pyserini is not installed")
     assert load("same_language").main(["--data", str(collection), *ENCODER, "--bm25"]) == 0
     rows = capsys.readouterr().out.split("\n\n")[0].splitlines()[1:]
-    assert [row.split()[0] for row in rows] == ["BM25", "pivot", "source", "both", "both"]
+    assert [row.split()[0] for row in rows] == ["BM25", "BM25,", "pivot", "source", "both", "both"]
+    assert rows[1].split()[:2] == ["BM25,", "tokens"]
     assert rows[-1].split()[:3] == ["both", "+", "BM25"]
     assert float(rows[0].split()[1].rstrip("*")) > 0.9
 
@@ -218,7 +219,7 @@ def test_held_out_adds_bm25_and_its_fusion(load: Load, held_out_data: Path, caps
     pytest.importorskip("pyserini", reason="Pyserini is not installed")
     assert load("held_out").main(["--data", str(held_out_data), *ENCODER, "--bm25", "--queries", "3"]) == 0
     rows = capsys.readouterr().out.split("\n\n")[0].splitlines()[1:]
-    assert [row.split()[1] for row in rows[:5]] == ["BM25", "pivot", "source", "both", "both"]
+    assert [row.split()[1] for row in rows[:6]] == ["BM25", "BM25,", "pivot", "source", "both", "both"]
 
 
 def test_missing_held_out_queries_are_an_error(load: Load, tmp_path: Path, capsys: Capture) -> None:

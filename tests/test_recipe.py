@@ -99,6 +99,8 @@ def test_terms_of_one_language_weigh_less() -> None:
     rare, common, habit, always = calibration.term_gains(frequencies)
     assert rare == 1
     assert rare > common > habit > always > 0
+    _, common, habit, _ = calibration.spread(frequencies)
+    assert (common, habit) == pytest.approx((1, 2), rel=0.01)
 
 
 def test_calibration_scales_terms_and_keeps_their_order(data: Path, work: Path) -> None:
@@ -115,6 +117,12 @@ def test_calibration_scales_terms_and_keeps_their_order(data: Path, work: Path) 
         scale = ((1 + 1.5) ** gains[strongest] - 1) / 1.5
         assert new[strongest] == pytest.approx(np.log1p(scale * np.expm1(old[strongest])), rel=1e-3)
         assert new[size:].max() == pytest.approx(old[size:].max(), rel=1e-6)
+    decoder = after.model.decoder.weight.detach().clone()
+    spread = calibration.spread(calibration.document_frequencies(after, data))
+    calibration.recalibrate(after, data)
+    scales = (after.model.decoder.weight.detach().norm(dim=1) / decoder.norm(dim=1)).numpy()
+    assert scales == pytest.approx((2.5**spread**0.2 - 1) / 1.5, rel=1e-5)
+    assert scales.max() > 1.1
 
 
 def test_names_sound_alike_in_all_scripts() -> None:
@@ -208,6 +216,22 @@ def test_false_friends_weigh_less(tmp_path: Path) -> None:
     assert 0 < gift < 0.1
     assert 0.9 < hand < 1
     assert schule == poison == 1
+
+
+def test_tokens_of_scripts_with_few_languages_weigh_less() -> None:
+    """LexEcho's weights of Cyrillic tokens are scaled, those of Latin and Chinese tokens are not."""
+    encoder = MilcoEncoder.from_pretrained("mini", device="cpu", dtype="float32")
+    tokenizer = encoder.tokenizer.tokenizer
+    text = "haus дом 狗"
+    idf = np.ones(tokenizer.get_vocab_size(), np.float32)
+    idf[tokenizer.token_to_id("▁haus")] = 1.5
+    tokens, (found,) = echo.scale_scripts(encoder.model, tokenizer, [text], idf)
+    vector = encoder.encode_document([text], views="source").to_scipy().toarray()[0, encoder.vocabulary.english_size :]
+    _, latin, cyrillic, chinese, _ = tokenizer.encode(text).ids
+    factors = [1, 0.38, 1]
+    assert found[1:-1] == pytest.approx(vector[[latin, cyrillic, chinese]] * factors, rel=1e-4)
+    assert tokens[cyrillic] == pytest.approx(0.38 * tokens[chinese])
+    assert tokens[latin] != pytest.approx(tokens[chinese])
 
 
 def test_frequent_tokens_are_stored_more_exactly(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ SAP fits each language to English on its own, and each keeps habits: English ter
 those of other languages have not. Between texts in one language they are noise; among all languages they rank texts in
 the query's language first. A term's weight is therefore scaled by its inverse document frequency in the language where
 it is most common, and by how much more common it is there than on average. Measured on training texts only.
+
+Contrast across languages (SCT) lowers terms of one language, too. Together that is too much: a part is taken back.
 """
 
 from pathlib import Path
@@ -22,13 +24,24 @@ _TEXTS, _LEAST_TEXTS, _ENTRIES = 1000, 300, 6
 # Added to shares of texts.
 _SMOOTHING = 1e-3
 _IDF_POWER, _SPREAD_POWER = 0.5, 0.25
+# Taken back after contrast; chosen on the sample, FLORES and Tatoeba.
+_RETURNED_POWER = 0.2
 # The logit at which the scaled weight is exact: LogSat .92, a strong term of a sentence.
 _LOGIT = 1.5
 
 
 def calibrate(encoder: MilcoEncoder, data: Path) -> None:
     """Scale the decoder of an encoder in place: see the module."""
-    gains = term_gains(document_frequencies(encoder, data))
+    scale_terms(encoder, term_gains(document_frequencies(encoder, data)))
+
+
+def recalibrate(encoder: MilcoEncoder, data: Path) -> None:
+    """Take back a part of the calibration after contrast, in place: see the module."""
+    scale_terms(encoder, spread(document_frequencies(encoder, data)) ** _RETURNED_POWER)
+
+
+def scale_terms(encoder: MilcoEncoder, gains: NDArray[np.float64]) -> None:
+    """Scale the weights of English terms by gains, float64 [V_e], in the decoder of an encoder."""
     # LogSat(scale * logit) = gain * LogSat(logit) at that logit.
     scales = torch.from_numpy((((1 + _LOGIT) ** gains - 1) / _LOGIT).astype(np.float32))
     with torch.no_grad():
@@ -60,8 +73,12 @@ def term_gains(frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the factor of each term's weight, above 0 and at most 1. frequencies: [languages, V_e], from 0 to 1."""
     highest = frequencies.max(axis=0) + _SMOOTHING
     idf = np.maximum(-np.log(highest), _SMOOTHING)
-    spread = highest / (frequencies.mean(axis=0) + _SMOOTHING)
-    return (idf / idf.max()) ** _IDF_POWER * spread**-_SPREAD_POWER
+    return (idf / idf.max()) ** _IDF_POWER * spread(frequencies) ** -_SPREAD_POWER
+
+
+def spread(frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how much more common each term is in one language than on average. frequencies: as of term_gains()."""
+    return (frequencies.max(axis=0) + _SMOOTHING) / (frequencies.mean(axis=0) + _SMOOTHING)
 
 
 def _spaced(texts: list[str], most: int = _TEXTS) -> list[str]:

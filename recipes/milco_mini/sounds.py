@@ -68,8 +68,8 @@ _SPACE = "▁"
 # Texts of each language whose terms are counted.
 _TEXTS = 2_500
 _SMOOTHING = 1e-4
-# As the weights of English terms (english.py).
-_LARGEST_WEIGHT, _IDF_SCALE, _IDF_POWER = 0.85, 9.0, 0.7
+# As the weights of English terms (english.py), and a little larger.
+_LARGEST_WEIGHT, _IDF_SCALE, _IDF_POWER = 1.1, 9.0, 0.7
 # Sounds at each end of a token that its embedding has, each as a point of an octahedron in four dimensions.
 _ENDS = 3
 _POINT = len(_SYMBOLS) // 2

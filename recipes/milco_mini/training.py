@@ -16,7 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from milco_pyserini.console import log
 from milco_pyserini.encode import MilcoEncoder
@@ -54,7 +56,7 @@ _HELD_OUT = 0.1
 # that within a language distinguish passages.
 _START_SHARE, _CALIBRATED_SHARE = 0.5, 0.3
 # Scale of source weights next to pivot weights: among all languages they find passages in the query's own.
-_ECHO_SCALE = 0.2
+_ECHO_SCALE = 0.33
 
 
 def align(data: Path, work: Path, start: Path, seed: int, steps: int | None) -> Path:
@@ -118,6 +120,7 @@ def teach_sounds(data: Path, work: Path, before: MilcoEncoder, steps: int, seed:
         return before
     taught, restored = work / "taught", work / "sounds"
     if not restored.exists():
+        calibration.recalibrate(before, data)
         tokenizer = before.tokenizer.tokenizer
         weights = sounds.measure_weights(data, tokenizer)
         if not taught.exists():
@@ -131,25 +134,37 @@ def teach_sounds(data: Path, work: Path, before: MilcoEncoder, steps: int, seed:
 
 def weigh_source(data: Path, work: Path, encoder: MilcoEncoder, seed: int, steps: int | None) -> MilcoEncoder:
     """Round an encoder's weights as its checkpoint will, and train the LexEcho head; return the final encoder."""
-    model = work / "weighted"
+    model, tokenizer, texts = work / "weighted", encoder.tokenizer.tokenizer, stages.echo_texts(data)
+    weights = stages.idf_weights(data, work, tokenizer)
     if not model.exists():
-        tokenizer = encoder.tokenizer.tokenizer
-        weights = stages.idf_weights(data, work, tokenizer)
-        # Training has moved them.
-        network.set_echo(encoder.model, weights)
-        stages.write_checkpoint(encoder, work / "rounded")
-        rounded = MilcoEncoder.from_pretrained(work / "rounded", device="cpu", dtype="float32")
-        fit = echo.fit_echo(rounded.model, tokenizer, stages.echo_texts(data), weights)
-        log(f"LexEcho head: R squared {fit:.4f} against the token weights")
-        _save(rounded, model)
+        goals = echo.weights_in_texts(tokenizer, texts, weights)
+        _save(_with_head(encoder, weights, texts, goals, work / "rounded"), model)
     if pairs := training_pairs(data, work):
         config = load_config(SctConfig, "mini-echo-sct", model=str(model), data=pairs, output=work / "echo", seed=seed)
         train_sct(replace(config, steps=config.steps if steps is None else steps))
         model = work / "echo" / MODEL
-    final = MilcoEncoder.from_pretrained(model, device="cpu", dtype="float32")
+    trained = MilcoEncoder.from_pretrained(model, device="cpu", dtype="float32")
+    scaled, goals = echo.scale_scripts(trained.model, tokenizer, texts, weights)
+    final = _with_head(trained, scaled, texts, goals, work / "scaled")
     with torch.no_grad():
         cast(LexEcho, final.model.echo).scale.mul_(_ECHO_SCALE)
     return final
+
+
+def _with_head(
+    encoder: MilcoEncoder,
+    weights: NDArray[np.float32],
+    texts: list[str],
+    goals: list[NDArray[np.float32]],
+    directory: Path,
+) -> MilcoEncoder:
+    """Return an encoder, rounded in a directory, with weights of tokens and a LexEcho head fitted to those of texts."""
+    network.set_echo(encoder.model, weights)
+    stages.write_checkpoint(encoder, directory)
+    rounded = MilcoEncoder.from_pretrained(directory, device="cpu", dtype="float32")
+    fit = echo.fit_echo(rounded.model, encoder.tokenizer.tokenizer, texts, goals)
+    log(f"LexEcho head: R squared {fit:.4f} against the token weights")
+    return rounded
 
 
 def _save(encoder: MilcoEncoder, directory: Path) -> None:

@@ -10,7 +10,7 @@ the encoder.
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from milco_pyserini.corpora import open_qrels, open_topics
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import Evaluation, compare_evaluations, evaluate, render
+from milco_pyserini.index.protocol import Hits
 from milco_pyserini.io.runs import Run
 from milco_pyserini.options import option
 from milco_pyserini.sparse import PIVOT, SOURCE, open_store
@@ -100,10 +101,7 @@ def all_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict[
     if {"BM25", "both"} <= runs.keys():
         from milco_pyserini.search.fusion import fuse
 
-        runs["both + BM25"] = {
-            topic: dict(zip(hits.docids, hits.scores.tolist(), strict=True))
-            for topic, hits in fuse([runs["both"], runs["BM25"]], depth=HITS)
-        }
+        runs["both + BM25"] = as_run(fuse([runs["both"], runs["BM25"]], depth=HITS))
     return runs
 
 
@@ -125,10 +123,7 @@ def view_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict
         runs: dict[str, Run] = {}
         for view in options.views:
             hits = searcher.search(queries.view(*VIEWS[view]).to_dicts(encoder.vocabulary), HITS)
-            runs[view] = {
-                topic.id: dict(zip(found.docids, found.scores.tolist(), strict=True))
-                for topic, found in zip(topics, hits, strict=True)
-            }
+            runs[view] = as_run(zip((topic.id for topic in topics), hits, strict=True))
     return runs
 
 
@@ -142,10 +137,12 @@ def bm25_run(collection: CollectionFiles, tokenizer: str | None = None) -> Run:
         path = Path(directory) / "index"
         index = Index.build(collection.corpus, path, "bm25", language=language, tokenizer=tokenizer)
         hits = index.searcher().search([topic.text for topic in topics], HITS)
-    return {
-        topic.id: dict(zip(found.docids, found.scores.tolist(), strict=True))
-        for topic, found in zip(topics, hits, strict=True)
-    }
+    return as_run(zip((topic.id for topic in topics), hits, strict=True))
+
+
+def as_run(found: Iterable[tuple[str, Hits]]) -> Run:
+    """Return the scores of the hits of every topic."""
+    return {topic: dict(zip(hits.docids, hits.scores.tolist(), strict=True)) for topic, hits in found}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -225,13 +225,15 @@ def test_tokens_of_scripts_with_few_languages_weigh_less() -> None:
     text = "haus дом 狗"
     idf = np.ones(tokenizer.get_vocab_size(), np.float32)
     idf[tokenizer.token_to_id("▁haus")] = 1.5
-    tokens, (found,) = echo.scale_scripts(encoder.model, tokenizer, [text], idf)
+    idf[tokenizer.token_to_id("<s>")] = 0
+    tokens, (found,) = echo.scale_scripts(encoder.model, tokenizer, echo.token_rows(tokenizer, [text]), idf)
     vector = encoder.encode_document([text], views="source").to_scipy().toarray()[0, encoder.vocabulary.english_size :]
     _, latin, cyrillic, chinese, _ = tokenizer.encode(text).ids
     factors = [1, 0.38, 1]
     assert found[1:-1] == pytest.approx(vector[[latin, cyrillic, chinese]] * factors, rel=1e-4)
     assert tokens[cyrillic] == pytest.approx(0.38 * tokens[chinese])
     assert tokens[latin] != pytest.approx(tokens[chinese])
+    assert tokens[tokenizer.token_to_id("<s>")] == found[0] == 0
 
 
 def test_frequent_tokens_are_stored_more_exactly(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

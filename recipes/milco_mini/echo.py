@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from milco_pyserini.console import log
 from milco_pyserini.model import MilcoModel
 from milco_pyserini.model.modeling import LexEcho
 
@@ -93,14 +94,19 @@ def document_frequency(tokenizer: Tokenizer, texts: list[str]) -> tuple[NDArray[
     return np.bincount(tokens, minlength=tokenizer.get_vocab_size()).astype(float), len(windows)
 
 
+def token_rows(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+    """Return the tokens of each text, special ones included, cut to a length that a head is fitted on."""
+    return [tokenizer.encode(text).ids[:_LONGEST] for text in texts]
+
+
 @torch.no_grad()
-def fit_echo(model: MilcoModel, tokenizer: Tokenizer, texts: list[str], goals: list[NDArray[np.float32]]) -> float:
-    """Fit the LexEcho head to the weights of the tokens of some texts on their hidden states; return R squared.
+def fit_echo(model: MilcoModel, rows: list[list[int]], goals: list[NDArray[np.float32]]) -> None:
+    """Fit the LexEcho head to weights of the tokens of some texts, on their hidden states.
 
     Reserved dimensions have each token's weight (network.py), which LayerNorm divides by norms that the others have.
     """
     head = cast(LexEcho, model.echo)
-    states = np.concatenate([hidden_states(model, ids).double().numpy() for ids in _ids(tokenizer, texts)])
+    states = np.concatenate([_hidden_states(model, row).double().numpy() for row in rows])
     goal = np.concatenate(goals)
     centered = states - states.mean(axis=0)
     penalty = _RIDGE * np.eye(states.shape[1])
@@ -109,39 +115,37 @@ def fit_echo(model: MilcoModel, tokenizer: Tokenizer, texts: list[str], goals: l
     head.scale.fill_(1)
     head.weight.copy_(torch.from_numpy(slope))
     head.bias.fill_(level)
-    return float(1 - np.square(states @ slope + level - goal).mean() / goal.var())
-
-
-def weights_in_texts(tokenizer: Tokenizer, texts: list[str], weights: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-    """Return the weight of each token of texts, float32 [tokens] for each. weights: [V_m]."""
-    return [weights[ids] for ids in _ids(tokenizer, texts)]
+    fit = 1 - np.square(states @ slope + level - goal).mean() / goal.var()
+    log(f"LexEcho head: R squared {fit:.4f} against the token weights")
 
 
 @torch.no_grad()
 def scale_scripts(
-    model: MilcoModel, tokenizer: Tokenizer, texts: list[str], weights: NDArray[np.float32]
+    model: MilcoModel, tokenizer: Tokenizer, rows: list[list[int]], weights: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], list[NDArray[np.float32]]]:
-    """Return weights with those of scripts of few languages scaled: of tokens, [V_m], and of the tokens of texts.
+    """Lower the weights that a trained LexEcho head gives to tokens in scripts of few languages.
 
-    Those of texts are what a trained LexEcho head gives them, those of tokens the nearest linear function of weights,
-    from which its training started.
+    Args:
+        model: its head was trained from the given weights.
+        rows: tokens of texts.
+        weights: float32 [V_m].
+
+    Returns:
+        Weights of tokens, float32 [V_m], the linear function of the given ones that is nearest to the head's; and the
+        head's weights of the tokens of each text, float32 [tokens]. Both are lowered.
     """
     head = cast(LexEcho, model.echo)
     is_own = [_OWN_LANGUAGE.search(tokenizer.id_to_token(token)) for token in range(len(weights))]
-    factors = np.where(is_own, _OWN_LANGUAGE_FACTOR, 1).astype(np.float32)
-    rows = _ids(tokenizer, texts)
-    found = [head(hidden_states(model, ids), torch.ones(len(ids))).numpy() for ids in rows]
+    # Symbols have no weight before, and none after.
+    factors = np.where(weights > 0, np.where(is_own, _OWN_LANGUAGE_FACTOR, 1), 0).astype(np.float32)
+    found = [head(_hidden_states(model, row), torch.ones(len(row))).numpy() for row in rows]
     before = weights[np.concatenate(rows)]
     slope, level = np.polyfit(before[before > 0], np.concatenate(found)[before > 0], 1)
-    scaled = [out * factors[ids] for out, ids in zip(found, rows, strict=True)]
-    return (factors * (level + slope * weights)).astype(np.float32), scaled
+    lowered = [out * factors[row] for out, row in zip(found, rows, strict=True)]
+    return (factors * (level + slope * weights)).astype(np.float32), lowered
 
 
-def hidden_states(model: MilcoModel, ids: list[int]) -> Tensor:
+def _hidden_states(model: MilcoModel, row: list[int]) -> Tensor:
     """Return the encoder's states of the tokens of a text, float32 [tokens, D_m]."""
-    row = torch.tensor([ids])
-    return model.encoder(input_ids=row, attention_mask=torch.ones_like(row)).last_hidden_state[0]
-
-
-def _ids(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
-    return [tokenizer.encode(text).ids[:_LONGEST] for text in texts]
+    ids = torch.tensor([row])
+    return model.encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]

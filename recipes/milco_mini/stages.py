@@ -59,9 +59,8 @@ def prepare(data: Path, options: MiniOptions) -> None:
         weights = idf_weights(data, work, tokenizer)
         fitted = codes.Codes(**load_file(work / "codes.safetensors"))
         model = network.initial_model(fitted, weights, options.hidden, options.layers, options.seed)
-        texts = echo_texts(data)
-        fit = echo.fit_echo(model, tokenizer, texts, echo.weights_in_texts(tokenizer, texts, weights))
-        log(f"LexEcho head: R squared {fit:.4f} against the token weights")
+        rows = echo_rows(data, tokenizer)
+        echo.fit_echo(model, rows, [weights[row] for row in rows])
         terms = Tokenizer.from_file(str(work / "english.json"))
         export.export(model, tokenizer, terms, CARD.read_text(encoding="utf-8"), work / "initial")
 
@@ -75,9 +74,10 @@ def idf_weights(data: Path, work: Path, tokenizer: Tokenizer) -> NDArray[np.floa
     return np.load(path)
 
 
-def echo_texts(data: Path) -> list[str]:
-    """Return sentences of all languages on whose hidden states a LexEcho head is fitted."""
-    return [pair.text for name in corpus.languages(data) for pair in corpus.bitext(data, name)[:_ECHO_TEXTS]]
+def echo_rows(data: Path, tokenizer: Tokenizer) -> list[list[int]]:
+    """Return the tokens of sentences of all languages, on whose hidden states a LexEcho head is fitted."""
+    texts = [pair.text for name in corpus.languages(data) for pair in corpus.bitext(data, name)[:_ECHO_TEXTS]]
+    return echo.token_rows(tokenizer, texts)
 
 
 def write_checkpoint(encoder: MilcoEncoder, output: Path) -> None:

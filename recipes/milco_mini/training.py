@@ -5,7 +5,7 @@ with its start (Wortsman et al., Model Soups, 2022), because the start knows rar
 frequent ones better. SCT is mostly contrast across languages: each sentence has to find its translations among
 sentences in all languages, its own included. Its result, too, is averaged with its start. The layers, which so far are
 close to the identity, then learn sound terms (sounds.py). A second SCT, on queries with passages, trains the LexEcho
-head alone, for the rounded embeddings of the final checkpoint.
+head alone, for the rounded embeddings of the final checkpoint; its weights are then lowered in some scripts (echo.py).
 """
 
 import gzip
@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from milco_pyserini.console import log
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.io.files import atomic_directory, atomic_file
 from milco_pyserini.model.modeling import LexEcho
@@ -134,18 +133,17 @@ def teach_sounds(data: Path, work: Path, before: MilcoEncoder, steps: int, seed:
 
 def weigh_source(data: Path, work: Path, encoder: MilcoEncoder, seed: int, steps: int | None) -> MilcoEncoder:
     """Round an encoder's weights as its checkpoint will, and train the LexEcho head; return the final encoder."""
-    model, tokenizer, texts = work / "weighted", encoder.tokenizer.tokenizer, stages.echo_texts(data)
-    weights = stages.idf_weights(data, work, tokenizer)
+    model, tokenizer = work / "weighted", encoder.tokenizer.tokenizer
+    rows, weights = stages.echo_rows(data, tokenizer), stages.idf_weights(data, work, tokenizer)
     if not model.exists():
-        goals = echo.weights_in_texts(tokenizer, texts, weights)
-        _save(_with_head(encoder, weights, texts, goals, work / "rounded"), model)
+        _save(_with_head(encoder, weights, rows, [weights[row] for row in rows], work / "rounded"), model)
     if pairs := training_pairs(data, work):
         config = load_config(SctConfig, "mini-echo-sct", model=str(model), data=pairs, output=work / "echo", seed=seed)
         train_sct(replace(config, steps=config.steps if steps is None else steps))
         model = work / "echo" / MODEL
     trained = MilcoEncoder.from_pretrained(model, device="cpu", dtype="float32")
-    scaled, goals = echo.scale_scripts(trained.model, tokenizer, texts, weights)
-    final = _with_head(trained, scaled, texts, goals, work / "scaled")
+    lowered, goals = echo.scale_scripts(trained.model, tokenizer, rows, weights)
+    final = _with_head(trained, lowered, rows, goals, work / "scaled")
     with torch.no_grad():
         cast(LexEcho, final.model.echo).scale.mul_(_ECHO_SCALE)
     return final
@@ -154,16 +152,15 @@ def weigh_source(data: Path, work: Path, encoder: MilcoEncoder, seed: int, steps
 def _with_head(
     encoder: MilcoEncoder,
     weights: NDArray[np.float32],
-    texts: list[str],
+    rows: list[list[int]],
     goals: list[NDArray[np.float32]],
     directory: Path,
 ) -> MilcoEncoder:
-    """Return an encoder, rounded in a directory, with weights of tokens and a LexEcho head fitted to those of texts."""
+    """Return an encoder, rounded in a directory, with weights of tokens and a LexEcho head fitted to those in texts."""
     network.set_echo(encoder.model, weights)
     stages.write_checkpoint(encoder, directory)
     rounded = MilcoEncoder.from_pretrained(directory, device="cpu", dtype="float32")
-    fit = echo.fit_echo(rounded.model, encoder.tokenizer.tokenizer, texts, goals)
-    log(f"LexEcho head: R squared {fit:.4f} against the token weights")
+    echo.fit_echo(rounded.model, rows, goals)
     return rounded
 
 

@@ -390,3 +390,15 @@ def test_counts_below_one_are_refused(option: str, tmp_path: Path, capsys: pytes
     assert main([str(value) for value in argv]) == 2
     assert f"{option} 0: must be at least 1" in capsys.readouterr().err
     assert not (tmp_path / "work").exists()
+
+
+def test_a_recipe_without_the_packages_for_training_is_refused(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """In one line that names the installation, before anything is written."""
+    missing = ("accelerate", "anyascii")
+    monkeypatch.setattr("milco_pyserini.cli.train.find_spec", lambda name: None if name in missing else object())
+    argv = ["--data", data, "--work", tmp_path / "work", "--output", tmp_path / "model"]
+    assert main([str(value) for value in argv]) == 2
+    assert "training needs accelerate and anyascii. Run pip install '.[train]'." in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

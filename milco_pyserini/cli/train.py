@@ -21,7 +21,7 @@ _RESUME_PARTS = "the same command, without --overwrite, resumes after the last c
 
 def run_sap(config: SapConfig) -> None:
     """Run milco train sap."""
-    _validate_installation()
+    validate_installation()
     from milco_pyserini.train.run import train_sap
 
     train_sap(config)
@@ -29,7 +29,7 @@ def run_sap(config: SapConfig) -> None:
 
 def run_sct(config: SctConfig) -> None:
     """Run milco train sct."""
-    _validate_installation()
+    validate_installation()
     from milco_pyserini.train.run import train_sct
 
     train_sct(config)
@@ -71,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_subcommand(PROG, SUMMARY, table, arguments)
 
 
-def _validate_installation() -> None:
-    missing = [name for name in ("accelerate", "tensorboard") if find_spec(name) is None]
+def validate_installation(*further: str) -> None:
+    """Raise MilcoError if a package that training needs, or a further one, is not installed."""
+    missing = [name for name in ("accelerate", "tensorboard", *further) if find_spec(name) is None]
     if missing:
         raise MilcoError(f"training needs {' and '.join(missing)}", "Run pip install '.[train]'.")

@@ -31,6 +31,9 @@ _FREE = ("probe", "configurations")
 
 def command(options: ConfigurationsOptions) -> None:
     """Run every stage that is not complete, then print the tables."""
+    from milco_pyserini.cli.train import validate_installation
+
+    validate_installation()
     import torch
 
     from milco_pyserini.eval import render

@@ -21,6 +21,9 @@ _FREE = ("output", "pack", "packed", "megabytes", "sap_steps", "sct_steps", "sou
 
 def command(options: MiniOptions) -> None:
     """Run every stage whose files are missing, then write the checkpoint or the packed file."""
+    from milco_pyserini.cli.train import validate_installation
+
+    validate_installation("anyascii")
     if options.pack is not None:
         validate_output_file(options.pack, overwrite=False)
     import torch

@@ -400,5 +400,5 @@ def test_a_recipe_without_the_packages_for_training_is_refused(
     monkeypatch.setattr("milco_pyserini.cli.train.find_spec", lambda name: None if name in missing else object())
     argv = ["--data", data, "--work", tmp_path / "work", "--output", tmp_path / "model"]
     assert main([str(value) for value in argv]) == 2
-    assert "training needs accelerate and anyascii. Run pip install '.[train]'." in capsys.readouterr().err
+    assert "training needs accelerate, anyascii. Run pip install '.[train]'." in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

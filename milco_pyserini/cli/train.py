@@ -75,4 +75,4 @@ def validate_installation(*further: str) -> None:
     """Raise MilcoError if a package that training needs, or a further one, is not installed."""
     missing = [name for name in ("accelerate", "tensorboard", *further) if find_spec(name) is None]
     if missing:
-        raise MilcoError(f"training needs {' and '.join(missing)}", "Run pip install '.[train]'.")
+        raise MilcoError(f"training needs {', '.join(missing)}", "Run pip install '.[train]'.")

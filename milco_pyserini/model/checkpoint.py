@@ -144,15 +144,24 @@ def _read_file(path: Path) -> dict[str, Tensor]:
 
 
 def _dequantize(directory: Path, name: str, matrix: Tensor, scale: Tensor) -> Tensor:
-    """int8 [R, C]: value x scale[row]. uint8 [R, C / 2]: two 4-bit values a byte, low first, (nibble - 8) x scale."""
-    if matrix.ndim != 2 or scale.shape != matrix.shape[:1]:
+    """Return float32 values of a quantized matrix.
+
+    Args:
+        directory, name: for errors.
+        matrix: int8 [R, C], or uint8 [R, C / 2] with two 4-bit values a byte, the first in the low half, plus 8.
+        scale: float [R], of rows, or [R, G], of G blocks of equal size in each row.
+    """
+    if matrix.dtype == torch.uint8 and matrix.ndim == 2:
+        matrix = torch.stack([matrix & 15, matrix >> 4], dim=-1).flatten(1).to(torch.int8) - 8
+    blocks = scale.unsqueeze(-1) if scale.ndim == 1 else scale
+    is_matrix = matrix.ndim == blocks.ndim == 2 and len(matrix) == len(blocks) and blocks.shape[1] > 0
+    if not is_matrix or matrix.shape[1] % blocks.shape[1]:
         raise MilcoError(
             f"checkpoint {directory}: {name} {tuple(matrix.shape)} has a scale {tuple(scale.shape)}: a quantized "
-            "matrix needs the scale of each row. Download the checkpoint again."
+            "matrix needs the scale of each row, or of blocks of each row. Download the checkpoint again."
         )
-    if matrix.dtype == torch.uint8:
-        matrix = torch.stack([matrix & 15, matrix >> 4], dim=-1).flatten(1).to(torch.int8) - 8
-    return matrix.float() * scale.float().unsqueeze(-1)
+    values = matrix.unflatten(1, (blocks.shape[1], -1)).float()
+    return (values * blocks.float().unsqueeze(-1)).flatten(1)
 
 
 def rename_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.data.parallel import Translations
 from milco_pyserini.train.data.streams import QueryGroup
+from milco_pyserini.train.dense_teacher import batch_texts
 from milco_pyserini.train.teachers import AlignmentTeacher
 
 # Blocks among which examples are sorted by length: a few percent of a batch is padding then.
@@ -61,15 +62,22 @@ class AlignmentCollator:
 class ContrastCollator:
     """Turns groups, or translations, into the arguments of Contrast.forward() and "languages".
 
-    query_length, passage_length: tokens per text, at most.
+    query_length, passage_length: tokens per text, at most. with_texts: whether a batch has its texts, as a dense
+    teacher needs them.
     """
 
     texts: TextCollator
     query_length: int
     passage_length: int
+    with_texts: bool = False
 
     def __call__(self, examples: list[QueryGroup] | list[Translations]) -> dict:
         """Tokenize a batch."""
+        batch = self.tokenize(examples)
+        return batch | {"texts": batch_texts(examples)} if self.with_texts else batch
+
+    def tokenize(self, examples: list[QueryGroup] | list[Translations]) -> dict:
+        """Return the batch without its texts."""
         if isinstance(examples[0], Translations):
             return collate_translations(cast(list[Translations], examples), self.texts, self.passage_length)
         groups = cast(list[QueryGroup], examples)

@@ -87,7 +87,7 @@ class TrainingConfig:
 
     def sources(self) -> Iterator[str]:
         """Yield the names or paths of everything that the run reads."""
-        for name in ("model", "encoder", "english", "teacher"):
+        for name in ("model", "encoder", "english", "teacher", "dense_teacher"):
             if value := getattr(self, name, None):
                 yield value
         for name in ("bitext", "parallel"):
@@ -128,7 +128,7 @@ class SapConfig(TrainingConfig):
     )
     max_length: int = _data(256, minimum=1, help="tokens per text, at most")
     padding: str = _loss("-inf", choices=("-inf", "zero"), help="logits of padding; zero as in the authors' loss")
-    english_weight: float = _loss(1.0, metavar="W", minimum=0, help="loss weight of the English side")
+    english_weight: float = _loss(1.0, metavar="W", minimum=0, help="loss weight of the English side; 0 skips it")
     margin: float = _loss(0.0, metavar="M", minimum=0, help="distance below 0 at which logits still count as active")
     mean: str = _loss("active", choices=("active", "teacher"), help="terms over which the squared error is averaged")
 
@@ -166,6 +166,12 @@ class SctConfig(TrainingConfig):
     query_max_length: int = _data(64, minimum=1, help="tokens per query, at most")
     passage_max_length: int = _data(512, minimum=1, help="tokens per passage, at most")
     score_temperature: float = _loss(1.0, metavar="T", above=0, help="divisor of the student's scores")
+    dense_teacher: str | None = _loss(
+        None,
+        metavar="NAME",
+        help="dense encoder whose cosines of a batch's texts, centered per language, are distilled as well",
+    )
+    teacher_temperature: float = _loss(0.05, metavar="T", above=0, help="divisor of the dense teacher's cosines")
     regularizer: str = _loss("l1", choices=("l1", "flops"), help="sparsity regularizer")
     lambda_query: float = _loss(1e-3, metavar="W", minimum=0, help="regularization weight of queries")
     lambda_passage: float = _loss(1e-5, metavar="W", minimum=0, help="regularization weight of passages")

@@ -14,10 +14,13 @@ from milco_pyserini.model.pooling import log_saturation
 from milco_pyserini.sparse import PIVOT, SOURCE
 from milco_pyserini.train import losses
 from milco_pyserini.train.config import SapConfig, SctConfig
+from milco_pyserini.train.dense_teacher import DenseTeacher, Texts
 from milco_pyserini.train.monitor import SourceActivity
 from milco_pyserini.train.teachers import AlignmentTeacher
 
 Batch = dict[str, Tensor]
+# Score of a text with itself, which distillation leaves out.
+_OWN = -1e4
 # Parts of a batch that are padded on their own, and their least number of texts.
 _LENGTHS, _LEAST_PART = 4, 16
 # Texts of at most this length have unfused attention on the CPU in bfloat16: its backward pass is faster.
@@ -30,8 +33,9 @@ class Alignment(nn.Module):
     Args:
         model: what is trained.
         teacher: gives the targets.
-        config: of the loss: padding, english_weight, margin, mean. With padding "zero", as in the authors' loss, padded
-            positions have logit 0, so no text shorter than the longest of its batch has a negative logit.
+        config: of the loss: padding, english_weight, margin, mean. An english_weight of 0 leaves the English side out.
+            With padding "zero", as in the authors' loss, padded positions have logit 0, so no text shorter than the
+            longest of its batch has a negative logit.
         dtype: of matrix products.
     """
 
@@ -61,7 +65,9 @@ class Alignment(nn.Module):
         """
         targets = self.teacher.targets(teacher)
         with torch.autocast(targets.device.type, self.dtype, enabled=self.dtype != torch.float32):
-            outputs = {"text": encode(self.model, **text), "english": encode(self.model, **english)}
+            outputs = {"text": encode(self.model, **text)}
+            if self.options.english_weight:
+                outputs["english"] = encode(self.model, **english)
         parts, sides = {}, {}
         for name, output in outputs.items():
             logits = output.logits
@@ -70,7 +76,7 @@ class Alignment(nn.Module):
                 logits = torch.where((mask == 0).any(dim=1, keepdim=True), logits.clamp(min=0), logits)
             parts[name] = losses.sparse_mean_squared_error(logits, targets, self.options.margin, self.options.mean)
             sides[name] = log_saturation(output.logits.detach()), None
-        loss = parts["text"] + self.options.english_weight * parts["english"]
+        loss = parts["text"] + self.options.english_weight * parts.get("english", 0.0)
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": targets > 0}
 
 
@@ -84,13 +90,20 @@ class Contrast(nn.Module):
         config: of the loss: loss, direction, views, score_temperature, and the regularizer.
         dtype: of matrix products.
         dropped_ids: token ids that the source view leaves out.
+        teacher: scores the texts of a batch; their scores are distilled in addition to the loss.
     """
 
     def __init__(
-        self, model: MilcoModel, config: SctConfig, dtype: torch.dtype = torch.float32, dropped_ids: Sequence[int] = ()
+        self,
+        model: MilcoModel,
+        config: SctConfig,
+        dtype: torch.dtype = torch.float32,
+        dropped_ids: Sequence[int] = (),
+        teacher: DenseTeacher | None = None,
     ) -> None:
         super().__init__()
         self.model = model
+        self.teacher = teacher
         self.options = config
         self.dtype = dtype
         self.register_buffer("dropped_ids", torch.tensor(list(dropped_ids), dtype=torch.int64), persistent=False)
@@ -99,34 +112,49 @@ class Contrast(nn.Module):
         """Compute the loss of a batch of groups of passages, or of one of translations."""
         return self.contrast_translations(**batch) if "meaning" in batch else self.contrast_passages(**batch)
 
-    def contrast_passages(self, query: Batch, passage: Batch, scores: Tensor | None = None) -> dict:
+    def contrast_passages(
+        self,
+        query: Batch,
+        passage: Batch,
+        scores: Tensor | None = None,
+        texts: dict[str, Texts] | None = None,
+    ) -> dict:
         """Compute the loss of a batch of groups.
 
         Args:
             query: "input_ids" and "attention_mask", int64 [B, S].
             passage: the same, [B x G, S'], each query's group in consecutive rows, its positive first.
             scores: a teacher's, float [B, G], for "kd".
+            texts: of queries and passages, for a dense teacher.
 
         Returns:
             As Alignment.forward(); "grounded" is None.
         """
         views, sides = self.encode({"query": query, "passage": passage})
         config = self.options
-        parts = {config.loss: self.main_loss([views[name] for name in config.views], passage["input_ids"], scores)}
+        trained = [views[name] for name in config.views]
+        parts = {config.loss: self.main_loss(trained, passage["input_ids"], scores)}
+        if self.teacher is not None and texts is not None:
+            found = torch.stack([q @ p.T for q, p in trained]).sum(dim=0) / config.score_temperature
+            goal = self.teacher.scores(texts["query"], texts["passage"]).to(found.device)
+            parts["distillation"] = losses.kl_distillation(found, goal)
         regularizers = self.regularizers(views, ("query", "passage"))
-        loss = parts[config.loss]
+        loss = cast(Tensor, sum(parts.values()))
         for weight, value in zip((config.lambda_query, config.lambda_passage), regularizers.values(), strict=True):
             loss = loss + weight * value
         parts |= regularizers
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": None}
 
-    def contrast_translations(self, text: Batch, meaning: Tensor, is_query: Tensor) -> dict:
+    def contrast_translations(
+        self, text: Batch, meaning: Tensor, is_query: Tensor, texts: dict[str, Texts] | None = None
+    ) -> dict:
         """Compute the loss of a batch of texts, some of which are translations of each other.
 
         Args:
             text: "input_ids" and "attention_mask", int64 [N, S].
             meaning: int64 [N], equal for translations.
             is_query: bool [N], the texts whose translations are searched; all are searched among.
+            texts: the texts themselves, for a dense teacher.
 
         Returns:
             As contrast_passages(), and "nearest": meaning, and int64 [N], the text of another meaning with each
@@ -139,8 +167,12 @@ class Contrast(nn.Module):
         same = meaning.unsqueeze(1) == meaning
         queries = is_query.nonzero()[:, 0]
         parts = {"parallel": losses.info_nce_of_many(scores[queries], same[queries], queries)}
+        if self.teacher is not None and texts is not None:
+            goal = self.teacher.scores(texts["text"], texts["text"]).to(scores.device)
+            found, goal = (matrix.clone().fill_diagonal_(_OWN)[queries] for matrix in (scores, goal))
+            parts["distillation"] = losses.kl_distillation(found, goal)
         regularizers = self.regularizers(views, ("text",))
-        loss = parts["parallel"] + config.lambda_passage * sum(regularizers.values())
+        loss = cast(Tensor, sum(parts.values())) + config.lambda_passage * sum(regularizers.values())
         parts |= regularizers
         nearest = scores.detach().masked_fill(same, -torch.inf).argmax(dim=1).masked_fill(~is_query, -1)
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": None, "nearest": (meaning, nearest)}

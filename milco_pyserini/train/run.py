@@ -19,6 +19,7 @@ from transformers import TrainingArguments, set_seed
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log
 from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.encoder import choose_dtype
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import (
@@ -42,6 +43,7 @@ from milco_pyserini.train.data.bitext import open_bitext
 from milco_pyserini.train.data.parallel import MixedStream, ParallelCollection, ParallelStream
 from milco_pyserini.train.data.retrieval import open_retrieval
 from milco_pyserini.train.data.streams import BitextStream, RetrievalStream
+from milco_pyserini.train.dense_teacher import DenseTeacher
 from milco_pyserini.train.monitor import CollapseMonitor, GroundingProbe
 from milco_pyserini.train.objectives import Alignment, Contrast
 from milco_pyserini.train.start import load_start
@@ -162,8 +164,15 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
         objective = make_objective(encoder.model)
     else:
         dropped_ids = encoder.tokenizer.special_ids if encoder.model.config.source_drop_special else ()
-        objective = Contrast(encoder.model, config, choose_dtype(config.dtype, arguments.device), dropped_ids)
-    collate = ContrastCollator(texts, config.query_max_length, config.passage_max_length)
+        dtype = choose_dtype(config.dtype, arguments.device)
+        teacher = None
+        if config.dense_teacher is not None:
+            dense = DenseEncoder(config.dense_teacher, device=arguments.device, dtype=dtype)
+            teacher = DenseTeacher(dense, stream, config.teacher_temperature)
+        objective = Contrast(encoder.model, config, dtype, dropped_ids, teacher)
+    collate = ContrastCollator(
+        texts, config.query_max_length, config.passage_max_length, with_texts=config.dense_teacher is not None
+    )
     # Without a length: negatives of a batch must come from one collection, as the streams' blocks do.
     data = {"examples": examples, **digests}
     run_training(config, TrainingTask(encoder, objective, stream, data, collate, probe), arguments)

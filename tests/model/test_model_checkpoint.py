@@ -279,6 +279,24 @@ def test_quantized_matrices_are_dequantized(tmp_path: Path, bits: int) -> None:
     assert all(torch.equal(after[name], wanted[name]) for name in wanted)
 
 
+def test_blocks_of_a_row_may_have_scales_of_their_own(tmp_path: Path) -> None:
+    """[R, G] scales of G equal blocks; a number of blocks that does not divide the row is refused."""
+    encoder("distillation").save_pretrained(tmp_path / "own")
+    path = tmp_path / "own" / "model.safetensors"
+    values = read_tensors(tmp_path / "own")
+    name = "decoder.weight"
+    rows, columns = values[name].shape
+    integers, scale = quantized(values[name].reshape(-1, columns // 4), 7)
+    shifted = (integers.reshape(rows, columns) + 8).to(torch.uint8)
+    parts = {name: shifted[:, 0::2] | (shifted[:, 1::2] << 4), f"{name}_scale": scale.reshape(rows, 4)}
+    save_safetensors(path, values | parts)
+    assert torch.equal(read_tensors(tmp_path / "own")[name], (integers * scale[:, None]).reshape(rows, columns))
+    for blocks in (0, 5):
+        save_safetensors(path, values | parts | {f"{name}_scale": torch.ones(rows, blocks)})
+        with pytest.raises(MilcoError, match="needs the scale of each row, or of blocks of each row"):
+            read_tensors(tmp_path / "own")
+
+
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
 def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
     """A truncated file is an error with its path, not a traceback."""

@@ -1,0 +1,93 @@
+"""A dense encoder as the teacher of contrast: how similar the texts of a batch are, whatever their languages."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from milco_pyserini.encode.dense import DenseEncoder
+from milco_pyserini.train.data.parallel import Translations
+from milco_pyserini.train.data.streams import QueryGroup
+
+# Examples that the means are computed from, and the texts of all languages that a language's mean is shrunk toward.
+_EXAMPLES, _PRIOR = 1024, 8
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts of a batch that have the same prompt, and their languages."""
+
+    texts: list[str]
+    languages: list[str]
+    are_queries: bool
+
+
+def batch_texts(examples: Sequence[QueryGroup] | Sequence[Translations]) -> dict[str, Texts]:
+    """Return the texts of examples by the names of Contrast.forward()'s arguments. Translations count as queries."""
+    queries, passages = Texts([], [], True), Texts([], [], False)
+    name = "query"
+    for example in examples:
+        if isinstance(example, Translations):
+            name = "text"
+            queries.texts.extend(example.texts)
+            queries.languages.extend(example.languages)
+        else:
+            queries.texts.append(example.query)
+            queries.languages.append(example.language)
+            passages.texts.extend(example.passages)
+            passages.languages.extend([example.language] * len(example.passages))
+    return {name: queries, "passage": passages} if name == "query" else {name: queries}
+
+
+class DenseTeacher:
+    """Cosines of dense vectors, centered per language: without it, a text is most similar to texts in its language.
+
+    Args:
+        encoder: of the vectors, with its prompts.
+        examples: of the training data, whose first ones give each language's mean.
+        temperature: divisor of the cosines.
+    """
+
+    def __init__(
+        self, encoder: DenseEncoder, examples: Iterable[QueryGroup | Translations], temperature: float
+    ) -> None:
+        self.encoder = encoder
+        self.temperature = temperature
+        found: dict[bool, dict[str, list[str]]] = {True: defaultdict(list), False: defaultdict(list)}
+        for example in islice(examples, _EXAMPLES):
+            for side in batch_texts([example]).values():  # type: ignore[list-item]
+                for text, language in zip(side.texts, side.languages, strict=True):
+                    found[side.are_queries][language].append(text)
+        self._means = {are_queries: self._language_means(texts, are_queries) for are_queries, texts in found.items()}
+
+    def scores(self, rows: Texts, columns: Texts) -> Tensor:
+        """Return cosines divided by the temperature, float32 [R, C], on the CPU."""
+        found = self._centered(rows)
+        other = found if columns is rows else self._centered(columns)
+        return found @ other.T / self.temperature
+
+    def _centered(self, side: Texts) -> Tensor:
+        means = self._means[side.are_queries]
+        centers = np.stack([means.get(language, means[""]) for language in side.languages])
+        return functional.normalize(torch.from_numpy(self._encode(side.texts, side.are_queries) - centers), dim=1)
+
+    def _language_means(self, texts: dict[str, list[str]], are_queries: bool) -> dict[str, NDArray[np.float32]]:
+        """Return the mean vector of each language; that of all texts is "", for languages without any."""
+        if not texts:
+            return {}
+        vectors = {language: self._encode(found, are_queries) for language, found in texts.items()}
+        mean = np.concatenate(list(vectors.values())).mean(axis=0)
+        means = {
+            language: (found.sum(axis=0) + _PRIOR * mean) / (len(found) + _PRIOR) for language, found in vectors.items()
+        }
+        return {**means, "": mean}
+
+    def _encode(self, texts: list[str], are_queries: bool) -> NDArray[np.float32]:
+        encode = self.encoder.encode_query if are_queries else self.encoder.encode_document
+        return encode(texts, max_length=self.encoder.passage_max_length)

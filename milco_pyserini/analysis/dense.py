@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini.analysis.experiment import RetrievalTask, digest
 from milco_pyserini.console import Progress
+from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.encode.dense_store import open_dense_store
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import atomic_file, fingerprint, is_json_with, read_json, write_json
@@ -121,7 +122,8 @@ class DenseBaseline:
         store = self._task.store
         texts = iter(self._queries)
         if kind == DOCUMENTS:
-            texts = ((document.id, document.contents) for document in open_corpus(store.manifest["corpus"]))
+            name = local_corpus_name(store.manifest, store.path) or store.manifest["corpus"]
+            texts = ((document.id, document.contents) for document in open_corpus(name))
         total = len(store) if kind == DOCUMENTS else len(self._queries)
         encode: Callable[[list[str]], NDArray[np.float32]]
         if self._store is not None:
@@ -156,7 +158,8 @@ class DenseBaseline:
         path = Path(task.topics, MANIFEST)
         if not is_json_with(path, "corpus"):
             raise MilcoError(f"--dense {self.name} encodes texts, and those of --topics {task.topics} are not known")
-        corpus = read_json(path)["corpus"]
+        manifest = read_json(path)
+        corpus = local_corpus_name(manifest, path.parent) or manifest["corpus"]
         texts = {query.id: query.text for query in open_topics(corpus)}
         missing = [name for name in task.ids if name not in texts]
         if missing:

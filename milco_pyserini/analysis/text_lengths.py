@@ -56,7 +56,7 @@ def open_texts(store: VectorStore | PlainStore, corpus: str | None, encoder: str
         MilcoError: A name that was given is unknown, or the encoder's tokens are not the store's.
     """
     manifest = store.manifest
-    name = corpus or local_corpus_name(manifest)
+    name = corpus or local_corpus_name(manifest, store.path)
     if name is None:
         known = f"corpus {manifest['corpus']}" if manifest.get("corpus") else "corpus"
         log(f"{_SKIPPED}: the {known} is not on this machine. Name its path with --corpus")

@@ -254,9 +254,6 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
 
     encoded, filters = searcher.encode_queries([options.query or ""]), parse_filters(options.filter)
     found = searcher.search_queries(encoded, options.hits or _ONE_QUERY_HITS, options.threads, filters)[0]
-    hits = list(found)
-    # A line also has the title; JSON is the same on every terminal.
-    snippets = _snippets(searcher, encoded[0], hits, LENGTH if options.json else terminal_width() // 2)
     if not searcher.has_documents:
         name = corpus_name(searcher.index)
         if not name:
@@ -265,6 +262,9 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
             log(f"No texts: give --corpus {name} to read them; it is downloaded if it is not on this machine")
         else:
             log(f"No texts: the corpus {name} is not on this machine; give --corpus")
+    hits = list(found)
+    # A line also has the title; JSON is the same on every terminal.
+    snippets = _snippets(searcher, encoded[0], hits, LENGTH if options.json else terminal_width() // 2)
     if options.json:
         import orjson
 

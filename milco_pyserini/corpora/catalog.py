@@ -5,6 +5,7 @@ A name is, in this order: an existing path; a name of a benchmark, such as mirac
 in its publisher's layout (remote.py); for ir_datasets, IR_DATASETS_HOME selects a copy.
 """
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -176,10 +177,36 @@ def languages_of_ids(ids: Iterable[str]) -> list[str | None]:
     return [match[1] if match and match[1] in known else None for match in matches]
 
 
-def local_corpus_name(manifest: Mapping[str, Any]) -> str | None:
-    """Return the corpus or topics that a manifest names if it is on this machine: an existing path, or the sample."""
+def corpus_paths(name: str, directory: Path) -> list[str]:
+    """Return where a corpus or topics are, for a manifest in directory: absolute, and relative to it; [] for a name."""
+    if not (name and Path(name).exists()):
+        return []
+    path = Path(name).resolve()
+    return [str(path), os.path.relpath(path, directory.resolve())]
+
+
+def local_corpora(manifest: Mapping[str, Any], directory: Path | None = None) -> list[str]:
+    """Return by which names and paths the corpus or topics of a manifest may be opened here, most likely first.
+
+    These are the existing ones of its corpus_paths, and its corpus if that is the sample, or exists in the working
+    directory. Whether the texts are the same, only their digest shows.
+
+    Args:
+        directory: of the manifest; None if it is not known, then relative paths of corpus_paths are left out.
+    """
     name = str(manifest.get("corpus") or "")
-    return name if name and (Path(name).exists() or name in sample.SAMPLE.corpora) else None
+    recorded = [path for path in manifest.get("corpus_paths", []) if directory or Path(path).is_absolute()]
+    places = [((directory or Path()) / path).resolve() for path in recorded]
+    found = {place: str(place) for place in places if place.exists()}
+    if name and Path(name).exists():
+        # Of two names of one file, messages use the one that the user wrote.
+        found[Path(name).resolve()] = name
+    return list(found.values()) or ([name] if name in sample.SAMPLE.corpora else [])
+
+
+def local_corpus_name(manifest: Mapping[str, Any], directory: Path | None = None) -> str | None:
+    """Return the first of local_corpora(), or None."""
+    return next(iter(local_corpora(manifest, directory)), None)
 
 
 def is_known_corpus(name: str) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Self
 import orjson
 
 from milco_pyserini.console import counted, log
+from milco_pyserini.corpora.catalog import corpus_paths
 from milco_pyserini.encode.plan import unrecorded_variants
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import locks
@@ -40,7 +41,10 @@ from milco_pyserini.sparse.store import DIGESTS, PART_FORMATS, PARTS, VOCABULARY
 _PLAN = "plan.json"
 _RECORDS = ".records"
 # Manifest fields that are not of the plan.
-_RESULTS = ("documents", "terms_per_document", "empty_documents", "truncated_documents", "parts", "files")
+_RESULTS = (
+    *("documents", "terms_per_document", "empty_documents", "truncated_documents", "parts", "files"),
+    "corpus_paths",
+)
 
 
 @dataclass(frozen=True)
@@ -279,6 +283,7 @@ class StoreWriter:
             "empty_documents": sum(record.empty for record in records),
             "truncated_documents": sum(record.truncated for record in records),
             "parts": [record.to_json() for record in records],
+            "corpus_paths": corpus_paths(self.plan.get("corpus", ""), self.path),
         }
         files = []
         if vocabulary is not None:

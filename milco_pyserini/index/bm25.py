@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.index import jvm
 from milco_pyserini.index.documents import CheckedDocuments
@@ -50,17 +51,22 @@ class TextDocuments:
 
 
 class CheckedTexts(CheckedDocuments):
-    """TextDocuments, validated and counted."""
+    """TextDocuments, validated and counted. Read them once."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._digest = TextDigest()
 
     def documents(self) -> "Iterator[Document]":
         """Yield every document."""
         for document in self.source.documents():
             self.count([document.id])
+            self._digest.add(document)
             yield document
 
     def describe(self) -> dict[str, Any]:
-        """Return the manifest of the texts."""
-        return {"texts": self.manifest}
+        """Return the manifest of the texts, with their digest."""
+        return {"texts": self.manifest | {"corpus_hash": self._digest.hexdigest()}}
 
     def ids(self) -> Iterator[str]:
         """Yield every id."""

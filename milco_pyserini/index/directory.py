@@ -24,7 +24,7 @@ from milco_pyserini.index.shards import (
     validate_shard_directory,
 )
 from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
-from milco_pyserini.index.stored import CorpusDocuments, open_corpus_documents
+from milco_pyserini.index.stored import CorpusDocuments, indexed_corpus_paths, open_corpus_documents
 from milco_pyserini.index.update import DocumentChanges, update_directory, validate_update
 from milco_pyserini.io.files import atomic_directory, is_json_with, size_on_disk, validate_output_directory
 from milco_pyserini.io.manifest import (
@@ -159,7 +159,7 @@ class Index:
             parts = documents.manifest.get("parts", [])
             before = parts[: shard_span(len(parts), shard_id, shard_num).start]
             first = sum(part.get("texts", 0) for part in before)
-            stored = open_corpus_documents(documents.manifest, corpus, store_vectors, first)
+            stored = open_corpus_documents(documents.manifest, documents.path, corpus, store_vectors, first)
         index = build_index(documents, chosen, path, threads, overwrite, topics=queries, corpus=stored, shard=shard)
         if isinstance(documents, PrunedStore):
             log(f"Pruning kept {documents.kept / max(documents.entries, 1):.1%} of the terms")
@@ -304,7 +304,7 @@ class Index:
             raise MilcoError(f"--corpus: this update of {self.path} stores no documents, omit it")
         stored = searcher = None
         if documents is not None and "fields" in self.manifest:
-            stored = open_corpus_documents(manifest, corpus, self.manifest.get("stores_vectors", False))
+            stored = open_corpus_documents(manifest, path, corpus, self.manifest.get("stores_vectors", False))
             searcher = None if older is None else self.searcher()
         elif isinstance(source, VectorStore) and isinstance(since, VectorStore) and not delete:
             documents, older = map(opened, differing_parts(source, since))
@@ -385,6 +385,7 @@ def build_index(
             "milco_pyserini": __version__,
             **engine.versions(),
             **checked.describe(),
+            "corpus_paths": indexed_corpus_paths(documents, output if shard is None else output.parent),
         }
         files = describe_files(directory, list_files(directory))
         is_approximate = engine.exactness == APPROXIMATE

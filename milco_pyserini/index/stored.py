@@ -4,21 +4,26 @@ A document is stored as Anserini stores it (-storeRaw): a JSON object with id, c
 title, and with its fields. Of the passages of one document, only the first has them; the others name that one.
 """
 
+import contextlib
 import json
 import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from milco_pyserini.console import Progress
 from milco_pyserini.corpora import Corpus, Document, open_corpus
+from milco_pyserini.corpora.catalog import corpus_paths, local_corpora, local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError, shown, unknown_name
+
+if TYPE_CHECKING:
+    from milco_pyserini.index.documents import DocumentSource
 
 # Values of more bytes of UTF-8 are stored, but are no terms of an index, and no filter finds them.
 MAX_VALUE_BYTES = 1024
@@ -27,6 +32,11 @@ PASSAGE = re.compile(rf"{PASSAGE_DELIMITER}[0-9]+\Z")
 _HOLDER = "passage"
 _RESERVED = ("id", "contents", "raw", "vector")
 _TYPES = {bool: "boolean", int: "number", float: "number", str: "string", list: "strings"}
+
+
+class OtherTextsError(MilcoError):
+    """A corpus whose texts are not those that were encoded."""
+
 
 Filters = Mapping[str, Sequence[str]]
 """Field -> the values of which a document must have one; the text of a value is that of filter_text()."""
@@ -138,20 +148,30 @@ class CorpusDocuments:
         self._skipped.execute("INSERT OR REPLACE INTO documents VALUES (?, ?)", (document.id, value))
 
 
+def indexed_corpus_paths(documents: "DocumentSource", index: Path) -> list[str]:
+    """Return where the corpus of an index is, for its manifest: absolute, and relative to the index."""
+    name = local_corpus_name(documents.manifest, documents.path)
+    return corpus_paths(name, index) if name else documents.manifest.get("corpus_paths", [])[:1]
+
+
 def open_corpus_documents(
-    manifest: Mapping[str, Any], corpus: Any = None, vectors: bool = False, first: int = 0
+    manifest: Mapping[str, Any], store: Path, corpus: Any = None, vectors: bool = False, first: int = 0
 ) -> CorpusDocuments:
     """Return the documents of a vector store for an index.
 
     Args:
-        manifest: of the store.
+        manifest, store: of the store, and its directory.
         corpus: a name, a path or Document objects, in place of the corpus that the manifest names.
         vectors, first: as for CorpusDocuments.
 
     Raises:
         MilcoError: no corpus is known, it does not exist, or it is not the one that was encoded.
     """
-    name = corpus if corpus is not None else manifest.get("corpus")
+    places: list[Any] = [corpus] if corpus is not None else local_corpora(manifest, store) or [manifest.get("corpus")]
+    *others, name = places
+    for place in others:
+        with contextlib.suppress(OtherTextsError):
+            return open_corpus_documents(manifest, store, place, vectors, first)
     if name is None:
         raise MilcoError("--store: the vectors do not name their corpus", "Pass it as --corpus NAME|PATH")
     if isinstance(name, str | Path):
@@ -251,7 +271,7 @@ def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -
         progress.add(1)
     progress.close(f"Read {name}")
     if digest not in (None, found.hexdigest()):
-        raise MilcoError(
+        raise OtherTextsError(
             f"{name} is not the corpus that was encoded: its texts have changed",
             "Encode it again, pass the unchanged corpus as --corpus, or omit --store",
         )

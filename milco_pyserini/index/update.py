@@ -11,7 +11,7 @@ from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.protocol import Engine, EngineSearcher
 from milco_pyserini.index.sparse_engine import SparseDocuments
-from milco_pyserini.index.stored import CorpusDocuments, joined_fields
+from milco_pyserini.index.stored import CorpusDocuments, indexed_corpus_paths, joined_fields
 from milco_pyserini.io.files import atomic_directory, size_on_disk
 from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.io.manifest import (
@@ -153,6 +153,7 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
         if not built.documents:
             raise MilcoError(f"{path} would hold no document after the update: remove it instead")
         about = {name: changes.manifest[name] for name in ("corpus", "corpus_hash") if name in changes.manifest}
+        about["corpus_paths"] = indexed_corpus_paths(changes, path)
         is_since = changes.since is not None
         update = {"documents": changes.written, "deleted": len(changes.deleted), "since": is_since, **about}
         updated = manifest | {
@@ -164,6 +165,7 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
             "milco_pyserini": __version__,
             **engine.versions(),
             "vectors": changes.manifest if is_since else manifest["vectors"],
+            "corpus_paths": about["corpus_paths"] if is_since else manifest.get("corpus_paths", []),
             "updates": [*manifest.get("updates", []), update],
             "files": _describe_files(directory, path, manifest),
         }

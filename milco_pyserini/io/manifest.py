@@ -47,6 +47,7 @@ _VECTORS = {
     "kind?": str,
     "corpus?": str,
     "corpus_hash?": str,
+    "corpus_paths?": [str],
     "weight_hash?": str,
     "tokenizer_hash?": str,
     "max_length?": int,
@@ -83,12 +84,13 @@ INDEX = {
     "stores_vectors?": bool,
     "shard?": {"id": int, "num": int},
     "recall?": dict,
+    "corpus_paths?": [str],
     "updates?": [dict],
     "files?": FILES,
 }
 SPARSE_INDEX = INDEX | {"postings": int, "query_scale": float, "vectors": SPARSE_VECTORS}
 DENSE_INDEX = INDEX | {"vectors": DENSE_VECTORS}
-TEXT_INDEX = INDEX | {"texts": {"corpus?": str, "language": str | None, "tokenizer": str | None}}
+TEXT_INDEX = INDEX | {"texts": {"corpus?": str, "corpus_hash?": str, "language": str | None, "tokenizer": str | None}}
 _NAMES = {
     int: "an integer of at least 0",
     float: "a number above 0",

@@ -1,21 +1,21 @@
 """The documents behind the hits of an index: stored in it, or read from the corpus that it was made of."""
 
-import itertools
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from milco_pyserini.console import Progress, log
-from milco_pyserini.corpora import Corpus, Document, open_corpus
-from milco_pyserini.corpora.catalog import local_corpus_name
+from milco_pyserini.corpora import Document, open_corpus
+from milco_pyserini.corpora.catalog import local_corpora
+from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.index.directory import Index
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher
-from milco_pyserini.index.shards import find_shards
 from milco_pyserini.index.stored import PASSAGE
-from milco_pyserini.io.files import visible_files
-from milco_pyserini.io.manifest import MANIFEST
+
+T = TypeVar("T")
 
 
 class StoredDocuments:
@@ -29,61 +29,107 @@ class StoredDocuments:
         return self._searcher.documents(docids)
 
 
-class UpdatedCorpus:
-    """The corpora of an index and of its updates as one: documents of a newer one come before those that they replace.
+class IndexedCorpus:
+    """A corpus that an index was made of: in the first of some places where it has the texts that were indexed.
 
     Args:
-        corpora: the newest first.
+        places: its names or paths, most likely first.
+        index: for messages.
+        digest: TextDigest of the texts that were indexed; None if it is not known.
+        is_given: the user named the only place, whose texts are returned although they may be others.
+
+    Raises:
+        MilcoError: a place does not exist.
     """
 
-    def __init__(self, corpora: Sequence[Corpus]) -> None:
-        self.name = ", ".join(corpus.name for corpus in corpora)
-        self._corpora = corpora
+    def __init__(self, places: Sequence[str], index: Path, digest: str | None, is_given: bool = False) -> None:
+        # Lines that were skipped when the vectors were encoded have no hits.
+        self._corpora = [open_corpus(place, skip_bad_lines=True) for place in places]
+        self._index = index
+        self._digest = digest
+        self._is_given = is_given
+        self._names = ", ".join(places)
 
-    def __iter__(self) -> Iterator[Document]:
-        return itertools.chain.from_iterable(self._corpora)
+    @property
+    def name(self) -> str:
+        """The name or path of the place where it is, or may be."""
+        return self._corpora[0].name if self._corpora else self._names
+
+    def read(self, take: Callable[[Iterator[Document]], T]) -> T | None:
+        """Return what take() makes of all documents; None, and a line on stderr, if their texts are others.
+
+        Args:
+            take: reads all documents. It is called again for a further place.
+        """
+        while self._corpora:
+            digest = TextDigest()
+            taken = take(_digested(self._corpora[0], digest))
+            if self._digest in (None, digest.hexdigest()):
+                return taken
+            if self._is_given:
+                log(f"{self.name} is not the corpus of {self._index}: its ids or texts are not those that were indexed")
+                self._digest = None
+                return taken
+            del self._corpora[0]
+        log(
+            f"{self._names} is not the corpus of {self._index}: its ids or texts are not those that were indexed, and "
+            "are not shown; give --corpus"
+        )
+        return None
+
+
+def _digested(documents: Iterable[Document], digest: TextDigest) -> Iterator[Document]:
+    for document in documents:
+        digest.add(document)
+        yield document
 
 
 class CorpusLookup:
-    """Finds documents by docid in a corpus; found ones are kept in memory.
+    """Finds documents by docid in the corpora of an index and of its updates; found ones are kept in memory.
 
-    Each search for further docids reads the corpus until all of them are found: milliseconds for thousands of
-    documents, seconds for a million.
+    Each search for further docids reads a corpus to its end, which shows whether it is the one that was indexed:
+    milliseconds for thousands of documents, seconds for a million.
 
     Args:
+        corpora: the newest first: its documents come before those that they replace.
         passages: docids are those of passages, ID#0, ID#1, ...: their document is found.
     """
 
-    def __init__(self, corpus: Corpus | UpdatedCorpus, passages: bool = False) -> None:
-        self.corpus = corpus
+    def __init__(self, corpora: Sequence[IndexedCorpus], passages: bool = False) -> None:
+        self.corpora = corpora
         self.passages = passages
         self._found: dict[str, Document | None] = {}
 
+    def read(self, take: Callable[[Iterator[Document]], T]) -> Iterator[T]:
+        """Yield what take() makes of the documents of each corpus.
+
+        The first one whose texts are others is dropped with all that are older: it may have replaced theirs.
+        """
+        for place, corpus in enumerate(self.corpora):
+            taken = corpus.read(take)
+            if taken is None:
+                self.corpora = self.corpora[:place]
+                return
+            yield taken
+
     def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
-        """Return the documents of those docids that the corpus has."""
+        """Return the documents of those docids that the corpora have."""
         names = {docid: PASSAGE.sub("", docid) if self.passages else docid for docid in docids}
         missing = {name for name in names.values() if name not in self._found}
-        for document in self.corpus if missing else ():
-            if document.id in missing:
-                self._found[document.id] = document
-                missing.discard(document.id)
-                if not missing:
-                    break
+        corpora = self.read(lambda documents: {one.id: one for one in documents if one.id in missing})
+        while missing and (found := next(corpora, None)) is not None:
+            self._found.update(found)
+            missing -= found.keys()
         self._found.update(dict.fromkeys(missing))
-        found = {docid: self._found[name] for docid, name in names.items()}
-        return {docid: document for docid, document in found.items() if document is not None}
+        documents = {docid: self._found[name] for docid, name in names.items()}
+        return {docid: document for docid, document in documents.items() if document is not None}
 
 
 class CachedDocuments:
-    """All documents of a corpus in a temporary database, for many lookups; removed by close(), or with the process.
+    """All documents of a lookup in a temporary database, for many lookups; removed by close(), or with the process."""
 
-    Args:
-        passages: Docids are those of passages, ID#0, ID#1, ...: their document is found.
-    """
-
-    def __init__(self, corpus: Corpus | UpdatedCorpus, passages: bool = False) -> None:
-        self._corpus = corpus
-        self._passages = passages
+    def __init__(self, lookup: CorpusLookup) -> None:
+        self._lookup = lookup
         self._is_closed = False
         self._lock = threading.Lock()
         # A database without a name is SQLite's own temporary file.
@@ -91,23 +137,30 @@ class CachedDocuments:
         self._database.execute("CREATE TABLE documents (id TEXT PRIMARY KEY, document BLOB) WITHOUT ROWID")
         progress = Progress("documents")
 
-        def rows() -> Iterator[tuple[str, str]]:
-            for document in corpus:
+        def rows(documents: Iterator[Document]) -> Iterator[tuple[str, str]]:
+            for document in documents:
                 # Lone surrogates are escaped.
                 yield document.id, json.dumps((document.title, document.text, dict(document.fields)))
                 progress.add(1)
 
-        self._database.executemany("INSERT OR IGNORE INTO documents VALUES (?, ?)", rows())
-        self._database.commit()
-        progress.close(f"Read {corpus.name}")
+        def insert(documents: Iterator[Document]) -> bool:
+            # Those of a place that had other texts.
+            self._database.rollback()
+            self._database.executemany("INSERT OR IGNORE INTO documents VALUES (?, ?)", rows(documents))
+            return True
+
+        for _ in lookup.read(insert):
+            self._database.commit()
+        self._database.rollback()
+        progress.close("Read " + ", ".join(corpus.name for corpus in lookup.corpora) if lookup.corpora else None)
 
     def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
-        """Return the documents of those docids that the corpus has, once closed by reading it."""
+        """Return the documents of those docids that the corpora have, once closed by reading them."""
         if self._is_closed:
-            return CorpusLookup(self._corpus, self._passages).find(docids)
+            return self._lookup.find(docids)
         found = {}
         for docid in docids:
-            name = PASSAGE.sub("", docid) if self._passages else docid
+            name = PASSAGE.sub("", docid) if self._lookup.passages else docid
             with self._lock:
                 row = self._database.execute("SELECT document FROM documents WHERE id = ?", (name,)).fetchone()
             if row is not None:
@@ -125,16 +178,6 @@ def corpus_name(index: Index) -> str:
     return str((index.manifest.get("texts") or index.manifest.get("vectors") or {}).get("corpus") or "")
 
 
-def _warn_of_changes(index: Index, paths: Sequence[Path]) -> None:
-    """Log a line about each corpus on disk that was changed after the index was built."""
-    directories = find_shards(index.path) if "shards" in index.manifest else [index.path]
-    built = min((directory / MANIFEST).stat().st_mtime for directory in directories)
-    for path in paths:
-        files = visible_files(path) if path.is_dir() else [path]
-        if any(file.stat().st_mtime > built for file in files if file.exists()):
-            log(f"{path} was changed after {index.path} was built: its texts may not be those that were indexed")
-
-
 def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = None) -> DocumentLookup | None:
     """Return the documents of an index: those that it stores, or else its corpus.
 
@@ -150,18 +193,16 @@ def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = Non
     if searcher.fields is not None and corpus is None:
         return StoredDocuments(searcher)
     about = index.manifest.get("texts") or index.manifest.get("vectors") or {}
+    updates = index.manifest.get("updates", [])
+    # An update with --since made its own vectors those of the index.
+    first = max((place for place, update in enumerate(updates) if update["since"]), default=-1) + 1
+    newest = [update for update in reversed(updates[first:]) if update["documents"]]
+    path, passages = index.path, bool(about.get("split_passages"))
     if corpus is not None:
-        names: list[str | None] = [corpus]
-    else:
-        updates = index.manifest.get("updates", [])
-        # An update with --since made its own vectors those of the index.
-        first = max((place for place, update in enumerate(updates) if update["since"]), default=-1) + 1
-        newest = [update for update in reversed(updates[first:]) if update["documents"]]
-        names = list(dict.fromkeys(map(local_corpus_name, [*newest, about])))
-    # Lines that were skipped when the vectors were encoded have no hits.
-    corpora = [open_corpus(name, skip_bad_lines=True) for name in names if name is not None]
-    if len(corpora) < len(names):
+        digest = None if newest else about.get("corpus_hash")
+        return CorpusLookup([IndexedCorpus([corpus], path, digest, is_given=True)], passages)
+    corpora = [*newest, about | {"corpus_paths": index.manifest.get("corpus_paths", [])}]
+    found = [(local_corpora(one, path), one.get("corpus_hash")) for one in corpora]
+    if not all(places for places, _ in found):
         return None
-    if corpus is None:
-        _warn_of_changes(index, [Path(name) for name in names if name is not None])
-    return CorpusLookup(UpdatedCorpus(corpora) if len(corpora) > 1 else corpora[0], bool(about.get("split_passages")))
+    return CorpusLookup([IndexedCorpus(places, path, digest) for places, digest in found], passages)

@@ -99,8 +99,8 @@ class Searcher:
 
     @property
     def has_documents(self) -> bool:
-        """True if the texts of hits are available."""
-        return self._lookup is not None
+        """True if the texts of hits are available. Reading them may show that a corpus is another one: then False."""
+        return bool(self._lookup.corpora) if isinstance(self._lookup, CorpusLookup) else self._lookup is not None
 
     @contextlib.contextmanager
     def cached_documents(self) -> Iterator[None]:
@@ -109,8 +109,8 @@ class Searcher:
         if not isinstance(lookup, CorpusLookup):
             yield
             return
-        with contextlib.closing(CachedDocuments(lookup.corpus, lookup.passages)) as cached:
-            self._lookup = cached
+        with contextlib.closing(CachedDocuments(lookup)) as cached:
+            self._lookup = cached if lookup.corpora else lookup
             try:
                 yield
             finally:

@@ -1,5 +1,6 @@
 """The Python API: build an index, search it with texts, whatever the engine."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -20,6 +21,7 @@ from milco_pyserini.cli.search import main as search
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Hits
+from milco_pyserini.io.manifest import read_checked, write_checked
 from milco_pyserini.model import find_checkpoint
 from milco_pyserini.search import SearchTopics
 from milco_pyserini.sparse import SparseBatch, Vocabulary
@@ -367,18 +369,76 @@ def test_lines_that_were_skipped_have_no_texts(tmp_path: Path, encoder: MilcoEnc
     assert Searcher.open(index.path, encoder).search("a river")[0].text == TEXTS["river"]
 
 
-def test_a_changed_corpus_is_reported(tmp_path: Path, encoder: MilcoEncoder, capsys: pytest.CaptureFixture) -> None:
-    """By its time: texts of hits may be others than those that were indexed."""
-    corpus, vectors = tmp_path / "corpus.jsonl", tmp_path / "vectors"
-    corpus.write_text(json.dumps({"id": "river", "text": TEXTS["river"]}) + "\n")
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with docs.jsonl, vectors and index, made with relative paths; work is in another one, next to it.
+
+    The other directory has a docs.jsonl with the same ids and other texts.
+    """
+    root, other = tmp_path / "project", tmp_path / "other"
+    for directory, text in ((root, TEXTS["river"]), (other, "Another text about a river.")):
+        directory.mkdir()
+        (directory / "docs.jsonl").write_text(json.dumps({"id": "river", "text": text}) + "\n")
+    monkeypatch.chdir(root)
     common = ["--encoder", "mini", "--device", "cpu", "--dtype", "float32"]
-    assert encode(["--corpus", str(corpus), "--output", str(vectors), *common]) == 0
-    index = Index.build(vectors, tmp_path / "index", "exact")
-    Searcher.open(index.path, encoder).search("a river")
-    assert "was changed after" not in capsys.readouterr().err
-    os.utime(corpus, (time.time() + 60,) * 2)
-    Searcher.open(index.path, encoder).search("a river")
-    assert f"{corpus} was changed after {index.path} was built" in capsys.readouterr().err
+    assert encode(["--corpus", "docs.jsonl", "--output", "vectors", *common]) == 0
+    Index.build("vectors", "index", "exact")
+    monkeypatch.chdir(other)
+    return root
+
+
+def test_texts_are_those_that_were_indexed(
+    project: Path, encoder: MilcoEncoder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wherever one searches from, and if the file was only touched, or the whole directory was moved."""
+    os.utime(project / "docs.jsonl", (time.time() + 60,) * 2)
+    for _ in range(2):
+        searcher = Searcher.open(project / "index", encoder)
+        assert (
+            searcher.search("a river")[0].text == searcher.explain("a river", "river").document.text == TEXTS["river"]
+        )
+        with searcher.cached_documents():
+            assert searcher.search("a river")[0].text == TEXTS["river"]
+        stored = Index.build(project / "vectors", project / "stored", "exact", store_documents=True, overwrite=True)
+        assert Searcher.open(stored.path, encoder).search("a river")[0].text == TEXTS["river"]
+        project = project.rename(project.with_name("moved"))
+    assert "not the corpus" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_texts_of_another_corpus_are_not_shown(
+    project: Path, encoder: MilcoEncoder, capsys: pytest.CaptureFixture[str], is_cached: bool
+) -> None:
+    """A file of the same name and ids, with other texts, is refused by name, unless it is given."""
+    (project / "docs.jsonl").unlink()
+    index = project / "index"
+    searcher = Searcher.open(index, encoder)
+    with searcher.cached_documents() if is_cached else contextlib.nullcontext():
+        assert searcher.search("a river")[0].text is None
+        assert searcher.explain("a river", "river").document.text is None
+        assert not searcher.has_documents
+    message = f"docs.jsonl is not the corpus of {index}: its ids or texts are not those that were indexed"
+    assert capsys.readouterr().err.count(message) == 1
+    assert search(["--index", str(index), "--query", "a river", "--device", "cpu"]) == 0
+    out, err = capsys.readouterr()
+    assert "river" in out and "Another" not in out and message in err
+    given = Searcher.open(index, encoder, corpus="docs.jsonl")
+    assert given.search("a river")[0].text == "Another text about a river."
+    assert capsys.readouterr().err.count(message) == 1
+    with pytest.raises(MilcoError, match="is not the corpus that was encoded"):
+        Index.build(project / "vectors", project / "stored", "exact", store_documents=True)
+
+
+def test_an_index_of_an_earlier_version_finds_its_corpus_in_the_working_directory(
+    project: Path, encoder: MilcoEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its manifest has only the relative path."""
+    manifest = read_checked(project / "index" / "manifest.json")
+    del manifest["corpus_paths"], manifest["vectors"]["corpus_paths"]
+    write_checked(project / "index" / "manifest.json", manifest)
+    assert Searcher.open(project / "index", encoder).search("a river")[0].text is None
+    monkeypatch.chdir(project)
+    assert Searcher.open("index", encoder).search("a river")[0].text == TEXTS["river"]
 
 
 def test_json_does_not_depend_on_the_terminal(
@@ -408,8 +468,7 @@ def test_query_prints_json(index: Path, searcher: Searcher, tmp_path: Path, caps
     for file in index.iterdir():
         (elsewhere / file.name).write_bytes(file.read_bytes())
     manifest["vectors"]["corpus"] = "gone.jsonl"
-    from milco_pyserini.io.manifest import write_checked
-
+    del manifest["corpus_paths"]
     write_checked(elsewhere / "manifest.json", manifest)
     assert search(["--index", str(elsewhere), *common[2:]]) == 0
     out, err = capsys.readouterr()

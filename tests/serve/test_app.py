@@ -12,10 +12,9 @@ from fastapi.testclient import TestClient
 from pages import EVIL, Tags
 from served_set import DOCUMENTS, searcher, service
 
-from milco_pyserini.corpora import open_corpus
 from milco_pyserini.encode import QueryTable
 from milco_pyserini.index import Index
-from milco_pyserini.search.documents import CachedDocuments, CorpusLookup
+from milco_pyserini.search.documents import CachedDocuments, CorpusLookup, IndexedCorpus
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve.app import IndexDescription, create_app, example_queries
 from milco_pyserini.serve.schema import DocumentAnswer, EncodeAnswer, ExplainAnswer, SearchAnswer
@@ -372,8 +371,8 @@ def test_bad_requests_of_a_page_are_answered_by_a_page(
 def test_cached_documents_equal_those_of_the_corpus(passages: bool) -> None:
     """Found by docid, or by the docid of a passage; unknown docids are left out."""
     wanted = [f"{name}#3" if passages else name for name in ("ja-07", "nope", "ja-50", "ja-01")]
-    cached = CachedDocuments(open_corpus("sample-ja"), passages)
-    expected = CorpusLookup(open_corpus("sample-ja"), passages).find(wanted)
+    lookup = CorpusLookup([IndexedCorpus(["sample-ja"], Path("index"), None)], passages)
+    cached, expected = CachedDocuments(lookup), lookup.find(wanted)
     assert cached.find(wanted) == expected
     assert len(expected) == 3
     cached.close()

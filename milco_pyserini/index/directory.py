@@ -25,7 +25,7 @@ from milco_pyserini.index.shards import (
 )
 from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
 from milco_pyserini.index.stored import CorpusDocuments, indexed_corpus_paths, open_corpus_documents
-from milco_pyserini.index.update import DocumentChanges, update_directory, validate_update
+from milco_pyserini.index.update import DocumentChanges, update_directory, validate_kind, validate_update
 from milco_pyserini.io.files import atomic_directory, is_json_with, size_on_disk, validate_output_directory
 from milco_pyserini.io.manifest import (
     INDEX,
@@ -153,6 +153,7 @@ class Index:
             tuple(prune), tuple(views), plain, scale, language, tokenizer, ids, encoder, shard_id, shard_num
         )
         documents = chosen.open_source(source, options)
+        validate_kind(documents.path, documents.manifest)
         queries = None if topics is None else chosen.open_topics(Path(topics))
         stored = None
         if store_documents:

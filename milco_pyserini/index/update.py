@@ -195,8 +195,18 @@ def _report_deleted(changes: DocumentChanges, manifest: dict, fewer: int) -> Non
         log(f"Deleted {fewer:,} of {asked}: the index does not have all of them{hint}")
 
 
+def validate_kind(path: Path, vectors: dict) -> None:
+    """Raise MilcoError for encoded topics: an index holds documents. vectors: manifest."""
+    if vectors.get("kind") == "topics":
+        raise MilcoError(
+            f"{path} holds topics, and an index is built from documents: encode these with milco encode --corpus, or "
+            f"search for the topics with milco search --topics {path}"
+        )
+
+
 def validate_update(path: Path, vectors: dict, index: Path, indexed: dict) -> None:
     """Raise MilcoError unless vectors were encoded and are read as those in an index. vectors, indexed: manifests."""
+    validate_kind(path, vectors)
     for name in _ENCODING:
         if None not in (vectors.get(name), indexed.get(name)) and vectors[name] != indexed[name]:
             raise _different(path, vectors, index, indexed, name, "encode them as those of the index were")

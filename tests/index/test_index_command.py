@@ -74,12 +74,14 @@ def test_invalid_input_is_one_line_and_writes_nothing(
     twice.write_text(
         '{"id": "d", "vector": {"a": 1}}\n{"id": "e", "vector": {"a": 1}}\n{"id": "d", "vector": {"b": 1}}\n'
     )
+    topics = write_store(tmp_path / "topics", *synthetic_batch(20), kind="topics")
     empty = write_plain(tmp_path / "empty.jsonl", {"d": {}})
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"id": "d", "vector": {"a": 1}}\n{"id": \n')
     to = ["--output", output, "--engine", "exact"]
     assert "no vectors at" in refused(capsys, "--vectors", tmp_path / "nowhere", *to)
     assert "not finished" in refused(capsys, "--vectors", unfinished, *to)
+    assert f"{topics} holds topics, and an index is built from documents" in refused(capsys, "--vectors", topics, *to)
     assert "version 0" in refused(capsys, "--vectors", old, *to)
     assert "part-00000.jsonl is missing" in refused(capsys, "--vectors", short, *to)
     assert "not an integer" in refused(capsys, "--vectors", fractions, "--plain", *to)

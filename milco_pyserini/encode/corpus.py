@@ -73,6 +73,11 @@ def encode_corpus(
     if plan.encoder != MINI:
         check_local_name(plan.encoder)
     validate_shard_id(shard_id, shard_num)
+    if not isinstance(corpus, str | os.PathLike | Corpus | Topics):
+        raise TypeError(
+            "corpus expects a name, a path, or what open_corpus() or open_topics() returned, got "
+            f"{type(corpus).__name__}: write documents to a JSONL file, or encode texts with encode_document()"
+        )
     records = corpus if isinstance(corpus, Corpus | Topics) else open_corpus(os.fspath(corpus))
     topics = isinstance(records, Topics)
     if topics and plan.split_passages:

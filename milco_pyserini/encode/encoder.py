@@ -32,6 +32,7 @@ from milco_pyserini.model.weights import NetworkWeights, load_checkpoint
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
 from milco_pyserini.sparse.batch import validate_finite
 from milco_pyserini.sparse.pruning import PruningRule
+from milco_pyserini.sparse.vocabulary import common_vocabulary
 
 if TYPE_CHECKING:
     from milco_pyserini.model import SparseEncoderModel
@@ -85,6 +86,12 @@ class MilcoEncoder:
 
     # Whether it encodes documents, too: a QueryTable does not.
     encodes_documents = True
+
+    def __new__(cls, model: Any = None, *arguments: Any, **options: Any) -> Self:
+        """Raise TypeError for the name of a checkpoint, which from_pretrained() loads."""
+        if isinstance(model, str | os.PathLike):
+            raise TypeError(f"{cls.__name__}({str(model)!r}) expects a network: use {cls.__name__}.from_pretrained()")
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -343,7 +350,7 @@ class MilcoEncoder:
         Terms are spelled as in an index: source terms have the prefix "m_", "▁" is the beginning of a word in the
         source view, "##" a piece within a word in the pivot view. To see only English words: vectors.view("pivot").
         """
-        return vectors.ranked(self.vocabulary, top_k)
+        return self._own(vectors).ranked(self.vocabulary, top_k)
 
     def similarity(
         self, queries: SparseBatch | str | Iterable[str], documents: SparseBatch | str | Iterable[str]
@@ -365,7 +372,7 @@ class MilcoEncoder:
         >>> encoder.sparsity(encoder.encode_query("Wer erfand das Telefon?"))["sparsity_ratio"] > 0.99
         True
         """
-        return replace(vectors, vocabulary=self.vocabulary).sparsity()
+        return self._own(vectors).sparsity()
 
     def intersection(self, queries: SparseBatch, documents: SparseBatch) -> SparseBatch:
         """Return the terms in common with the products of their weights, vector by vector.
@@ -379,7 +386,16 @@ class MilcoEncoder:
         >>> [term for term, product in encoder.decode(common.view("pivot"), top_k=1)[0]]
         ['river']
         """
-        return queries.intersection(documents)
+        return self._own(queries).intersection(self._own(documents))
+
+    def _own(self, vectors: SparseBatch) -> SparseBatch:
+        """Return vectors with this vocabulary. Raises MilcoError if they have another one."""
+        if not isinstance(vectors, SparseBatch):
+            raise TypeError(
+                f"vectors expects a SparseBatch, as encode_document() returns it, got {type(vectors).__name__}"
+            )
+        common_vocabulary(self.vocabulary, vectors.vocabulary)
+        return replace(vectors, vocabulary=self.vocabulary)
 
     def save_pretrained(self, directory: str | os.PathLike) -> None:
         """Write a complete checkpoint: weights, tokenizers, configuration, model card, sentence-transformers' files.
@@ -511,6 +527,11 @@ def as_texts(texts: str | Iterable[str]) -> list[str]:
         return [texts]
     if isinstance(texts, Mapping):
         raise TypeError(f"texts expects a str or several, got {type(texts).__name__}: pass its .values()")
+    if hasattr(texts, "columns") and not isinstance(texts, SparseBatch):
+        # A data frame yields the names of its columns.
+        raise TypeError(
+            f"texts expects a str or several, got {type(texts).__name__}: pass a column, such as df['text']"
+        )
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):
         raise TypeError(f"texts expects a str or several, got {type(texts).__name__} {shown(str(texts))}")
     listed = list(texts)

@@ -328,6 +328,11 @@ def _validate_texts(texts: Any) -> None:
         raise TypeError(f"search_batch() expects a list of texts, not {type(texts).__name__}; see search()")
     if isinstance(texts, Mapping):
         raise TypeError(f"search_batch() expects a list of texts, not {type(texts).__name__}; pass its .values()")
+    if hasattr(texts, "columns") and not isinstance(texts, SparseBatch):
+        # A data frame yields the names of its columns.
+        raise TypeError(
+            f"search_batch() expects a list of texts, not {type(texts).__name__}; pass a column, such as df['text']"
+        )
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"text {number} is {type(text).__name__}, expected a str")

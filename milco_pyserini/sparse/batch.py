@@ -17,7 +17,7 @@ from milco_pyserini.defaults import VIEWS
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.sparse.listing import html_bars
-from milco_pyserini.sparse.vocabulary import Vocabulary
+from milco_pyserini.sparse.vocabulary import Vocabulary, common_vocabulary
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +60,10 @@ class SparseBatch:
     def __iter__(self) -> Iterator["SparseBatch"]:
         """Yield each vector as a batch of one."""
         return (self[index] for index in range(len(self)))
+
+    def __array__(self, *_: Any, **__: Any) -> NDArray[Any]:
+        """Raise TypeError: most of a dense array would be zeros."""
+        raise TypeError("a SparseBatch is not a dense array: use to_scipy(), whose toarray() is one, or to_torch()")
 
     def __repr__(self) -> str:
         each = len(self.columns) / max(len(self), 1)
@@ -129,7 +133,11 @@ class SparseBatch:
         return replace(self, indptr=indptr, columns=self.columns[entries], weights=self.weights[entries])
 
     def dot(self, other: "SparseBatch") -> NDArray[np.float32]:
-        """Return the dot product of every vector with every vector of other: float32 [B, B']."""
+        """Return the dot product of every vector with every vector of other: float32 [B, B'].
+
+        Raises MilcoError if their vocabularies are known and differ.
+        """
+        common_vocabulary(self.vocabulary, other.vocabulary)
         # As narrow as possible: the transposed matrix has an array of this length.
         width = int(max(self.columns.max(initial=0), other.columns.max(initial=0))) + 1
         return (self.to_scipy(width) @ other.to_scipy(width).T).toarray()
@@ -138,8 +146,9 @@ class SparseBatch:
         """Return the products of the weights of common terms, vector by vector; their sum is the dot product.
 
         A batch of one vector is compared with every vector of the other. Raises MilcoError if the batches have
-        different numbers of vectors otherwise.
+        different numbers of vectors otherwise, or different vocabularies.
         """
+        vocabulary = common_vocabulary(self.vocabulary, other.vocabulary)
         if len(self) != len(other) and 1 not in (len(self), len(other)):
             raise MilcoError(
                 f"intersection of {len(self):,} and {len(other):,} vectors: expects equal numbers, or one vector on "
@@ -150,7 +159,7 @@ class SparseBatch:
             batch if len(batch) == count else batch.take(np.zeros(count, np.int64)) for batch in (self, other)
         )
         products = left.to_scipy(width).multiply(right.to_scipy(width))
-        return SparseBatch.from_scipy(products, self.vocabulary, english_size=self.english_size)
+        return SparseBatch.from_scipy(products, vocabulary, english_size=self.english_size)
 
     def sparsity(self) -> dict[str, float]:
         """Return active_dims, the mean number of terms, and sparsity_ratio, the mean share of dimensions without one.
@@ -290,14 +299,17 @@ class SparseBatch:
 
     @classmethod
     def concatenate(cls, batches: Iterable["SparseBatch"], english_size: int) -> "SparseBatch":
-        """Return the vectors of several batches in one; an empty batch if there are none."""
+        """Return the vectors of several batches in one; an empty batch if there are none.
+
+        Raises MilcoError if their vocabularies are known and differ.
+        """
         parts = list(batches)
         return cls(
             row_pointers(np.concatenate([np.empty(0, np.int64), *(part.lengths() for part in parts)])),
             np.concatenate([np.empty(0, np.int32), *(part.columns for part in parts)]),
             np.concatenate([np.empty(0, np.float32), *(part.weights for part in parts)]),
             english_size,
-            parts[0].vocabulary if parts else None,
+            common_vocabulary(*(part.vocabulary for part in parts)),
         )
 
 

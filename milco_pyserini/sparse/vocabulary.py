@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import orjson
@@ -86,3 +87,15 @@ class Vocabulary:
     def from_json(cls, value: dict) -> "Vocabulary":
         """Return the vocabulary of a to_json() object."""
         return cls(value["english"], value["source"], value["english_prefix"], value["source_prefix"])
+
+
+def common_vocabulary(*vocabularies: Vocabulary | None) -> Vocabulary | None:
+    """Return the first vocabulary that is known, or None. Raises MilcoError if the pieces of another one differ."""
+    known = [vocabulary for vocabulary in vocabularies if vocabulary is not None]
+    for first, other in pairwise(known):
+        if not (first is other or (first.english == other.english and first.source == other.source)):
+            raise MilcoError(
+                f"the vectors have different vocabularies, of {len(first):,} and {len(other):,} terms, so that their "
+                "columns are different terms: encode all with one encoder"
+            )
+    return known[0] if known else None

@@ -13,8 +13,16 @@ import torch
 from golden_set import GOLDEN, TEXTS, dense, encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pandas import DataFrame
 
-from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder, contract, devices
+from milco_pyserini.encode import (
+    MilcoDocumentEncoder,
+    MilcoEncoder,
+    MilcoQueryEncoder,
+    contract,
+    devices,
+    encode_corpus,
+)
 from milco_pyserini.encode import dense as dense_module
 from milco_pyserini.encode import encoder as encoder_module
 from milco_pyserini.encode.contract import open_query_encoder
@@ -24,7 +32,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import tokenization
 from milco_pyserini.model.forward import PaddedForward
 from milco_pyserini.model.tokenization import replace_lone_surrogates
-from milco_pyserini.sparse import PIVOT, SOURCE
+from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch, Vocabulary
 
 CHECKPOINT = GOLDEN / "ckpt_distillation"
 FILLED = [text for text in TEXTS if text]
@@ -255,6 +263,7 @@ def test_default_lengths_come_from_the_checkpoint(milco: MilcoEncoder) -> None:
         (b"x", "texts expects a str or several, got bytes"),
         (["x", None], r"texts\[1\] expects a str, got NoneType 'None'"),
         ([1.5], r"texts\[0\] expects a str, got float '1.5'"),
+        (DataFrame({"id": ["d1"], "text": ["x"]}), r"got DataFrame: pass a column, such as df\['text'\]"),
     ],
 )
 def test_texts_are_validated(milco: MilcoEncoder, texts: Any, message: str) -> None:
@@ -262,6 +271,34 @@ def test_texts_are_validated(milco: MilcoEncoder, texts: Any, message: str) -> N
     for encode in (milco.encode, milco.encode_query, milco.encode_document):
         with pytest.raises(TypeError, match=message):
             encode(texts)
+
+
+def test_a_column_of_a_frame_is_texts(milco: MilcoEncoder) -> None:
+    """A Series, as a list of its values."""
+    column = DataFrame({"text": FILLED[:2]})["text"]
+    np.testing.assert_array_equal(dense(milco.encode_document(column)), dense(milco.encode_document(FILLED[:2])))
+
+
+def test_what_is_not_a_checkpoint_or_a_vector_is_refused(milco: MilcoEncoder) -> None:
+    """Each error names the function to call, or what is accepted."""
+    with pytest.raises(TypeError, match=r"use MilcoEncoder.from_pretrained\(\)"):
+        MilcoEncoder("mini")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="vectors expects a SparseBatch"):
+        milco.decode("abc")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"to_scipy\(\)"):
+        np.asarray(milco.encode_document("x"))
+    for corpus in ([{"id": "d", "text": "x"}], (text for text in FILLED), DataFrame({"text": FILLED})):
+        with pytest.raises(TypeError, match="corpus expects a name, a path, or what open_corpus"):
+            encode_corpus(corpus, "vectors")  # type: ignore[arg-type]
+
+
+def test_vectors_of_another_encoder_are_refused(milco: MilcoEncoder) -> None:
+    """Their columns are other terms: nothing compares or decodes them, whichever encoder is asked."""
+    other = SparseBatch.from_dicts([{"cat": 1.0}], Vocabulary(["cat"], ["sat"]))
+    ours = milco.encode_document("x")
+    for function in (milco.decode, milco.sparsity, lambda batch: milco.similarity(ours, batch)):
+        with pytest.raises(MilcoError, match="different vocabularies, of "):
+            function(other)
 
 
 def test_arguments_accept_plain_values(milco: MilcoEncoder) -> None:

@@ -74,6 +74,18 @@ def test_concatenate_joins_batches(vectors: list[Vector], cut: int) -> None:
     assert len(SparseBatch.concatenate([], ENGLISH)) == 0
 
 
+def test_different_vocabularies_are_never_mixed() -> None:
+    """Their columns are other terms. Equal pieces are one vocabulary, and vectors without one fit any."""
+    cat, equal, sun = (SparseBatch.from_dicts([{term: 1.0}], Vocabulary([term], [])) for term in ("cat", "cat", "sun"))
+    unknown = SparseBatch.from_columns([{"cat": 1.0}], {"cat": 0}, 1)
+    for mix in (SparseBatch.dot, SparseBatch.intersection, lambda *both: SparseBatch.concatenate(both, 1)):
+        with pytest.raises(MilcoError, match="different vocabularies, of 1 and 1 terms"):
+            mix(cat, sun)
+        mix(cat, equal)
+        mix(cat, unknown)
+    assert SparseBatch.concatenate([unknown, cat], 1).to_dicts() == [{"cat": 1.0}] * 2
+
+
 @given(VECTORS)
 def test_views_split_the_terms(vectors: list[Vector]) -> None:
     """The pivot view is the English terms, the source view the others; both are all terms, no view is none."""

@@ -189,7 +189,9 @@ def draw_languages(path: Path, hits: Mapping[str, Mapping[str, Mapping[str, int]
             panel.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=6.5, color=color)
         panel.set_xticks(range(len(columns)), columns, fontsize="small")
         panel.set(title=run, xlabel="language of the document")
-    panels[0].set_yticks(range(len(rows)), [language or "all" for language in rows], fontsize="small")
+    panels[0].set_yticks(
+        range(len(rows)), [language or ("other" if len(rows) > 1 else "all") for language in rows], fontsize="small"
+    )
     panels[0].set_ylabel("language of the query")
     figure.suptitle(f"languages of the best hits (%); an even share is {100 / len(columns):.0f} %")
     _save(path, figure)

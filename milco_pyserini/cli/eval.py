@@ -108,7 +108,14 @@ def _evaluate(options: EvalOptions) -> None:
 
     from milco_pyserini.corpora import open_qrels
     from milco_pyserini.eval.evaluation import evaluate
-    from milco_pyserini.eval.fairness import document_languages, evaluate_fairness, query_languages
+    from milco_pyserini.eval.fairness import (
+        OWN_LANGUAGE,
+        PEER,
+        compares_languages,
+        document_languages,
+        evaluate_fairness,
+        query_languages,
+    )
     from milco_pyserini.eval.report import render
     from milco_pyserini.eval.significance import compare_evaluations
     from milco_pyserini.io.runs import read_run
@@ -116,13 +123,23 @@ def _evaluate(options: EvalOptions) -> None:
     results: dict[str, dict[str, Evaluation]] = {system: {} for system in systems}
     hits: dict[str, dict[str, Counter[str]]] = {system: {} for system in systems}
     judgments = [open_qrels(name) for name in options.qrels]
-    # Systems are compared by the same measures on all datasets.
-    spoken = query_languages(judgments) if options.fairness else {}
+    spoken = [query_languages(qrels) for qrels in judgments] if options.fairness else []
     for place, (dataset, name, qrels) in enumerate(zip(datasets, options.qrels, judgments, strict=True)):
         languages: dict[str, str] = {}
         if options.fairness:
             # Runs are read twice, and the corpora once, so that one run is in memory at a time.
             languages = document_languages((read_run(runs[place]) for runs in systems.values()), qrels, options.corpus)
+            if not compares_languages(qrels, languages):
+                log(
+                    f"{PEER} cannot tell rankings of {name} apart: it compares several relevant documents of a query "
+                    "in two or more languages, and no query has these"
+                )
+            if unknown := [query for query, grades in qrels.items() if grades and query not in spoken[place]]:
+                number = counted(len(unknown), "query", "queries") if spoken[place] else "all queries"
+                log(
+                    f"{OWN_LANGUAGE} leaves out {number} of {name}: the id of {shown(unknown[0])} begins with no known "
+                    "language, as that of ar-07 does"
+                )
         for system, runs in systems.items():
             path, run = runs[place], read_run(runs[place])
             try:
@@ -135,7 +152,8 @@ def _evaluate(options: EvalOptions) -> None:
                 docids = [shown(next(iter(by_query[query]))) for by_query in (run, qrels)]
                 log(f"No document of {path} is judged: it has docids such as {docids[0]}, {name} {docids[1]}")
             if options.fairness:
-                fairness = evaluate_fairness(run, qrels, languages, spoken)
+                # Systems are compared by the same measures on all datasets.
+                fairness = evaluate_fairness(run, qrels, languages, spoken[place] if all(spoken) else {})
                 evaluation = fairness.added_to(evaluation)
                 for language, found in fairness.hits.items():
                     hits[system].setdefault(language, Counter()).update(found)

@@ -32,7 +32,7 @@ class Evaluation:
 
     Args:
         mean: Measure -> mean over the queries.
-        per_query: Measure -> query id -> value, sorted by query id.
+        per_query: Measure -> query id -> value, sorted by query id. The first measure has all queries.
         unanswered: Judged queries without results.
         unjudged: Number of queries of the run that have no qrels; they are ignored.
         reordered: Number of queries whose documents were listed in another order than trec_eval's.

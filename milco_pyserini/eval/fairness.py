@@ -64,18 +64,24 @@ class LanguageFairness:
 
     Args:
         per_query: measure (PEER@100; OwnLanguage@10, the share of the ten best hits in the language of the query) ->
-            query id -> value from 0 to 1. OwnLanguage needs query ids that begin with a language.
+            query id -> value from 0 to 1. OwnLanguage is that of the queries whose language is known.
         hits: query language, or "" if it is not known -> document language -> number of the ten best hits.
+        spoken: query id -> language.
     """
 
     per_query: Mapping[str, Mapping[str, float]]
     hits: Mapping[str, Counter[str]]
+    spoken: Mapping[str, str]
 
     def added_to(self, evaluation: Evaluation) -> Evaluation:
         """Return an evaluation of the same run with these measures; the PEER of a query without hits is 1."""
         empty = {PEER: 1.0, OWN_LANGUAGE: 0.0}
         per_query = {
-            measure: {query: values.get(query, empty[measure]) for query in evaluation.queries}
+            measure: {
+                query: values.get(query, empty[measure])
+                for query in evaluation.queries
+                if measure == PEER or query in self.spoken
+            }
             for measure, values in self.per_query.items()
         }
         mean = {measure: sum(values.values()) / len(values) for measure, values in per_query.items()}
@@ -92,11 +98,11 @@ def evaluate_fairness(
         qrels: query id -> docid -> grade.
         languages: docid -> language of every judged document and every one of the ten best hits, see
             document_languages().
-        spoken: query id -> language, or {}; None for query_languages() of these qrels.
+        spoken: query id -> language, or {} to leave out OwnLanguage; None for query_languages() of these qrels.
     """
     queries = [query for query in run if run[query] and qrels.get(query)]
     if spoken is None:
-        spoken = query_languages([qrels])
+        spoken = query_languages(qrels)
     rankings = {query: ranking(run[query]) for query in queries}
     measures = {PEER: {query: peer(docids, qrels[query], languages) for query, docids in rankings.items()}}
     if spoken:
@@ -106,16 +112,28 @@ def evaluate_fairness(
         language = spoken.get(query, "")
         found = Counter(languages[docid] for docid in rankings[query][:HITS])
         hits.setdefault(language, Counter()).update(found)
-        if spoken:
+        if language:
             measures[OWN_LANGUAGE][query] = found[language] / found.total()
-    return LanguageFairness(measures, hits)
+    return LanguageFairness(measures, hits, spoken)
 
 
-def query_languages(judgments: Iterable[QrelsMapping]) -> dict[str, str]:
-    """Return the language that the id of each judged query begins with; {} if an id of them does not."""
-    queries = list(dict.fromkeys(query for qrels in judgments for query, grades in qrels.items() if grades))
-    found = {query: code for query, code in zip(queries, languages_of_ids(queries), strict=True) if code}
-    return found if len(found) == len(queries) else {}
+def query_languages(qrels: QrelsMapping) -> dict[str, str]:
+    """Return the language of each judged query whose id begins with one."""
+    queries = [query for query, grades in qrels.items() if grades]
+    return {query: code for query, code in zip(queries, languages_of_ids(queries), strict=True) if code}
+
+
+def compares_languages(qrels: QrelsMapping, languages: Mapping[str, str]) -> bool:
+    """Return whether PEER depends on the ranking: it compares several relevant documents of several languages.
+
+    languages: docid -> language, of all relevant documents.
+    """
+    for grades in qrels.values():
+        for grade in {grade for grade in grades.values() if grade > 0}:
+            sizes = Counter(languages[docid] for docid, other in grades.items() if other == grade)
+            if len(sizes) > 1 and max(sizes.values()) > 1:
+                return True
+    return False
 
 
 def document_languages(runs: Iterable[Run], qrels: QrelsMapping, corpora: Sequence[str]) -> dict[str, str]:

@@ -142,7 +142,7 @@ class RunComparison:
         rows: list[list[Any]] = []
         p_values = {}
 
-        def add(dataset: str, query: str, system: str, values: Iterable[float]) -> None:
+        def add(dataset: str, query: str, system: str, values: Iterable[float | None]) -> None:
             labels = zip((dataset, query, system), chosen, strict=True)
             rows.append([*(label for label, is_shown in labels if is_shown), *values])
 
@@ -150,7 +150,7 @@ class RunComparison:
             for query in self.results[self.baseline][dataset].queries if per_query else ():
                 for system in self.systems:
                     values = self.results[system][dataset].per_query
-                    add(dataset, query, system, [values[measure][query] for measure in self.measures])
+                    add(dataset, query, system, [values[measure].get(query) for measure in self.measures])
             for system in self.systems:
                 for column, measure in enumerate(self.measures):
                     if (system, dataset, measure) in self.differences:

@@ -50,15 +50,47 @@ def test_hits_in_the_language_of_the_query_are_counted() -> None:
 def test_runs_have_the_same_measures_whatever_they_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """The judged queries decide whether languages of queries are known; the PEER of an unanswered one is 1."""
+    """The judged queries decide whose languages are known; the PEER of an unanswered one is 1."""
     monkeypatch.chdir(tmp_path)
     Path("qrels.txt").write_text("sw-q 0 sw-1 1\nx1 0 de-1 1\n")
     Path("a.txt").write_text("sw-q Q0 sw-1 1 2 r\nx1 Q0 de-1 1 2 r\n")
     Path("b.txt").write_text("sw-q Q0 sw-1 1 2 r\n")
     assert main(["--run", "a.txt", "b.txt", "--qrels", "qrels.txt", "-m", "RR@10", "--fairness"]) == 0
     out, err = capsys.readouterr()
-    assert out.splitlines()[0].split() == ["run", "RR@10", "PEER@100"]
+    assert out.splitlines()[0].split() == ["run", "RR@10", "PEER@100", "OwnLanguage@10"]
+    assert [line.split()[-1] for line in out.splitlines()[1:3]] == ["1.0000", "1.0000"]
     assert "1 without results (counted as 0, by PEER as 1)" in err
+
+
+def test_queries_without_a_language_are_left_out_of_its_measure_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """A line says how many. If one of several datasets has no such query, none has the measure: there is no mean."""
+    monkeypatch.chdir(tmp_path)
+    for name, first in (("some", "sw-q"), ("none", "x0")):
+        Path(f"{name}.qrels").write_text(f"{first} 0 sw-1 1\n{first} 0 sw-2 1\n{first} 0 de-1 1\nx1 0 de-1 1\n")
+        Path(f"{name}.txt").write_text(f"{first} Q0 sw-1 1 2 r\nx1 Q0 de-1 1 2 r\n")
+    given = ["-m", "RR@10", "--fairness", "--per-query"]
+    assert main(["--run", "some.txt", "--qrels", "some.qrels", *given]) == 0
+    out, err = capsys.readouterr()
+    rows = {row.split()[0]: row.split()[-1] for row in out.splitlines()}
+    assert rows == {"query": "OwnLanguage@10", "sw-q": "1.0000", "x1": "-", "all": "1.0000"}
+    assert "OwnLanguage@10 leaves out 1 query of some.qrels: the id of 'x1' begins with no known language" in err
+    assert "cannot tell" not in err
+    assert main(["--run", "some.txt", "none.txt", "--qrels", "some.qrels", "none.qrels", *given]) == 0
+    out, err = capsys.readouterr()
+    assert OWN_LANGUAGE not in out and "OwnLanguage@10 leaves out all queries of none.qrels" in err
+
+
+def test_a_peer_that_cannot_differ_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """With one relevant document per query, or one in each language, any ranking has the same."""
+    monkeypatch.chdir(tmp_path)
+    Path("qrels.txt").write_text("sw-1 0 sw-1 1\nsw-2 0 sw-2 1\nsw-2 0 de-2 1\n")
+    Path("run.txt").write_text("sw-1 Q0 sw-1 1 2 r\n")
+    assert main(["--run", "run.txt", "--qrels", "qrels.txt", "--fairness"]) == 0
+    assert "PEER@100 cannot tell rankings of qrels.txt apart" in capsys.readouterr().err
 
 
 def test_a_run_without_judged_documents_is_reported(

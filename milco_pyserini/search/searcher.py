@@ -3,7 +3,7 @@
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -228,7 +228,7 @@ class Searcher:
                 results = [replace(hits, lookup=self._lookup) for hits in found]
             else:
                 results = search_documents(
-                    self.engine_searcher, queries, fetched, passages, delimiter, threads, filters
+                    self.engine_searcher, queries, fetched, passages, delimiter, threads, filters, self._lookup
                 )
             for topic, query, hits in zip(topics.ids[span], queries, results, strict=True):
                 if remove_query:
@@ -285,6 +285,7 @@ def search_documents(
     delimiter: str = PASSAGE_DELIMITER,
     threads: int = 1,
     filters: Mapping[str, Any] | None = None,
+    lookup: DocumentLookup | None = None,
 ) -> list[Hits]:
     """Return the best documents for each query; a document's score is that of its best passage.
 
@@ -294,6 +295,7 @@ def search_documents(
     Args:
         documents: number of documents per query.
         passages: number of passages to fetch first.
+        lookup: finds the documents of passages.
     """
     found: list[Hits] = [Hits([], np.empty(0, np.float32))] * len(queries)
     pending = list(range(len(queries)))
@@ -302,7 +304,7 @@ def search_documents(
         results = searcher.search([queries[number] for number in pending], fetch, threads, filters)
         incomplete = []
         for number, hits in zip(pending, results, strict=True):
-            found[number] = best_passages(hits, documents, delimiter)
+            found[number] = best_passages(replace(hits, lookup=lookup), documents, delimiter)
             if len(found[number]) < documents and len(hits) == fetch:
                 incomplete.append(number)
         pending = incomplete
@@ -313,14 +315,28 @@ def search_documents(
 def best_passages(hits: Hits, documents: int, delimiter: str = PASSAGE_DELIMITER) -> Hits:
     """Return the first documents of a ranking of passages; ties in ascending order of docid.
 
-    The id of a passage ends in the delimiter and a number; any other id is that of a document.
+    The id of a passage ends in the delimiter and a number; any other id is that of a document. What is known of a
+    document is what its best passage's id finds.
     """
     number = re.compile(rf"{re.escape(delimiter)}[0-9]+\Z")
     best: dict[str, int] = {}
     for place, passage in enumerate(hits.docids):
         best.setdefault(number.sub("", passage), place)
     ranked = sorted(best, key=lambda docid: (-hits.scores[best[docid]], docid))[:documents]
-    return Hits(ranked, hits.scores[[best[docid] for docid in ranked]], hits.lookup)
+    lookup = hits.lookup and _PassageLookup(hits.lookup, {docid: hits.docids[best[docid]] for docid in ranked})
+    return Hits(ranked, hits.scores[[best[docid] for docid in ranked]], lookup)
+
+
+@dataclass(frozen=True)
+class _PassageLookup:
+    """Finds documents by the ids of passages. passages: docid -> id of a passage."""
+
+    lookup: DocumentLookup
+    passages: Mapping[str, str]
+
+    def find(self, docids: Sequence[str]) -> "dict[str, Document]":
+        found = self.lookup.find([self.passages[docid] for docid in docids])
+        return {docid: replace(found[name], id=docid) for docid in docids if (name := self.passages[docid]) in found}
 
 
 def _validate_texts(texts: Any) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import orjson
@@ -90,12 +89,18 @@ class Vocabulary:
 
 
 def common_vocabulary(*vocabularies: Vocabulary | None) -> Vocabulary | None:
-    """Return the first vocabulary that is known, or None. Raises MilcoError if the pieces of another one differ."""
+    """Return the vocabulary of vectors, or None if it is not known; of some with only pivot terms, the complete one.
+
+    Raises MilcoError if two have different pieces, so that a column is another term.
+    """
     known = [vocabulary for vocabulary in vocabularies if vocabulary is not None]
-    for first, other in pairwise(known):
-        if not (first is other or (first.english == other.english and first.source == other.source)):
+    if not known:
+        return None
+    longest = max(known, key=len)
+    for other in known:
+        if longest is not other and (other.english != longest.english or other.source not in ([], longest.source)):
             raise MilcoError(
-                f"the vectors have different vocabularies, of {len(first):,} and {len(other):,} terms, so that their "
+                f"the vectors have different vocabularies, of {len(longest):,} and {len(other):,} terms, so that their "
                 "columns are different terms: encode all with one encoder"
             )
-    return known[0] if known else None
+    return longest

@@ -369,6 +369,23 @@ def test_lines_that_were_skipped_have_no_texts(tmp_path: Path, encoder: MilcoEnc
     assert Searcher.open(index.path, encoder).search("a river")[0].text == TEXTS["river"]
 
 
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_hits_of_documents_by_their_best_passage_have_texts(
+    tmp_path: Path, encoder: MilcoEncoder, is_stored: bool
+) -> None:
+    """The complete document, from the corpus, or from the index that stores it with its first passage."""
+    texts = {"long": "The Nile is a river. " * 9 + "Bell patented the telephone.", "short": "A telephone."}
+    corpus, vectors = tmp_path / "corpus.jsonl", tmp_path / "vectors"
+    corpus.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in texts.items()))
+    options = ["--encoder", "mini", "--device", "cpu", "--dtype", "float32", "--split-passages", "--max-length", "16"]
+    assert encode(["--corpus", str(corpus), "--output", str(vectors), *options]) == 0
+    index = Index.build(vectors, tmp_path / "index", "exact", store_documents=is_stored)
+    found = Searcher.open(index.path, encoder).search_topics(SearchTopics(["q"], texts=[QUERY]), 2, passages=5)
+    for _, _, hits in found:
+        assert {hit.docid: hit.text for hit in hits} == texts
+        assert {hit.docid: hit.document.id for hit in hits} == {name: name for name in texts}
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with docs.jsonl, vectors and index, made with relative paths; work is in another one, next to it.

@@ -75,15 +75,17 @@ def test_concatenate_joins_batches(vectors: list[Vector], cut: int) -> None:
 
 
 def test_different_vocabularies_are_never_mixed() -> None:
-    """Their columns are other terms. Equal pieces are one vocabulary, and vectors without one fit any."""
+    """Their columns are other terms. Equal pieces are one vocabulary, pivot terms fit those with source terms, too."""
     cat, equal, sun = (SparseBatch.from_dicts([{term: 1.0}], Vocabulary([term], [])) for term in ("cat", "cat", "sun"))
+    both = SparseBatch.from_dicts([{"m_x": 1.0}], Vocabulary(["cat"], ["x"]))
     unknown = SparseBatch.from_columns([{"cat": 1.0}], {"cat": 0}, 1)
-    for mix in (SparseBatch.dot, SparseBatch.intersection, lambda *both: SparseBatch.concatenate(both, 1)):
+    for mix in (SparseBatch.dot, SparseBatch.intersection, lambda *two: SparseBatch.concatenate(two, 1)):
         with pytest.raises(MilcoError, match="different vocabularies, of 1 and 1 terms"):
             mix(cat, sun)
         mix(cat, equal)
         mix(cat, unknown)
-    assert SparseBatch.concatenate([unknown, cat], 1).to_dicts() == [{"cat": 1.0}] * 2
+        mix(cat, both)
+    assert SparseBatch.concatenate([unknown, cat, both], 1).to_dicts() == [{"cat": 1.0}, {"cat": 1.0}, {"m_x": 1.0}]
 
 
 @given(VECTORS)

@@ -107,8 +107,8 @@ class MilcoEncoder:
         self.name = name
         self._requested_dtype = dtype
         self._query_encoder = query_encoder
-        self.to(device)
         self._network: Any = model.eval() if isinstance(model, torch.nn.Module) else model
+        self.to(device)
         self.tokenizer = tokenizer
         self.english_tokenizer = english_tokenizer
         _validate_sizes(model, tokenizer, english_tokenizer, name)
@@ -149,7 +149,8 @@ class MilcoEncoder:
     def to(self, device: str | torch.device) -> Self:
         """Move to another device with the next text; return self. dtype "auto" is chosen again."""
         self.device = choose_device(device)
-        self.dtype = choose_dtype(self._requested_dtype, self.device, ENCODER_DTYPES)
+        cpu_dtype = getattr(self.config, "cpu_dtype", None)
+        self.dtype = choose_dtype(self._requested_dtype, self.device, ENCODER_DTYPES, cpu_dtype)
         if self._query_encoder is not None:
             self._query_encoder.to(device)
         self._drop_copies()

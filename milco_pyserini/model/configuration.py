@@ -43,6 +43,7 @@ _RULES = {
     # <s>, one token of the text, </s>.
     "query_max_length": Rule(int, 3, 2**24),
     "passage_max_length": Rule(int, 3, 2**24),
+    "cpu_dtype": Rule(str, choices=("float32", "bfloat16"), optional=True),
 }
 _ENCODER_RULES = {
     "model_type": Rule(str, choices=ENCODERS),
@@ -105,6 +106,8 @@ class NetworkConfig:
         source_drop_special: omit <s>, </s> and unknown pieces from the source view.
         pivot_top_k, source_top_k: the most terms in a view, the strongest; None for all.
         query_max_length, passage_max_length: in tokens, <s> and </s> included.
+        cpu_dtype: dtype "auto" of the matrix products on the CPU, for a network whose figures are to be those of every
+            processor, or which bfloat16 does not make faster; None for bfloat16 where the processor multiplies it.
         others: fields of transformers; none of them matters to a plain network.
 
     Raises:
@@ -124,6 +127,7 @@ class NetworkConfig:
         source_top_k: int | None = None,
         query_max_length: int = 64,
         passage_max_length: int = 512,
+        cpu_dtype: str | None = None,
         **others: Any,
     ) -> None:
         _validate(locals(), _RULES)
@@ -138,6 +142,7 @@ class NetworkConfig:
         self.source_top_k = source_top_k
         self.query_max_length = query_max_length
         self.passage_max_length = passage_max_length
+        self.cpu_dtype = cpu_dtype
         self._set_others(others)
 
     @property

@@ -67,6 +67,8 @@ def initial_model(codes: Codes, echo: NDArray[np.float32], hidden: int, layers: 
         pivot_top_k=300,
         source_top_k=200,
         source_drop_special=True,
+        # Every processor prints the figures of the documentation.
+        cpu_dtype="float32",
     )
     model = MilcoModel(config)
     with torch.no_grad():

@@ -29,7 +29,7 @@ from milco_pyserini.encode.contract import open_query_encoder
 from milco_pyserini.encode.encoder import choose_device, choose_dtype
 from milco_pyserini.encode.opening import open_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model import tokenization
+from milco_pyserini.model import packed, tokenization
 from milco_pyserini.model.forward import PaddedForward
 from milco_pyserini.model.tokenization import replace_lone_surrogates
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch, Vocabulary
@@ -406,6 +406,15 @@ def test_the_dtype_applies_to_matrix_products_only(name: str) -> None:
     assert {tensor.dtype for tensor in loaded.model.state_dict().values()} == {torch.float32}
     assert loaded.encode(FILLED, 512).batch.weights.dtype == np.float32
     assert loaded.weight_hash == encoder("distillation").weight_hash
+
+
+def test_a_checkpoint_may_state_the_dtype_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ "auto" is that dtype on every processor, as for milco-mini; any other dtype that is named is taken."""
+    monkeypatch.setattr(packed, "native_dtype", lambda: torch.bfloat16)
+    assert MilcoEncoder.from_pretrained(CHECKPOINT, "cpu").dtype == torch.bfloat16
+    mini = MilcoEncoder.from_pretrained("mini", "cpu")
+    assert mini.dtype == torch.float32
+    assert mini.with_dtype("bfloat16").dtype == torch.bfloat16
 
 
 def test_hashes_identify_models_and_tokenizers(milco: MilcoEncoder) -> None:

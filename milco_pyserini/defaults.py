@@ -1,6 +1,7 @@
 """Default names and directories that the commands share."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from milco_pyserini.errors import MilcoError
@@ -45,9 +46,19 @@ def only_index() -> Path:
     indexes = INDEXES.glob("[!.]*/manifest.json")
     found = sorted({path.parent for path in indexes} | {path.parent.parent for path in shards})
     if len(found) != 1:
-        which = f"there are {', '.join(map(str, found))}" if found else f"there is none in {INDEXES}/"
-        raise MilcoError(f"which --index? {which}", "" if found else "Build one with milco index --vectors VECTORS.")
+        raise _which("--index", found, INDEXES, "Build one with milco index --vectors VECTORS.")
     return found[0]
+
+
+def missing_vectors() -> MilcoError:
+    """Return an error that lists the stores in vectors/ of which an index can be built."""
+    found = sorted(path.parent for path in VECTORS.glob("[!.]*/manifest.json") if path.parent.suffix != ".topics")
+    return _which("--vectors", found, VECTORS, "Make them with milco encode --corpus CORPUS.")
+
+
+def _which(option: str, found: Sequence[Path], directory: Path, fix: str) -> MilcoError:
+    which = f"{'there are' if len(found) > 1 else 'there is'} {', '.join(map(str, found))}"
+    return MilcoError(f"which {option}? {which if found else f'there is none in {directory}/'}", "" if found else fix)
 
 
 def directory_name(name: str) -> str:

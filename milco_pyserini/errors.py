@@ -1,11 +1,14 @@
 """Errors that a user can fix: each names the value, the rule and the fix."""
 
 import errno
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 
 # A full disk, an exhausted quota, or a file size limit (ulimit -f): with more space the same command succeeds.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Valid names that are listed after a guess.
+_MOST_LISTED = 12
 
 
 class MilcoError(Exception):
@@ -35,18 +38,21 @@ class Unreachable(MilcoError):  # noqa: N818
     """A server that does not answer: a model or data hub, a download site, a search service."""
 
 
-def unknown_name(kind: str, value: str, valid: Iterable[str], hint: str = "") -> MilcoError:
-    """Return an error for an unknown name, with the nearest match and the valid names.
+def unknown_name(
+    kind: str, value: str, valid: Iterable[str], hint: str = "", synonyms: Mapping[str, str] = MappingProxyType({})
+) -> MilcoError:
+    """Return an error for an unknown name, with the nearest match, and the valid names unless there are too many.
 
     Args:
         kind: the kind of name, such as "engine".
         hint: a further sentence, on what else is accepted.
+        synonyms: what others call it -> the valid name.
     """
     names = sorted(valid)
-    near = nearest(value, names)
-    guess = f"did you mean {near!r}? " if near else ""
-    rest = f" {hint}" if hint else ""
-    return MilcoError(f"unknown {kind} {value!r}: {guess}valid are {', '.join(names)}.{rest}")
+    near = synonyms.get(value) or nearest(value, names)
+    guess = f"did you mean {near!r}?" if near else ""
+    rest = "" if near and len(names) > _MOST_LISTED else f"valid are {', '.join(names)}."
+    return MilcoError(f"unknown {kind} {value!r}: {' '.join(filter(None, (guess, rest, hint)))}")
 
 
 def validate_name(kind: str, value: str, valid: Collection[str]) -> None:

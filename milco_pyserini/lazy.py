@@ -1,5 +1,6 @@
 """Lazy public names (PEP 562): importing a package loads neither torch nor Java."""
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -17,6 +18,9 @@ def lazy(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], 
         return getattr(import_module(names[name]), name)
 
     def listed() -> list[str]:
-        return sorted({*vars(import_module(package)), *names})
+        module = import_module(package)
+        # Neither what the package imports nor its own constants.
+        loaded = {name for name in vars(module) if name.startswith("__") or f"{package}.{name}" in sys.modules}
+        return sorted({*loaded, *module.__all__} - {"lazy"})
 
     return load, listed

@@ -38,6 +38,7 @@ def option(
     choices: Sequence[str] = (),
     metavar: str | None = None,
     names: Sequence[str] = (),
+    synonyms: Sequence[str] = (),
     positional: bool = False,
     repeatable: bool = False,
     minimum: float | None = None,
@@ -52,6 +53,7 @@ def option(
         choices: valid values; any other is answered with the nearest match.
         metavar: placeholder of the value on the help page (default: by type and choices).
         names: other spellings, such as "-m".
+        synonyms: what other programs call it, such as "--k": not accepted, but answered with this option.
         positional: the value is given without the option's name.
         repeatable: of several values; the option may be given several times, and has the values of all.
         minimum, maximum: inclusive bounds of a number; above: an exclusive lower bound. Numbers are always finite, and
@@ -63,6 +65,7 @@ def option(
         "choices": tuple(choices),
         "metavar": metavar,
         "names": tuple(names),
+        "synonyms": tuple(synonyms),
         "positional": positional,
         "repeatable": repeatable,
         "range": (minimum, maximum, above),

@@ -26,6 +26,13 @@ def test_importing_loads_nothing_heavy() -> None:
     assert done.stdout == "set()\n"
 
 
+def test_completion_shows_public_names_only() -> None:
+    """The public names and loaded modules, not what the package imports for itself."""
+    names = [name for name in dir(milco_pyserini) if not name.startswith("__")]
+    assert set(milco_pyserini.__all__) <= {*names, "__version__"} and "encode" in names
+    assert not {"os", "sys", "lazy", "TYPE_CHECKING", "TORCH_WAS_FIRST"} & set(names)
+
+
 def test_commands_on_the_cpu_load_no_transformers(tmp_path: Path) -> None:
     """Encoding, searching and explaining with a MILCO checkpoint need torch, and none of what takes seconds to load."""
     (tmp_path / "corpus.tsv").write_text("d1\tBell patented the telephone in 1876.\n")

@@ -55,7 +55,7 @@ class EvalOptions:
     baseline: str | None = option(None, metavar="NAME", help="system to test against (default: the first)")
     test: str = option("t", choices=(*TESTS, NO_TEST), metavar="TEST", help=f"{', '.join(TESTS)} or {NO_TEST}")
     correction: str = option("holm", choices=tuple(CORRECTIONS), help="correction of p-values for multiple comparisons")
-    format: str = option("text", choices=(*FORMATS, "json"), help="format of the table")
+    format: str = option("text", choices=(*FORMATS, "json"), synonyms=("--output-format",), help="format of the table")
     output: Path | None = option(None, metavar="FILE", help="file for the table (default: stdout)")
     overwrite: bool = option(False, help="replace an existing --output or --picture")
     fairness: bool = option(
@@ -212,9 +212,9 @@ def _validate_files(options: EvalOptions) -> None:
         if not run.is_file():
             reason = "is a directory" if run.is_dir() else "is not a regular file" if run.exists() else "does not exist"
             raise MilcoError(f"--run {run} {reason}: it expects TREC or MS MARCO run files")
-    for output in (options.output, options.picture):
-        if output is not None:
-            validate_output_file(output, options.overwrite)
+    for name in ("output", "picture"):
+        if (output := getattr(options, name)) is not None:
+            validate_output_file(output, options.overwrite, f"--{name}")
 
 
 def _summary(evaluation: "Evaluation", fairness: bool) -> str:

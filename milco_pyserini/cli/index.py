@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.defaults import INDEXES, directory_name
+from milco_pyserini.console import log
+from milco_pyserini.defaults import INDEXES, directory_name, missing_vectors
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import MAX_INTEGER, MAX_THREADS, changed_options, option
 
@@ -20,6 +21,10 @@ _APPROXIMATE = "Approximate engines"
 _EXTERNAL = "External vectors"
 _UPDATE = "Update an index (lucene, qdrant)"
 _SHARDS = "Shards (all engines but bm25)"
+# Below it, clusters gain nothing and take much more than postings.
+_FEW_DOCUMENTS = 100_000
+# Of a posting in Lucene.
+_LUCENE_BYTES = 4
 _BUILD_SETTINGS = ("n_postings", "summary_energy")
 
 
@@ -141,11 +146,13 @@ def command(options: IndexOptions) -> None:
     source, other = options.vectors, options.corpus
     if engine.source_option == "--corpus":
         source, other = other, source  # type: ignore[assignment]
+    if source is None and other is None and engine.source_option == "--vectors":
+        raise missing_vectors()
     if source is None:
         instead = "" if other is None else f", not {'--vectors' if other == options.vectors else '--corpus'}"
         raise MilcoError(f"--engine {engine.name} needs {engine.source_option}{instead}")
     name = directory_name(str(source) if engine.source_option == "--corpus" else Path(source).name)
-    Index.build(
+    index = Index.build(
         source,
         options.output or INDEXES / f"{name}.{engine.name}",
         engine.name,
@@ -165,6 +172,9 @@ def command(options: IndexOptions) -> None:
         shard_id=options.shard_id,
         shard_num=options.shard_num,
     )
+    if engine.name == "seismic" and index.manifest["documents"] < _FEW_DOCUMENTS:
+        size = index.manifest["postings"] * _LUCENE_BYTES / 1e6
+        log(f"Of fewer than {_FEW_DOCUMENTS:,} documents, --engine lucene is exact and takes about {size:,.1f} MB")
 
 
 def _update(options: IndexOptions) -> None:

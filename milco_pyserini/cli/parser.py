@@ -8,6 +8,7 @@ import argparse
 import collections
 import dataclasses
 import inspect
+import shlex
 import shutil
 import sys
 import textwrap
@@ -99,14 +100,16 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
         if group not in groups:
             groups[group] = parser.add_argument_group(group)
         _add(groups[group], field, *hints[name])
-    errors = _option_errors(parser, argv)
+    synonyms = {word: option_name(field) for field in fields.values() for word in field.metadata["synonyms"]}
+    errors = _option_errors(parser, argv, synonyms)
     misspelled = bool(errors)
     try:
         given, unexpected = parser.parse_known_args(argv)
     except MilcoError as error:
         raise InvalidOptions.of(errors or [error]) from None
     if unexpected and not errors:
-        errors.append(MilcoError(f"unexpected argument {unexpected[0]!r} (see {prog} --help)"))
+        errors.append(_unexpected(options_class, given, unexpected, prog))
+        misspelled = True
     values: dict[str, Any] = {}
     for name, field in fields.items():
         raw = getattr(given, name)
@@ -127,6 +130,21 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
     options = options_class(**values)
     validate(options)
     return options
+
+
+def _unexpected(options_class: type, given: argparse.Namespace, unexpected: Sequence[str], prog: str) -> MilcoError:
+    """Return an error for values without an option: those that are required have them, or the first of the command."""
+    fields = [field for field in dataclasses.fields(options_class) if getattr(given, field.name) in (None, [])]
+    own = next(iter(options_class.__annotations__))
+    names = [field for field in fields if field.default is dataclasses.MISSING] or [
+        field for field in fields if field.name == own
+    ]
+    pairs = " ".join(
+        f"{option_name(field)} {shlex.quote(value)}" for field, value in zip(names, unexpected, strict=False)
+    )
+    is_value = pairs and not unexpected[0].startswith("-")
+    how = f": name its option, as in {pairs}" if is_value else f" (see {prog} --help)"
+    return MilcoError(f"unexpected argument {unexpected[0]!r}{how}")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -191,7 +209,9 @@ def _add(group: Any, field: dataclasses.Field, value_type: type, several: bool) 
     group.add_argument(*names, dest=field.name, action=action, nargs=count, metavar=metavar, help=help_text)
 
 
-def _option_errors(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[MilcoError]:
+def _option_errors(
+    parser: argparse.ArgumentParser, argv: Sequence[str], synonyms: Mapping[str, str]
+) -> list[MilcoError]:
     """Return an error for every option that is unknown, and for every one that is given twice."""
     canonical = {name: action.dest for action in parser._actions for name in action.option_strings}
     repeatable = {action.dest for action in parser._actions if isinstance(action, argparse._ExtendAction)}
@@ -206,7 +226,7 @@ def _option_errors(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list
         elif name.startswith("--") and " " not in name and name != "--":
             before = argv[place - 1] if place else ""
             hint = f"If it is the value of {before}: {before}={shown(argument)}" if before in canonical else ""
-            errors.append(unknown_name("option", name, canonical, hint))
+            errors.append(unknown_name("option", name, canonical, hint, synonyms))
     return errors
 
 

@@ -6,7 +6,7 @@ milco search fuse --runs runs/bm25.txt runs/milco.txt: fuse runs.
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _ONE_QUERY_HITS = 10
 _RUN_HITS = 1000
+# Values of a field in a message.
+_SHOWN_VALUES = 12
 _RUN = "Run"
 _OF_RUNS = ("output", "overwrite", "output_format", "tag", "batch_size", "remove_query")
 _OF_PASSAGES = ("max_passage_delimiter", "max_passage_hits")
@@ -56,6 +58,7 @@ class SearchOptions:
         None,
         minimum=1,
         metavar="K",
+        synonyms=("--k", "--top-k"),
         help=f"documents per query (default: {_RUN_HITS}; with --query {_ONE_QUERY_HITS})",
     )
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that search")
@@ -74,7 +77,9 @@ class SearchOptions:
         None, group=_RUN, metavar="FILE", help="file of the run, - for stdout (default: runs/INDEX.TOPICS.txt)"
     )
     overwrite: bool = option(False, group=_RUN, help="replace a run at --output, once the new one is complete")
-    output_format: str = option("trec", group=_RUN, choices=("trec", "msmarco"), help="format of the run")
+    output_format: str = option(
+        "trec", group=_RUN, choices=("trec", "msmarco"), synonyms=("--format",), help="format of the run"
+    )
     tag: str | None = option(None, group=_RUN, help="last column of the run (default: milco-ENGINE)")
     batch_size: int = option(64, group=_RUN, minimum=1, help="topics that are encoded and searched at a time")
     remove_query: bool = option(
@@ -287,8 +292,23 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
         sys.stdout.write(_table(hits, snippets, searcher.has_documents))
         if found.total is not None:
             log(f"{len(hits):,} of {counted(found.total, 'matching document')}")
+    elif filters:
+        log(f"No document that passes the filters has a term of this query{_other_values(searcher, encoded, filters)}")
     else:
-        log(f"No document {'that passes the filters ' if filters else ''}has a term of this query")
+        log("No document has a term of this query")
+
+
+def _other_values(searcher: "Searcher", query: Any, filters: Iterable[str]) -> str:
+    """Return which values of the filtered fields the best documents have without filters, for a message."""
+    from milco_pyserini.index.stored import filter_text
+
+    documents = [hit.document for hit in searcher.search_queries(query, 100)[0] if hit.document]
+    known = []
+    for name in filters:
+        given = [document.fields[name] for document in documents if name in document.fields]
+        values = {filter_text(one) for value in given for one in (value if isinstance(value, list) else [value])}
+        known += [f"{name} {', '.join(sorted(values)[:_SHOWN_VALUES])}"] if values else []
+    return f"; without filters, the best have {' and '.join(known)}" if known else ""
 
 
 def _snippets(searcher: "Searcher", query: Any, hits: "Sequence[Hit]", length: int) -> list[str | None]:

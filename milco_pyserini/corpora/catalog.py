@@ -265,12 +265,13 @@ def _unknown(name: str, word: str, table: Mapping[str, Any]) -> MilcoError:
         guess = f"it names {kind}. 'milco corpora show {other.name}' lists its {plural}"
     elif near is None:
         guess = "pass a path, a name that 'milco corpora list' shows, or an id of https://ir-datasets.com"
-    elif near in table:
-        guess = f"did you mean {near!r}? 'milco corpora list' shows all benchmarks"
     else:
-        benchmark = BENCHMARKS[near]
+        benchmark = next(one for one in BENCHMARKS.values() if near in (one.name, *one.corpora, *one.topics))
         names = benchmark.corpus_names if word == "corpus" else benchmark.topics_names
         codes = [*benchmark.languages[:_MAX_LANGUAGES], *(["..."] if len(benchmark.languages) > _MAX_LANGUAGES else [])]
         languages = f" ({' '.join(codes)})" if "LANG" in names else ""
-        guess = f"did you mean {names}{languages}? 'milco corpora show {near}' lists its names"
+        alike = names
+        if near in table:
+            alike = f"{near!r}, or another of {names}" if languages else repr(near)
+        guess = f"did you mean {alike}{languages}? 'milco corpora show {benchmark.name}' lists its names"
     return MilcoError(f"unknown {word} {name!r}: {guess}")

@@ -133,6 +133,8 @@ def _format_of(path: Path) -> str:
             raise MilcoError(f"{path} is {name}: expected a file of lines in {', '.join(_FORMATS)} or .txt")
     if start.startswith(b"{"):
         return "JSONL"
+    if _ending(path) == ".csv" and b"\t" not in start:
+        raise MilcoError(f"{path} is CSV, which is not read: write JSONL, or TSV with a tab between id and text")
     return "TREC topics" if start.lower().startswith(b"<top>") else "TSV"
 
 

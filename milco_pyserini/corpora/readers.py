@@ -21,6 +21,7 @@ Judgment = tuple[str, str, int]
 """Query id, document id, grade."""
 
 
+_NOT_UTF8 = "not UTF-8{}: convert the file, such as by iconv -f latin1 -t utf-8"
 _ONE_PER_LINE = ": write one object per line (jq -c . FILE, or jq -c '.[]' FILE for a list)"
 
 
@@ -47,7 +48,7 @@ def json_objects(lines: Lines, bad: BadLine) -> Iterator[tuple[int, dict]]:
             invalid = f"not JSON: {error.msg} (column {error.colno})"
             if line.strip() in (b"[", b"{"):
                 invalid = f"the beginning of JSON in several lines{_ONE_PER_LINE}"
-            bad(number, "not UTF-8" if "UTF-8" in error.msg else invalid)
+            bad(number, _NOT_UTF8.format("") if "UTF-8" in error.msg else invalid)
             continue
         if isinstance(value, dict):
             yield number, value
@@ -160,7 +161,7 @@ def _tsv_rows(
             fields = dict(zip(columns, cells, strict=True))
             fields["id"] = record_id(fields["id"])
         except UnicodeDecodeError as error:
-            bad(number, f"not UTF-8 (byte {error.start + 1} of the line)")
+            bad(number, _NOT_UTF8.format(f" (byte {error.start + 1} of the line)"))
         except BadLineError as error:
             bad(number, str(error))
         else:
@@ -184,7 +185,7 @@ def trec_queries(lines: Lines, bad: BadLine) -> Iterator[tuple[int, Query]]:
                 raise BadLineError(f"this <top> has no {'<num>' if identity is None else '<title>'}")
             query = Query(record_id(identity[1].strip()), " ".join(title[1].split()))
         except UnicodeDecodeError:
-            bad(number, "this <top> is not UTF-8")
+            bad(number, "this <top> is " + _NOT_UTF8.format(""))
         except BadLineError as error:
             bad(number, str(error))
         else:

@@ -137,6 +137,8 @@ def encode_corpus(
                 log(f"{output}: this shard is complete; the store will be once the other shards are")
                 return None
     manifest = read_checked(output / MANIFEST)
+    if plan.split_passages:
+        log(f"Split {counted(manifest['texts'], 'document')} into {counted(manifest['documents'], 'passage')}")
     if manifest["empty_documents"]:
         what = "zero" if plan.dense else "empty"
         log(f"{manifest['empty_documents']:,} of {counted(manifest['documents'], 'text')} have {what} vectors (kept)")

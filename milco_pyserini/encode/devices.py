@@ -22,7 +22,7 @@ def validate_devices(names: str) -> None:
     for name in names.split(","):
         if not re.fullmatch(r"auto|cpu|(cuda|mps|xpu)(:\d+)?", name):
             hint = "A GPU may be numbered, as in cuda:1."
-            raise unknown_name("device", name, ("auto", "cpu", "cuda", "mps", "xpu"), hint)
+            raise unknown_name("device", name, ("auto", "cpu", "cuda", "mps", "xpu"), hint, {"gpu": "cuda"})
 
 
 def choose_device(name: "str | torch.device") -> "torch.device":
@@ -75,10 +75,20 @@ def choose_devices(names: str) -> list[str]:
     return devices
 
 
-def choose_dtype(name: "str | torch.dtype", device: "torch.device", names: Sequence[str] = DTYPES) -> "torch.dtype":
+def choose_dtype(
+    name: "str | torch.dtype",
+    device: "torch.device",
+    names: Sequence[str] = DTYPES,
+    cpu_dtype: str | None = None,
+) -> "torch.dtype":
     """Return the dtype of matrix products; "auto" is bfloat16 where the device multiplies it natively, else float32.
 
-    names: those to choose from. Raises MilcoError for another one, and for int8 where its products are not exact.
+    Args:
+        names: those to choose from.
+        cpu_dtype: "auto" on the CPU, if the checkpoint states it.
+
+    Raises:
+        MilcoError: the name is another one, or int8 where its products are not exact.
     """
     import torch
 
@@ -97,6 +107,6 @@ def choose_dtype(name: "str | torch.dtype", device: "torch.device", names: Seque
     if name != "auto":
         return getattr(torch, name)
     if device.type == "cpu":
-        return native_dtype()
+        return getattr(torch, cpu_dtype) if cpu_dtype else native_dtype()
     native = device.type == "cuda" and torch.cuda.is_bf16_supported()
     return torch.bfloat16 if native else torch.float32

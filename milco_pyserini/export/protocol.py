@@ -79,7 +79,7 @@ class Vectors:
     @classmethod
     def open(cls, path: Path, prune: Sequence[str] = ()) -> "Vectors":
         """Open the vector store at path. Raises MilcoError if it has no vocabulary, which gives terms their columns."""
-        if path.exists() and not (path / VOCABULARY).is_file():
+        if path.is_dir() and not (path / VOCABULARY).is_file():
             raise MilcoError(f"{path} has no {VOCABULARY}: an export needs a finished vector store of milco encode")
         return cls(VectorStore.open(path), prune)
 

@@ -148,12 +148,12 @@ class Index:
         if shard_num > 1:
             validate_shard_directory(path, shard_num)
             path, shard = path / shard_name(shard_id, shard_num), (shard_id, shard_num)
-        validate_output_directory(path, overwrite, is_index)
         options = SourceOptions(
             tuple(prune), tuple(views), plain, scale, language, tokenizer, ids, encoder, shard_id, shard_num
         )
         documents = chosen.open_source(source, options)
         validate_kind(documents.path, documents.manifest)
+        validate_output_directory(path, overwrite, is_index)
         queries = None if topics is None else chosen.open_topics(Path(topics))
         stored = None
         if store_documents:

@@ -144,9 +144,12 @@ def _options(home: Path) -> list[str]:
         options.append(f"--add-modules={_VECTOR_MODULE}")
     given = os.environ.get(OPTIONS_VARIABLE, "")
     try:
-        return options + shlex.split(given)
+        added = shlex.split(given)
     except ValueError as error:
         raise MilcoError(f"{OPTIONS_VARIABLE}={given!r} cannot be split into options: {error}") from None
+    if added and not added[0].startswith("-"):
+        raise MilcoError(f"{OPTIONS_VARIABLE}={given!r}: options of Java begin with -, as in -Xmx2g")
+    return options + added
 
 
 def _validate_options(home: Path, options: list[str]) -> None:

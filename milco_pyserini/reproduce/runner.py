@@ -41,6 +41,8 @@ from milco_pyserini.reproduce.tables import (
 )
 
 TITLE = "The MILCO paper, reproduced"
+# Of tables for which nothing is published.
+OWN_TITLE = "MILCO, measured"
 CELLS = "cells"
 CLAIM = "reproduction.json"
 FORMAT_VERSION = 1
@@ -242,7 +244,8 @@ def assemble(pipeline: Pipeline, runner: Runner, plans: Iterable[TablePlan], enc
                 known[cell.key] = combine(cell, source, known)
     tables = [_table(plan, known) for plan in everything.values() if any(cell.key in known for cell in plan.cells)]
     made = date.today().isoformat()
-    return Reproduction(TITLE, encoder, processor(), __version__, made, tuple(tables))
+    is_compared = any(cell.published is not None for table in tables for cell in table.cells.values())
+    return Reproduction(TITLE if is_compared else OWN_TITLE, encoder, processor(), __version__, made, tuple(tables))
 
 
 def _table(plan: TablePlan, known: Mapping[Key, CellResult]) -> TableResult:

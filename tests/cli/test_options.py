@@ -5,11 +5,17 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from milco_pyserini.cli import parser as options_module
+from milco_pyserini.cli.encode import main as encode
+from milco_pyserini.cli.eval import main as evaluate
+from milco_pyserini.cli.export import main as export
+from milco_pyserini.cli.index import main as index
 from milco_pyserini.cli.parser import parse, run_command
+from milco_pyserini.cli.search import main as search
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.options import option, validate
 
@@ -80,7 +86,8 @@ def test_a_value_may_look_like_an_option() -> None:
         (["--corpus", "x", "--hits"], "expected one argument"),
         (["--corpus", "x", "--hits", "5", "--hits=6"], "--hits is given twice"),
         (["--corpus", "x", "--engine", "lucine"], "unknown value for --engine 'lucine': did you mean 'lucene'?"),
-        (["--corpus", "x", "y"], "unexpected argument 'y'"),
+        (["--corpus", "x", "y"], "unexpected argument 'y' (see milco test --help)"),
+        (["docs.jsonl"], "unexpected argument 'docs.jsonl': name its option, as in --corpus docs.jsonl"),
         (["--corpus", "x", "--hits", "0"], "--hits 0: must be at least 1"),
         (["--corpus", "x", "--hits", "9" * 20], f"--hits {'9' * 20}: must be from 1 to 2,147,483,647"),
         (["--corpus", "x", "--sizes", "3", "2147483648"], "--sizes 2147483648: must be at most 2,147,483,647"),
@@ -205,3 +212,48 @@ def test_an_unknown_name_lists_the_valid_ones() -> None:
     error = unknown_name("engine", "lucine", {"lucene", "exact"}, "Or a path.")
     assert str(error) == "unknown engine 'lucine': did you mean 'lucene'? valid are exact, lucene. Or a path."
     assert str(unknown_name("engine", "qqq", ("b", "a"))) == "unknown engine 'qqq': valid are a, b."
+    many = [f"name{number}" for number in range(20)]
+    assert str(unknown_name("thing", "name0x", many)) == "unknown thing 'name0x': did you mean 'name0'?"
+    assert "valid are name0, name1, " in str(unknown_name("thing", "qqq", many))
+    assert "did you mean 'b'?" in str(unknown_name("thing", "other", ("a", "b"), synonyms={"other": "b"}))
+
+
+@pytest.mark.parametrize(
+    ("command", "argv", "message"),
+    [
+        (search, ["--topics", "t", "--k", "3"], "unknown option '--k': did you mean '--hits'?"),
+        (search, ["--topics", "t", "--format", "trec"], "unknown option '--format': did you mean '--output-format'?"),
+        (search, ["topics.tsv"], "unexpected argument 'topics.tsv': name its option, as in --topics topics.tsv"),
+        (evaluate, ["--run", "r", "--qrels", "q", "--output-format", "csv"], "did you mean '--format'?"),
+        (
+            evaluate,
+            ["runs/x", "q.txt"],
+            "name its option, as in --run runs/x --qrels q.txt",
+        ),
+        (encode, ["docs.jsonl"], "unexpected argument 'docs.jsonl': name its option, as in --corpus docs.jsonl"),
+        (encode, ["--corpus", "sample-en", "--device", "gpu"], "unknown device 'gpu': did you mean 'cuda'?"),
+        (encode, ["--corpus", "sample-german"], "or another of sample, sample-LANG (ar de en"),
+        (encode, ["--corpus", "docs.csv"], "docs.csv is CSV, which is not read: write JSONL, or TSV with a tab"),
+        (
+            encode,
+            ["--corpus", "latin.tsv"],
+            "(byte 7 of the line): convert the file, such as by iconv",
+        ),
+        (index, [], "which --vectors? there are vectors/a, vectors/b"),
+        (index, ["--vectors", "docs.csv", "--output", "vectors"], "docs.csv is a file, not a directory of vectors"),
+        (export, ["--to", "qdrant", "--vectors", "docs.csv"], "milco encode --corpus docs.csv (or --topics)"),
+    ],
+)
+def test_what_other_programs_call_it_is_answered_with_the_name_here(
+    command: Any, argv: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Synonyms, values without their option, formats and encodings of other tools: one line, which names the fix."""
+    monkeypatch.chdir(tmp_path)
+    Path("docs.csv").write_text("id,text\nd1,a\n")
+    Path("latin.tsv").write_bytes("d1\tcaf\u00e9\n".encode("latin-1"))
+    for name in ("a", "b", "a.topics"):
+        Path("vectors", name).mkdir(parents=True)
+        Path("vectors", name, "manifest.json").write_text("{}")
+    assert command(argv if command is not encode else [*argv, "--encoder", "mini"]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1

@@ -394,8 +394,8 @@ def test_a_corpus_and_its_topics_have_different_default_outputs(
             assert "choose another --output\n" in stderr and "--overwrite" not in stderr
 
 
-def test_long_documents_become_passages(tmp_path: Path) -> None:
-    """Every token of a long document is in one of its passages; a short one is its own only passage."""
+def test_long_documents_become_passages(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Every token of a long document is in one of its passages, which are counted; a short one is its only passage."""
     (tmp_path / "c.jsonl").write_bytes(
         orjson.dumps({"id": "long", "contents": "old harbour " * 40})
         + b"\n"
@@ -406,6 +406,7 @@ def test_long_documents_become_passages(tmp_path: Path) -> None:
     store = open_store(tmp_path / "v")
     names = [name for name, _ in store.vectors()]
     assert names[0] == "long#0" and names[-1] == "short#0" and len(names) > 4
+    assert f"Split 2 documents into {len(names)} passages" in capsys.readouterr().err
     assert store.manifest["texts"] == 2 and store.manifest["truncated_documents"] == 0
 
 

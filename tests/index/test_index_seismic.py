@@ -171,10 +171,13 @@ def test_recall_of_plain_and_pruned_vectors(built: SimpleNamespace, tmp_path: Pa
     assert index.manifest["vectors"]["pruning"] == "threshold:2"
 
 
-def test_smaller_summaries_make_a_smaller_index(built: SimpleNamespace, tmp_path: Path) -> None:
-    """The same documents and lists, with less of each summary; the option of the command."""
+def test_smaller_summaries_make_a_smaller_index(
+    built: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same documents and lists, with less of each summary; the command says what few documents take in Lucene."""
     options = ["--engine", "seismic", "--vectors", str(built.store.path), "--output", str(tmp_path / "index")]
     assert main([*options, "--summary-energy", "0.1"]) == 0
+    assert "Of fewer than 100,000 documents, --engine lucene is exact and takes about" in capsys.readouterr().err
     small, size = ((path / "index.seismic").stat().st_size for path in (tmp_path / "index", built.index.path))
     assert small < 0.9 * size
     assert open_index(tmp_path / "index").manifest["build_settings"] == {"n_postings": 200, "summary_energy": 0.1}

@@ -534,6 +534,7 @@ def test_the_samples_page_is_made_offline(sample_page: Path) -> None:
     assert cells["sample", "MILCO", "ar"].measured > 90  # type: ignore[operator]
     fused = cells["sample-pool", "MILCO + BM25 (RRF)", "nDCG@10"]
     assert fused.measured is not None and (sample_page / str(fused.run)).is_file()
+    assert "<title>MILCO, measured</title>" in (sample_page / "index.html").read_text(encoding="utf-8")
     assert "published<" not in "".join(path.read_text() for path in (sample_page / "figures").glob("*.svg"))
 
 

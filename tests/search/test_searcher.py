@@ -146,6 +146,11 @@ def test_an_index_that_stores_documents_needs_no_corpus(
     assert search([*common, "--json", "--filter", "lang=de", "--filter", "lang=fr", "year=1876"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["total"] == 1 and found["hits"][0]["fields"] == {"lang": "de", "year": 1876}
+    assert search([*common, "--filter", "lang=german"]) == 0
+    assert (
+        "No document that passes the filters has a term of this query; without filters, the best have lang de, en"
+        in (capsys.readouterr().err)
+    )
     for given, message in (("lang", "expected FIELD=VALUE"), ("lng=de", "did you mean 'lang'"), ("=x", "FIELD=VALUE")):
         assert search([*common, "--filter", given]) == 2
         assert message in capsys.readouterr().err

@@ -270,8 +270,9 @@ def _unknown(name: str, word: str, table: Mapping[str, Any]) -> MilcoError:
         names = benchmark.corpus_names if word == "corpus" else benchmark.topics_names
         codes = [*benchmark.languages[:_MAX_LANGUAGES], *(["..."] if len(benchmark.languages) > _MAX_LANGUAGES else [])]
         languages = f" ({' '.join(codes)})" if "LANG" in names else ""
-        alike = names
+        show = f"'milco corpora show {benchmark.name}'"
         if near in table:
-            alike = f"{near!r}, or another of {names}" if languages else repr(near)
-        guess = f"did you mean {alike}{languages}? 'milco corpora show {benchmark.name}' lists its names"
+            guess = f"did you mean {near!r}? {show} lists {names}{languages}"
+        else:
+            guess = f"did you mean {names}{languages}? {show} lists its names"
     return MilcoError(f"unknown {word} {name!r}: {guess}")

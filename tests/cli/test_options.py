@@ -232,7 +232,7 @@ def test_an_unknown_name_lists_the_valid_ones() -> None:
         ),
         (encode, ["docs.jsonl"], "unexpected argument 'docs.jsonl': name its option, as in --corpus docs.jsonl"),
         (encode, ["--corpus", "sample-en", "--device", "gpu"], "unknown device 'gpu': did you mean 'cuda'?"),
-        (encode, ["--corpus", "sample-german"], "or another of sample, sample-LANG (ar de en"),
+        (encode, ["--corpus", "sample-german"], "lists sample, sample-LANG (ar de en"),
         (encode, ["--corpus", "docs.csv"], "docs.csv is CSV, which is not read: write JSONL, or TSV with a tab"),
         (
             encode,

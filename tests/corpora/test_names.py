@@ -269,12 +269,13 @@ def test_every_member_of_a_benchmark_in_ir_datasets_has_a_name() -> None:
     ],
 )
 def test_an_unknown_name_gets_the_nearest_match(opener: Opener, name: str, near: str) -> None:
-    """With the command that lists the hundreds of valid ones."""
+    """With the command that lists those of the same benchmark."""
     split = "" if opener is open_corpus else "-dev"
     with pytest.raises(MilcoError) as caught:
         opener(name.format(split))
     assert f"did you mean {near.format(split)!r}?" in str(caught.value)
-    assert str(caught.value).endswith("? 'milco corpora list' shows all benchmarks")
+    benchmark = near.removesuffix("{}").partition("-")[0]
+    assert f"? 'milco corpora show {benchmark}' lists {benchmark}" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_runs_have_the_same_measures_whatever_they_answer(
 def test_queries_without_a_language_are_left_out_of_its_measure_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """A line says how many. If one of several datasets has no such query, none has the measure: there is no mean."""
+    """A line reports how many. If one of several datasets has no such query, none has the measure: there is no mean."""
     monkeypatch.chdir(tmp_path)
     for name, first in (("some", "sw-q"), ("none", "x0")):
         Path(f"{name}.qrels").write_text(f"{first} 0 sw-1 1\n{first} 0 sw-2 1\n{first} 0 de-1 1\nx1 0 de-1 1\n")

@@ -412,7 +412,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_texts_are_those_that_were_indexed(
     project: Path, encoder: MilcoEncoder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Wherever one searches from, and if the file was only touched, or the whole directory was moved."""
+    """Wherever one searches from, and if the file was only touched, or its directory was moved."""
     os.utime(project / "docs.jsonl", (time.time() + 60,) * 2)
     for _ in range(2):
         searcher = Searcher.open(project / "index", encoder)

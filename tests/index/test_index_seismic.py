@@ -174,7 +174,7 @@ def test_recall_of_plain_and_pruned_vectors(built: SimpleNamespace, tmp_path: Pa
 def test_smaller_summaries_make_a_smaller_index(
     built: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same documents and lists, with less of each summary; the command reports what few documents take in Lucene."""
+    """The same documents and lists, with less of each summary; the command reports what Lucene would take."""
     options = ["--engine", "seismic", "--vectors", str(built.store.path), "--output", str(tmp_path / "index")]
     assert main([*options, "--summary-energy", "0.1"]) == 0
     assert "Of fewer than 100,000 documents, --engine lucene is exact and takes about" in capsys.readouterr().err

@@ -41,7 +41,7 @@ def translations() -> list[Translations]:
 
 
 def test_a_translation_is_nearer_than_texts_in_the_own_language() -> None:
-    """The encoder's own cosines say the opposite."""
+    """By the encoder's own cosines it is not."""
     encoder, examples = LanguageBoundEncoder(), translations()
     side = batch_texts(examples)["text"]
     vectors = torch.from_numpy(encoder.encode_query(side.texts))

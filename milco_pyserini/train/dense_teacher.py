@@ -28,7 +28,7 @@ class Texts:
     are_queries: bool
 
 
-def batch_texts(examples: Sequence[QueryGroup] | Sequence[Translations]) -> dict[str, Texts]:
+def batch_texts(examples: Sequence[QueryGroup | Translations]) -> dict[str, Texts]:
     """Return the texts of examples by the names of Contrast.forward()'s arguments. Translations count as queries."""
     queries, passages = Texts([], [], True), Texts([], [], False)
     name = "query"
@@ -61,7 +61,7 @@ class DenseTeacher:
         self.temperature = temperature
         found: dict[bool, dict[str, list[str]]] = {True: defaultdict(list), False: defaultdict(list)}
         for example in islice(examples, _EXAMPLES):
-            for side in batch_texts([example]).values():  # type: ignore[list-item]
+            for side in batch_texts([example]).values():
                 for text, language in zip(side.texts, side.languages, strict=True):
                     found[side.are_queries][language].append(text)
         self._means = {are_queries: self._language_means(texts, are_queries) for are_queries, texts in found.items()}

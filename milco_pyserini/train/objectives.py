@@ -169,8 +169,8 @@ class Contrast(nn.Module):
         parts = {"parallel": losses.info_nce_of_many(scores[queries], same[queries], queries)}
         if self.teacher is not None and texts is not None:
             goal = self.teacher.scores(texts["text"], texts["text"]).to(scores.device)
-            found, goal = (matrix.clone().fill_diagonal_(_OWN)[queries] for matrix in (scores, goal))
-            parts["distillation"] = losses.kl_distillation(found, goal)
+            others, goal = (matrix.clone().fill_diagonal_(_OWN)[queries] for matrix in (scores, goal))
+            parts["distillation"] = losses.kl_distillation(others, goal)
         regularizers = self.regularizers(views, ("text",))
         loss = cast(Tensor, sum(parts.values())) + config.lambda_passage * sum(regularizers.values())
         parts |= regularizers

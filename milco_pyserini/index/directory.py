@@ -26,7 +26,14 @@ from milco_pyserini.index.shards import (
 from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
 from milco_pyserini.index.stored import CorpusDocuments, indexed_corpus_paths, open_corpus_documents
 from milco_pyserini.index.update import DocumentChanges, update_directory, validate_kind, validate_update
-from milco_pyserini.io.files import atomic_directory, is_json_with, size_on_disk, validate_output_directory
+from milco_pyserini.io.files import (
+    atomic_directory,
+    checksum_bytes,
+    is_json_with,
+    json_bytes,
+    size_on_disk,
+    validate_output_directory,
+)
 from milco_pyserini.io.manifest import (
     INDEX,
     MANIFEST,
@@ -66,10 +73,13 @@ class Index:
     manifest: engine, exactness, documents, build_settings and search_settings. An index of sparse vectors adds
     postings (terms of all documents; an upper bound once documents were replaced or deleted) and query_scale; one of
     vectors has their store's manifest as vectors, one of texts their description as texts.
+
+    shards: the indexes that it consists of, in their order; none for an index of one piece.
     """
 
     path: Path
     manifest: dict
+    shards: "tuple[Index, ...]" = ()
 
     @classmethod
     def build(
@@ -190,6 +200,12 @@ class Index:
         return find_engine(self.manifest["engine"]).with_settings(settings, BUILD, SEARCH)
 
     @property
+    def generation(self) -> str:
+        """A digest of the manifest, and so of all files: it changes with every update, replacement and tuning."""
+        manifests = [shard.manifest for shard in self.shards] or [self.manifest]
+        return checksum_bytes(b"".join(map(json_bytes, manifests)))
+
+    @property
     def query_scale(self) -> float:
         """Impact of a query's term = round(weight x query_scale)."""
         return self.manifest["query_scale"]
@@ -213,8 +229,8 @@ class Index:
         """
         engine = self.engine.with_settings(settings or {}, SEARCH)
         engine.available()
-        if "shards" in self.manifest:
-            return ShardedSearcher(self.path, [open_index(one).searcher(settings) for one in find_shards(self.path)])
+        if self.shards:
+            return ShardedSearcher(self.path, [shard.searcher(settings) for shard in self.shards])
         try:
             with engine_errors(engine.name, "open", self.path):
                 validate_files(self.path, self.manifest.get("files", []))
@@ -262,7 +278,7 @@ class Index:
         if not engine.is_updatable:
             valid = " and ".join(name for name, other in ENGINES.items() if other.is_updatable)
             raise MilcoError(f"{self.path}: engine {engine.name} cannot update an index, {valid} can: build it again")
-        if "shards" in self.manifest or "shard" in self.manifest:
+        if self.shards or "shard" in self.manifest:
             raise MilcoError(f"{self.path}: shards of an index cannot be updated: build them again with --overwrite")
         if source is None and (since is not None or not delete):
             raise MilcoError("an update needs documents to add (--vectors) or ids to delete (--delete)")
@@ -463,4 +479,4 @@ def _open_shards(path: Path, shards: Sequence[Index]) -> Index:
         )
     for one in shards[1:]:
         validate_shard(shards[0].path, shards[0].manifest, one.path, one.manifest)
-    return Index(path, joined_manifest([one.manifest for one in shards]))
+    return Index(path, joined_manifest([one.manifest for one in shards]), tuple(shards))

@@ -75,6 +75,16 @@ def test_approximate_scores_are_those_of_one_index(built: Built) -> None:
         )
 
 
+def test_the_generation_is_that_of_all_shards(tmp_path: Path, built: Built) -> None:
+    """It changes if one shard is built again."""
+    shutil.copytree(built.path("lucene" + SHARDS), tmp_path / "index")
+    before = open_index(tmp_path / "index")
+    assert before.generation == open_index(built.path("lucene" + SHARDS)).generation
+    # Lucene gives each segment a random id.
+    Index.build(built.documents("lucene"), tmp_path / "index", shard_id=1, shard_num=2, overwrite=True)
+    assert open_index(tmp_path / "index").generation != before.generation
+
+
 @pytest.mark.parametrize("kind", SHARDED_INDEXES)
 def test_the_manifest_is_that_of_one_index(built: Built, kind: str) -> None:
     """Counts are sums; the vectors are those of the complete store."""

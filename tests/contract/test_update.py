@@ -2,6 +2,7 @@
 
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,6 +100,16 @@ def test_random_updates_equal_the_definition(kind: str, pool: Documents, tmp_pat
         assert answers(index.path) == defined(documents)
     assert len(index.manifest["updates"]) == 5
     assert verify([str(index.path)]) == 0
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_the_generation_changes_with_the_index(kind: str, tmp_path: Path) -> None:
+    """An update changes it; a copy, or opening the index again, does not."""
+    index = Index.build(store(tmp_path / "old", {"x": {"w1": 3}, "y": {"w1": 2}}), tmp_path / "index", kind)
+    shutil.copytree(index.path, tmp_path / "copy")
+    assert open_index(index.path).generation == open_index(tmp_path / "copy").generation == index.generation
+    updated = index.update(delete=["x"])
+    assert open_index(index.path).generation == updated.generation != index.generation
 
 
 def test_parts_that_both_stores_have_are_not_read(pool: Documents, tmp_path: Path) -> None:

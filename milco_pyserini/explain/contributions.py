@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index
 from milco_pyserini.index.exact import ExactSearcher
-from milco_pyserini.index.lucene import LuceneEngine
+from milco_pyserini.index.lucene import LuceneEngine, LuceneSearcher
 from milco_pyserini.index.protocol import EngineSearcher
 from milco_pyserini.index.qdrant import QdrantSearcher
 from milco_pyserini.index.shards import ShardedSearcher
@@ -75,14 +75,13 @@ class IntegerWeights(EngineWeights):
 class LuceneWeights(IntegerWeights):
     """The term frequencies in the postings."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, searcher: LuceneSearcher) -> None:
         from jnius import autoclass, cast
 
-        super().__init__(index)
-        path = autoclass("java.nio.file.Paths").get(str(index.path.absolute()))
-        directory = autoclass("org.apache.lucene.store.FSDirectory").open(path)
-        reader = autoclass("org.apache.lucene.index.DirectoryReader").open(directory)
-        self._reader = cast("org.apache.lucene.index.IndexReader", reader)
+        super().__init__(searcher.index)
+        # The reader is open as long as the searcher exists.
+        self._searcher = searcher
+        self._reader = searcher.reader
         # Those that were not deleted since their segment was written; None for all.
         live = autoclass("org.apache.lucene.index.MultiBits").getLiveDocs(self._reader)
         self._live = live and cast("org.apache.lucene.util.Bits", live)
@@ -111,8 +110,8 @@ class LuceneWeights(IntegerWeights):
 class QdrantWeights(IntegerWeights):
     """The values of the vectors."""
 
-    def __init__(self, index: Index, searcher: QdrantSearcher) -> None:
-        super().__init__(index)
+    def __init__(self, searcher: QdrantSearcher) -> None:
+        super().__init__(searcher.index)
         self._searcher = searcher
 
     def document(self, docid: str, terms: Sequence[str]) -> dict[str, float] | None:
@@ -175,16 +174,16 @@ class ShardedWeights(EngineWeights):
         return self._shards[0].round_score(total)
 
 
-def engine_weights(index: Index, searcher: EngineSearcher) -> EngineWeights:
-    """Return the reader of an index's numbers. searcher: the index's, open."""
+def engine_weights(searcher: EngineSearcher) -> EngineWeights:
+    """Return the reader of the numbers of the index that a searcher has open."""
     if isinstance(searcher, ShardedSearcher):
-        return ShardedWeights([engine_weights(Index(one.path, index.manifest), one) for one in searcher.shards])
-    if index.engine.name == "lucene":
-        return LuceneWeights(index)
-    if index.engine.name == "qdrant":
-        return QdrantWeights(index, cast(QdrantSearcher, searcher))
-    if index.engine.name == "exact":
-        return ExactWeights(cast(ExactSearcher, searcher))
+        return ShardedWeights([engine_weights(shard) for shard in searcher.shards])
+    if isinstance(searcher, LuceneSearcher):
+        return LuceneWeights(searcher)
+    if isinstance(searcher, QdrantSearcher):
+        return QdrantWeights(searcher)
+    if isinstance(searcher, ExactSearcher):
+        return ExactWeights(searcher)
     return EngineWeights()
 
 

@@ -77,12 +77,12 @@ class Explainer:
         searcher: EngineSearcher | None = None,
     ) -> None:
         validate_network(encoder.encoder)
-        self.index = index
         self.encoder = encoder
         self._documents = documents
         self._store = store
         self._searcher = searcher or index.searcher()
-        self._engine = engine_weights(index, self._searcher)
+        self.index = self._searcher.index
+        self._engine = engine_weights(self._searcher)
 
     @classmethod
     def open(
@@ -110,6 +110,7 @@ class Explainer:
         if not isinstance(index, Index):
             index = open_index(index, sparse=True)
         searcher = index.searcher()
+        index = searcher.index
         documents, store = open_lookup(index, searcher, corpus), find_store(index, vectors)
         if not isinstance(encoder, MilcoQueryEncoder):
             encoder = open_query_encoder(index.vectors, encoder, device, dtype)

@@ -82,6 +82,7 @@ class Bm25Engine(Engine):
     manifest_fields = TEXT_INDEX
     checked = CheckedTexts
     source_option = "--corpus"
+    scanned = "segments_*"
 
     def available(self) -> None:
         """Start Java. Raises MilcoError if it, or Anserini's jar, is missing."""

@@ -40,7 +40,9 @@ from milco_pyserini.io.manifest import (
     DamagedError,
     describe_files,
     list_files,
+    named_files,
     read_checked,
+    unlisted_files,
     validate_fields,
     validate_files,
     write_checked,
@@ -230,15 +232,25 @@ class Index:
         engine = self.engine.with_settings(settings or {}, SEARCH)
         engine.available()
         if self.shards:
-            return ShardedSearcher(self.path, [shard.searcher(settings) for shard in self.shards])
+            sharded = ShardedSearcher(self.path, [shard.searcher(settings) for shard in self.shards])
+            sharded.index = _joined(self.path, [shard.index for shard in sharded.shards])
+            return sharded
         try:
             with engine_errors(engine.name, "open", self.path):
                 validate_files(self.path, self.manifest.get("files", []))
+                self._validate_scanned(engine)
                 searcher = engine.open(self.path, self.manifest)
-                searcher.fields = self.manifest.get("fields")
-                return searcher
-        except MilcoError as error:
-            return self._successor(error).searcher(settings)
+        except MilcoError:
+            successor = self._successor()
+            if successor is None:
+                raise
+        else:
+            # If it was replaced in between, some files may be those of the other.
+            successor = self._successor()
+        if successor is not None:
+            return successor.searcher(settings)
+        searcher.index, searcher.fields = self, self.manifest.get("fields")
+        return searcher
 
     def update(
         self,
@@ -337,14 +349,29 @@ class Index:
         write_checked(self.path / MANIFEST, manifest)
         return Index(self.path, manifest)
 
-    def _successor(self, error: MilcoError) -> "Index":
-        """Return the index of the same vectors that replaced this one while it was opened; raise error if none did."""
+    def _validate_scanned(self, engine: Engine) -> None:
+        """Raise MilcoError if the engine's library would read files that the manifest does not list."""
+        scanned = {file.relative_to(self.path).as_posix() for file in self.path.glob(engine.scanned or MANIFEST)}
+        others = unlisted_files(self.path, self.manifest) if engine.scanned else []
+        if not scanned.isdisjoint(others):
+            raise MilcoError(
+                f"{self.path} holds files of another index, as after a copy over an older one, and {engine.name} would "
+                f"read them: remove {named_files(others)}",
+                hint=f"milco verify {self.path} lists all files that are not in its manifest",
+            )
+
+    def _successor(self) -> "Index | None":
+        """Return the index of the same vectors that replaced this one while it was opened; None if none did.
+
+        Raises:
+            MilcoError: an index of other vectors replaced it.
+        """
         try:
             manifest = read_checked(self.path / MANIFEST)
         except DamagedError:
-            raise error from None
+            return None
         if manifest == self.manifest:
-            raise error
+            return None
         changed = [name for name in manifest | self.manifest if manifest.get(name) != self.manifest.get(name)]
         is_updated = len(manifest.get("updates", [])) > len(self.manifest.get("updates", []))
         if not is_updated and not {"files", "recall"}.issuperset(changed):
@@ -462,13 +489,20 @@ def open_index(path: str | Path, sparse: bool = False) -> Index:
     validate_fields(manifest, INDEX, path, MANIFEST)
     engine = find_engine(manifest["engine"])
     validate_fields(manifest, engine.manifest_fields, path, MANIFEST)
-    if sparse and not isinstance(engine, SparseEngine):
+    index = Index(path, manifest)
+    if sparse:
+        validate_sparse(index)
+    return index
+
+
+def validate_sparse(index: Index) -> None:
+    """Raise MilcoError unless the queries of an index are weighted terms."""
+    if not isinstance(index.engine, SparseEngine):
         valid = [name for name, other in ENGINES.items() if isinstance(other, SparseEngine)]
         raise MilcoError(
-            f"{path} is a {engine.name} index, whose queries are {engine.query_type}: an index whose queries are "
-            f"{SparseEngine.query_type} is needed here (engine {' or '.join(valid)})"
+            f"{index.path} is a {index.engine.name} index, whose queries are {index.engine.query_type}: an index whose "
+            f"queries are {SparseEngine.query_type} is needed here (engine {' or '.join(valid)})"
         )
-    return Index(path, manifest)
 
 
 def _open_shards(path: Path, shards: Sequence[Index]) -> Index:
@@ -479,4 +513,8 @@ def _open_shards(path: Path, shards: Sequence[Index]) -> Index:
         )
     for one in shards[1:]:
         validate_shard(shards[0].path, shards[0].manifest, one.path, one.manifest)
-    return Index(path, joined_manifest([one.manifest for one in shards]), tuple(shards))
+    return _joined(path, shards)
+
+
+def _joined(path: Path, shards: Sequence[Index]) -> Index:
+    return Index(path, joined_manifest([shard.manifest for shard in shards]), tuple(shards))

@@ -32,8 +32,6 @@ from milco_pyserini.index.lucene_java import REFERENCE, STRING, explain_newer_lu
 from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.index.stored import Filters
-from milco_pyserini.io.files import link_file
-from milco_pyserini.io.manifest import list_files
 from milco_pyserini.sparse import DELIMITER
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -56,6 +54,8 @@ class LuceneEngine(SparseEngine):
     exactness = "exact integer"
     stores_documents = True
     is_updatable = True
+    # Lucene opens the commit with the highest number.
+    scanned = "segments_*"
 
     def available(self) -> None:
         """Start Java. Raises MilcoError if it, or Anserini's jar, is missing."""
@@ -68,10 +68,8 @@ class LuceneEngine(SparseEngine):
             _write(writer, chunks, threads)
         return BuildResult(chunks.written, chunks.empty)
 
-    def update(self, documents: CheckedVectors, old: Path, directory: Path, threads: int) -> BuildResult:
-        """Add segments to those of the old index, which get second names: Lucene never changes a file."""
-        for file in list_files(old):
-            link_file(old / file, directory / file)
+    def update(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
+        """Add segments to those of the index: Lucene never changes a file."""
         with (
             engine_errors(self.name, "build", directory),
             explain_newer_lucene(directory),
@@ -119,6 +117,13 @@ class LuceneSearcher(EngineSearcher):
         self._select = lru_cache(KEPT_FILTERS)(lambda filters: select(index, filters))
         # pyjnius defines the classes of what Java returns at their first use, which is not safe in two threads at once.
         self._search({"a": 1 / scale}, 1, 1)
+
+    @property
+    def reader(self) -> Any:
+        """Lucene's IndexReader, open as long as the searcher exists."""
+        from jnius import cast
+
+        return cast("org.apache.lucene.index.IndexReader", self._index.getReference())
 
     def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
         """Return hits with float32 scores. Java works outside of Python's lock.

@@ -23,6 +23,7 @@ from milco_pyserini.io.manifest import intact
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
     from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.index.directory import Index
     from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
 
 BUILD = "build"
@@ -129,6 +130,9 @@ class EngineSearcher:
 
     fields: Mapping[str, str] | None = None
     """The type of each stored field, by which searches can filter; None if the index stores no documents."""
+
+    index: "Index"
+    """The index that is open: a newer one than the one that was to be opened, if an update ended meanwhile."""
 
     def __init__(self, engine: str, path: Path, documents: int) -> None:
         self.engine = engine
@@ -243,7 +247,8 @@ class Engine:
     recall is measured when an index is built. query_type: what a query is, for messages. manifest_fields: what the
     manifests of its indexes hold (a table of io.manifest). checked: validates and counts documents while build() reads
     them. source_option: of milco index, names the documents. stores_documents: build() stores documents.corpus.
-    is_updatable: update() can change an index.
+    is_updatable: update() can change an index; changes_files: it changes files, and does not only add and remove them.
+    scanned: the pattern of files that the engine's library finds by their names, in a manifest or not; "" for none.
     """
 
     name: str
@@ -254,6 +259,8 @@ class Engine:
     source_option = "--vectors"
     stores_documents = False
     is_updatable = False
+    changes_files = False
+    scanned = ""
 
     # What each engine implements.
 
@@ -264,8 +271,8 @@ class Engine:
         """Write the index of documents into an empty directory."""
         raise NotImplementedError
 
-    def update(self, documents: Any, old: Path, directory: Path, threads: int) -> BuildResult:
-        """Write an index with the documents of an old one and changes into an empty directory.
+    def update(self, documents: Any, directory: Path, threads: int) -> BuildResult:
+        """Change the index in a directory. Its files are second names of another's unless the engine changes files.
 
         Args:
             documents: replace those of the same id; its deleted names further ids to delete, once all have been read.

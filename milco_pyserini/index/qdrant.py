@@ -32,7 +32,7 @@ from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.index.stored import CorpusDocuments, Filters
-from milco_pyserini.io.files import copy_sparse, size_on_disk
+from milco_pyserini.io.files import size_on_disk
 from milco_pyserini.io.manifest import DamagedError
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -57,7 +57,9 @@ class QdrantEngine(SparseEngine):
     name = "qdrant"
     exactness = "exact integer"
     is_updatable = True
+    changes_files = True
     stores_documents = True
+    scanned = f"{_SHARD}/**/*"
 
     def available(self) -> None:
         """Raise MilcoError if qdrant-edge-py is not installed."""
@@ -76,10 +78,9 @@ class QdrantEngine(SparseEngine):
             count, empty = _write(directory, documents, numbers, columns, _SMALLEST_INDEX)
         return BuildResult(count, len(empty))
 
-    def update(self, documents: CheckedVectors, old: Path, directory: Path, threads: int) -> BuildResult:
-        """Copy the files, which Qdrant changes in place, without their holes."""
-        shutil.copytree(old / _SHARD, directory / _SHARD, copy_function=copy_sparse)
-        numbers, columns = (_Numbers(StringTable(old, name)) for name in ("ids", "terms"))
+    def update(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
+        """Write into the files, which Qdrant changes in place."""
+        numbers, columns = (_Numbers(StringTable(directory, name)) for name in ("ids", "terms"))
         with engine_errors(self.name, "build", directory):
             count, empty = _write(directory, documents, numbers, columns, _SMALLEST_NEW_INDEX)
         return BuildResult(count, len(empty))

@@ -1,5 +1,6 @@
 """Update an index: a copy of it, with documents added, replaced and deleted, takes its place in one step."""
 
+import contextlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,17 @@ from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.protocol import Engine, EngineSearcher
 from milco_pyserini.index.sparse_engine import SparseDocuments
 from milco_pyserini.index.stored import CorpusDocuments, indexed_corpus_paths, joined_fields
-from milco_pyserini.io.files import atomic_directory, size_on_disk
+from milco_pyserini.io.files import atomic_directory, copy_file, size_on_disk
 from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.io.manifest import (
     MANIFEST,
+    OTHER_CONTENT,
     DamagedError,
     describe_files,
     list_files,
+    named_files,
     read_checked,
+    unlisted_files,
     validate_files,
     write_checked,
 )
@@ -144,9 +148,15 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
 
     with atomic_directory(path, True, is_unchanged) as directory:
         try:
+            if others := unlisted_files(path, manifest):
+                raise MilcoError(
+                    f"{path} holds {named_files(others)}, which its manifest does not list: an update would lose such "
+                    "files. Move or remove them"
+                )
             validate_files(path, manifest.get("files", []))
-            built = engine.update(checked, path, directory, threads)
-        except (FileNotFoundError, DamagedError):
+            _copy_files(path, directory, manifest, engine)
+            built = engine.update(checked, directory, threads)
+        except (FileNotFoundError, MilcoError):
             is_unchanged(path)
             raise
         checked.validate_unique_ids()
@@ -230,6 +240,24 @@ def _different(path: Path, vectors: dict, index: Path, indexed: dict, name: str,
     return MilcoError(
         f"{path} cannot update {index}: its {name} is {vectors.get(name)!r}, the index has {indexed.get(name)!r}: {fix}"
     )
+
+
+def _copy_files(old: Path, directory: Path, manifest: dict, engine: Engine) -> None:
+    """Copy an index's files, or give them second names where the engine changes none and the file system can.
+
+    Raises:
+        DamagedError: the checksum of a file that is copied differs. That of the copy would hide it for good.
+    """
+    for listed in manifest.get("files") or [{"file": file.as_posix()} for file in list_files(old)]:
+        source, target = old / listed["file"], directory / listed["file"]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not engine.changes_files:
+            with contextlib.suppress(OSError):
+                target.hardlink_to(source)
+                continue
+        found = copy_file(source, target)
+        if listed.get("checksum", found) != found:
+            raise DamagedError(old, listed["file"], OTHER_CONTENT)
 
 
 def _describe_files(directory: Path, old: Path, manifest: dict) -> list[dict[str, Any]]:

@@ -42,6 +42,8 @@ _REPLACED = ".before-overwrite"
 _AT_CWD, _RENAME_EXCHANGE = -100, 2
 _CHECKSUM_BYTES = 16
 _BLOCK = 2**20
+# Bytes that become a hole if they are zeros.
+_SPARSE_BLOCK = 2**16
 
 
 @contextlib.contextmanager
@@ -104,10 +106,8 @@ def atomic_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], boo
     _refuse_mount_point(place)
     with full_disk_errors(path):
         _make_directory(place.parent)
-        with locks.locked_directory(place.parent):
-            _restore(place)
-            validate_output_directory(path, overwrite, is_owned)
-            remove_partial(place)
+        recover_directory(place)
+        validate_output_directory(path, overwrite, is_owned)
         descriptor, temporary = _partial_directory(place)
         try:
             yield temporary
@@ -198,6 +198,14 @@ def remove_directory(path: Path) -> None:
         shutil.rmtree(temporary)
     finally:
         os.close(descriptor)
+
+
+def recover_directory(path: Path) -> None:
+    """Remove what killed runs left for a directory, and restore it if its replacement was interrupted."""
+    place = path.resolve()
+    with locks.locked_directory(place.parent):
+        _restore(place)
+        remove_partial(place)
 
 
 def remove_partial(path: Path) -> None:
@@ -299,35 +307,18 @@ def size_on_disk(directory: Path, without: str = "") -> int:
     return sum(min(file.st_size, 512 * file.st_blocks) for file in files)
 
 
-def link_file(source: Path, target: Path) -> None:
-    """Give a file that nobody changes a second name; copy it where the file system has no hard links."""
-    try:
-        target.hardlink_to(source)
-    except OSError:
-        shutil.copyfile(source, target)
-
-
-def copy_sparse(source: str | Path, target: str | Path) -> None:
-    """Copy a file with its holes."""
-    with Path(source).open("rb") as read, Path(target).open("wb") as write:
-        size = os.fstat(read.fileno()).st_size
-        os.ftruncate(write.fileno(), size)
-        end = 0
-        while (start := _next_data(read.fileno(), end)) < size:
-            end = os.lseek(read.fileno(), start, os.SEEK_HOLE)
-            os.lseek(write.fileno(), start, os.SEEK_SET)
-            while start < end:
-                start += os.sendfile(write.fileno(), read.fileno(), start, end - start)
-
-
-def _next_data(descriptor: int, start: int) -> int:
-    """Return where the next data of a file begins; its size if only a hole follows."""
-    try:
-        return os.lseek(descriptor, start, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno != errno.ENXIO:
-            raise
-        return os.lseek(descriptor, 0, os.SEEK_END)
+def copy_file(source: Path, target: Path) -> str:
+    """Copy a file, with holes where it has only zeros; return the checksum of what was read."""
+    digest = hashlib.blake2b(digest_size=_CHECKSUM_BYTES)
+    with source.open("rb") as read, target.open("wb") as write:
+        while block := read.read(_SPARSE_BLOCK):
+            digest.update(block)
+            if block.count(0) == len(block):
+                write.seek(len(block), os.SEEK_CUR)
+            else:
+                write.write(block)
+        write.truncate(read.tell())
+    return digest.hexdigest()
 
 
 def write_json(path: Path, value: object) -> None:

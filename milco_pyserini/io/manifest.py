@@ -8,7 +8,7 @@ checksums.
 import contextlib
 import math
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -28,6 +28,7 @@ _SMALL = 2**18
 OTHER_CONTENT = "checksum mismatch: the content changed after it was written"
 _UNKNOWN = "0" * 32
 _MEGABYTE = 10**6
+_MOST_NAMED = 5
 # Errors that numpy, the engines and this package raise for damaged content.
 _OF_DAMAGE = (EOFError, LookupError, TypeError, ValueError, OverflowError, RuntimeError)
 
@@ -160,6 +161,20 @@ def list_files(directory: Path, without: Iterable[str] = ()) -> list[Path]:
     paths = (path.relative_to(directory) for path in directory.rglob("*") if not path.is_dir())
     visible = (path for path in paths if not any(part.startswith(".") for part in path.parts))
     return sorted(path for path in visible if str(path) not in excluded)
+
+
+def unlisted_files(directory: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Return the files of an index's directory that its manifest does not list; none if it is of version 0.1."""
+    if "files" not in manifest:
+        return []
+    listed = [file["file"] for file in manifest["files"]]
+    return [file.as_posix() for file in list_files(directory, [*listed, RECALL])]
+
+
+def named_files(files: Sequence[str]) -> str:
+    """Return the first names of a list of files, and how many more there are, for messages."""
+    more = len(files) - _MOST_NAMED
+    return ", ".join(files[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def describe_files(directory: Path, paths: Iterable[Path]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.directory import Index, open_index
+from milco_pyserini.index.directory import Index, open_index, validate_sparse
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits, QueryEncoder, QueryOptions
 from milco_pyserini.search.documents import CachedDocuments, CorpusLookup, open_lookup
 from milco_pyserini.search.topics import SearchTopics
@@ -53,11 +53,11 @@ class Searcher:
         settings: Mapping[str, float] | None = None,
         corpus: str | None = None,
     ) -> None:
-        self.index = index
         self.options = queries or QueryOptions()
         self.engine_searcher = index.searcher(settings)
+        self.index = self.engine_searcher.index
         self._corpus = corpus
-        self._lookup: DocumentLookup | None = open_lookup(index, self.engine_searcher, corpus)
+        self._lookup: DocumentLookup | None = open_lookup(self.index, self.engine_searcher, corpus)
 
     @classmethod
     def open(
@@ -270,11 +270,11 @@ class Searcher:
         from milco_pyserini.explain import Explainer
         from milco_pyserini.explain.contributions import find_store
 
-        index = open_index(self.index.path, sparse=True)
+        validate_sparse(self.index)
         if self.options.query_encoder is not None:
             raise MilcoError("a score is explained by the encoder of the index: omit query_encoder")
         encoder = cast("MilcoQueryEncoder", self.query_encoder)
-        return Explainer(index, encoder, self._lookup, find_store(index), self.engine_searcher)
+        return Explainer(self.index, encoder, self._lookup, find_store(self.index), self.engine_searcher)
 
 
 def search_documents(

@@ -1,4 +1,4 @@
-"""Inject faults into commands: kills, full disks, damaged files, invalid inputs and checkpoints.
+"""Inject faults into commands: kills, full disks, damaged, mixed and replaced files, invalid inputs and checkpoints.
 
 python benchmarks/faults.py
 python benchmarks/faults.py --suite kills --case encode "index exact" --every 5
@@ -15,11 +15,21 @@ kills, disk: after each fault the same command runs again. It must succeed and l
 flips: flips single bits of an output, and truncates, empties, extends and removes its files, one at a time. milco
     verify must name the file; reading the output must give the same results or an error of one line.
 manifests: removes fields of a manifest without checksums, as written by version 0.1, or changes their types.
+copied: copies an index over an older one, as rsync and tar do. A search must answer from the new one or name what to
+    remove, and milco verify must say so, too.
+updated: flips bits of an index and updates it. The update, or milco verify after it, must report the damage.
+opened: replaces an index by its update between two steps of a search that opens it. The hits must be those of one of
+    the two.
+rerun: runs a command again that has succeeded, next to leftovers of a killed run. It must succeed, change nothing and
+    remove the leftovers.
+planted: runs commands that start other processes in a directory with modules that have the names of others. None may
+    be imported.
 inputs: runs commands on the inputs of broken_inputs.py. A command must end in time with exit code 2 and one line that
     names the input, and leave no files.
 checkpoints: loads those of broken_checkpoints.py. Each must be rejected in one line that names it, before it encodes.
 
-The exit code is 1 if a fault was not handled. SUITES holds the suites that run a Case.
+The exit code is 1 if a fault was not handled. SUITES holds the suites that run a Case, STATE_SUITES those with commands
+of their own.
 """
 
 import contextlib
@@ -60,7 +70,8 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _COUNT_PREFIX = b"\0operations "
 _SIZE_LIMITS = (0.0, 0.1, 0.5, 0.9)
 INPUTS, CHECKPOINT_SUITE = "inputs", "checkpoints"
-SUITE_NAMES = ("kills", "disk", "flips", "manifests", INPUTS, CHECKPOINT_SUITE)
+STATE_SUITE_NAMES = ("copied", "updated", "opened", "rerun", "planted")
+SUITE_NAMES = ("kills", "disk", "flips", "manifests", *STATE_SUITE_NAMES, INPUTS, CHECKPOINT_SUITE)
 # Limits within which an invalid input must be rejected: seconds, and bytes of memory.
 _TIMEOUT = 120.0
 _MEMORY = 16 << 30
@@ -273,6 +284,183 @@ def manifests(case: FaultCase, reference: Reference, every: int) -> Iterator[Tri
 SUITES = {"kills": kills, "disk": disk, "flips": flips, "manifests": manifests}
 
 
+def copied(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
+    """Copy a new index over one that was built of other documents and updated 0 to 2 times."""
+    for engine in ("lucene", "qdrant", "exact"):
+        new = _build(workdir / engine, inputs / "vectors", engine)
+        for count in range(3 if engine in _UPDATED else 1):
+            old = _build(workdir / f"{engine}{count}", inputs / "more", engine)
+            for number in range(count):
+                _milco(workdir, f"index --update --delete {inputs}/ids{number} --output {old.name}")
+            yield engine, _mixed(workdir, f"over one with {counted(count, 'update')}", new, old, inputs)
+    sharded = _build(workdir / "sharded", inputs / "vectors", "exact", shards=2)
+    yield "exact", _mixed(workdir, "shards over one", sharded, _build(workdir / "o", inputs / "more", "exact"), inputs)
+    old = _build(workdir / "old", inputs / "more", "exact", shards=2)
+    yield "exact", _mixed(workdir, "over shards", workdir / "exact", old, inputs)
+
+
+def updated(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
+    """Flip single bits of the largest files of an index, then update it."""
+    for engine in _UPDATED:
+        intact = _build(workdir / engine, inputs / "vectors", engine)
+        draw = random.Random(SEED)
+        files = sorted((path for path in intact.rglob("*") if path.is_file()), key=lambda path: -path.stat().st_size)
+        for file in files[:8]:
+            damaged = Path(shutil.copytree(intact, workdir / "damaged")) / file.relative_to(intact)
+            content = damaged.read_bytes().rstrip(b"\0")
+            place = draw.randrange(len(content))
+            with damaged.open("r+b") as handle:
+                handle.seek(place)
+                handle.write(bytes([content[place] ^ 1 << draw.randrange(8)]))
+            command = f"index --update --delete {inputs}/ids0 --output damaged"
+            reported = _run(command.split(), workdir).code == 2 or _run(["verify", "damaged"], workdir).code == 2
+            problem = "" if reported else "the damage has a new checksum"
+            yield engine, Trial(f"{file.relative_to(intact)}, bit of byte {place:,} flipped", problem)
+            shutil.rmtree(workdir / "damaged")
+
+
+def opened(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
+    """Replace an index while a search opens it: before its files are compared, and before they are opened."""
+    from milco_pyserini.index import Index, find_engine
+
+    search = f"search --index out --topics {inputs}/topics --hits 1000 --output again"
+    for engine in ("lucene", "qdrant", "exact"):
+        old = _build(workdir / f"{engine}-old", inputs / "vectors", engine)
+        new = Path(shutil.copytree(old, workdir / f"{engine}-new"))
+        if engine in _UPDATED:
+            _milco(workdir, f"index --update --vectors {inputs}/more --output {new.name}")
+        else:
+            new = _build(workdir / f"{engine}-more", inputs / "more", engine)
+        for owner, name in ((Index, "searcher"), (type(find_engine(engine)), "open")):
+            answers = []
+            for index in (old, new):
+                shutil.copytree(index, workdir / "out")
+                _milco(workdir, search)
+                answers.append((workdir / "again").read_bytes())
+                shutil.rmtree(workdir / "out")
+                (workdir / "again").unlink()
+            shutil.copytree(old, workdir / "out")
+            shutil.copytree(new, workdir / "next")
+            ended = _run(search.split(), workdir, prepare=lambda o=owner, n=name: _before(o, n, workdir))
+            run = (workdir / "again").read_bytes() if ended.code == 0 else b""
+            problem = ""
+            if ended.code not in (0, 2) or (ended.code == 2 and "run the command again" not in ended.printed):
+                problem = f"ended with {ended.code}: {_last_line(ended)}"
+            elif ended.code == 0 and run not in answers:
+                problem = "hits of neither index, and no error"
+            yield engine, Trial(f"replaced before {owner.__name__}.{name}", problem)
+            for left in ("out", "last"):
+                shutil.rmtree(workdir / left)
+            (workdir / "again").unlink(missing_ok=True)
+
+
+def rerun(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
+    """Run commands twice."""
+    for name, line in _RERUN.items():
+        for engine in _UPDATED if name.startswith("update") else [""]:
+            place, command = Path(tempfile.mkdtemp(dir=workdir)), line.format(inputs=inputs)
+            if engine:
+                _build(place / "out", inputs / "vectors", engine)
+            first = _run(command.split(), place)
+            before = _contents(place)
+            (place / f".out{PARTIAL}1").mkdir()
+            os.utime(place / f".out{PARTIAL}1", (0, 0))
+            ended = first if first.code else _run(command.split(), place)
+            problem = ""
+            if ended.code:
+                problem = f"ended with {ended.code}: {_last_line(ended)}"
+            elif _contents(place) != before:
+                problem = "changed its output, or left hidden files"
+            yield name, Trial(f"run again {engine}".strip(), problem)
+
+
+def planted(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
+    """Plant a module in the working directory."""
+    for number, (name, line) in enumerate(_PLANTED.items()):
+        for module in _MODULES:
+            place = workdir / f"{number}-{module}"
+            place.mkdir()
+            (place / f"{module}.py").write_text("open('IMPORTED', 'w').close()\n")
+            _run(line.format(inputs=inputs).split(), place, moment=_TIMEOUT)
+            problem = "was imported" if (place / "IMPORTED").exists() else ""
+            yield name, Trial(f"{module}.py in the working directory", problem)
+
+
+STATE_SUITES = dict(zip(STATE_SUITE_NAMES, (copied, updated, opened, rerun, planted), strict=True))
+_UPDATED = ("lucene", "qdrant")
+_RERUN = {
+    **{
+        f"index {engine}": f"index --vectors {{inputs}}/vectors --engine {engine} --output out"
+        for engine in ("lucene", "exact", "qdrant", "seismic")
+    },
+    "index --store": "index --vectors {inputs}/vectors --store --output out",
+    "index, a shard": "index --vectors {inputs}/vectors --engine exact --output out --shard-id 1 --shard-num 2",
+    "update --since": "index --output out --update --since {inputs}/vectors --vectors {inputs}/more",
+    "update": "index --output out --update --vectors {inputs}/other",
+    "update --delete": "index --output out --update --delete {inputs}/ids0",
+    "update, empty --delete": "index --output out --update --delete {inputs}/none",
+    "encode": "encode --corpus {inputs}/other.jsonl --encoder mini --output out",
+    "export": "export --vectors {inputs}/vectors --to elasticsearch --output out",
+}
+_PLANTED = {
+    "index seismic": "index --vectors {inputs}/vectors --engine seismic --output out",
+    "doctor": "doctor",
+    "encode, two processes": "encode --corpus {inputs}/other.jsonl --encoder mini --device cpu,cpu --output out",
+}
+_MODULES = ("os", "ctypes", "signal", "numpy", "milco_pyserini")
+
+
+def _milco(workdir: Path, line: str) -> None:
+    _expect_success(_run(line.split(), workdir), line)
+
+
+def _build(path: Path, vectors: Path, engine: str, shards: int = 1) -> Path:
+    """Build an index and return its path."""
+    for number in range(shards):
+        shard = f"--shard-id {number} --shard-num {shards}"
+        _milco(path.parent, f"index --vectors {vectors} --engine {engine} --output {path.name} {shard}")
+    return path
+
+
+def _mixed(workdir: Path, what: str, new: Path, old: Path, inputs: Path) -> Trial:
+    """Copy an index over an older one, search and verify it."""
+    search = f"search --topics {inputs}/topics --hits 1000 --tag t"
+    _milco(workdir, f"{search} --index {new.name} --output expected --overwrite")
+    before = {path.relative_to(new) for path in new.rglob("*")}
+    left = [path for path in old.rglob("*") if path.is_file() and path.relative_to(old) not in before]
+    shutil.copytree(new, old, dirs_exist_ok=True)
+    ended = _run(f"{search} --index {old.name} --output found --overwrite".split(), workdir)
+    verified = _run(["verify", old.name], workdir)
+    if ended.code == 0 and (workdir / "found").read_bytes() != (workdir / "expected").read_bytes():
+        return Trial(what, "hits of the older index, and no error")
+    if ended.code not in (0, 2) or (ended.code == 2 and "remove" not in ended.printed):
+        return Trial(what, f"ended with {ended.code}: {_last_line(ended)}")
+    if left and not (verified.code == 2 and "remove" in _last_line(verified).lower()):
+        return Trial(what, f"verify does not say what to remove: {_last_line(verified)}")
+    return Trial(what, "")
+
+
+def _before(owner: Any, name: str, workdir: Path) -> None:
+    """Let the directory "next" take the place of "out" before a method is first called."""
+    method = getattr(owner, name)
+
+    def replaced(*arguments: Any) -> Any:
+        if (workdir / "next").exists():
+            (workdir / "out").rename(workdir / "last")
+            (workdir / "next").rename(workdir / "out")
+        return method(*arguments)
+
+    setattr(owner, name, replaced)
+
+
+def _contents(directory: Path) -> dict[str, tuple[bytes, int]]:
+    """Return content and time of all files by path, and empty directories."""
+    return {
+        str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mtime_ns) if path.is_file() else (b"", 0)
+        for path in directory.rglob("*")
+    }
+
+
 def run_invalid_input(broken: InvalidInput, inputs: Path) -> Trial:
     """Run a command with an invalid input."""
     with tempfile.TemporaryDirectory(dir=inputs.parent, prefix="trial-") as name:
@@ -319,11 +507,13 @@ def command(options: FaultOptions) -> list[Trial]:
         inputs = Path(directory) / "inputs"
         write_inputs(inputs)
         suites = options.suite or SUITE_NAMES
-        for case in cases if set(suites) - {INPUTS, CHECKPOINT_SUITE} else ():
+        for case in cases if SUITES.keys() & set(suites) else ():
             reference = find_reference(case, inputs)
             for suite in suites:
                 if suite in SUITES and (case.reads or suite not in ("flips", "manifests")):
                     trials += _report(suite, case.name, list(SUITES[suite](case, reference, options.every)))
+        for suite in STATE_SUITES.keys() & set(suites):
+            trials += _run_state_suite(suite, inputs, options.every)
         for kind in COMMANDS if INPUTS in suites else ():
             some = [broken for broken in invalid_inputs() if broken.kind == kind]
             trials += _report(INPUTS, kind, [run_invalid_input(broken, inputs) for broken in some[:: options.every]])
@@ -336,6 +526,16 @@ def command(options: FaultOptions) -> list[Trial]:
     bad = [trial for trial in trials if trial.problem]
     sys.stdout.write(f"{counted(len(trials), 'fault')}, {len(bad)} not handled\n")
     return trials
+
+
+def _run_state_suite(suite: str, inputs: Path, every: int) -> list[Trial]:
+    with tempfile.TemporaryDirectory(dir=inputs.parent, prefix="trial-") as workdir:
+        found = list(STATE_SUITES[suite](Path(workdir), inputs))[::every]
+    return [
+        trial
+        for name in dict.fromkeys(name for name, _ in found)
+        for trial in _report(suite, name, [trial for other, trial in found if other == name])
+    ]
 
 
 def _report(suite: str, name: str, found: list[Trial]) -> list[Trial]:
@@ -358,7 +558,7 @@ def preload() -> None:
 
 
 def write_inputs(inputs: Path) -> None:
-    """Write a corpus, topics, two vector stores, dense vectors, an index and bitext."""
+    """Write a corpus, topics, vector stores, dense vectors, an index and bitext."""
     from milco_pyserini.encode.dense_store import write_dense
 
     (inputs / "dense").mkdir(parents=True)
@@ -368,6 +568,10 @@ def write_inputs(inputs: Path) -> None:
     records = [orjson.dumps({"id": f"d{number}", "contents": text}) for number, text in enumerate(texts)]
     (inputs / "corpus.jsonl").write_bytes(b"\n".join(records) + b"\n")
     (inputs / "other.jsonl").write_bytes(b"\n".join(records[:20]) + b"\n")
+    more = [orjson.dumps({"id": f"e{number}", "contents": text}) for number, text in enumerate(texts)]
+    (inputs / "more.jsonl").write_bytes(b"\n".join([*records, *more]) + b"\n")
+    for name, content in (("ids0", "d0\n"), ("ids1", "d1\n"), ("none", "")):
+        (inputs / name).write_text(content)
     (inputs / "topics.tsv").write_text("".join(f"q{n}\t{text[:20]}\n" for n, text in enumerate(texts[:5])), "utf-8")
     (inputs / "run.txt").write_text("q0 Q0 d0 1 2 t\n")
     (inputs / "qrels.txt").write_text("q0 0 d0 1\n")
@@ -381,6 +585,7 @@ def write_inputs(inputs: Path) -> None:
     for line in (
         "encode --corpus corpus.jsonl --encoder mini --output vectors --part-size 30",
         "encode --corpus other.jsonl --encoder mini --output other",
+        "encode --corpus more.jsonl --encoder mini --output more --part-size 30",
         "encode --topics topics.tsv --encoder mini --output topics",
         "index --vectors vectors --engine exact --output index",
         "index --vectors other --engine exact --output other.exact",
@@ -522,6 +727,7 @@ def _run(
     moment: float = 0,
     limit: int | None = None,
     memory: int | None = None,
+    prepare: Callable[[], None] | None = None,
 ) -> CommandResult:
     """Run a milco command in a directory, in a forked process.
 
@@ -530,6 +736,7 @@ def _run(
         moment: seconds until the command is killed; 0 for never.
         limit: bytes per file.
         memory: bytes of address space.
+        prepare: called in the process before the command.
     """
     reading, writing = os.pipe()
     started = time.monotonic()
@@ -538,6 +745,8 @@ def _run(
         os.close(reading)
         code = 1
         try:
+            if prepare:
+                prepare()
             code = _in_child(arguments, workdir, writing, fault, limit, memory)
         finally:
             os._exit(code)

@@ -190,7 +190,7 @@ def _update(options: IndexOptions) -> None:
     index.update(
         options.vectors,
         since=options.since,
-        delete=() if options.delete is None else read_docids(options.delete),
+        delete=None if options.delete is None else read_docids(options.delete),
         prune=options.prune,
         views=options.views,
         plain=options.plain,

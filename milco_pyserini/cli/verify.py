@@ -23,6 +23,9 @@ from milco_pyserini.io.manifest import (
 )
 from milco_pyserini.options import option
 
+_COPY = "Copy the damaged files again, rebuild the index with --overwrite, or rerun the encode command"
+_REMOVE = "Remove the files that are not in the manifest: a copy over an older directory leaves such files"
+
 
 @dataclass(frozen=True)
 class VerifyOptions:
@@ -44,12 +47,10 @@ def verify(options: VerifyOptions) -> None:
     paths = [each for path in options.paths for each in _directories(path)]
     for path in paths:
         _validate_kind(path)
-    damaged = [path for path in paths if not _verify(path)]
-    if damaged:
-        raise MilcoError(
-            f"damaged: {', '.join(map(str, damaged))}",
-            hint="Copy the damaged files again, rebuild the index with --overwrite, or rerun the encode command",
-        )
+    fixes = {path: _verify(path) for path in paths}
+    if damaged := [str(path) for path in paths if fixes[path]]:
+        needed = dict.fromkeys(fix for path in paths for fix in fixes[path])
+        raise MilcoError(f"damaged: {', '.join(damaged)}", hint=". ".join(needed))
 
 
 def _directories(path: Path) -> list[Path]:
@@ -78,14 +79,14 @@ def _validate_kind(path: Path) -> None:
         )
 
 
-def _verify(path: Path) -> bool:
-    """Print one line for each problem, or a summary if there is none; return whether the directory is intact."""
+def _verify(path: Path) -> list[str]:
+    """Print one line for each problem, or a summary if there is none; return the fixes that are needed."""
     try:
         manifest = read_checked(path / MANIFEST)
         validate_fields(manifest, {"files?": FILES, "parts?": PARTS}, path, MANIFEST)
     except DamagedError as error:
         sys.stdout.write(f"{path / error.file}: {error.reason}. Without it the other files cannot be verified\n")
-        return False
+        return [_COPY]
     # Version 0.1 listed no files, and wrote checksums only for the parts of a store.
     is_complete = "files" in manifest
     # The parts in an index's manifest are those of its vector store.
@@ -116,18 +117,20 @@ def _verify(path: Path) -> bool:
     progress.close(None)
     checked += stated
     others = [file.as_posix() for file in list_files(path, [*checked, *(one["file"] for one in listed)])]
-    if is_complete:
-        problems += [DamagedError(path, file, "unexpected: the manifest does not list it") for file in others]
     for problem in problems:
         sys.stdout.write(f"{path / problem.file}: {problem.reason}\n")
-    if not problems:
+    fixes = [_COPY] if problems else []
+    if is_complete and others:
+        sys.stdout.writelines(f"{path / file}: not in the manifest, remove it\n" for file in others)
+        fixes.append(_REMOVE)
+    if not fixes:
         size = sum((path / file).stat().st_size for file in checked)
         what = f"{counted(len(checked), 'file')}, {size:,} bytes, all checksums match"
         without = len(listed) - len(stated) + len(others) + (MANIFEST not in checked)
         if without:
             what += f"; {counted(without, 'file')} without a checksum (written by version 0.1) could not be verified"
         sys.stdout.write(f"Verified {path}: {what}\n")
-    return not problems
+    return fixes
 
 
 def main(argv: Sequence[str] | None = None) -> int:

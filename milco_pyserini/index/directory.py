@@ -1,7 +1,9 @@
 """An index on disk: the engine's files and a manifest that names engine, documents and encoder."""
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,20 +27,29 @@ from milco_pyserini.index.shards import (
 )
 from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
 from milco_pyserini.index.stored import CorpusDocuments, indexed_corpus_paths, open_corpus_documents
-from milco_pyserini.index.update import DocumentChanges, update_directory, validate_kind, validate_update
+from milco_pyserini.index.update import (
+    DocumentChanges,
+    update_directory,
+    update_request,
+    validate_kind,
+    validate_update,
+)
 from milco_pyserini.io.files import (
     atomic_directory,
     checksum_bytes,
     is_json_with,
     json_bytes,
+    recover_directory,
     size_on_disk,
     validate_output_directory,
 )
 from milco_pyserini.io.manifest import (
+    FILES,
     INDEX,
     MANIFEST,
     DamagedError,
     describe_files,
+    has_checksums,
     list_files,
     named_files,
     read_checked,
@@ -165,22 +176,24 @@ class Index:
         )
         documents = chosen.open_source(source, options)
         validate_kind(documents.path, documents.manifest)
-        validate_output_directory(path, overwrite, is_index)
         queries = None if topics is None else chosen.open_topics(Path(topics))
+        about = _describe_build(chosen, shard, queries, store_vectors if store_documents else None)
+        finished = None if overwrite else _finished_index(path, about, documents)
+        if finished is None:
+            validate_output_directory(path, overwrite, _is_replaceable)
         stored = None
         if store_documents:
             parts = documents.manifest.get("parts", [])
             before = parts[: shard_span(len(parts), shard_id, shard_num).start]
             first = sum(part.get("texts", 0) for part in before)
             stored = open_corpus_documents(documents.manifest, documents.path, corpus, store_vectors, first)
-        index = build_index(documents, chosen, path, threads, overwrite, topics=queries, corpus=stored, shard=shard)
-        if isinstance(documents, PrunedStore):
-            log(f"Pruning kept {documents.kept / max(documents.entries, 1):.1%} of the terms")
-            if documents.emptied:
-                log(f"Pruning left {counted(documents.emptied, 'document')} without terms")
-        if index.manifest["empty_documents"]:
-            empty = counted(index.manifest["empty_documents"], "document")
-            log(f"Skipped {empty} without terms, which no query can find")
+        if finished is not None and finished.manifest.get("stored_checksum") == (stored and stored.checksum):
+            recover_directory(path)
+            log(f"{path} is up to date")
+            index = finished
+        else:
+            index = build_index(documents, chosen, path, threads, overwrite, topics=queries, corpus=stored, shard=shard)
+            _report_dropped(documents, index)
         if shard is not None:
             missing = missing_shards(path.parent)
             log(
@@ -257,7 +270,7 @@ class Index:
         source: Any = None,
         *,
         since: Any = None,
-        delete: Collection[str] = (),
+        delete: Collection[str] | None = None,
         ids: Sequence[str] | None = None,
         encoder: "MilcoEncoder | None" = None,
         prune: Sequence[str] = (),
@@ -270,7 +283,7 @@ class Index:
         """Add, replace and delete documents. The directory has the old state until it has the new one.
 
         Searchers that are open continue with the old state. The result is that of an index that is built anew from the
-        remaining documents, for searches.
+        remaining documents, for searches. The same update once more, and an empty delete, change nothing.
 
         Args:
             source: documents to add; one with the id of another replaces it. As for build().
@@ -292,12 +305,15 @@ class Index:
             raise MilcoError(f"{self.path}: engine {engine.name} cannot update an index, {valid} can: build it again")
         if self.shards or "shard" in self.manifest:
             raise MilcoError(f"{self.path}: shards of an index cannot be updated: build them again with --overwrite")
-        if source is None and (since is not None or not delete):
+        if source is None and (since is not None or delete is None):
             raise MilcoError("an update needs documents to add (--vectors) or ids to delete (--delete)")
-        for name, values in (("delete", delete), ("prune", prune), ("views", views)):
+        for name, values in (("delete", delete or ()), ("prune", prune), ("views", views)):
             if isinstance(values, str) or not all(isinstance(value, str) for value in values):
                 raise TypeError(f"{name}={values!r}: expected a list of strings")
         validate_number("threads", threads, minimum=1)
+        if source is None and not delete:
+            log(f"{self.path} is unchanged: there are no docids to delete")
+            return self
         engine.available()
         options = SourceOptions(tuple(prune), tuple(views), plain, scale, ids=ids, encoder=encoder)
 
@@ -311,6 +327,16 @@ class Index:
         for one in (documents, older):
             if one is not None:
                 validate_update(one.path, one.manifest, self.path, self.vectors)
+        updates = self.manifest.get("updates", [])
+        request = update_request(delete or (), *(None if one is None else one.manifest for one in (documents, older)))
+        is_repeated = request is not None and bool(updates) and updates[-1].get("request") == request
+        stored = None
+        if is_repeated and documents is not None and "fields" in self.manifest:
+            stored = open_corpus_documents(manifest, path, corpus, self.manifest.get("stores_vectors", False))
+        if is_repeated and updates[-1].get("stored_checksum") == (stored and stored.checksum):
+            recover_directory(self.path)
+            log(f"{self.path} is up to date")
+            return self
         if older is not None and not isinstance(since, VectorStore):
             raise MilcoError("--since compares vector stores of milco encode: update with all documents, without it")
         if older is not None and older.manifest.get("parts") != self.vectors.get("parts"):
@@ -318,7 +344,6 @@ class Index:
                 f"{self.path} was not built from {older.path}, which --since names: give the vectors that it was built "
                 "from, or last updated with, or omit --since"
             )
-        updates = self.manifest.get("updates", [])
         if older is not None and updates and not updates[-1]["since"]:
             raise MilcoError(
                 f"{self.path} has been updated without --since, so it no longer matches {older.path}: build it again, "
@@ -331,15 +356,16 @@ class Index:
             )
         if corpus is not None and (documents is None or "fields" not in self.manifest):
             raise MilcoError(f"--corpus: this update of {self.path} stores no documents, omit it")
-        stored = searcher = None
+        searcher = None
         if documents is not None and "fields" in self.manifest:
-            stored = open_corpus_documents(manifest, path, corpus, self.manifest.get("stores_vectors", False))
+            if stored is None:
+                stored = open_corpus_documents(manifest, path, corpus, self.manifest.get("stores_vectors", False))
             searcher = None if older is None else self.searcher()
         elif isinstance(source, VectorStore) and isinstance(since, VectorStore) and not delete:
             documents, older = map(opened, differing_parts(source, since))
         if documents is not None and older is not None and documents.terms != older.terms:
             raise MilcoError(f"{path} and {older.path} have different vocabularies: encode both with one encoder")
-        changes = DocumentChanges(path, manifest, documents, older, delete, stored, searcher)
+        changes = DocumentChanges(path, manifest, documents, older, delete or (), request, stored, searcher)
         return Index(self.path, update_directory(self.path, self.manifest, engine, changes, threads))
 
     def save_settings(self, settings: Mapping[str, float], recall: dict) -> "Index":
@@ -351,9 +377,8 @@ class Index:
 
     def _validate_scanned(self, engine: Engine) -> None:
         """Raise MilcoError if the engine's library would read files that the manifest does not list."""
-        scanned = {file.relative_to(self.path).as_posix() for file in self.path.glob(engine.scanned or MANIFEST)}
         others = unlisted_files(self.path, self.manifest) if engine.scanned else []
-        if not scanned.isdisjoint(others):
+        if any(fnmatchcase(file, engine.scanned) for file in others):
             raise MilcoError(
                 f"{self.path} holds files of another index, as after a copy over an older one, and {engine.name} would "
                 f"read them: remove {named_files(others)}",
@@ -398,19 +423,18 @@ def build_index(
     Raises MilcoError if the engine is not available, or if output exists and overwrite is not set.
     """
     engine.available()
-    # What the shards of an index have in common.
-    about: dict[str, Any] = {"engine": engine.name, "build_settings": engine.settings(BUILD)}
+    about = _describe_build(engine, shard, topics, None if corpus is None else corpus.vectors)
     if corpus is not None:
-        about |= {"fields": corpus.fields, "stores_vectors": corpus.vectors}
+        about |= {"fields": corpus.fields, "stored_checksum": corpus.checksum}
+    about = {name: value for name, value in about.items() if value is not None}
     if shard is not None:
-        about["shard"] = {"id": shard[0], "num": shard[1]}
         for other in find_shards(output.parent):
             if other.name != output.name:
                 vectors = {"vectors": documents.manifest}
                 validate_shard(output, about | vectors, other, read_checked(other / MANIFEST))
     progress = Progress("documents", None if shard else documents.manifest.get("documents"))
     checked = engine.checked(documents, progress, corpus)
-    with atomic_directory(output, overwrite, is_index) as directory:
+    with atomic_directory(output, overwrite, _is_replaceable) as directory:
         built = engine.build(checked, directory, threads)
         checked.validate_unique_ids()
         if not built.documents:
@@ -449,6 +473,72 @@ def build_index(
         progress.close(f"Indexed into {output}")
     log(f"{output} takes {size_on_disk(output) / 1e6:,.1f} MB on disk")
     return Index(output, manifest)
+
+
+def _describe_build(
+    engine: Engine, shard: tuple[int, int] | None, topics: DocumentSource | None, stores_vectors: bool | None
+) -> dict[str, Any]:
+    """Return what the manifest of an index states of the options that it is built with; None for what is not given.
+
+    Args:
+        stores_vectors: None if no documents are stored.
+    """
+    return {
+        "engine": engine.name,
+        "build_settings": engine.settings(BUILD),
+        "shard": shard and {"id": shard[0], "num": shard[1]},
+        "topics": None if topics is None else str(topics.path),
+        "stores_vectors": stores_vectors,
+    }
+
+
+def _finished_index(path: Path, about: Mapping[str, Any], documents: DocumentSource) -> Index | None:
+    """Return the index at path if it was built of the same vectors with the same options, and never updated.
+
+    Args:
+        about: _describe_build() of the options.
+    """
+    if not (is_index(path) and has_checksums(documents.manifest)):
+        return None
+    asked = {**about, "vectors": documents.manifest, "updates": None}
+    try:
+        index = open_index(path)
+        validate_files(path, index.manifest.get("files", []))
+    except MilcoError:
+        return None
+    is_same = all(index.manifest.get(name) == value for name, value in asked.items())
+    return index if is_same and not index.shards else None
+
+
+def _report_dropped(documents: DocumentSource, index: Index) -> None:
+    """Report the terms and documents that a new index does not have."""
+    if isinstance(documents, PrunedStore):
+        log(f"Pruning kept {documents.kept / max(documents.entries, 1):.1%} of the terms")
+        if documents.emptied:
+            log(f"Pruning left {counted(documents.emptied, 'document')} without terms")
+    if index.manifest["empty_documents"]:
+        empty = counted(index.manifest["empty_documents"], "document")
+        log(f"Skipped {empty} without terms, which no query can find")
+
+
+def _is_replaceable(path: Path) -> bool:
+    """Return is_index(). Raises MilcoError if the directory also holds files that are not of the index."""
+    if not is_index(path):
+        return False
+    shards = {shard.name: shard for shard in find_shards(path)}
+    others = [file.as_posix() for file in list_files(path) if shards and file.parts[0] not in shards]
+    for place in shards.values() or [path]:
+        # Files that a damaged manifest lists are not known.
+        with contextlib.suppress(DamagedError):
+            manifest = read_checked(place / MANIFEST)
+            validate_fields(manifest, {"files?": FILES}, place, MANIFEST)
+            others += [(place / file).relative_to(path).as_posix() for file in unlisted_files(place, manifest)]
+    if others:
+        raise MilcoError(
+            f"{path} holds {named_files(others)}, which the index there does not consist of and which would be lost: "
+            "choose another --output, or move such files"
+        )
+    return True
 
 
 def is_index(path: Path) -> bool:

@@ -248,7 +248,8 @@ class Engine:
     manifests of its indexes hold (a table of io.manifest). checked: validates and counts documents while build() reads
     them. source_option: of milco index, names the documents. stores_documents: build() stores documents.corpus.
     is_updatable: update() can change an index; changes_files: it changes files, and does not only add and remove them.
-    scanned: the pattern of files that the engine's library finds by their names, in a manifest or not; "" for none.
+    scanned: pattern (fnmatch) of the files that the engine's library finds by their names, whether a manifest lists
+    them or not; "" for none.
     """
 
     name: str

@@ -59,7 +59,7 @@ class QdrantEngine(SparseEngine):
     is_updatable = True
     changes_files = True
     stores_documents = True
-    scanned = f"{_SHARD}/**/*"
+    scanned = f"{_SHARD}/*"
 
     def available(self) -> None:
         """Raise MilcoError if qdrant-edge-py is not installed."""

@@ -37,10 +37,14 @@ def shard_name(shard_id: int, shard_num: int) -> str:
 
 
 def find_shards(path: Path) -> list[Path]:
-    """Return the finished shards in a directory; none in one that is an index itself."""
-    if (path / MANIFEST).exists():
-        return []
-    return sorted(one for one in path.glob("shard-*-of-*") if _NAME.fullmatch(one.name) and (one / MANIFEST).is_file())
+    """Return the finished shards in a directory. Raises MilcoError if it is an index itself, too."""
+    named = (one for one in path.glob("shard-*-of-*") if _NAME.fullmatch(one.name))
+    shards = sorted(one for one in named if (one / MANIFEST).is_file())
+    if shards and (path / MANIFEST).exists():
+        raise MilcoError(
+            f"{path} holds an index and shards of another one, such as {shards[0].name}: remove all files of one"
+        )
+    return shards
 
 
 def shard_number(path: Path) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -79,8 +80,8 @@ class CorpusDocuments:
         self.name = name
         self.passages = passages
         self.vectors = vectors
-        self.fields = _read_fields(documents, name, digest)
-        """The type of each field: string, strings, number, boolean, or mixed."""
+        self.fields, self.checksum = _read_fields(documents, name, digest)
+        """The type of each field: string, strings, number, boolean, or mixed; a digest of all that is stored."""
         self._numbers = {field: number for number, field in enumerate(self.fields)}
         self._stream = chain(islice(documents, first, None), islice(documents, first))
         self._last: Document | None = None
@@ -255,9 +256,10 @@ def validate_filters(filters: Mapping[str, Any], fields: Mapping[str, str] | Non
     return dict(sorted(wanted.items()))
 
 
-def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -> dict[str, str]:
-    """Read all documents once; return the type of each field, in the order of the names."""
+def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -> tuple[dict[str, str], str]:
+    """Read all documents once; return the type of each field, in the order of the names, and a digest of it all."""
     types: dict[str, set[str]] = {}
+    content = blake2b(digest_size=16)
     found, progress = TextDigest(), Progress("documents")
     for document in documents:
         found.add(document)
@@ -268,6 +270,7 @@ def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -
                     f"field {field!r} of {document.id!r} is {kind}: expected a string, number, boolean or list"
                 )
             types.setdefault(field, set()).add(_TYPES[type(value)])
+        content.update(_json([document.id, document.title, document.text, document.fields]).encode())
         progress.add(1)
     progress.close(f"Read {name}")
     if digest not in (None, found.hexdigest()):
@@ -278,7 +281,7 @@ def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -
     for field in types:
         if field in _RESERVED or len(field.splitlines()) != 1:
             raise MilcoError(f"{name}: an index cannot store a field named {shown(field)}")
-    return {field: _joined(types[field]) for field in sorted(types)}
+    return {field: _joined(types[field]) for field in sorted(types)}, content.hexdigest()
 
 
 def joined_fields(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:

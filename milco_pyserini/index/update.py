@@ -13,13 +13,14 @@ from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.protocol import Engine, EngineSearcher
 from milco_pyserini.index.sparse_engine import SparseDocuments
 from milco_pyserini.index.stored import CorpusDocuments, indexed_corpus_paths, joined_fields
-from milco_pyserini.io.files import atomic_directory, copy_file, size_on_disk
+from milco_pyserini.io.files import atomic_directory, checksum_bytes, copy_file, json_bytes, size_on_disk
 from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.io.manifest import (
     MANIFEST,
     OTHER_CONTENT,
     DamagedError,
     describe_files,
+    has_checksums,
     list_files,
     named_files,
     read_checked,
@@ -48,6 +49,7 @@ class DocumentChanges:
         since: the documents of which the index was made: those that differ are written, those that source lacks are
             deleted. Documents that do not differ may be missing from both.
         delete: further ids to delete.
+        request: update_request() of the above; None if it is not known.
         corpus, searcher: what the index is to store of the documents, and the index, which knows what it stores.
 
     Attributes:
@@ -65,12 +67,14 @@ class DocumentChanges:
         source: SparseDocuments | None,
         since: SparseDocuments | None,
         delete: Collection[str],
+        request: str | None,
         corpus: CorpusDocuments | None = None,
         searcher: EngineSearcher | None = None,
     ) -> None:
         self.path = path
         self.manifest = manifest
         self.since = since
+        self.request = request
         self.corpus = corpus
         self.written = 0
         self.emptied = 0
@@ -165,6 +169,8 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
         about = {name: changes.manifest[name] for name in ("corpus", "corpus_hash") if name in changes.manifest}
         about["corpus_paths"] = indexed_corpus_paths(changes, path)
         is_since = changes.since is not None
+        about |= {} if changes.request is None else {"request": changes.request}
+        about |= {} if changes.corpus is None else {"stored_checksum": changes.corpus.checksum}
         update = {"documents": changes.written, "deleted": len(changes.deleted), "since": is_since, **about}
         updated = manifest | {
             "documents": built.documents,
@@ -212,6 +218,17 @@ def validate_kind(path: Path, vectors: dict) -> None:
             f"{path} holds topics, and an index is built from documents: encode these with milco encode --corpus, or "
             f"search for the topics with milco search --topics {path}"
         )
+
+
+def update_request(delete: Collection[str], *manifests: dict | None) -> str | None:
+    """Return a digest of what an update is asked for; None if the content of its vectors is not known.
+
+    Args:
+        manifests: of the vectors and of those that --since names; None for what is not given.
+    """
+    if not all(has_checksums(manifest) for manifest in manifests if manifest is not None):
+        return None
+    return checksum_bytes(json_bytes(list(manifests)) + repr(sorted(set(delete))).encode())
 
 
 def validate_update(path: Path, vectors: dict, index: Path, indexed: dict) -> None:

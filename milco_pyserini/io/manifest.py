@@ -83,6 +83,8 @@ INDEX = {
     "search_settings?": {"*": float},
     "fields?": {"*": str},
     "stores_vectors?": bool,
+    "stored_checksum?": str,
+    "topics?": str,
     "shard?": {"id": int, "num": int},
     "recall?": dict,
     "corpus_paths?": [str],
@@ -169,6 +171,12 @@ def unlisted_files(directory: Path, manifest: Mapping[str, Any]) -> list[str]:
         return []
     listed = [file["file"] for file in manifest["files"]]
     return [file.as_posix() for file in list_files(directory, [*listed, RECALL])]
+
+
+def has_checksums(vectors: Mapping[str, Any]) -> bool:
+    """Return whether the manifest of vectors has a checksum of every part, and so determines their content."""
+    parts = vectors.get("parts", [])
+    return bool(parts) and all("checksum" in part for part in parts)
 
 
 def named_files(files: Sequence[str]) -> str:

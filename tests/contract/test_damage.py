@@ -86,7 +86,7 @@ def test_verify_reports_every_file(built: Built, kind: str, tmp_path: Path, caps
     out, err = capsys.readouterr()
     assert out.splitlines()[0] == f"{missing}: it is missing"
     assert out.splitlines()[1].startswith(f"{cut}: {cut.stat().st_size:,} bytes, not ")
-    assert out.splitlines()[2] == f"{path / 'more'}: unexpected: the manifest does not list it"
+    assert out.splitlines()[2] == f"{path / 'more'}: not in the manifest, remove it"
     assert out.splitlines()[3].startswith(f"Verified {built.path(kind)}: ")
     assert f"error: damaged: {path}. " in err
 

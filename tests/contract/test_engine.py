@@ -1,15 +1,26 @@
 """What every engine promises: exact or approximate, of sparse vectors, dense vectors or texts."""
 
 import gc
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from built import DOCUMENTS, INDEXES, SHARDED_INDEXES, Built, answers, queries_for
+from built import (
+    DOCUMENTS,
+    INDEXES,
+    SHARDED_INDEXES,
+    STORED_INDEXES,
+    Built,
+    answers,
+    queries_for,
+    stored_documents,
+)
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, find_engine, open_index
+from milco_pyserini.index import Index, build_index, find_engine, open_index
+from milco_pyserini.io.files import PARTIAL
 
 EXACT = [kind for kind in INDEXES if kind.values[0] in ("exact", "lucene", "qdrant", "flat", "bm25")]
 UNKNOWN = [{}, {"no such term": 1.0}]
@@ -113,3 +124,39 @@ def test_an_interrupted_build_leaves_nothing(
     with pytest.raises(KeyboardInterrupt):
         build_index(built.documents(kind), find_engine(kind), tmp_path / "index")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in INDEXES if kind.values[0] != "bm25"])
+def test_a_build_that_succeeded_can_be_run_again(
+    built: Built, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job that was killed after the last step is repeated: nothing is written. Another request is refused."""
+    vectors, path = built.documents(kind).path, tmp_path / "index"
+    first = Index.build(vectors, path, kind)
+    written = (path / "manifest.json").stat().st_mtime_ns
+    (tmp_path / f".index{PARTIAL}1").mkdir()
+    os.utime(tmp_path / f".index{PARTIAL}1", (0, 0))
+    capsys.readouterr()
+    assert Index.build(vectors, path, kind, threads=2) == first
+    assert capsys.readouterr().err == f"{path} is up to date\n"
+    assert (path / "manifest.json").stat().st_mtime_ns == written and not list(tmp_path.glob(".*"))
+    other = {"topics": vectors} if first.manifest["exactness"] == "approximate" else {"prune": ["top-k:3"]}
+    if kind == "flat":
+        return
+    with pytest.raises(MilcoError, match="index exists: choose another --output, or replace it with --overwrite"):
+        Index.build(vectors, path, kind, **other)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", STORED_INDEXES)
+def test_changed_fields_are_another_request(built: Built, kind: str, tmp_path: Path) -> None:
+    """The vectors are the same, what the index stores is not."""
+    documents, engine = stored_documents(), kind.removesuffix("-stored")
+
+    def build() -> Index:
+        store = built.path("parquet")
+        return Index.build(store, tmp_path / "index", engine, store_documents=True, corpus=documents)
+
+    assert build() == build()
+    documents[0].fields["lang"] = "changed"
+    with pytest.raises(MilcoError, match="index exists: choose another --output"):
+        build()

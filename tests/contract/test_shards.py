@@ -85,6 +85,16 @@ def test_the_generation_is_that_of_all_shards(tmp_path: Path, built: Built) -> N
     assert open_index(tmp_path / "index").generation != before.generation
 
 
+def test_shards_copied_over_an_index_are_refused(tmp_path: Path, built: Built) -> None:
+    """Which of the two is the older one is not known."""
+    path = shutil.copytree(built.path("exact"), tmp_path / "index")
+    shutil.copytree(built.path("exact" + SHARDS), path, dirs_exist_ok=True)
+    with pytest.raises(MilcoError, match="holds an index and shards of another one, such as shard-00000-of-00002: "):
+        open_index(path)
+    with pytest.raises(MilcoError, match="holds an index and shards of another one"):
+        Index.build(built.documents("exact"), path, "exact", overwrite=True)
+
+
 @pytest.mark.parametrize("kind", SHARDED_INDEXES)
 def test_the_manifest_is_that_of_one_index(built: Built, kind: str) -> None:
     """Counts are sums; the vectors are those of the complete store."""
@@ -133,11 +143,34 @@ def test_an_incomplete_index_names_its_missing_shards(
     assert (shard.manifest["shard"], shard.manifest["documents"]) == ({"id": 1, "num": 2}, 30)
     run = ["--topics", str(built.path("jsonl")), "--output", str(tmp_path / "run.txt")]
     assert search(["--index", str(tmp_path / "index"), *run]) == 0
+    # A shard whose job was killed at its very end is built again by nobody.
+    built_first = (tmp_path / "index" / shard_name(0, 2) / "manifest.json").stat().st_mtime_ns
+    capsys.readouterr()
+    assert index_command([*command, "--shard-id", "0"]) == 0
+    assert "shard-00000-of-00002 is up to date\n" in capsys.readouterr().err
+    assert (tmp_path / "index" / shard_name(0, 2) / "manifest.json").stat().st_mtime_ns == built_first
     # A shard is replaced on request, and an index without shards replaces all.
-    assert index_command([*command, "--shard-id", "0"]) == 2
+    assert index_command(command[:-2]) == index_command([*command, "--shard-id", "0", "--prune", "top-k:3"]) == 2
     assert index_command([*command, "--shard-id", "0", "--overwrite"]) == 0
     assert index_command([*command[:-2], "--overwrite"]) == 0
     assert "shards" not in open_index(tmp_path / "index").manifest
+
+
+def test_files_next_to_shards_are_not_lost(built: Built, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--overwrite names what the index does not consist of, as it does in an index without shards."""
+    whole = ["--vectors", str(built.path("parquet")), "--engine", "exact", "--overwrite", "--output"]
+    path = tmp_path / "project"
+    assert index_command([*whole, str(path), "--shard-num", "2"]) == 0
+    for file in ("thesis.tex", "shard-00000-of-00002/notes/mine.txt"):
+        (path / file).parent.mkdir(exist_ok=True)
+        (path / file).write_text("mine")
+        assert index_command([*whole, str(path)]) == 2
+        assert f"{path} holds {file}, which the index there does not consist of" in capsys.readouterr().err
+        (path / file).unlink()
+    assert index_command([*whole, str(path)]) == 0
+    (path / "thesis.tex").write_text("mine")
+    assert index_command([*whole, str(path)]) == 2
+    assert (path / "thesis.tex").read_text() == "mine"
 
 
 def test_shards_of_different_indexes_are_refused(built: Built, tmp_path: Path) -> None:

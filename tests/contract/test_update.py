@@ -1,5 +1,6 @@
 """What every engine promises that can update an index: the result is that of an index built anew."""
 
+import os
 import random
 import re
 import shutil
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from milco_pyserini.cli.index import main
 from milco_pyserini.cli.verify import main as verify
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import Index, open_index
+from milco_pyserini.index import Index, find_engine, open_index
 from milco_pyserini.io.files import PARTIAL, checksum, read_json, write_json
 from milco_pyserini.sparse import SparseBatch, open_store
 from milco_pyserini.sparse.quantization import quantize_vector
@@ -305,6 +307,128 @@ def test_searchers_see_the_old_or_the_new_state(kind: str, tmp_path: Path) -> No
     assert set(hits.scores.tolist()) == {100.0}
     (hits,) = index.searcher().search([{"w1": 0.01}], 50)
     assert set(hits.scores.tolist()) == {104.0}
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_an_index_that_is_updated_while_it_is_opened_is_opened_anew(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Manifest and files are of one state: k is not cut to the former number of documents."""
+    index = Index.build(store(tmp_path / "old", {"x": {"w1": 3}, "y": {"w1": 2}}), tmp_path / "index", kind)
+    more, engine, updated = store(tmp_path / "more", {"z": {"w1": 1}}), type(find_engine(kind)), []
+    opens = engine.open
+
+    def update_first(self: Any, *given: Any) -> Any:
+        if not updated:
+            updated.append(index.update(more))
+        return opens(self, *given)
+
+    monkeypatch.setattr(engine, "open", update_first)
+    searcher = index.searcher()
+    assert searcher.search([{"w1": 1.0}], 9)[0].docids == ["x", "y", "z"]
+    assert searcher.index == updated[0]
+
+
+@pytest.mark.skipif(find_spec("qdrant_edge") is None, reason="qdrant_edge is missing")
+def test_an_update_does_not_hide_damage(pool: Documents, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A flipped bit in a file that is too large to be read at opening would get a new checksum in the copy."""
+    index = Index.build(store(tmp_path / "old", pool), tmp_path / "index", "qdrant")
+    file, *_ = index.path.glob("shard/segments/*/vector_storage-terms/store/page_0.dat")
+    with file.open("r+b") as handle:
+        first = handle.read(1)[0]
+        handle.seek(0)
+        handle.write(bytes([first ^ 8]))
+    assert main(["--output", str(index.path), "--update", "--vectors", str(tmp_path / "old")]) == 2
+    assert f"{index.path} is damaged ({file.relative_to(index.path)}: " in capsys.readouterr().err
+    assert verify([str(index.path)]) == 2
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_files_of_the_user_are_not_lost(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An update names those that its copy would lack."""
+    index = Index.build(store(tmp_path / "old", {"x": {"w1": 3}, "y": {"w1": 2}}), tmp_path / "index", kind)
+    (index.path / "notes").mkdir()
+    (index.path / "notes" / "mine.csv").write_text("1")
+    (tmp_path / "ids").write_text("x\n")
+    update = ["--output", str(index.path), "--update", "--delete", str(tmp_path / "ids")]
+    assert main(update) == 2
+    assert "holds notes/mine.csv, which its manifest does not list" in capsys.readouterr().err
+    shutil.rmtree(index.path / "notes")
+    assert main(update) == 0
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_an_index_copied_over_an_older_one_does_not_answer_from_it(
+    kind: str, pool: Documents, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files that the copy leaves behind are refused, and verify names all that are to be removed."""
+    later = dict(list(pool.items())[40:])
+    old = Index.build(store(tmp_path / "old", pool), tmp_path / "index", kind)
+    old.update(delete=[next(iter(pool))])
+    new = Index.build(store(tmp_path / "new", later), tmp_path / "later", kind)
+    shutil.copytree(new.path, old.path, dirs_exist_ok=True)
+    with pytest.raises(MilcoError, match=r"holds files of another index, as after a copy over an older one.* remove "):
+        open_index(old.path).searcher()
+    capsys.readouterr()
+    assert verify([str(old.path)]) == 2
+    lines, error = capsys.readouterr()
+    assert "Remove the files that are not in the manifest" in error and "Copy the damaged" not in error
+    for line in lines.splitlines():
+        file, reason = line.split(": ")
+        assert reason == "not in the manifest, remove it"
+        Path(file).unlink()
+    assert answers(old.path) == defined(later)
+    assert verify([str(old.path)]) == 0
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("options", [("--since", "{old}"), (), ("--since", "{old}", "--delete", "{ids}")])
+def test_an_update_that_succeeded_can_be_run_again(
+    kind: str, options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job that was killed after the last step is repeated: nothing is written, and what the kill left is removed."""
+    old = store(tmp_path / "old", {"x": {"w1": 3}, "y": {"w1": 2}})
+    new = store(tmp_path / "new", {"x": {"w1": 5}, "y": {"w1": 2}, "z": {"w1": 1}})
+    (tmp_path / "ids").write_text("unknown\n")
+    given = [option.format(old=old, ids=tmp_path / "ids") for option in options]
+    index = Index.build(old, tmp_path / "index", kind)
+    command = ["--output", str(index.path), "--update", "--vectors", str(new), *given]
+    assert main(command) == 0
+    updated = open_index(index.path)
+    (tmp_path / f".index{PARTIAL}1").mkdir()
+    os.utime(tmp_path / f".index{PARTIAL}1", (0, 0))
+    capsys.readouterr()
+    assert main(command) == 0
+    assert capsys.readouterr().err == f"{index.path} is up to date\n"
+    assert open_index(index.path) == updated and not list(tmp_path.glob(".*"))
+    if options:
+        other = store(tmp_path / "other", {"x": {"w1": 6}})
+        assert main(["--output", str(index.path), "--update", "--vectors", str(other), *given]) == 2
+        assert "was not built from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_a_day_without_deletions_is_a_success(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty --delete file deletes nothing; a second run of the same deletions is up to date."""
+    index = Index.build(store(tmp_path / "old", {"x": {"w1": 3}, "y": {"w1": 2}}), tmp_path / "index", kind)
+    gone = tmp_path / "gone"
+    for ids, line in (("", "is unchanged: there are no docids to delete"), ("x", "Deleted 1"), ("x", "is up to date")):
+        gone.write_text(ids)
+        assert main(["--output", str(index.path), "--update", "--delete", str(gone)]) == 0
+        assert line in capsys.readouterr().err
+    assert open_index(index.path).manifest["documents"] == 1
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_new_fields_of_unchanged_texts_are_another_update(kind: str, tmp_path: Path) -> None:
+    """The vectors are the same, what the index stores is not."""
+    vectors = store(tmp_path / "v", {"x": {"w1": 3}})
+    corpora = [[Document("x", "", "text", {"year": year})] for year in (2024, 2025)]
+    index = Index.build(vectors, tmp_path / "index", kind, store_documents=True, corpus=corpora[0])
+    for corpus in (corpora[1], corpora[1], corpora[0]):
+        index = index.update(vectors, since=vectors, corpus=corpus)
+        assert index.searcher().documents(["x"])["x"] == corpus[0]
+    assert len(index.manifest["updates"]) == 2
 
 
 KILLED = """

@@ -67,6 +67,17 @@ def test_contributions_sum_to_the_engines_score(engine: str, prune: str, count: 
             assert engine == "exact" or all(isinstance(part.score, int) for part in one.contributions)
 
 
+def test_the_index_that_is_searched_is_explained(engine: str, tmp_path: Path) -> None:
+    """Also if an update has deleted the document since it was opened."""
+    built = build_index(store(), find_engine(engine), tmp_path / "index")
+    searcher, query = built.searcher(), queries(1)[0]
+    docid = searcher.search(query_encoder().encode_batch([query]), 1)[0].docids[0]
+    if find_engine(engine).is_updatable:
+        built.update(delete=[docid])
+    one = Explainer(built, query_encoder(), searcher=searcher).explain(query, [docid])[0]
+    assert one.score and one.difference == 0
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_contributions_sum_to_the_score_with_alpha(engine: str, alpha: float) -> None:
     """As encode_query(alpha) weighs the views; a view with weight 0 contributes nothing."""

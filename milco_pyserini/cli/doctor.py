@@ -168,10 +168,10 @@ def java() -> Iterator[CheckResult]:
     yield CheckResult("Java home", GOOD, f"{home} ({origin}, Java {jvm.java_version(home)})")
     version = jar.name.removeprefix("anserini-").removesuffix("-fatjar.jar")
     yield CheckResult("Anserini", GOOD, f"{version}, {jar}")
+    # -P: no module in the working directory is imported.
+    program = [sys.executable, "-P", "-c", _JAVA_PROGRAM]
     try:
-        ended = subprocess.run(
-            [sys.executable, "-c", _JAVA_PROGRAM], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
-        )
+        ended = subprocess.run(program, capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         yield CheckResult("Java", MISSING, f"did not start within {_JAVA_SECONDS:.0f} s")
         return

@@ -15,8 +15,9 @@ from milco_pyserini.console import log
 from milco_pyserini.errors import DISK_FULL, MilcoError
 from milco_pyserini.options import InvalidOptions
 
-INTERRUPTED = 130
 BAD_INPUT = 2
+# The signals that end a command, and what is reported; its exit code is 128 + the signal, as a shell has it.
+_ENDING = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 # `timeout -s INT` sends one Ctrl-C twice. After this many seconds a second one means that the user will not wait.
 _IMPATIENCE = 1.0
 # Seconds until a call that swallowed Ctrl-C has returned.
@@ -26,25 +27,29 @@ _RETURNING = 0.05
 def start(main: Callable[[], int | None], prog: str = "milco") -> int:
     """Run main() as the purpose of this process; return its exit code.
 
-    A closed or broken stderr never stops the work, and Ctrl-C is reported in one line at any moment.
+    A closed or broken stderr never stops the work, and Ctrl-C or SIGTERM is reported in one line at any moment. A Python
+    process that is started for the work, by whatever library, does not import from the working directory.
     """
-    signal.signal(signal.SIGINT, _interrupts)
+    os.environ["PYTHONSAFEPATH"] = "1"
+    for number in _ENDING:
+        signal.signal(number, _interrupts)
     sys.unraisablehook = _interrupts.raise_again
     _open_streams()
     try:
         return run(prog, main)
     finally:
-        # During interpreter shutdown Ctrl-C would only print a traceback.
+        # During interpreter shutdown they would only print a traceback.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def run(prog: str, command: Callable[[], int | None], interrupted: str = "") -> int:
-    """Run a command and turn every outcome into an exit code: 0 or its own, 2 for bad input, 130 for Ctrl-C.
+    """Run a command and turn every outcome into an exit code: 0 or its own, 2 for bad input, 130 for Ctrl-C, 143 for SIGTERM.
 
     A bug remains a traceback.
 
     Args:
-        interrupted: what Ctrl-C leaves of the command's work, and how to resume.
+        interrupted: what Ctrl-C or SIGTERM leaves of the command's work, and how to resume.
     """
     try:
         _check_environment()
@@ -74,8 +79,8 @@ def run(prog: str, command: Callable[[], int | None], interrupted: str = "") -> 
         # Interrupting an import may raise any error.
         if not isinstance(error, KeyboardInterrupt) and _interrupts.first is None:
             raise
-        _interrupts.write(f"{prog}: interrupted{interrupted and '; '}{interrupted}")
-        return INTERRUPTED
+        _interrupts.write(f"{prog}: {_ENDING[_interrupts.number]}{interrupted and '; '}{interrupted}")
+        return 128 + _interrupts.number
 
 
 def fail(prog: str, message: str) -> int:
@@ -87,20 +92,21 @@ def fail(prog: str, message: str) -> int:
 
 
 class _Interrupts:
-    """The handler of SIGINT. first: time of its first call, or None."""
+    """The handler of SIGINT and SIGTERM. first: time of its first call, or None; number: of the signal."""
 
     first: float | None = None
+    number = signal.SIGINT
     _written = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.first is None:
-            self.first = time.monotonic()
+            self.first, self.number = time.monotonic(), signal.Signals(number)
             raise KeyboardInterrupt
         if time.monotonic() - self.first > _IMPATIENCE:
             if not self._written:
-                os.write(2, b"\ninterrupted\n")
+                os.write(2, f"\n{_ENDING[self.number]}\n".encode())
             # Complete files have been renamed into place already.
-            os._exit(INTERRUPTED)
+            os._exit(128 + number)
 
     def write(self, line: str) -> None:
         """Report the interruption."""
@@ -108,13 +114,13 @@ class _Interrupts:
         self._written = True
 
     def raise_again(self, unraisable: "sys.UnraisableHookArgs") -> None:
-        """Deliver Ctrl-C again where Python dropped it: in a callback from C or in a finalizer."""
+        """Deliver the signal again where Python dropped it: in a callback from C or in a finalizer."""
         if unraisable.exc_type is not KeyboardInterrupt:
             sys.__unraisablehook__(unraisable)
             return
         self.first = None
         # A real signal also ends a system call in which the main thread may wait.
-        again = threading.Timer(_RETURNING, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        again = threading.Timer(_RETURNING, signal.pthread_kill, (threading.main_thread().ident, self.number))
         again.daemon = True
         again.start()
 

@@ -366,8 +366,9 @@ def _require_room(what: str, needed: float, free: int | None) -> None:
 
 def _run_builder(threads: int, *arguments: str) -> None:
     """Build in a process of its own. Raises MilcoError with the last line of its stderr if it fails."""
+    # -P: no module in the working directory is imported.
     done = subprocess.run(
-        [sys.executable, "-c", _BUILD, str(os.getpid()), *arguments],
+        [sys.executable, "-P", "-c", _BUILD, str(os.getpid()), *arguments],
         env={**os.environ, _THREADS: str(threads), "RUST_BACKTRACE": "0"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

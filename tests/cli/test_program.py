@@ -1,4 +1,4 @@
-"""Commands as processes: closed and broken streams, Ctrl-C at any moment, invalid environments."""
+"""Commands as processes: closed and broken streams, Ctrl-C and SIGTERM at any moment, invalid environments."""
 
 import os
 import subprocess
@@ -116,6 +116,22 @@ def test_ctrl_c_is_reported_in_one_line(body: str) -> None:
     """During work, in an import that converts it to another error, and where Python drops it."""
     done = run(body, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "\nmilco: interrupted\n")
+
+
+TERMINATED = """
+    from milco_pyserini.io.files import atomic_directory
+    with atomic_directory(Path(sys.argv[1], "index"), False, bool) as directory:
+        (directory / "file").write_text("begun")
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+"""
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does(tmp_path: Path) -> None:
+    """Schedulers send it: one line, 128 + 15 as exit code, and what was begun is removed."""
+    done = run(TERMINATED, tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (143, "\nmilco: terminated\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("threads", ["0", "-1", " 0 "])

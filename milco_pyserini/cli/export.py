@@ -56,7 +56,7 @@ class ExportOptions:
 
 def command(options: ExportOptions) -> None:
     """Export. Raises MilcoError before anything is written if something does not fit."""
-    from milco_pyserini.export.directory import export_files, validate_output
+    from milco_pyserini.export.directory import export_files
     from milco_pyserini.export.protocol import Export, Vectors
     from milco_pyserini.export.registry import find_target
     from milco_pyserini.export.server import fill
@@ -71,8 +71,6 @@ def command(options: ExportOptions) -> None:
             raise MilcoError(
                 f"the name of --vectors {options.vectors} cannot be that of a collection: give --collection"
             )
-    if options.url is None:
-        validate_output(output, options.overwrite)
     export = Export(
         Vectors.open(options.vectors, options.prune),
         collection,

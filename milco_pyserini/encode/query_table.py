@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from milco_pyserini.console import Progress, Report
+from milco_pyserini.console import Progress, Report, log
 from milco_pyserini.encode.encoder import BATCH_SIZE, MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import (
@@ -85,7 +85,7 @@ class QueryTable(MilcoEncoder):
     ) -> "QueryTable":
         """Encode every token of an encoder's tokenizer alone, write the table to a directory, and return it.
 
-        An interrupted run is resumed by the same call.
+        An interrupted run is resumed by the same call; a table that it has written already is returned.
 
         Args:
             encoder: of any kind, with one network for queries and documents.
@@ -104,7 +104,6 @@ class QueryTable(MilcoEncoder):
             raise MilcoError(
                 f"encoder {encoder.name} has an encoder of queries of its own: a table would not replace it"
             )
-        validate_output_directory(path, overwrite, _is_table)
         tokenizer = encoder.tokenizer
         before, after = tokenizer.num_special_tokens
         ids = tokenizer.tokenizer.encode("a").ids
@@ -118,10 +117,16 @@ class QueryTable(MilcoEncoder):
             top_k=top_k,
             token_limit=encoder.token_limit,
             encoder=SimpleNamespace(vocab_size=len(rows), pad_token_id=encoder.config.encoder.pad_token_id),
+            dtype=str(encoder.dtype).removeprefix("torch."),
             **{name: getattr(encoder.config, name) for name in _FIELDS},
         )
-        parts = path.with_name(f"{path.name}.parts")
-        plan = _values(config) | {"dtype": str(encoder.dtype).removeprefix("torch.")}
+        parts, plan = path.with_name(f"{path.name}.parts"), _values(config)
+        if not overwrite and _is_table(path) and not plan_difference(read_json(path / _CONFIG), plan):
+            if parts.is_dir():
+                remove_directory(parts)
+            log(f"{path} is complete: nothing to do")
+            return cls.from_pretrained(path, english_prefix=encoder.vocabulary.english_prefix)
+        validate_output_directory(path, overwrite, _is_table)
         if overwrite and (parts / _PLAN).exists() and plan_difference(read_json(parts / _PLAN), plan):
             remove_directory(parts)
         vectors = _encode_in_parts(encoder, rows, top_k, parts, plan)

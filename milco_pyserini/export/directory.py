@@ -7,8 +7,8 @@ from milco_pyserini import __version__
 from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.protocol import Export, Target, render
-from milco_pyserini.io.files import atomic_directory, is_json_with, validate_output_directory
-from milco_pyserini.io.manifest import MANIFEST, describe_files, list_files, write_checked
+from milco_pyserini.io.files import atomic_directory, is_json_with
+from milco_pyserini.io.manifest import MANIFEST, describe_files, list_files, read_checked, validate_files, write_checked
 from milco_pyserini.sparse.store import VOCABULARY
 
 FORMAT_VERSION = 1
@@ -16,6 +16,8 @@ FORMAT_VERSION = 1
 
 def export_files(export: Export, target: Target, output: Path, overwrite: bool = False) -> dict:
     """Write the files of an export to the directory output, which exists only when it is complete.
+
+    If output holds the same export already, nothing is written.
 
     Returns:
         Its manifest: target, documents, deleted, the encoder's fingerprint as vectors, and the files.
@@ -25,6 +27,20 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
     """
     if export.since is not None and not target.is_incremental:
         raise MilcoError(f"--since: files of {target.title} cannot be changed: export all documents")
+    determining = {
+        "format_version": FORMAT_VERSION,
+        "target": target.name,
+        "collection": export.collection,
+        "fingerprint": export.documents.fingerprint,
+        "since": None if export.since is None else export.since.fingerprint,
+        "topics": None if export.topics is None else export.topics.fingerprint,
+        "vectors": export.documents.about,
+        "milco_pyserini": __version__,
+    }
+    if not overwrite and is_export(output) and (existing := read_checked(output / MANIFEST)) | determining == existing:
+        validate_files(output, existing["files"])
+        log(f"{output} is up to date")
+        return existing
     with atomic_directory(output, overwrite, is_export) as directory:
         target.write(export, directory)
         if not export.written + len(export.deleted):
@@ -34,17 +50,10 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
             raise MilcoError(f"{export.documents.path} holds {what}: nothing to export")
         shutil.copyfile(export.documents.path / VOCABULARY, directory / VOCABULARY)
         render(f"{target.name}.md", export, directory / "README.md", name=target.name, title=target.title)
-        manifest = {
-            "format_version": FORMAT_VERSION,
-            "target": target.name,
-            "collection": export.collection,
+        manifest = determining | {
             "documents": export.written,
             "empty_documents": export.empty,
             "deleted": len(export.deleted),
-            "fingerprint": export.documents.fingerprint,
-            "since": None if export.since is None else export.since.fingerprint,
-            "vectors": export.documents.about,
-            "milco_pyserini": __version__,
             "files": describe_files(directory, list_files(directory)),
         }
         write_checked(directory / MANIFEST, manifest)
@@ -69,8 +78,3 @@ def report(export: Export, target: Target) -> None:
 def is_export(path: Path) -> bool:
     """Return whether a directory holds an export."""
     return is_json_with(path / MANIFEST, "format_version", "target")
-
-
-def validate_output(output: Path, overwrite: bool) -> None:
-    """Raise MilcoError if files cannot be written to the directory output, before any work."""
-    validate_output_directory(output, overwrite, is_export)

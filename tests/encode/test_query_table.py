@@ -124,7 +124,7 @@ def test_what_a_table_cannot_do_is_one_error(
     assert "cannot be explained" in capsys.readouterr().err
     assert main(["encode", "query-table", "--encoder", table, "--output", str(tmp_path / "t")]) == 2
     assert "is a query table already" in capsys.readouterr().err
-    assert main(["encode", "query-table", *ENCODER, "--output", table]) == 2
+    assert main(["encode", "query-table", *ENCODER, "--top-k", "5", "--output", table]) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert main(["encode", "query-table", *ENCODER, "--output", str(root)]) == 2
     assert "was not written by this command" in capsys.readouterr().err
@@ -137,6 +137,21 @@ def test_what_a_table_cannot_do_is_one_error(
     loaded.weight_hash = "other"
     with pytest.raises(MilcoError, match="weight_hash"):
         Searcher.open(root / "index", loaded).search("music")
+
+
+def test_a_table_that_is_complete_is_not_built_again(
+    encoder: MilcoEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same call returns it, and removes what a run left that was killed at its end; any other call is refused."""
+    built = QueryTable.build(encoder, tmp_path / "table")
+    (tmp_path / "table.parts").mkdir()
+    monkeypatch.setattr(encoder, "encode_rows", None)
+    again = QueryTable.build(encoder, tmp_path / "table")
+    assert capsys.readouterr().err.endswith(f"{tmp_path / 'table'} is complete: nothing to do\n")
+    assert np.array_equal(again.vectors.weights, built.vectors.weights)
+    assert [path.name for path in tmp_path.iterdir()] == ["table"]
+    with pytest.raises(MilcoError, match="exists: choose another --output, or replace it with --overwrite"):
+        QueryTable.build(encoder, tmp_path / "table", top_k=5)
 
 
 def test_an_interrupted_run_resumes(encoder: MilcoEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

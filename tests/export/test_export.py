@@ -114,10 +114,29 @@ def test_bad_input_is_one_line_and_writes_nothing(
 def test_an_export_is_replaced_only_if_asked(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """--overwrite replaces an export."""
     assert export("parquet", store, tmp_path / "out") == 0
-    assert export("parquet", store, tmp_path / "out") == 2
+    assert export("qdrant", store, tmp_path / "out") == 2
     assert "replace it with --overwrite" in capsys.readouterr().err
     assert export("qdrant", store, tmp_path / "out", "--overwrite") == 0
     assert not (tmp_path / "out" / "documents.parquet").exists()
+
+
+def test_an_export_that_is_complete_is_not_written_again(
+    store: Path, changed: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """The same command is done; one with other arguments is refused, and a damaged export is reported."""
+    output, options = tmp_path / "out", ["--topics", str(store), "--since", str(changed)]
+    assert export("qdrant", store, output, *options) == 0
+    times = {path: path.stat().st_mtime_ns for path in output.iterdir()}
+    capsys.readouterr()
+    assert export("qdrant", store, output, *options) == 0
+    assert capsys.readouterr().err == f"{output} is up to date\n"
+    assert {path: path.stat().st_mtime_ns for path in output.iterdir()} == times
+    for other in ([*options, "--prune", "top-k:3"], [*options, "--collection", "mine"], options[:2], options[2:]):
+        assert export("qdrant", store, output, *other) == 2
+        assert "replace it with --overwrite" in capsys.readouterr().err
+    (output / "README.md").unlink()
+    assert export("qdrant", store, output, *options) == 2
+    assert "is damaged (README.md: it is missing)" in capsys.readouterr().err
 
 
 def test_pruned_documents_are_exported(store: Path, tmp_path: Path) -> None:

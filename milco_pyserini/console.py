@@ -10,15 +10,23 @@ from typing import Any
 
 _TERMINAL_INTERVAL = 0.5
 _LOG_INTERVAL = 60.0
+# They are invisible, and join letters in Persian, Hindi and emoji.
+_JOINERS = "\u200c\u200d"
 # Called with the number of further texts that are encoded, and their tokens.
 Report = Callable[[int, int], None]
 
 
+def printable(text: str) -> str:
+    """Replace what would act on a terminal (control characters, changes of direction) by escapes."""
+    return "".join(sign if sign.isprintable() or sign in _JOINERS else ascii(sign)[1:-1] for sign in text)
+
+
 def log(message: str) -> None:
-    """Write one line to stderr, above a progress bar if one is shown."""
+    """Write one line to stderr, above a progress bar if one is shown. It is printable() whatever names it contains."""
+    lines = "\n".join(map(printable, message.split("\n")))
     shown = _bar_class().external_write_mode(file=sys.stderr) if "tqdm" in sys.modules else contextlib.nullcontext()
     with shown:
-        sys.stderr.write(f"{message}\n")
+        sys.stderr.write(f"{lines}\n")
         sys.stderr.flush()
 
 

@@ -86,16 +86,24 @@ class EvalOptions:
             yield f"--picture and --output are both {self.output}: give two files"
 
 
+@dataclass(frozen=True)
+class MeasuresOptions:
+    """List the measures of milco eval -m, with their sources."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, 2 for bad input, 130 for Ctrl-C."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments == ["measures"]:
-        from milco_pyserini.eval.measures import measures_table
-        from milco_pyserini.eval.report import render
+    if arguments[:1] == ["measures"]:
+        return run_command(f"{PROG} measures", MeasuresOptions, _list_measures, arguments[1:])
+    return run_command(PROG, EvalOptions, _evaluate, arguments, interrupted="nothing was written")
 
-        sys.stdout.write(render(measures_table()))
-        return 0
-    return run_command(PROG, EvalOptions, _evaluate, argv, interrupted="nothing was written")
+
+def _list_measures(options: MeasuresOptions) -> None:
+    from milco_pyserini.eval.measures import measures_table
+    from milco_pyserini.eval.report import render
+
+    sys.stdout.write(render(measures_table()))
 
 
 def _evaluate(options: EvalOptions) -> None:

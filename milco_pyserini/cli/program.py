@@ -27,8 +27,8 @@ _RETURNING = 0.05
 def start(main: Callable[[], int | None], prog: str = "milco") -> int:
     """Run main() as the purpose of this process; return its exit code.
 
-    A closed or broken stderr never stops the work, and Ctrl-C or SIGTERM is reported in one line at any moment. A Python
-    process that is started for the work, by whatever library, does not import from the working directory.
+    A closed or broken stderr never stops the work, and Ctrl-C or SIGTERM is reported in one line at any moment. Python
+    processes that are started for the work, by whatever library, do not import from the working directory.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
     for number in _ENDING:
@@ -44,9 +44,9 @@ def start(main: Callable[[], int | None], prog: str = "milco") -> int:
 
 
 def run(prog: str, command: Callable[[], int | None], interrupted: str = "") -> int:
-    """Run a command and turn every outcome into an exit code: 0 or its own, 2 for bad input, 130 for Ctrl-C, 143 for SIGTERM.
+    """Run a command and turn every outcome into an exit code.
 
-    A bug remains a traceback.
+    0 or its own, 2 for bad input, 130 for Ctrl-C, 143 for SIGTERM. A bug remains a traceback.
 
     Args:
         interrupted: what Ctrl-C or SIGTERM leaves of the command's work, and how to resume.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import Progress, counted
+from milco_pyserini.console import Progress, counted, printable
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import checksum, is_json_with, read_json
 from milco_pyserini.io.manifest import (
@@ -85,7 +85,7 @@ def _verify(path: Path) -> list[str]:
         manifest = read_checked(path / MANIFEST)
         validate_fields(manifest, {"files?": FILES, "parts?": PARTS}, path, MANIFEST)
     except DamagedError as error:
-        sys.stdout.write(f"{path / error.file}: {error.reason}. Without it the other files cannot be verified\n")
+        _write(f"{path / error.file}: {error.reason}. Without it the other files cannot be verified")
         return [_COPY]
     # Version 0.1 listed no files, and wrote checksums only for the parts of a store.
     is_complete = "files" in manifest
@@ -118,10 +118,11 @@ def _verify(path: Path) -> list[str]:
     checked += stated
     others = [file.as_posix() for file in list_files(path, [*checked, *(one["file"] for one in listed)])]
     for problem in problems:
-        sys.stdout.write(f"{path / problem.file}: {problem.reason}\n")
+        _write(f"{path / problem.file}: {problem.reason}")
     fixes = [_COPY] if problems else []
     if is_complete and others:
-        sys.stdout.writelines(f"{path / file}: not in the manifest, remove it\n" for file in others)
+        for file in others:
+            _write(f"{path / file}: not in the manifest, remove it")
         fixes.append(_REMOVE)
     if not fixes:
         size = sum((path / file).stat().st_size for file in checked)
@@ -129,8 +130,12 @@ def _verify(path: Path) -> list[str]:
         without = len(listed) - len(stated) + len(others) + (MANIFEST not in checked)
         if without:
             what += f"; {counted(without, 'file')} without a checksum (written by version 0.1) could not be verified"
-        sys.stdout.write(f"Verified {path}: {what}\n")
+        _write(f"Verified {path}: {what}")
     return fixes
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(f"{printable(line)}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import isnan
 from typing import Any
 
+from milco_pyserini.console import printable
 from milco_pyserini.errors import validate_name
 
 FORMATS = ("text", "markdown", "csv", "latex")
@@ -113,7 +114,7 @@ def _is_missing(value: float | None) -> bool:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))
 
 
 def _escape_markdown(text: str) -> str:

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from tabulate import tabulate
 from wcwidth import clip, width, wrap
 
-from milco_pyserini.console import counted
+from milco_pyserini.console import counted, printable
 from milco_pyserini.sparse import PIVOT, SOURCE
 
 VIEW_LABELS = {
@@ -20,8 +20,6 @@ VIEW_LABELS = {
     SOURCE: "the texts' own words (source view)",
     "other": "other terms",
 }
-# They are invisible, and join letters in Persian, Hindi and emoji.
-_JOINERS = "\u200c\u200d"
 # Kana, Hangul, Han: browsers draw a Han character differently in Japanese and in Chinese fonts.
 _SCRIPTS = [re.compile(script) for script in ("[\u3040-\u30ff]", "[\uac00-\ud7a3]", "[\u3400-\u9fff]")]
 _DETECTED_CHARACTERS = 500
@@ -50,11 +48,6 @@ def format_alpha(alpha: float) -> str:
 def terminal_width() -> int:
     """Return the number of columns of the terminal; 100 if stdout is not a terminal."""
     return shutil.get_terminal_size((100, 24)).columns
-
-
-def printable(text: str) -> str:
-    """Replace what would act on a terminal (control characters, changes of direction) by escapes."""
-    return "".join(sign if sign.isprintable() or sign in _JOINERS else ascii(sign)[1:-1] for sign in text)
 
 
 def wrap_lines(lines: Iterable[str], columns: int, max_lines: int = 6) -> str:

@@ -35,6 +35,7 @@ ALL_COMMANDS = [
     *(f"train {stage}" for stage in SUBCOMMANDS),
     *("analyze statistics", "analyze sweep", "analyze latency", "index tune", "search fuse"),
     "encode query-table",
+    "eval measures",
     "encode respell",
     *("corpora list", "corpora judge"),
 ]

@@ -58,6 +58,12 @@ def test_a_log_has_one_line_per_minute_and_a_summary(clock: Clock, capsys: pytes
     ]
 
 
+def test_messages_cannot_act_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Escape sequences and changes of direction, as in the name of a file, are shown; letters stay as they are."""
+    log("d\x1b[31m\u202ex/ドキュメント می\u200cخواهم.jsonl:1: not JSON\nsecond line")
+    assert capsys.readouterr().err == "d\\x1b[31m\\u202ex/ドキュメント می\u200cخواهم.jsonl:1: not JSON\nsecond line\n"
+
+
 class Terminal(io.StringIO):
     """A terminal of 80 columns that keeps the visible lines."""
 

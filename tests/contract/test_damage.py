@@ -91,6 +91,21 @@ def test_verify_reports_every_file(built: Built, kind: str, tmp_path: Path, caps
     assert f"error: damaged: {path}. " in err
 
 
+def test_names_in_a_manifest_cannot_act_on_a_terminal(
+    built: Built, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """milco verify and the error line show control characters as escapes."""
+    path = shutil.copytree(built.path("jsonl"), tmp_path / "\u202ed")
+    manifest = read_checked(path / "manifest.json")
+    manifest["parts"][0]["file"] = "a\x1b[31m"
+    write_checked(path / "manifest.json", manifest)
+    assert main([str(path)]) == 2
+    captured = capsys.readouterr()
+    assert "\\u202ed/a\\x1b[31m: it is missing\n" in captured.out
+    assert "error: damaged: " in captured.err
+    assert not {"\x1b", "\u202e"} & {*captured.out, *captured.err}
+
+
 def test_verify_refuses_what_it_cannot_check(built: Built, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before reading anything: a missing directory, a training run, an incomplete store."""
     write_checked(tmp_path / "run" / "manifest.json", {"command": "train"})

@@ -86,6 +86,14 @@ def test_files_of_the_same_name_are_shown_with_their_paths(command: Callable[...
     assert command(*runs, "--names", "A", "B")[1].splitlines()[1].split() == ["A", "0.0000"]
 
 
+def test_names_of_runs_cannot_act_on_a_terminal(command: Callable[..., Outcome], files: Path) -> None:
+    """Control characters in the name of a file are shown as escapes."""
+    (files / "good.txt").rename(files / "a\x1b[31m.txt")
+    _, out, err = command("--run", "a\x1b[31m.txt", "--qrels", "ar.qrels", "-m", "P@1")
+    assert out.splitlines()[1].split() == ["a\\x1b[31m", "1.0000"]
+    assert "\x1b" not in err
+
+
 def test_output_file_has_the_table_that_stdout_would_have(command: Callable[..., Outcome], files: Path) -> None:
     """Its directory is made; it is replaced only with --overwrite."""
     arguments = ["--run", "good.txt", "--qrels", "ar.qrels", "--format", "json"]

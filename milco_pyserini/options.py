@@ -7,9 +7,10 @@ one, validate() checks an object that was built in Python.
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import MilcoError, shown, unknown_name
 
 # Java, Rust and C++ read integers of 32 bits.
 MAX_INTEGER = 2**31 - 1
@@ -132,6 +133,8 @@ def value_error(field: dataclasses.Field, value: Any) -> MilcoError | None:
         choices = field.metadata["choices"]
         if choices and isinstance(one, str) and one and one not in choices:
             return unknown_name(f"value for {option_name(field)}", one, choices)
+        if isinstance(one, str | Path) and "\0" in str(one):
+            return MilcoError(f"{option_name(field)} {shown(str(one))} has a NUL character, as no name or path may")
         if isinstance(one, int | float) and not isinstance(one, bool):
             try:
                 validate_number(option_name(field), one, *field.metadata["range"])

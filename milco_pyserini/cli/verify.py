@@ -13,11 +13,12 @@ from milco_pyserini.io.manifest import (
     FILES,
     MANIFEST,
     OTHER_CONTENT,
-    PARTS,
     RECALL,
+    STORE,
     DamagedError,
     list_files,
     read_checked,
+    validate_documents,
     validate_fields,
     validate_size,
 )
@@ -83,14 +84,15 @@ def _verify(path: Path) -> list[str]:
     """Print one line for each problem, or a summary if there is none; return the fixes that are needed."""
     try:
         manifest = read_checked(path / MANIFEST)
-        validate_fields(manifest, {"files?": FILES, "parts?": PARTS}, path, MANIFEST)
+        # The parts in an index's manifest are those of its vector store.
+        is_store = "parts" in manifest and "engine" not in manifest
+        validate_fields(manifest, {"files?": FILES} | (STORE if is_store else {}), path, MANIFEST)
     except DamagedError as error:
         _write(f"{path / error.file}: {error.reason}. Without it the other files cannot be verified")
         return [_COPY]
     # Version 0.1 listed no files, and wrote checksums only for the parts of a store.
     is_complete = "files" in manifest
-    # The parts in an index's manifest are those of its vector store.
-    parts = [] if "engine" in manifest else manifest.get("parts", [])
+    parts = manifest["parts"] if is_store else []
     listed = manifest.get("files", []) + parts + [part["digests"] for part in parts if "digests" in part]
     checked = ([MANIFEST, RECALL] if "recall" in manifest else [MANIFEST]) if is_complete else []
     problems: list[DamagedError] = []
@@ -105,6 +107,8 @@ def _verify(path: Path) -> list[str]:
 
     for file in checked:
         is_intact(read_checked, path / file, True)
+    if is_store:
+        is_intact(validate_documents, path, manifest)
     right_size = [one for one in listed if is_intact(validate_size, path, one)]
     stated = {one["file"]: one["checksum"] for one in right_size if "checksum" in one}
     progress = Progress("MB", sum((path / file).stat().st_size for file in stated) // 10**6)

@@ -159,7 +159,8 @@ class ReusableStore:
 
     def _read_part(self, number: int) -> tuple[NDArray[np.void], list[list[Any]]]:
         part, texts = self.manifest["parts"][number], self._texts(number)
-        return texts, self._vectors(texts, self.path / part["file"], read_part(self.path, part))
+        with intact(self.path, part["file"]):
+            return texts, self._vectors(texts, self.path / part["file"], read_part(self.path, part))
 
     def _texts(self, number: int) -> NDArray[np.void]:
         """Return the digests and counts of an old part's texts: TEXT [B]."""
@@ -218,7 +219,10 @@ class ReusableStore:
             vectors = (row for _, batch in batches for row in batch.rows())
         else:
             vectors = iter(split_jsonl(content))
-        return [list(itertools.islice(vectors, count)) for count in texts["vectors"].tolist()]
+        found = [list(itertools.islice(vectors, count)) for count in texts["vectors"].tolist()]
+        if (count := sum(map(len, found))) != texts["vectors"].sum():
+            raise ValueError(f"{count:,} vectors, not {texts['vectors'].sum():,}")
+        return found
 
     def _content(self, ids: Sequence[str], vectors: Sequence[Any], contents: Sequence[str] | None) -> bytes:
         """Return the content of a part with such vectors."""

@@ -141,6 +141,8 @@ class ExactSearcher(EngineSearcher):
         with intact(self.path, _ROWS):
             # SciPy's products do not compare rows with the shape.
             matrix.check_format()
+        if not ((weights >= 0) & (weights < np.inf)).all():
+            raise DamagedError(self.path, _WEIGHTS, "a weight is negative or not finite")
         return matrix
 
     def search_by_definition(self, query: dict[str, float], k: int) -> Hits:
@@ -157,4 +159,6 @@ class ExactSearcher(EngineSearcher):
         """Return the known terms in the order of columns, so that the sum does not depend on the order of the dict."""
         known = sorted((self.columns[term], weight) for term, weight in query.items() if term in self.columns)
         columns = np.asarray([column for column, _ in known], np.int64)
-        return columns, np.asarray([weight for _, weight in known], np.float32)
+        # A sum with infinity is refused by search().
+        with np.errstate(over="ignore"):
+            return columns, np.asarray([weight for _, weight in known], np.float32)

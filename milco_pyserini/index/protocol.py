@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from milco_pyserini.index.directory import Index
     from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
 
+_LARGEST_SCORE = float(np.finfo(np.float32).max)
 BUILD = "build"
 SEARCH = "search"
 
@@ -151,12 +152,21 @@ class EngineSearcher:
             filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field.
 
         Raises:
-            MilcoError: the index stores no such field, or the engine's library fails.
+            MilcoError: the index stores no such field, a score is beyond the range of float32, or the engine's library
+                fails.
         """
         wanted = validate_filters(filters, self.fields, self.path) if filters else {}
         with engine_errors(self.engine, "search", self.path):
             k = min(k, self.num_documents)
-            return self.find_filtered(queries, k, threads, wanted) if wanted else self.find(queries, k, threads)
+            found = self.find_filtered(queries, k, threads, wanted) if wanted else self.find(queries, k, threads)
+        for hits in found:
+            # The first score is the largest. Negated, so that NaN is an error, too.
+            if len(hits) and not abs(hits.scores[0]) <= _LARGEST_SCORE:
+                raise MilcoError(
+                    f"{self.path}: a query has the score {hits.scores[0]:g}, beyond the range of 32-bit floats: divide "
+                    "the weights of all queries by the same number, which leaves rankings as they are"
+                )
+        return found
 
     def find(self, queries: Sequence[Any], k: int, threads: int) -> list[Hits]:
         """Implement search() for 1 <= k <= num_documents."""

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
+from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
 
 MAX_LINE_BYTES = 64_000_000
@@ -21,6 +22,7 @@ _NOT_READ = {b"\x28\xb5\x2f\xfd": "zstd -d", b"BZh": "bunzip2", b"\xfd7zXZ": "un
 """How other compressed files begin, and what decompresses them."""
 # Iterating over a GzipFile takes twice as long as over a buffer of this size around it.
 _BUFFER_BYTES = 1 << 18
+_REPORTED = 50_000_000
 _ZIP, _TAR = (".zip",), (".tar", ".tar.gz", ".tgz")
 
 
@@ -74,6 +76,9 @@ def lines_of(
         content = line.removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n")
         if content and not content.isspace():
             yield number, content
+        elif number % _REPORTED == 0:
+            # The reader, which reports progress, sees no blank lines; a small gzip file may have billions.
+            log(f"{where}: read {number:,} lines, this one is blank")
 
 
 def first_line(path: Path) -> bytes:

@@ -7,9 +7,10 @@ checksums.
 
 import contextlib
 import math
+import stat
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
 import orjson
@@ -34,10 +35,10 @@ _OF_DAMAGE = (EOFError, LookupError, TypeError, ValueError, OverflowError, Runti
 
 
 # Fields and their types. A name with "?" is optional; "*" stands for every key. Integers are counts and lengths, at
-# least 0; floats are factors, above 0.
-_FILE = {"file": str, "bytes": int, "checksum?": str}
+# least 0; floats are factors, above 0. A Path is that of a file in the directory of the manifest.
+_FILE = {"file": Path, "bytes": int, "checksum?": str}
 FILES = [_FILE]
-PARTS = [_FILE | {"digests?": _FILE}]
+PARTS = [_FILE | {"documents?": int, "digests?": _FILE}]
 _VECTORS = {
     "files?": FILES,
     "parts?": PARTS,
@@ -99,6 +100,7 @@ _NAMES = {
     float: "a number above 0",
     str: "a string",
     bool: "true or false",
+    Path: "the relative path of a file in this directory",
     dict: "an object",
     list: "a list",
 }
@@ -219,13 +221,24 @@ def validate_files(directory: Path, files: Iterable[dict], content: int = _SMALL
 
 
 def validate_size(directory: Path, listed: dict) -> None:
-    """Raise DamagedError if a listed file is missing or differs in size."""
+    """Raise DamagedError if a listed file is missing, is no regular file or differs in size."""
     try:
-        size = (directory / listed["file"]).stat().st_size
+        found = (directory / listed["file"]).stat()
     except FileNotFoundError:
         raise DamagedError(directory, listed["file"], "it is missing") from None
-    if size != listed["bytes"]:
-        raise DamagedError(directory, listed["file"], f"{size:,} bytes, not {listed['bytes']:,}")
+    if not stat.S_ISREG(found.st_mode):
+        raise DamagedError(directory, listed["file"], "it is not a regular file")
+    if found.st_size != listed["bytes"]:
+        raise DamagedError(directory, listed["file"], f"{found.st_size:,} bytes, not {listed['bytes']:,}")
+
+
+def validate_documents(directory: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise DamagedError if the parts of a store do not have as many documents as its manifest states."""
+    counts = [part["documents"] for part in manifest["parts"] if "documents" in part]
+    if len(counts) == len(manifest["parts"]) and sum(counts) != manifest["documents"]:
+        raise DamagedError(
+            directory, MANIFEST, f"{manifest['documents']:,} documents, the parts that it lists have {sum(counts):,}"
+        )
 
 
 @contextlib.contextmanager
@@ -263,6 +276,10 @@ def _validate(value: Any, kind: Any, name: str) -> None:
                     _validate(value[each], of, f"{name}.{each}".removeprefix("."))
                 elif field == key:
                     raise TypeError(f"{name}.{each} is missing".removeprefix("."))
+    elif kind is Path:
+        path = PurePosixPath(value) if isinstance(value, str) else PurePosixPath()
+        if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in value:
+            raise TypeError(f"{name} is {str(value)[:60]!r}: expected {_NAMES[kind]}")
     else:
         # type() and not isinstance(), for which True is an int.
         fits = type(value) in (int, kind) if kind is float else type(value) is kind

@@ -29,6 +29,7 @@ from milco_pyserini.io.manifest import (
     STORE,
     VOCABULARY_FIELDS,
     read_checked,
+    validate_documents,
     validate_fields,
     validate_files,
 )
@@ -164,10 +165,9 @@ class VectorStore(PartedStore):
                     return SparseBatch(indptr, columns, weights, self.vocabulary.english_size, self.vocabulary)
                 continue
             with path.open("rb") as lines:
-                line = next((line for line in lines if line.startswith(prefix)), None)
-            if line is not None:
-                batch = SparseBatch.from_dicts([orjson.loads(line)["vector"]], self.vocabulary)
-                return replace(batch, weights=batch.weights / np.float32(self.scale))
+                found = next((line for line in enumerate(lines, 1) if line[1].startswith(prefix)), None)
+            if found is not None:
+                return self._batch(path, self._vectors(path, [found]))[1]
         return None
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
@@ -177,8 +177,7 @@ class VectorStore(PartedStore):
                 for ids, batch in read_parquet(path, content, self.vocabulary):
                     yield from zip(ids, quantized_vectors(batch, self.scale, self.vocabulary.terms), strict=True)
             else:
-                for _, record in read_jsonl(path, lines_of(io.BytesIO(content), str(path))):
-                    yield record["id"], record["vector"]
+                yield from self._vectors(path, lines_of(io.BytesIO(content), str(path)))
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Yield document ids and float weights, part by part; from JSONL, weight = impact / scale."""
@@ -186,13 +185,30 @@ class VectorStore(PartedStore):
             if path.suffix == ".parquet":
                 yield from read_parquet(path, content, self.vocabulary)
             else:
-                records = [record for _, record in read_jsonl(path, lines_of(io.BytesIO(content), str(path)))]
-                try:
-                    batch = SparseBatch.from_dicts([record["vector"] for record in records], self.vocabulary)
-                except KeyError as error:
-                    raise MilcoError(f"{path}: term {error} is not in {VOCABULARY}. {_FIX}") from None
-                weights = batch.weights / np.float32(self.scale)
-                yield [record["id"] for record in records], replace(batch, weights=weights)
+                yield self._batch(path, self._vectors(path, lines_of(io.BytesIO(content), str(path))))
+
+    def _vectors(self, path: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield id and {term: impact} of lines of a JSONL part. Raises MilcoError for one that cannot be in a part."""
+        for where, record in read_jsonl(path, lines):
+            docid, vector = record["id"], record["vector"]
+            impacts = vector.values()
+            try:
+                # Only integers add up to one, which takes less time than a look at each.
+                is_valid = isinstance(docid, str) and type(sum(impacts)) is int and min(impacts, default=1) >= 1
+            except TypeError:
+                is_valid = False
+            if not is_valid:
+                raise MilcoError(f"{where}: expected an id that is a string, and integers of at least 1. {_FIX}")
+            yield docid, vector
+
+    def _batch(self, path: Path, vectors: Iterable[tuple[str, dict[str, Any]]]) -> tuple[list[str], SparseBatch]:
+        """Return ids and float weights of vectors of a JSONL part."""
+        found = list(vectors)
+        try:
+            batch = SparseBatch.from_dicts([vector for _, vector in found], self.vocabulary)
+        except KeyError as error:
+            raise MilcoError(f"{path}: term {error} is not in {VOCABULARY}. {_FIX}") from None
+        return [docid for docid, _ in found], replace(batch, weights=batch.weights / np.float32(self.scale))
 
     def load(self) -> tuple[list[str], SparseBatch]:
         """Return all document ids and their vectors, float weights, in memory."""
@@ -322,6 +338,7 @@ def open_manifest(path: str | os.PathLike) -> dict:
         raise MilcoError(f"{path} is not a vector store (its {MANIFEST} names no parts): give what milco encode wrote")
     validate_fields(manifest, STORE, path, MANIFEST)
     validate_fields(manifest, DENSE_VECTORS if "dense" in manifest else SPARSE_VECTORS, path, MANIFEST)
+    validate_documents(path, manifest)
     return manifest
 
 

@@ -223,9 +223,11 @@ def read_config(config_class: type[TrainingConfig], name: str) -> dict[str, Any]
     path = CONFIGS / f"{name}.yaml" if name in known else Path(name)
     if not path.is_file():
         raise unknown_name("training configuration", name, known, "A YAML file is accepted too.")
+    content = path.read_bytes()
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        values = yaml.load(content.decode(), _UniqueKeyLoader)
+    except Exception as error:
+        # PyYAML also raises what fails within it: RecursionError for many brackets, KeyError for !!bool x.
         raise MilcoError(f"{path} is not YAML: {error}") from None
     if not isinstance(values, Mapping):
         raise MilcoError(f"{path} is not a YAML mapping: expected lines of KEY: VALUE")
@@ -257,17 +259,26 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 def _convert(value: Any, hint: Any, where: str) -> Any:
     """Convert a YAML value to a field's type; a mapping becomes a tuple of KEY=VALUE. where: for the error."""
     if typing.get_origin(hint) is tuple:
-        if isinstance(value, Mapping):
-            return tuple(f"{name}={inner}" for name, inner in value.items())
         items = value if isinstance(value, list) else [value]
+        if isinstance(value, Mapping):
+            items = [item for pair in value.items() for item in pair]
         if any(isinstance(item, bool) for item in items):
             raise MilcoError(f"{where} has an unquoted yes, no, on or off, a truth value in YAML: write it in quotes")
-        return tuple(map(str, items))
+        for item in items:
+            if not isinstance(item, str | int | float):
+                raise MilcoError(
+                    f"{where} expects a list or mapping of strings and numbers, got a {type(item).__name__}"
+                )
+        return (
+            tuple(f"{key}={one}" for key, one in value.items())
+            if isinstance(value, Mapping)
+            else tuple(map(str, items))
+        )
     kind = next((kind for kind in typing.get_args(hint) if kind is not type(None)), hint)
     if kind is float and isinstance(value, str | int) and not isinstance(value, bool):
         try:
             return float(value)  # YAML 1.1 reads 2e-5 as a string.
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
     if kind is Path and isinstance(value, str):
         return Path(value)

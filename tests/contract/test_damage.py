@@ -1,6 +1,8 @@
 """milco verify finds every flipped bit; opening an index or a store finds what is cheap to compare."""
 
+import importlib.util
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -8,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from built import DOCUMENTS, EVERY, INDEXES, STORES, Built, answers
+from built import DOCUMENTS, EVERY, INDEXES, NEEDS, STORES, Built, answers
 from synthetic_stores import synthetic_queries, vocabulary
 
 from milco_pyserini.cli.verify import main
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index
+from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.io.manifest import DamagedError, read_checked, write_checked
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
@@ -104,6 +107,90 @@ def test_names_in_a_manifest_cannot_act_on_a_terminal(
     assert "\\u202ed/a\\x1b[31m: it is missing\n" in captured.out
     assert "error: damaged: " in captured.err
     assert not {"\x1b", "\u202e"} & {*captured.out, *captured.err}
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../jsonl/manifest.json", "a\0b", "", "fifo", "zero"])
+def test_a_manifest_cannot_name_anything_but_files_of_its_directory(
+    built: Built, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither is opened by milco verify or by readers: one would never end, others are not theirs to read."""
+    path = shutil.copytree(built.path("jsonl"), tmp_path / "store")
+    os.mkfifo(path / "fifo")
+    (path / "zero").symlink_to("/dev/zero")
+    manifest = read_checked(path / "manifest.json")
+    manifest["parts"][0] |= {"file": name, "bytes": 0}
+    write_checked(path / "manifest.json", manifest)
+    assert main([str(path)]) == 2
+    captured = capsys.readouterr()
+    assert "it is not a regular file" in captured.out or "the relative path of a file in this directory" in captured.out
+    with pytest.raises(MilcoError, match=r"missing or not of 0 bytes|the relative path of a file in this directory"):
+        open_store(path).load()
+
+
+@pytest.mark.parametrize("damage", ["dropped", "counted"])
+def test_a_store_without_some_of_its_documents_is_damaged(
+    built: Built, damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With right checksums: a part that the manifest does not list, or another number of documents."""
+    path = shutil.copytree(built.path("jsonl"), tmp_path / "store")
+    manifest = read_checked(path / "manifest.json")
+    if damage == "dropped":
+        manifest["parts"].pop()
+    else:
+        manifest["documents"] += 3
+    write_checked(path / "manifest.json", manifest)
+    listed = sum(part["documents"] for part in manifest["parts"])
+    reason = f"{manifest['documents']} documents, the parts that it lists have {listed}"
+    assert main([str(path)]) == 2
+    assert f"manifest.json: {reason}\n" in capsys.readouterr().out
+    with pytest.raises(DamagedError, match=reason):
+        open_store(path)
+
+
+RECORDS = [
+    *({"id": "d", "vector": {"w1": impact}} for impact in ("7", None, [1], 0, -5, 1.5)),
+    {"id": 5, "vector": {"w1": 1}},
+    {"id": "d", "vector": [1]},
+    {"id": "d"},
+    [],
+    "x",
+]
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_part_that_milco_encode_never_writes_is_one_error(built: Built, record: object, tmp_path: Path) -> None:
+    """With right checksums, however it is read: the error has the line."""
+    path = shutil.copytree(built.path("jsonl"), tmp_path / "store")
+    with_content(path, 0, json.dumps(record).encode() + b"\n")
+    for engine in ("exact", "qdrant"):
+        if importlib.util.find_spec(NEEDS.get(engine, "numpy")):
+            with pytest.raises(MilcoError, match=r"part-00000\.jsonl:1: expected "):
+                build_index(open_store(path), find_engine(engine), tmp_path / "index")
+    with pytest.raises(MilcoError, match=r"part-00000\.jsonl:1: expected "):
+        open_store(path).load()
+
+
+def with_content(store: Path, number: int, content: bytes) -> None:
+    """Replace a part of a store, with its checksum."""
+    manifest = read_checked(store / "manifest.json")
+    part = manifest["parts"][number]
+    (store / part["file"]).write_bytes(content)
+    part |= {"bytes": len(content), "checksum": checksum_bytes(content)}
+    write_checked(store / "manifest.json", manifest)
+
+
+@pytest.mark.parametrize("weight", [np.inf, np.nan, -1.0])
+def test_an_exact_index_with_impossible_weights_is_damaged(built: Built, weight: float, tmp_path: Path) -> None:
+    """Found by whatever reads them all, such as an explanation; a search refuses a score that is not finite."""
+    path = old(shutil.copytree(built.path("exact"), tmp_path / "exact"))
+    weights = np.load(path / "weights.npy")
+    np.save(path / "weights.npy", np.full_like(weights, weight))
+    searcher = open_index(path).searcher()
+    with pytest.raises(DamagedError, match=r"weights.npy: a weight is negative or not finite"):
+        searcher.matrix()
+    if weight == np.inf:
+        with pytest.raises(MilcoError, match="has the score inf, beyond the range of 32-bit floats"):
+            searcher.search(synthetic_queries(1), 10)
 
 
 def test_verify_refuses_what_it_cannot_check(built: Built, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from golden_set import GOLDEN, TEXTS
 from milco_pyserini.cli.main import main
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.writer import StoreWriter
+from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.io.manifest import read_checked, write_checked
 from milco_pyserini.model.configuration import VIEW_VARIANTS
 
@@ -254,3 +255,18 @@ def test_another_variant_in_the_configuration_of_a_checkpoint_is_refused(
     assert encode(corpus, tmp_path / "new", *options, "--reuse", str(store)) == 2
     assert "encoded with pivot_top_k None, not 2: encode with the same config.json" in capsys.readouterr().err
     assert content(store) == before
+
+
+@pytest.mark.parametrize("content", [b"", b"not JSON\n", b'{"id":"d0","contents":""}\n'])
+def test_vectors_of_a_store_with_other_content_are_not_reused(
+    changed: Path, old: Path, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With right checksums, too: one error that names the part."""
+    store = Path(shutil.copytree(old / "jsonl", tmp_path / "old"))
+    manifest = read_checked(store / "manifest.json")
+    part = manifest["parts"][0]
+    (store / part["file"]).write_bytes(content)
+    part |= {"bytes": len(content), "checksum": checksum_bytes(content)}
+    write_checked(store / "manifest.json", manifest)
+    assert encode(changed, tmp_path / "new", "--reuse", str(store)) == 2
+    assert f"error: {store} is damaged ({part['file']}: ValueError: " in capsys.readouterr().err

@@ -145,3 +145,10 @@ def test_rows_that_no_document_has_or_that_do_not_ascend_are_an_error(rows: list
     arrays = np.asarray([0, len(rows)]), np.asarray(rows, np.int32), np.ones(len(rows), np.float32)
     with pytest.raises(IndexError, match="a row "):
         best_rows(*arrays, np.zeros(1, np.int64), np.ones(1, np.float32), 36_000, 10, np.empty(0, np.bool_))
+
+
+@pytest.mark.parametrize("weight", [1e300, 3e38])
+def test_scores_beyond_float32_are_refused(built: SimpleNamespace, weight: float) -> None:
+    """No run could hold them."""
+    with pytest.raises(MilcoError, match=r"a query has the score (inf|\d.*), beyond the range of 32-bit floats"):
+        built.searcher.search([{"w1": weight, "w2": weight}], 10)

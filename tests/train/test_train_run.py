@@ -735,3 +735,25 @@ def test_ranges_and_choices_are_validated_first(
             error = refused(capfd, [command, *given, "--bitext" if command == "sap" else "--data", "nowhere"])
             assert name in error and words in error
     assert list(tmp_path.iterdir()) == [tmp_path / "bad.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("bitext: " + 2000 * "[" + 2000 * "]", "is not YAML: "),
+        ("steps: !!bool x", "is not YAML: "),
+        ("steps: 2026-99-99", "is not YAML: "),
+        ("bitext: [[a, b], c]", "bitext expects a list or mapping of strings and numbers, got a list"),
+        ("part-rates: {encoder: {a: 1}}", "part-rates expects a list or mapping of strings and numbers, got a dict"),
+        (f"learning-rate: 1{400 * '0'}", "learning-rate expects a number"),
+        ('model: "a\\0b"', "--model 'a\\x00b' has a NUL character"),
+    ],
+    ids=["brackets", "tag", "date", "list", "mapping", "number", "NUL"],
+)
+def test_a_strange_configuration_is_one_error(
+    content: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """Whatever YAML can express and an option cannot be."""
+    (tmp_path / "strange.yaml").write_text(content)
+    error = refused(capfd, ["sap", "--config", str(tmp_path / "strange.yaml"), "--output", str(tmp_path / "run")])
+    assert words in error

@@ -13,6 +13,7 @@ import resource
 import shlex
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ _VECTOR_MODULE = "jdk.incubator.vector"
 _VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 # java.util.logging forgets the level of a logger that nobody references.
 _quiet_loggers: list[Any] = []
+_starting = threading.Lock()
 
 
 def start() -> None:
@@ -47,8 +49,12 @@ def start() -> None:
     The environment variable MILCO_JAVA_OPTIONS="-Xmx16g" adds options, such as a larger heap. Raises MilcoError if Java
     or Anserini's jar is missing, or if Java is already running without the jar.
     """
-    if _quiet_loggers:
-        return
+    with _starting:
+        if not _quiet_loggers:
+            _start()
+
+
+def _start() -> None:
     # Pyserini 1.6 creates an OpenAI client when it is imported; some versions require a key for that.
     os.environ.setdefault("OPENAI_API_KEY", "unused")
     try:
@@ -172,7 +178,10 @@ def _validate_options(home: Path, options: list[str]) -> None:
 
 
 def _start_quietly(home: Path) -> None:
-    """Start Java, and keep what it writes to stderr, such as a note on incubator modules, for an error."""
+    """Start Java without the notes that it writes to stderr, such as one on incubator modules; no option omits them.
+
+    Lines that other threads write meanwhile are written afterwards.
+    """
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as captured:
         os.dup2(captured.fileno(), 2)
@@ -186,6 +195,10 @@ def _start_quietly(home: Path) -> None:
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)
+        captured.seek(0)
+        notes = tuple(start.encode() for start in (*_BOILERPLATE, "WARNING: "))
+        with contextlib.suppress(OSError):
+            os.write(2, b"".join(line for line in captured if not line.startswith(notes)))
 
 
 def _start_error(home: Path, output: str, fix: str = "") -> MilcoError:

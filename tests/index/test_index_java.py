@@ -78,6 +78,28 @@ def test_java_without_anserini_is_an_error() -> None:
     assert "before anything imports jnius" in done.stderr.splitlines()[-1]
 
 
+STARTED_BY_THREADS = """
+import os, threading
+from milco_pyserini.index import jvm
+starting = [threading.Thread(target=jvm.start) for _ in range(3)]
+for thread in starting:
+    thread.start()
+number = 0
+while any(thread.is_alive() for thread in starting):
+    number += 1
+    os.write(2, f"{number}\\n".encode())
+    starting[0].join(0.002)
+print(number)
+"""
+
+
+@pytest.mark.integration
+def test_threads_start_java_together_and_lose_no_line_of_stderr() -> None:
+    """Whoever is first starts it; the notes of Java are not shown, what others write meanwhile is."""
+    done = python(STARTED_BY_THREADS)
+    assert done.stderr.splitlines() == [str(number + 1) for number in range(int(done.stdout))]
+
+
 @pytest.mark.integration
 def test_the_error_of_java_is_reported() -> None:
     """For an invalid option, what Java writes is the message."""

@@ -25,7 +25,7 @@ _SHARDS = "Shards (all engines but bm25)"
 _FEW_DOCUMENTS = 100_000
 # Of a posting in Lucene.
 _LUCENE_BYTES = 4
-_BUILD_SETTINGS = ("n_postings", "summary_energy")
+_BUILD_SETTINGS = ("n_postings", "summary_energy", "links")
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,9 @@ class IndexOptions:
         group=_APPROXIMATE,
         help="seismic: share of the weight that summaries keep (default: 0.4); at 0.2 an index with many rare terms is "
         "40 % smaller and finds less",
+    )
+    links: int | None = option(
+        None, group=_APPROXIMATE, help="hnsw: neighbors of a vector in the graph (default: 32); more find more, slower"
     )
     topics: Path | None = option(
         None, group=_APPROXIMATE, metavar="DIR", help="encoded topics to measure recall on (default: sampled documents)"

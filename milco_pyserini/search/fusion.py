@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from milco_pyserini.errors import MilcoError, validate_name
 from milco_pyserini.index.protocol import Hits
+from milco_pyserini.options import validate_number
 
 
 def fuse(
@@ -19,7 +21,7 @@ def fuse(
     depth: int = 1000,
     hits: int = 1000,
 ) -> Iterator[tuple[str, Hits]]:
-    """Yield (topic, hits) for every topic of the runs, in the order of the first run that has it.
+    """Return (topic, hits) for every topic of the runs, in the order of the first run that has it.
 
     Ties, also those of float32 scores, are in ascending order of docid.
 
@@ -31,23 +33,38 @@ def fuse(
         normalize: of interpolation and average; min-max normalize the scores of each run and topic first.
         depth: number of best documents of each run that count.
         hits: number of documents per topic in the result.
+
+    Raises:
+        MilcoError: the method is unknown, or does not take so many runs; a number is out of range.
     """
     count = len(runs)
-    weights = {"rrf": [1.0] * count, "interpolation": [alpha, 1 - alpha], "average": [1 / count] * count}[method]
-    for topic in dict.fromkeys(topic for run in runs for topic in run):
-        values: dict[str, list[float]] = defaultdict(list)
-        for run, weight in zip(runs, weights, strict=True):
-            ranked = sorted(run.get(topic, {}).items(), key=lambda item: -item[1])
-            scores = np.array([score for _, score in ranked])
-            if method == "rrf":
-                scores = 1 / (rrf_k + np.arange(1, len(ranked) + 1))
-            elif normalize and len(ranked):
-                span = scores.max() - scores.min()
-                scores = (scores - scores.min()) / span if span else np.ones(len(scores))
-            for (docid, _), score in zip(ranked[:depth], (weight * scores).tolist(), strict=False):
-                values[docid].append(score)
-        docids = list(values)
-        # The sum does not depend on the order of the runs.
-        fused = np.array([math.fsum(values[docid]) for docid in docids], np.float32)
-        order = np.lexsort((np.array(docids), -fused))[:hits]
-        yield topic, Hits([docids[place] for place in order], fused[order])
+    if count < 2:
+        raise MilcoError(f"fusion takes two runs or more, got {count}")
+    weights = {"rrf": [1.0] * count, "interpolation": [alpha, 1 - alpha], "average": [1 / count] * count}
+    validate_name("fusion method", method, weights)
+    if count != len(weights[method]):
+        raise MilcoError(f"interpolation takes two runs, got {count}: use rrf or average")
+    for name, value in (("rrf_k", rrf_k), ("depth", depth), ("hits", hits)):
+        validate_number(name, value, minimum=1)
+    validate_number("alpha", alpha, 0, 1)
+
+    def by_topic() -> Iterator[tuple[str, Hits]]:
+        for topic in dict.fromkeys(topic for run in runs for topic in run):
+            values: dict[str, list[float]] = defaultdict(list)
+            for run, weight in zip(runs, weights[method], strict=True):
+                ranked = sorted(run.get(topic, {}).items(), key=lambda item: -item[1])
+                scores = np.array([score for _, score in ranked])
+                if method == "rrf":
+                    scores = 1 / (rrf_k + np.arange(1, len(ranked) + 1))
+                elif normalize and len(ranked):
+                    span = scores.max() - scores.min()
+                    scores = (scores - scores.min()) / span if span else np.ones(len(scores))
+                for (docid, _), score in zip(ranked[:depth], (weight * scores).tolist(), strict=False):
+                    values[docid].append(score)
+            docids = list(values)
+            # The sum does not depend on the order of the runs.
+            fused = np.array([math.fsum(values[docid]) for docid in docids], np.float32)
+            order = np.lexsort((np.array(docids), -fused))[:hits]
+            yield topic, Hits([docids[place] for place in order], fused[order])
+
+    return by_topic()

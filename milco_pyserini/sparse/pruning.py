@@ -24,11 +24,33 @@ _SPELLING = "Written METHOD:VALUE or VIEW:METHOD:VALUE, such as top-k:100 or piv
 
 @dataclass(frozen=True)
 class PruningRule:
-    """A pruning rule: method and value, as in "top-k:100" or "mass:30", for both views together or for one view."""
+    """A pruning rule: method and value, as in "top-k:100" or "mass:30", for both views together or for one view.
+
+    Raises MilcoError for an unknown view or method, or a value out of range.
+    """
 
     method: str
     value: float
     view: str | None = None
+
+    def __post_init__(self) -> None:
+        method, value = self.method, self.value
+        if self.view is not None and self.view not in VIEWS:
+            raise unknown_name("view", self.view, VIEWS, _SPELLING)
+        if method not in _METHODS:
+            raise unknown_name("pruning", method, _METHODS, _SPELLING)
+        example = f"{method}:{_EXAMPLE[method]}"
+        if not math.isfinite(value):
+            raise MilcoError(f"pruning '{method}:{value}': {method} takes a number, as in {example}")
+        what = f"pruning {str(self)!r}: {method} takes"
+        if method == "top-k" and (value < 1 or value != int(value)):
+            raise MilcoError(f"{what} an integer of at least 1, the number of terms")
+        if method in ("percentile", "mass") and not 0 <= value < 100:
+            raise MilcoError(f"{what} a percentage from 0 to below 100")
+        if method in ("percentile", "mass") and 0 < value < 1:
+            raise MilcoError(f"{what} a percentage of what to drop, as in {example}")
+        if method == "threshold" and value < 0:
+            raise MilcoError(f"{what} a weight of at least 0")
 
     def __str__(self) -> str:
         rule = f"{self.method}:{int(self.value) if self.value == int(self.value) else self.value}"
@@ -45,32 +67,14 @@ class PruningRule:
 
     @classmethod
     def parse(cls, text: str) -> "PruningRule":
-        """Parse "METHOD:VALUE" or "VIEW:METHOD:VALUE".
-
-        Raises MilcoError for an unknown view or method, or a value out of range.
-        """
+        """Parse "METHOD:VALUE" or "VIEW:METHOD:VALUE". Raises MilcoError as PruningRule() does."""
         view, rule = (None, text) if text.count(":") < 2 else text.split(":", 1)
-        if view is not None and view not in VIEWS:
-            raise unknown_name("view", view, VIEWS, _SPELLING)
         method, _, value = rule.partition(":")
-        if method not in _METHODS:
-            raise unknown_name("pruning", rule, _METHODS, _SPELLING)
         try:
-            number = float(value)
-            if not math.isfinite(number):
-                raise ValueError
+            # An unknown method is reported first.
+            return cls(method, float(value) if method in _METHODS else 0, view)
         except ValueError:
             raise MilcoError(f"pruning {text!r}: {method} takes a number, as in {method}:{_EXAMPLE[method]}") from None
-        if method == "top-k" and (number < 1 or number != int(number)):
-            raise MilcoError(f"pruning {text!r}: top-k takes an integer of at least 1, the number of terms")
-        if method in ("percentile", "mass") and not 0 <= number < 100:
-            raise MilcoError(f"pruning {text!r}: {method} takes a percentage from 0 to below 100")
-        if method in ("percentile", "mass") and 0 < number < 1:
-            example = f"{method}:{_EXAMPLE[method]}"
-            raise MilcoError(f"pruning {text!r}: {method} takes a percentage of what to drop, as in {example}")
-        if method == "threshold" and not number >= 0:
-            raise MilcoError(f"pruning {text!r}: threshold takes a weight of at least 0")
-        return cls(method, number, view)
 
 
 class PrunedStore:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from milco_pyserini.cli.search import main
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.runs import write_hits
 from milco_pyserini.search.fusion import fuse
 
@@ -193,3 +194,21 @@ def test_a_fused_run_can_be_fused_again(tmp_path: Path) -> None:
     output = tmp_path / "again"
     assert main(["fuse", "--runs", str(path), str(path), "--output", str(output)]) == 0
     assert [row[:3] for row in rows_of(output)] == [row[:3] for row in rows_of(path)]
+
+
+@pytest.mark.parametrize(
+    ("count", "arguments", "message"),
+    [
+        (2, {"method": "rff"}, "unknown fusion method 'rff': did you mean 'rrf'"),
+        (3, {"method": "interpolation"}, "interpolation takes two runs, got 3"),
+        (1, {}, "fusion takes two runs or more, got 1"),
+        (2, {"rrf_k": 0}, "rrf_k 0: must be at least 1"),
+        (2, {"method": "interpolation", "alpha": 1.5}, "alpha 1.5: must be from 0 to 1"),
+        (2, {"depth": 0}, "depth 0: must be at least 1"),
+        (2, {"hits": -1}, "hits -1: must be at least 1"),
+    ],
+)
+def test_arguments_are_validated_at_the_call(count: int, arguments: dict, message: str) -> None:
+    """Before the first topic is asked for."""
+    with pytest.raises(MilcoError, match=message):
+        fuse([made(seed, 3) for seed in range(count)], **arguments)

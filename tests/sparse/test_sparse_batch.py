@@ -290,7 +290,7 @@ def test_pruning_one_view_does_not_change_the_other(vectors: list[Vector], view:
     assert actual.view(view).to_dicts(VOCABULARY) == PruningRule(*rule)(batch.view(view)).to_dicts(VOCABULARY)
 
 
-@given(VECTORS, st.sampled_from(["percentile", "mass"]), st.floats(0, 99.999))
+@given(VECTORS, st.sampled_from(["percentile", "mass"]), st.floats(1, 99.999))
 def test_percentages_never_empty_a_vector(vectors: list[Vector], method: str, share: float) -> None:
     """percentile and mass keep the strongest term of every vector that had one."""
     for before, after in zip(vectors, PruningRule(method, share)(batch_of(vectors)).to_dicts(VOCABULARY), strict=True):
@@ -348,7 +348,7 @@ def test_rules_round_trip_as_text(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("topk:100", r"unknown pruning 'topk:100': did you mean 'top-k'\?"),
+        ("topk:100", r"unknown pruning 'topk': did you mean 'top-k'\?"),
         ("mass", "mass takes a number, as in mass:30"),
         ("top-k:many", "top-k takes a number, as in top-k:100"),
         ("top-k:nan", "top-k takes a number"),
@@ -360,7 +360,7 @@ def test_rules_round_trip_as_text(text: str) -> None:
         ("threshold:-0.1", "a weight of at least 0"),
         ("threshold:nan", "threshold takes a number"),
         ("pivots:top-k:5", "unknown view 'pivots': did you mean 'pivot'"),
-        ("source:topk:5", "unknown pruning 'topk:5': did you mean 'top-k'.*VIEW:METHOD:VALUE, such as"),
+        ("source:topk:5", "unknown pruning 'topk': did you mean 'top-k'.*VIEW:METHOD:VALUE, such as"),
         ("source:top-k:0", "an integer of at least 1"),
     ],
 )
@@ -368,6 +368,13 @@ def test_an_invalid_rule_is_refused(text: str, reason: str) -> None:
     """An unknown method, or a value out of range, is answered with what is valid."""
     with pytest.raises(MilcoError, match=reason):
         PruningRule.parse(text)
+
+
+@pytest.mark.parametrize("rule", [("topk", 3), ("top-k", -1), ("top-k", 1.5), ("mass", 100), ("top-k", 3, "pivots")])
+def test_a_rule_is_validated_when_it_is_made(rule: tuple) -> None:
+    """In Python, as on the command line."""
+    with pytest.raises(MilcoError, match=r"^unknown (pruning|view)|^pruning '.*': .* takes"):
+        PruningRule(*rule)
 
 
 @given(VECTORS, st.sampled_from([1.0, 10.0, SCALE, 1000.0]))

@@ -70,7 +70,7 @@ class ServeOptions:
 
 
 def command(options: ServeOptions) -> None:
-    """Serve until Ctrl-C."""
+    """Serve until Ctrl-C or SIGTERM."""
     from milco_pyserini.serve import serve, serve_stdio
 
     given = {**asdict(options), "index": options.index or only_index()}

@@ -266,7 +266,10 @@ class Explainer:
     @property
     def _document_lengths(self) -> tuple[int, bool]:
         """The maximum length of documents, and whether they were lowercased."""
-        return self.index.vectors["max_length"], self.index.vectors.get("lowercase", False)
+        vectors = self.index.vectors
+        # The manifest of vectors that were encoded in Python does not state it.
+        length = vectors.get("max_length") or self.encoder.encoder.config.passage_max_length
+        return length, vectors.get("lowercase", False)
 
     def _find_texts(self, docids: Sequence[str]) -> dict[str, tuple[str, int | None]]:
         """Return documents' complete texts by docid, with the number of the passage if the docid is ID#N."""

@@ -245,10 +245,12 @@ class Searcher:
             UnknownDocument: if the index has no such document.
             MilcoError: if the queries of the index are not weighted terms.
         """
+        return self.explainer(alpha, views).explain(text, [docid])[0]
+
+    def explainer(self, alpha: float | None = None, views: Sequence[str] = ()) -> "Explainer":
+        """Return what explains the scores of several documents at a time. Arguments and errors as for explain()."""
         explainer = self._explainer
-        return explainer.with_encoder(cast("MilcoQueryEncoder", self._query_encoder(alpha, views))).explain(
-            text, [docid]
-        )[0]
+        return explainer.with_encoder(cast("MilcoQueryEncoder", self._query_encoder(alpha, views)))
 
     def _query_encoder(self, alpha: float | None, views: Sequence[str]) -> QueryEncoder | None:
         """Return the encoder of queries with other views or another alpha."""

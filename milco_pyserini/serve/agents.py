@@ -9,18 +9,15 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 from milco_pyserini import __version__
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.serve.service import SearchRequest, SearchService, has_explanations
+from milco_pyserini.serve.service import SearchRequest, SearchService
 
 # Terms of an explanation that a model is given; all of them would fill its context.
 _TERMS = 12
 
 
-def create_mcp_server(service: SearchService, name: str) -> MCPServer:
-    """Create a server with the tools search, explain (if the encoder allows it) and document.
-
-    Args:
-        name: of the index.
-    """
+def create_mcp_server(service: SearchService) -> MCPServer:
+    """Create a server with the tools search, explain (if the encoder allows it) and document."""
+    name = service.about.name
     about = f"Search {name}, a multilingual collection: a query in any language finds documents in every language."
     server = MCPServer("milco", title=f"milco: {name}", instructions=about, version=__version__, log_level="ERROR")
 
@@ -71,7 +68,7 @@ def create_mcp_server(service: SearchService, name: str) -> MCPServer:
         ]
         return {"docid": docid, "rank": found.rank, "score": found.shown_score, "terms": terms}
 
-    if has_explanations(service.searcher):
+    if service.about.has_explanations:
         server.tool()(explain)
 
     @server.tool()

@@ -8,11 +8,8 @@ import logging
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from http import HTTPStatus
-from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
@@ -25,14 +22,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from milco_pyserini import __version__
-from milco_pyserini.corpora import open_topics
-from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.errors import MilcoError, UnknownDocument, shown, unknown_name
 from milco_pyserini.explain.explanation import compare, explanation_fragment
 from milco_pyserini.explain.render import content_security_policy, render
 from milco_pyserini.io.manifest import DamagedError
 from milco_pyserini.options import parse_filters
-from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve.metrics import Metrics
 from milco_pyserini.serve.schema import (
     DocumentAnswer,
@@ -51,13 +45,10 @@ from milco_pyserini.serve.service import (
     Busy,
     SearchRequest,
     SearchService,
-    has_explanations,
 )
 
 MAX_BODY_BYTES = 2**20
 _PAGE, _FRAGMENT, _HEALTH = "/", "/explanation", "/healthz"
-_TOPICS = re.compile(r"(queries|topics)(?![a-z])", re.IGNORECASE)
-_EXAMPLES = 6
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -70,61 +61,28 @@ _EXPECTED = {
 }
 
 
-@dataclass(frozen=True)
-class IndexDescription:
-    """An index as the page shows it: name, number of documents, encoder, queries to try.
-
-    language: the stored field that has a document's language; "" if there is none. scale: from weights to impacts; None
-    for external vectors. has_explanations: whether the encoder shows what each token contributes.
-    """
-
-    name: str
-    documents: int
-    encoder: str
-    examples: Sequence[str] = ()
-    language: str = ""
-    scale: float | None = None
-    has_explanations: bool = True
-
-    @classmethod
-    def of(cls, searcher: Searcher) -> "IndexDescription":
-        """Describe an open index."""
-        index, fields = searcher.index, searcher.engine_searcher.fields or {}
-        encoder = index.vectors.get("encoder") or ""
-        language = next((name for name in ("lang", "language") if name in fields), "")
-        examples = example_queries(index.vectors)
-        return cls(
-            index.path.resolve().name,
-            index.manifest["documents"],
-            encoder,
-            examples,
-            language,
-            index.vectors.get("scale"),
-            has_explanations(searcher),
-        )
-
-
-def create_app(service: SearchService, about: IndexDescription, hosts: Sequence[str] = (), token: str = "") -> FastAPI:
+def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "") -> FastAPI:
     """Create the application.
 
     Args:
         hosts: Host headers that are answered without a token; () for all.
         token: What requests must carry, as "Authorization: Bearer TOKEN" or as the password of a browser; "" for none.
     """
-    metrics = Metrics(service, about.documents)
-    agents = _mcp_app(service, about)
+    metrics = Metrics(service)
+    agents = _mcp_app(service)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             if agents is not None:
                 await stack.enter_async_context(agents.router.lifespan_context(agents))
+            await stack.enter_async_context(service.watching())
             yield
 
     app = FastAPI(
         title="milco serve",
         version=__version__,
-        description=f"Search {about.name}: {about.documents:,} documents, encoded by {about.encoder}.",
+        description=f"Search {service.about.name}, encoded by {service.about.encoder}.",
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
@@ -137,7 +95,7 @@ def create_app(service: SearchService, about: IndexDescription, hosts: Sequence[
     def page(query: str = "", **content: Any) -> str:
         values = {"error": "", "response": None, "explanations": None, "comparison": None, "filtered": [], **content}
         limits = {"max_query": MAX_QUERY_CHARACTERS, "max_depth": MAX_DEPTH, "size": service.hits}
-        return render("search.html", query=query, about=about, **limits, **values)
+        return render("search.html", query=query, about=service.about, **limits, **values)
 
     def error(request: Request, status: int, message: str) -> Response:
         status, path = HTTPStatus(status), request.url.path
@@ -198,7 +156,7 @@ def create_app(service: SearchService, about: IndexDescription, hosts: Sequence[
         if not page_number.isdecimal() or not 1 <= int(page_number[:9]) <= MAX_DEPTH // service.hits:
             raise MilcoError(f"page {shown(page_number)}: must be from 1 to {MAX_DEPTH // service.hits}")
         filters = parse_filters(request.query_params.getlist("filter"))
-        offset, facet = (int(page_number) - 1) * service.hits, about.language if not filters else ""
+        offset, facet = (int(page_number) - 1) * service.hits, service.about.language if not filters else ""
         wanted = SearchRequest(q, service.hits, offset, filters=filters, facet=facet)
         if not docids:
             filtered = [f"{name}={value}" for name, values in filters.items() for value in values]
@@ -227,21 +185,28 @@ def create_app(service: SearchService, about: IndexDescription, hosts: Sequence[
     @app.get("/encode", responses={200: {"model": EncodeAnswer}}, summary="Encode a query")
     async def encode_query(given: Annotated[QueryParameters, Query()]) -> Response:
         vectors = await service.encode([SearchRequest(given.q).text], "query", given.alpha, given.views)
-        return _json({"encoder": about.encoder, "scale": about.scale, "vectors": vectors})
+        return _json({"encoder": service.about.encoder, "scale": service.about.scale, "vectors": vectors})
 
     @app.post("/encode", responses={200: {"model": EncodeAnswer}}, summary="Encode queries or documents")
     async def encode_texts(body: EncodeBody) -> Response:
         vectors = await service.encode(body.texts, body.kind, body.alpha, body.views)
-        return _json({"encoder": about.encoder, "scale": about.scale, "vectors": vectors})
+        return _json({"encoder": service.about.encoder, "scale": service.about.scale, "vectors": vectors})
 
     @app.get("/documents/{docid:path}", responses={200: {"model": DocumentAnswer}}, summary="Return a document")
     async def document(docid: str) -> Response:
         found = await service.document(docid)
         return _json({"docid": found.id, "title": found.title, "text": found.text, "fields": dict(found.fields)})
 
-    @app.get(_HEALTH, summary="Report that the server answers; needs no token")
-    async def health() -> Response:
-        return _json({"status": "ok"})
+    @app.get(_HEALTH, summary="Report that the server answers, which needs no token, and from which index")
+    async def health(request: Request) -> Response:
+        about = service.about
+        index = {
+            "index": about.name,
+            "generation": about.generation,
+            "encoder": about.encoder,
+            "documents": about.documents,
+        }
+        return _json({"status": "ok", **(index if not token or _has_token(request.headers, token) else {})})
 
     @app.get("/metrics", summary="Counters, times and memory, for Prometheus")
     async def report_metrics() -> Response:
@@ -250,7 +215,7 @@ def create_app(service: SearchService, about: IndexDescription, hosts: Sequence[
     @app.get("/docs", include_in_schema=False)
     async def documentation(request: Request) -> Response:
         values = {"operations": _operations(app.openapi()), "has_tools": agents is not None}
-        return HTMLResponse(render("docs.html", about=about, url=str(request.base_url), **values))
+        return HTMLResponse(render("docs.html", about=service.about, url=str(request.base_url), **values))
 
     if agents is not None:
 
@@ -332,7 +297,7 @@ class _Guard:
         # Their images and scripts come without an origin; a link to a page of this server is followed.
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
             return HTTPStatus.FORBIDDEN, "requests from other sites are refused"
-        if self._token and scope["path"] != _HEALTH and not _has_token(headers.get("authorization", ""), self._token):
+        if self._token and scope["path"] != _HEALTH and not _has_token(headers, self._token):
             return HTTPStatus.UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN, or as a browser's password"
         if scope["method"] in ("POST", "PUT", "PATCH") or "transfer-encoding" in headers:
             # A body in chunks would count, whatever its Content-Length.
@@ -342,29 +307,6 @@ class _Guard:
             if int(size) > MAX_BODY_BYTES:
                 return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {MAX_BODY_BYTES:,} bytes"
         return None
-
-
-def example_queries(vectors: Mapping) -> list[str]:
-    """Return a few topics of the corpus that an index was built from, if they are on this machine.
-
-    These are the sample's, or those of the first file next to the corpus that is named queries or topics.
-    """
-    name = local_corpus_name(vectors)
-    if name is None or vectors.get("plain"):
-        return []
-    path = Path(name)
-    if path.exists():
-        directory = path if path.is_dir() else path.parent
-        files = sorted(file for file in directory.iterdir() if file.is_file() and _TOPICS.match(file.name))
-        if not files:
-            return []
-        name = str(files[0])
-    try:
-        queries = [query.text for query in islice(open_topics(name), 1000)]
-    except MilcoError:
-        return []
-    # The sample's are sorted by language, and by subject within a language.
-    return queries[:: len(queries) // _EXAMPLES + 1]
 
 
 def _operations(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -391,7 +333,7 @@ def _operations(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
     return operations
 
 
-def _mcp_app(service: SearchService, about: IndexDescription) -> Any:
+def _mcp_app(service: SearchService) -> Any:
     """Return the application that answers agents at /mcp; None if the package mcp is not installed."""
     try:
         from milco_pyserini.serve.agents import create_mcp_server
@@ -401,13 +343,13 @@ def _mcp_app(service: SearchService, about: IndexDescription) -> Any:
 
     # _Guard checks hosts and origins.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    server = create_mcp_server(service, about.name)
+    server = create_mcp_server(service)
     return server.streamable_http_app(stateless_http=True, json_response=True, transport_security=security)
 
 
-def _has_token(authorization: str, token: str) -> bool:
-    """Return whether a header has the token: Bearer TOKEN, or Basic with the token as password."""
-    scheme, _, value = authorization.partition(" ")
+def _has_token(headers: Headers, token: str) -> bool:
+    """Return whether a request has the token: Bearer TOKEN, or Basic with the token as password."""
+    scheme, _, value = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
         try:
             value = base64.b64decode(value, validate=True).decode().partition(":")[2]

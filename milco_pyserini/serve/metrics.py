@@ -17,13 +17,12 @@ class Metrics:
     """The metrics of one service; without the package prometheus_client, none.
 
     Args:
-        service: reports its pending requests and the sizes of its batches.
-        documents: number of documents of the index.
+        service: reports its index, its pending requests and the sizes of its batches.
     """
 
-    def __init__(self, service: "SearchService", documents: int) -> None:
+    def __init__(self, service: "SearchService") -> None:
         try:
-            from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+            from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
         except ImportError:
             self._registry = None
             return
@@ -36,7 +35,13 @@ class Metrics:
         batches = Histogram("milco_batch_queries", "Queries encoded together", registry=registry, buckets=_BATCHES)
         service.batches = batches.observe
         Gauge("milco_pending_requests", "Requests in progress", registry=registry).set_function(lambda: service.pending)
-        Gauge("milco_documents", "Documents of the index", registry=registry).set(documents)
+        Gauge("milco_documents", "Documents of the index", registry=registry).set_function(
+            lambda: service.about.documents
+        )
+        self._index = Info(
+            "milco_index", "The index, and its generation, which every update changes", registry=registry
+        )
+        self._service = service
 
     def observe(self, path: str, status: int, seconds: float) -> None:
         """Count a request. path: that of its route, not of the request, whose number has no bound."""
@@ -50,4 +55,6 @@ class Metrics:
             raise UnknownDocument("metrics need the package prometheus_client: pip install '.[serve]'")
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+        about = self._service.about
+        self._index.info({"name": about.name, "generation": about.generation, "encoder": about.encoder})
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

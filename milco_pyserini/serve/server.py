@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import errno
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,10 +18,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import open_index
 from milco_pyserini.index.protocol import QueryOptions
-from milco_pyserini.search.searcher import Searcher
-from milco_pyserini.serve.app import IndexDescription, create_app
+from milco_pyserini.serve.app import create_app
+from milco_pyserini.serve.opened import OpenedIndex
 from milco_pyserini.serve.service import SearchService
 
 TOKEN_VARIABLE = "MILCO_TOKEN"
@@ -45,6 +46,8 @@ def serve(
 ) -> None:
     """Serve the API and the search page of an index until Ctrl-C or SIGTERM; requests in progress are completed.
 
+    An index that is updated or replaced is opened again, at once on SIGHUP.
+
     Args:
         index: The directory of an index of terms.
         host: Other than this machine's own addresses, it needs a token: who can reach it could read the documents.
@@ -59,9 +62,11 @@ def serve(
     token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
     validate_token(host, token)
     with listen(host, port) as listener, open_service(index, hits, threads, queue, **opened) as service:
-        app = create_app(service, IndexDescription.of(service.searcher), allowed_hosts(listener), token)
+        app = create_app(service, allowed_hosts(listener), token)
         log(f"Serving {index} at {address(listener)} (API: {address(listener)}docs; stop with Ctrl-C)")
-        create_server(app).run(sockets=[listener])
+        server = create_server(app)
+        with _stopped_by_sigterm(server):
+            server.run(sockets=[listener])
 
 
 def serve_stdio(index: str | Path, threads: int = 2, **opened: Any) -> None:
@@ -71,9 +76,14 @@ def serve_stdio(index: str | Path, threads: int = 2, **opened: Any) -> None:
     except ImportError as error:
         raise MilcoError(f"--mcp needs the package mcp 2 ({error}): pip install '.[serve]'") from None
     with open_service(index, threads=threads, **opened) as service:
-        server = create_mcp_server(service, service.searcher.index.path.resolve().name)
+        server = create_mcp_server(service)
         log(f"Serving {index} by MCP on stdin and stdout")
-        asyncio.run(server.run_stdio_async())
+
+        async def answer() -> None:
+            async with service.watching():
+                await server.run_stdio_async()
+
+        asyncio.run(answer())
 
 
 @contextlib.contextmanager
@@ -96,9 +106,8 @@ def open_service(
         corpus: Name or path of the index's documents (default: where they were encoded).
         encoder: Where the index's encoder is now (default: the manifest's).
     """
-    queries = QueryOptions(encoder, device, dtype, alpha)
-    searcher = Searcher(open_index(index, sparse=True), queries, corpus=corpus)
-    with searcher.cached_documents(), contextlib.closing(SearchService(searcher, threads, queue, hits)) as service:
+    opened = OpenedIndex.open(index, QueryOptions(encoder, device, dtype, alpha), corpus)
+    with contextlib.closing(SearchService(opened, threads, queue, hits)) as service:
         yield service
 
 
@@ -141,6 +150,23 @@ def create_server(app: FastAPI) -> uvicorn.Server:
             timeout_graceful_shutdown=STOP_SECONDS,
         )
     )
+
+
+@contextlib.contextmanager
+def _stopped_by_sigterm(server: uvicorn.Server) -> Iterator[None]:
+    """Return from a server that SIGTERM stopped: uvicorn raises the signal again, which would end the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def validate_token(host: str, token: str) -> None:

@@ -1,29 +1,34 @@
 """Answer many requests at a time over one open index and one encoder: what the API, the page and the MCP tools call.
 
-Queries that wait are encoded together, in the one thread that runs the network. Several threads search, which Java and
-numba do outside of Python's lock. At most `queue` requests are accepted at a time; further ones fail at once.
+Queries that wait are encoded together, in one thread. Several threads search, which Java and numba do outside of
+Python's lock. One thread explains, for which it encodes documents: no search waits for that. At most `queue` requests
+are accepted at a time; further ones fail at once.
+
+An index that was updated is opened again while requests are answered. A request is answered by the index that was open
+when it was accepted.
 """
 
 import asyncio
 import contextlib
+import signal
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER, Document
 from milco_pyserini.defaults import VIEWS
-from milco_pyserini.encode import MilcoQueryEncoder
 from milco_pyserini.errors import MilcoError, UnknownDocument, shown, validate_name
 from milco_pyserini.explain.origins import passage_text
 from milco_pyserini.explain.snippets import LENGTH, Snippet, make_snippets
 from milco_pyserini.index.stored import filter_text, validate_filters
 from milco_pyserini.options import validate_number
-from milco_pyserini.search.searcher import Searcher
+from milco_pyserini.serve.opened import IndexDescription, OpenedIndex
 
 if TYPE_CHECKING:
     from milco_pyserini.explain import Explanation
@@ -40,6 +45,9 @@ _FACET_HITS = 100
 _FEW = 8
 # Queries that are encoded together.
 _BATCH = 32
+# Seconds between two looks at the manifest; more and more, up to a minute, while what it names cannot be opened.
+WATCH_SECONDS = 2.0
+_MOST_SECONDS = 60.0
 
 T = TypeVar("T")
 
@@ -144,49 +152,45 @@ class SearchResponse:
         }
 
 
-def has_explanations(searcher: Searcher) -> bool:
-    """Return whether scores can be explained: not with a query table or a SparseEncoder as encoder."""
-    return cast(MilcoQueryEncoder, searcher.query_encoder).encoder.has_token_states
-
-
 class SearchService:
     """Searches, encodes and explains for many requests at a time.
 
     Its methods are coroutines of one event loop. Call close() in the end.
 
     Args:
-        searcher: An open index of terms.
+        opened: The index.
         threads: Threads that search.
         queue: Requests that are accepted at a time.
         hits: Documents per page.
-
-    Raises:
-        MilcoError: the searcher's encoder does not fit its index.
     """
 
-    def __init__(self, searcher: Searcher, threads: int = 2, queue: int = 128, hits: int = 10) -> None:
-        self.searcher = searcher
+    def __init__(self, opened: OpenedIndex, threads: int = 2, queue: int = 128, hits: int = 10) -> None:
+        self.opened = opened
         self.hits = hits
         self.queue = queue
         self.pending = 0
         self.batches: Callable[[int], None] = lambda size: None
-        self.encoder = cast(MilcoQueryEncoder, searcher.query_encoder)
-        self._lowercase = bool(searcher.index.vectors.get("lowercase"))
-        self._threads = threads
-        self._search_pool = ThreadPoolExecutor(threads, "search")
-        self._encode_pool = ThreadPoolExecutor(1, "encode")
-        self._waiting: list[tuple[SearchRequest, asyncio.Future]] = []
+        self._pools = {
+            name: (ThreadPoolExecutor(size, name), size)
+            for name, size in (("search", threads), ("encode", 1), ("explain", 1), ("open", 1))
+        }
+        self._waiting: list[tuple[OpenedIndex, SearchRequest, asyncio.Future]] = []
         self._encoding: asyncio.Task | None = None
+
+    @property
+    def about(self) -> IndexDescription:
+        """The index as it was when it was last opened."""
+        return self.opened.about
 
     async def search(self, request: SearchRequest) -> SearchResponse:
         """Return the documents of a request. Raises MilcoError, or Busy."""
         # Before it waits among others: a view that the index lacks.
         self._validate(request)
-        with self._accepted():
+        with self._accepted() as opened:
             started = time.perf_counter()
-            query = await self._encode_query(request)
+            query = await self._encode_query(opened, request)
             encoded = time.perf_counter()
-            found = await _in_pool(self._search_pool, self._find, request, query)
+            found = await self._run("search", _find, opened, request, query)
             finished = time.perf_counter()
         return replace(found, encode_ms=1000 * (encoded - started), search_ms=1000 * (finished - encoded))
 
@@ -195,13 +199,15 @@ class SearchService:
         if len(docids) > MAX_HITS:
             raise MilcoError(f"{len(docids):,} documents are named: up to {MAX_HITS} can be explained at a time")
         self._validate(request)
+        wanted = list(dict.fromkeys(docids))
+        with self._accepted() as opened:
 
-        def explain(docid: str) -> "Explanation":
-            return self.searcher.explain(request.text, docid, alpha=request.alpha, views=request.views)
+            def explain(some: Sequence[str]) -> "list[Explanation]":
+                return opened.searcher.explainer(request.alpha, request.views).explain(request.text, some)
 
-        with self._accepted():
-            # One by one, so that queries are encoded in between.
-            return [await _in_pool(self._encode_pool, explain, docid) for docid in dict.fromkeys(docids)]
+            # A few at a time, so that other requests are explained in between.
+            parts = [wanted[start : start + _FEW] for start in range(0, len(wanted), _FEW)]
+            return [one for part in parts for one in await self._run("explain", explain, part)]
 
     async def encode(
         self, texts: Sequence[str], kind: str = "query", alpha: float | None = None, views: Sequence[str] = ()
@@ -216,8 +222,8 @@ class SearchService:
             validate_number("characters of a text", len(text), 0, MAX_TEXT_CHARACTERS)
         if alpha is not None and kind == "document":
             raise MilcoError("alpha weighs the views of queries, not of documents: omit it")
-        about = self.searcher.index.vectors
-        options = self.encoder.with_views(views) if views else self.encoder
+        index = self.opened
+        options = index.encoder.with_views(views) if views else index.encoder
         if alpha is not None:
             options = options.with_alpha(alpha)
 
@@ -225,74 +231,129 @@ class SearchService:
             if kind == "query":
                 found = options.encode_batch(some)
             else:
-                length, views = about.get("max_length"), options.views
-                found = options.encoder.encode_document(some, length, views, self._lowercase).to_dicts()
+                length = index.searcher.index.vectors.get("max_length")
+                found = options.encoder.encode_document(some, length, options.views, index.lowercase).to_dicts()
             return [dict(sorted(one.items(), key=lambda item: (-item[1], item[0]))) for one in found]
 
         with self._accepted():
             # A few at a time, so that queries are encoded in between.
             parts = [texts[start : start + _FEW] for start in range(0, len(texts), _FEW)]
-            return [vector for part in parts for vector in await _in_pool(self._encode_pool, encode, part)]
+            return [vector for part in parts for vector in await self._run("encode", encode, part)]
 
     async def document(self, docid: str) -> Document:
         """Return a document. Raises UnknownDocument, or Busy."""
-        with self._accepted():
-            found = await _in_pool(self._search_pool, self.searcher.documents, [docid])
+        with self._accepted() as opened:
+            searcher = opened.searcher
+            found = await self._run("search", searcher.documents, [docid])
         if docid not in found:
-            index = self.searcher.index.path.name
-            if not self.searcher.has_documents:
+            index = searcher.index.path.name
+            if not searcher.has_documents:
                 raise UnknownDocument(f"the documents of {index} are not on this machine: only docids are known")
             raise UnknownDocument(f"{index} has no document {shown(docid)}")
         return found[docid]
 
+    @contextlib.asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Open the index again within the block when its manifest changes, and on SIGHUP."""
+        wanted, loop = asyncio.Event(), asyncio.get_running_loop()
+        # Other threads cannot receive signals.
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main:
+            loop.add_signal_handler(signal.SIGHUP, wanted.set)
+        watch = asyncio.create_task(self._watch(wanted))
+        try:
+            yield
+        finally:
+            if is_main:
+                loop.remove_signal_handler(signal.SIGHUP)
+            watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watch
+
+    async def _watch(self, wanted: asyncio.Event) -> None:
+        """Open the index again when its manifest changes or the event is set; until then, the old one answers."""
+        seconds, reported = WATCH_SECONDS, ""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(wanted.wait(), seconds)
+            if not wanted.is_set() and not self.opened.has_changed():
+                continue
+            wanted.clear()
+            path, old = self.opened.searcher.index.path, self.opened
+            try:
+                self.opened = await self._run("open", old.reopened)
+            except Exception as error:
+                # Whatever is wrong with it, the index that is open still answers.
+                seconds, message = min(2 * seconds, _MOST_SECONDS), " ".join(str(error).split())
+                if message != reported:
+                    log(f"{path} is not opened again, the old index still answers: {message or type(error).__name__}")
+                reported = message
+            else:
+                old.release()
+                seconds, reported = WATCH_SECONDS, ""
+                log(f"Opened {path} again: {counted(self.about.documents, 'document')}")
+            # Nothing of it may stay open for the sake of this loop.
+            del old
+
     def close(self) -> None:
         """Wait for the work that has begun, and end the threads."""
-        for pool, threads in ((self._search_pool, self._threads), (self._encode_pool, 1)):
+        for pool, threads in self._pools.values():
             barrier = threading.Barrier(threads)
             for _ in range(threads):
                 pool.submit(_detach_from_java, barrier)
             pool.shutdown()
+        self.opened.release()
 
     @contextlib.contextmanager
-    def _accepted(self) -> Iterator[None]:
+    def _accepted(self) -> Iterator[OpenedIndex]:
+        """Count a request, and keep the index that it is answered from open for it. Raises Busy."""
         if self.pending >= self.queue:
             raise Busy(f"the server is busy with {self.pending:,} requests: try again in a second")
+        opened = self.opened
         self.pending += 1
+        opened.retain()
         try:
-            yield
+            yield opened
         finally:
             self.pending -= 1
+            opened.release()
 
     def _validate(self, request: SearchRequest) -> None:
-        options = self.encoder.with_views(request.views) if request.views else self.encoder
+        encoder, searcher = self.opened.encoder, self.opened.searcher
+        options = encoder.with_views(request.views) if request.views else encoder
         if request.alpha is not None:
             options.with_alpha(request.alpha)
         if request.filters:
-            validate_filters(request.filters, self.searcher.engine_searcher.fields, self.searcher.index.path)
+            validate_filters(request.filters, searcher.engine_searcher.fields, searcher.index.path)
 
-    async def _encode_query(self, request: SearchRequest) -> Any:
+    async def _run(self, pool: str, function: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pools[pool][0], function, *arguments)
+
+    async def _encode_query(self, opened: OpenedIndex, request: SearchRequest) -> Any:
         future: asyncio.Future = asyncio.get_running_loop().create_future()
-        self._waiting.append((request, future))
+        self._waiting.append((opened, request, future))
         if self._encoding is None:
             self._encoding = asyncio.create_task(self._encode_waiting())
         return await future
 
     async def _encode_waiting(self) -> None:
-        """Encode batches of waiting queries until none waits; those of a batch have the same alpha and views."""
+        """Encode batches of waiting queries until none waits; those of a batch have the same index, alpha and views."""
+
+        def options(one: tuple[OpenedIndex, SearchRequest, asyncio.Future]) -> tuple:
+            return one[0], one[1].alpha, one[1].views
+
         while self._waiting:
-            first = self._waiting[0][0]
-            alike = [one for one in self._waiting if (one[0].alpha, one[0].views) == (first.alpha, first.views)]
-            batch = alike[:_BATCH]
+            opened, alpha, views = options(self._waiting[0])
+            batch = [one for one in self._waiting if options(one) == (opened, alpha, views)][:_BATCH]
             self._waiting = [one for one in self._waiting if one not in batch]
             self.batches(len(batch))
-            texts = [request.text for request, _ in batch]
+            texts = [request.text for _, request, _ in batch]
             try:
-                queries = await _in_pool(
-                    self._encode_pool, self.searcher.encode_queries, texts, first.alpha, first.views
-                )
+                queries = await self._run("encode", opened.searcher.encode_queries, texts, alpha, views)
             except Exception as error:
                 queries = [error] * len(batch)
-            for (_, future), query in zip(batch, queries, strict=True):
+            del opened
+            for (*_, future), query in zip(batch, queries, strict=True):
                 # A client that has gone may have cancelled its request.
                 if future.done():
                     continue
@@ -302,38 +363,36 @@ class SearchService:
                     future.set_result(query)
         self._encoding = None
 
-    def _find(self, request: SearchRequest, query: dict[str, float]) -> SearchResponse:
-        last = request.offset + request.k
-        depth = max(last, _FACET_HITS) if request.facet else last
-        hits = self.searcher.search_queries([query], depth, filters=request.filters)[0]
-        ranked = list(hits[request.offset : last])
-        documents = [hit.document and self._passage(hit.docid, hit.document) for hit in ranked]
-        texts = [text for one in documents if one for text in (one.title, one.text)]
-        snippets = iter(make_snippets(query, texts, self.encoder.encoder, LENGTH, self._lowercase))
-        found = []
-        for rank, (hit, document) in enumerate(zip(ranked, documents, strict=True), request.offset + 1):
-            title, snippet = (next(snippets), next(snippets)) if document else (None, None)
-            title = title if document and document.title else None
-            found.append(FoundDocument(rank, hit.docid, hit.score, document, title, snippet))
-        counts: Counter[str] = Counter()
-        for hit in hits[:_FACET_HITS] if request.facet else ():
-            values = hit.document.fields.get(request.facet, []) if hit.document else []
-            counts.update(map(filter_text, values if isinstance(values, list) else [values]))
-        return SearchResponse(request, found, hits.total, sorted(counts.items(), key=lambda one: (-one[1], one[0])))
 
-    def _passage(self, docid: str, document: Document) -> Document:
-        """Return a document with only the text of the passage, if the docid is that of one."""
-        about = self.searcher.index.vectors
-        number = docid.rpartition(PASSAGE_DELIMITER)[2]
-        if not about.get("split_passages") or not number.isdecimal():
-            return document
-        encoder, length = self.encoder.encoder, about["max_length"]
-        text = passage_text(encoder, document.contents, length, self._lowercase, int(number))
-        return replace(document, text=text.removeprefix(document.title).lstrip() if number == "0" else text)
+def _find(opened: OpenedIndex, request: SearchRequest, query: dict[str, float]) -> SearchResponse:
+    last = request.offset + request.k
+    depth = max(last, _FACET_HITS) if request.facet else last
+    hits = opened.searcher.search_queries([query], depth, filters=request.filters)[0]
+    ranked = list(hits[request.offset : last])
+    documents = [hit.document and _passage(opened, hit.docid, hit.document) for hit in ranked]
+    texts = [text for one in documents if one for text in (one.title, one.text)]
+    snippets = iter(make_snippets(query, texts, opened.encoder.encoder, LENGTH, opened.lowercase))
+    found = []
+    for rank, (hit, document) in enumerate(zip(ranked, documents, strict=True), request.offset + 1):
+        title, snippet = (next(snippets), next(snippets)) if document else (None, None)
+        title = title if document and document.title else None
+        found.append(FoundDocument(rank, hit.docid, hit.score, document, title, snippet))
+    counts: Counter[str] = Counter()
+    for hit in hits[:_FACET_HITS] if request.facet else ():
+        values = hit.document.fields.get(request.facet, []) if hit.document else []
+        counts.update(map(filter_text, values if isinstance(values, list) else [values]))
+    return SearchResponse(request, found, hits.total, sorted(counts.items(), key=lambda one: (-one[1], one[0])))
 
 
-async def _in_pool(pool: Executor, function: Callable[..., T], *arguments: Any) -> T:
-    return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+def _passage(opened: OpenedIndex, docid: str, document: Document) -> Document:
+    """Return a document with only the text of the passage, if the docid is that of one."""
+    about = opened.searcher.index.vectors
+    number = docid.rpartition(PASSAGE_DELIMITER)[2]
+    if not about.get("split_passages") or not number.isdecimal():
+        return document
+    encoder, length = opened.encoder.encoder, about["max_length"]
+    text = passage_text(encoder, document.contents, length, opened.lowercase, int(number))
+    return replace(document, text=text.removeprefix(document.title).lstrip() if number == "0" else text)
 
 
 def _detach_from_java(barrier: threading.Barrier) -> None:

@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -17,7 +18,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from milco_pyserini.serve.agents import create_mcp_server
-from milco_pyserini.serve.app import IndexDescription, create_app
+from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.server import address, create_server, listen
 
 QUERY = "the river Nile"
@@ -44,13 +45,13 @@ async def ask(server: Any) -> dict[str, Any]:
         }
 
 
-def test_a_query_table_has_no_tool_that_explains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_table_has_no_tool_that_explains() -> None:
     """Agents would call it in vain."""
-    monkeypatch.setattr("milco_pyserini.serve.agents.has_explanations", lambda _: False)
 
     async def names() -> set[str]:
         with closing(service()) as opened:
-            async with Client(create_mcp_server(opened, "docs")) as client:
+            opened.opened.about = replace(opened.about, has_explanations=False)
+            async with Client(create_mcp_server(opened)) as client:
                 return {tool.name for tool in (await client.list_tools()).tools}
 
     assert anyio.run(names) == {"search", "document"}
@@ -79,13 +80,13 @@ def check(found: dict[str, Any]) -> None:
 def test_tools_return_what_the_library_returns() -> None:
     """Errors are messages that a model can act upon."""
     with closing(service()) as opened:
-        check(anyio.run(ask, create_mcp_server(opened, "docs")))
+        check(anyio.run(ask, create_mcp_server(opened)))
 
 
 def test_agents_ask_over_http() -> None:
     """At /mcp of the server, where hosts, origins and tokens are checked as everywhere."""
     with listen("127.0.0.1", 0) as listener, closing(service()) as opened:
-        server = create_server(create_app(opened, IndexDescription.of(searcher())))
+        server = create_server(create_app(opened))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         try:

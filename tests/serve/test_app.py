@@ -16,7 +16,8 @@ from milco_pyserini.encode import QueryTable
 from milco_pyserini.index import Index
 from milco_pyserini.search.documents import CachedDocuments, CorpusLookup, IndexedCorpus
 from milco_pyserini.search.searcher import Searcher
-from milco_pyserini.serve.app import IndexDescription, create_app, example_queries
+from milco_pyserini.serve.app import create_app
+from milco_pyserini.serve.opened import OpenedIndex, example_queries
 from milco_pyserini.serve.schema import DocumentAnswer, EncodeAnswer, ExplainAnswer, SearchAnswer
 from milco_pyserini.serve.service import SearchService
 
@@ -38,7 +39,7 @@ def guarded() -> Iterator[TestClient]:
 
 def _client(token: str = "") -> Iterator[TestClient]:
     with closing(service(queue=4)) as opened:
-        app = create_app(opened, IndexDescription.of(searcher()), (HOST,), token)
+        app = create_app(opened, (HOST,), token)
         with TestClient(app, f"http://{HOST}", raise_server_exceptions=False) as made:
             yield made
 
@@ -67,12 +68,11 @@ def test_an_index_in_shards_answers_as_one(client: TestClient, tmp_path: Path) -
         vectors = one.path.parent / "vectors"
         Index.build(vectors, tmp_path / "shards", "exact", store_documents=True, shard_id=shard_id, shard_num=2)
     opened = Searcher.open(tmp_path / "shards", device="cpu", dtype="float32")
-    about = IndexDescription.of(opened)
-    assert (about.documents, about.language) == (len(DOCUMENTS), "lang")
     with (
-        closing(SearchService(opened)) as shards,
-        TestClient(create_app(shards, about, (HOST,)), f"http://{HOST}") as own,
+        closing(SearchService(OpenedIndex(opened))) as shards,
+        TestClient(create_app(shards, (HOST,)), f"http://{HOST}") as own,
     ):
+        assert (shards.about.documents, shards.about.language) == (len(DOCUMENTS), "lang")
         for path in ("/search?q=the+river+Nile&k=20", "/search?q=river&filter=lang%3Den", "/explain?q=Nile&docid=ja"):
             answers = [answered.get(path).json() for answered in (own, client)]
             assert answers[0] | {"timing": None} == answers[1] | {"timing": None}, path
@@ -183,7 +183,7 @@ def test_a_busy_server_asks_to_try_again(client: TestClient, monkeypatch: pytest
     """503 for the API, and a page for the page."""
     with closing(service(queue=1)) as opened:
         opened.pending = 1
-        with TestClient(create_app(opened, IndexDescription.of(searcher())), f"http://{HOST}") as made:
+        with TestClient(create_app(opened), f"http://{HOST}") as made:
             answer, page = made.get("/search?q=x"), made.get("/?q=x")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert answer.json() == {"error": "the server is busy with 1 requests: try again in a second"}
@@ -213,7 +213,9 @@ def test_requests_need_the_token(guarded: TestClient) -> None:
             assert guarded.get(path, headers={"Authorization": right}).status_code in (200, 404), path
     browser = guarded.get("/", headers={"Accept": "text/html"})
     assert browser.headers["www-authenticate"].startswith("Basic")
-    assert guarded.get("/healthz").json() == {"status": "ok"}
+    health = [guarded.get("/healthz", headers=headers).json() for headers in ({}, {"Authorization": basic})]
+    assert health[0] == {"status": "ok"}
+    assert health[1]["index"] == "docs.exact"
 
 
 def test_a_proxy_may_forward_its_host_name_with_a_token(guarded: TestClient, client: TestClient) -> None:
@@ -231,12 +233,11 @@ def test_without_explanations_none_are_offered(tmp_path: Path) -> None:
     """A query table has no states of tokens: the page, the API's description and the tools for agents know it."""
     table = QueryTable.build(searcher().query_encoder.encoder, tmp_path / "table")
     opened = Searcher.open(searcher().index.path, encoder=str(table.name))
-    about = IndexDescription.of(opened)
-    assert not about.has_explanations
     with (
-        closing(SearchService(opened)) as own,
-        TestClient(create_app(own, about, (HOST,)), f"http://{HOST}") as answered,
+        closing(SearchService(OpenedIndex(opened))) as own,
+        TestClient(create_app(own, (HOST,)), f"http://{HOST}") as answered,
     ):
+        assert not own.about.has_explanations
         page = answered.get("/?q=river+Nile").text
         assert "<article" in page
         for offered in ("Why this matches", "why above the next", "why it matches", "/explanation"):

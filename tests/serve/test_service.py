@@ -11,6 +11,7 @@ from served_set import DOCUMENTS, searcher, service
 
 from milco_pyserini.errors import MilcoError, UnknownDocument
 from milco_pyserini.search.searcher import Searcher
+from milco_pyserini.serve.opened import OpenedIndex
 from milco_pyserini.serve.service import Busy, SearchRequest, SearchService
 
 QUERIES = ["the river Nile", "نهر النيل", "ナイル川", "water flows", "Document 7", "stones"]
@@ -74,7 +75,7 @@ def test_an_error_reaches_every_request_of_its_batch_and_no_other() -> None:
             return searcher().encode_queries(texts, *options)
 
     async def work(opened: SearchService) -> list[Any]:
-        opened.searcher = Failing()  # type: ignore[assignment]
+        opened.opened.searcher = Failing()  # type: ignore[assignment]
         first = await asyncio.gather(*map(opened.search, [SearchRequest("fail")] * 2), return_exceptions=True)
         return [*first, await opened.search(SearchRequest("river"))]
 
@@ -151,7 +152,7 @@ def test_hits_of_passages_have_their_own_text() -> None:
         found = (await opened.search(SearchRequest("ペニシリン", 20))).hits
         return [found, await opened.explain(SearchRequest("ペニシリン"), [hit.docid for hit in found])]
 
-    with closing(SearchService(Searcher.open(built.path, device="cpu"))) as opened:
+    with closing(SearchService(OpenedIndex(Searcher.open(built.path, device="cpu")))) as opened:
         found, explained = asyncio.run(work(opened))
     assert len(found) == 20
     for hit, one in zip(found, explained, strict=True):

@@ -90,7 +90,7 @@ def test_an_updated_index_is_served_without_a_failed_request(tmp_path: Path, eng
         stop = threading.Event()
 
         def ask() -> None:
-            while not stop.is_set():
+            while not stop.wait(0.05):
                 get("/search?q=river")
                 get("/explain?q=river&docid=nile")
 

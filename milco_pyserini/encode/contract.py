@@ -127,9 +127,8 @@ class MilcoQueryEncoder(_PyseriniEncoder):
         if alpha is not None and not 0 <= alpha <= 1:
             raise MilcoError(f"alpha {alpha} is not between 0 and 1")
         if alpha is not None and len(self.views) < 2:
-            raise MilcoError(
-                f"alpha {alpha} weighs two views of a query, but this encoder only has the {self.views[0]} view"
-            )
+            only = "this encoder only has" if len(self.encoder.views) < 2 else "this search only uses"
+            raise MilcoError(f"alpha {alpha} weighs two views of a query, but {only} the {self.views[0]} view")
         other = copy.copy(self)
         other.alpha = alpha
         return other

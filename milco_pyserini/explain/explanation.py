@@ -121,6 +121,7 @@ class Explanation:
             "query": self.query.text,
             "document": self.docid,
             "text": self.document.text,
+            "omitted_characters": self.document.num_omitted,
             "engine": self.engine,
             "exactness": self.exactness,
             "rank": self.rank,

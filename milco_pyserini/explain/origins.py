@@ -12,28 +12,34 @@ from torch.nn import functional
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.terms import ExplainedText, Origin
 from milco_pyserini.model.pooling import echo_weights
-from milco_pyserini.model.tokenization import replace_lone_surrogates
+from milco_pyserini.model.tokenization import beginnings, replace_lone_surrogates
 from milco_pyserini.sparse import SparseBatch
 
 if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoEncoder
 
 
+# Characters of a text that an explanation has: more than an encoder of 8,192 tokens reads.
+MAX_TEXT_CHARACTERS = 100_000
+
+
 @dataclass(frozen=True)
 class EncodedText:
     """A text (or one passage of it) with its vector.
 
-    num_encoded: characters within the maximum length. batch: one vector, in all views of the encoder. origins: by term.
+    num_omitted: characters behind text, which has up to MAX_TEXT_CHARACTERS. num_encoded: characters within the maximum
+    length. batch: one vector, in all views of the encoder. origins: by term.
     """
 
     text: str
+    num_omitted: int
     num_encoded: int
     batch: SparseBatch
     origins: dict[str, tuple[Origin, ...]]
 
     def explained(self, name: str, weights: Mapping[str, float]) -> ExplainedText:
         """Return the text for an explanation. weights: all of its terms, in the engine's numbers."""
-        return ExplainedText(name, self.text, weights, True, self.num_encoded, self.origins)
+        return ExplainedText(name, self.text, weights, True, self.num_encoded, self.origins, self.num_omitted)
 
 
 class _Token(NamedTuple):
@@ -65,7 +71,9 @@ def encode_with_origins(
     """
     text, num_encoded, tokens = _truncate(encoder, text, max_length, lowercase, passage)
     batch = encoder.encode_rows([[token.id for token in tokens]], encoder.views)
-    return EncodedText(text, num_encoded, batch, _origins(encoder, tokens, batch) if tokens else {})
+    shown = text[:MAX_TEXT_CHARACTERS]
+    origins = _origins(encoder, tokens, batch) if tokens else {}
+    return EncodedText(shown, len(text) - len(shown), num_encoded, batch, origins)
 
 
 def passage_text(encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool, passage: int) -> str:
@@ -103,28 +111,38 @@ def _truncate(
     encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool, passage: int | None
 ) -> tuple[str, int, list[_Token]]:
     text = replace_lone_surrogates(text)
-    encoding = encoder.tokenizer.tokenizer.encode(text.lower() if lowercase else text)
+    before, after = encoder.tokenizer.num_special_tokens
+    size = max_length - before - after
+    first = 0 if passage is None else passage * size
+    for beginning in beginnings(text, first + max_length):
+        lowered = beginning.lower() if lowercase else beginning
+        # Unlike a text alone, those of a batch are tokenized outside of Python's lock.
+        (encoding,) = encoder.tokenizer.tokenizer.encode_batch([lowered])
+        if len(encoding.ids) >= 2 * (first + max_length):
+            break
+    end = len(encoding.ids) - after
+    kept = range(before + first, min(before + first + size, end)) if text.strip() else range(0)
+    is_complete = passage is not None or len(kept) == (end - before if text.strip() else 0)
+    if not kept:
+        return text, len(text) if is_complete else 0, []
     # Lowercasing may lengthen a text: İ becomes two characters.
-    offsets = np.cumsum([0, *(len(character.lower()) if lowercase else 1 for character in text)])
-    spans = np.searchsorted(offsets, np.array(encoding.offsets).reshape(-1, 2), side="left")
+    is_longer = len(lowered) != len(beginning)
+    offsets = np.cumsum([0, *(len(sign.lower()) if is_longer else 1 for sign in beginning)])
+    ids, pieces, places = encoding.ids, encoding.tokens, encoding.offsets
+    numbers = [*range(before), *kept, *range(end, len(ids))]
+    spans = np.searchsorted(offsets, np.array([places[number] for number in numbers]), side="left")
     tokens = []
-    for number, piece, (start, stop) in zip(encoding.ids, encoding.tokens, spans.tolist(), strict=True):
+    for number, (start, stop) in zip(numbers, spans.tolist(), strict=True):
         # White space around a token is not part of its span.
         inside = text[start:stop]
         start += len(inside) - len(inside.lstrip())
-        tokens.append(_Token(number, piece, start, max(start, start + len(inside.strip()))))
-    before, after = encoder.tokenizer.num_special_tokens
-    end, size = len(tokens) - after, max_length - before - after
-    inner = tokens[before:end] if text.strip() else []
-    first = 0 if passage is None else passage * size
-    kept = inner[first : first + size]
-    if passage is not None and kept:
-        start, stop = kept[0].start, kept[-1].stop
+        tokens.append(_Token(ids[number], pieces[number], start, max(start, start + len(inside.strip()))))
+    inner = slice(before, before + len(kept))
+    if passage is not None:
+        start, stop = tokens[before].start, tokens[before + len(kept) - 1].stop
         text = text[start:stop]
-        kept = [token._replace(start=token.start - start, stop=token.stop - start) for token in kept]
-    is_complete = passage is not None or len(kept) == len(inner)
-    num_encoded = len(text) if is_complete else kept[-1].stop
-    return text, num_encoded, [*tokens[:before], *kept, *tokens[end:]] if kept else []
+        tokens[inner] = [one._replace(start=one.start - start, stop=one.stop - start) for one in tokens[inner]]
+    return text, len(text) if is_complete else tokens[inner][-1].stop, tokens
 
 
 def _origins(encoder: "MilcoEncoder", tokens: Sequence[_Token], batch: SparseBatch) -> dict[str, tuple[Origin, ...]]:

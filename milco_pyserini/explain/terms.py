@@ -110,6 +110,7 @@ class ExplainedText:
             the terms it shares with the query, and complete is False.
         num_encoded: Number of characters within the encoder's maximum length.
         origins: Origins by term.
+        num_omitted: Number of characters behind text, if it is long.
     """
 
     name: str
@@ -118,6 +119,7 @@ class ExplainedText:
     complete: bool = True
     num_encoded: int = 0
     origins: Mapping[str, Sequence[Origin]] = field(default_factory=dict)
+    num_omitted: int = 0
 
     def tokens(self, term: Term) -> str:
         """Return the tokens that a term comes from, spelled as in the text, each once; "" if unknown."""
@@ -137,7 +139,7 @@ class ExplainedText:
                 if start < stop:
                     spans.append((start, stop, index, contribution.score * origin.share))
         edges = {0, len(text), min(self.num_encoded, len(text))}
-        edges.update(edge for start, stop, *_ in spans for edge in (start, stop))
+        edges.update(min(edge, len(text)) for start, stop, *_ in spans for edge in (start, stop))
         segments = []
         for start, stop in pairwise(sorted(edges)):
             here = [(index, score) for first, last, index, score in spans if first <= start and stop <= last]

@@ -89,13 +89,12 @@ class TextTokenizer:
         Only the beginning of a long text is tokenized, until there are twice as many ids as are kept: later text does
         not influence them.
         """
-        after, size = self.num_special_tokens[1], _CHARACTERS_PER_TOKEN * max_length
-        ends = [_end(text, 0, size) for text in texts]
-        rows = self.ids([text[:end] for text, end in zip(texts, ends, strict=True)])
-        for number, (text, end) in enumerate(zip(texts, ends, strict=True)):
-            while end < len(text) and len(rows[number]) < 2 * max_length:
-                end = _end(text, 0, 4 * end)
-                rows[number] = self.ids([text[:end]])[0]
+        after = self.num_special_tokens[1]
+        longer = [beginnings(text, max_length) for text in texts]
+        rows = self.ids([next(one) for one in longer])
+        for number, one in enumerate(longer):
+            while len(rows[number]) < 2 * max_length and (text := next(one, None)) is not None:
+                rows[number] = self.ids([text])[0]
         return [
             Tokens(
                 ids if len(ids) <= max_length else ids[: max_length - after] + ids[len(ids) - after :],
@@ -118,6 +117,18 @@ class TextTokenizer:
             spans = [(first, min(first + size, end)) for first in range(before, end, size)]
             passages.append([ids[:before] + ids[first:last] + ids[end:] for first, last in spans] or [ids])
         return passages
+
+
+def beginnings(text: str, max_length: int) -> Iterator[str]:
+    """Yield longer and longer beginnings of a text, the first of about max_length tokens, the last the text itself.
+
+    They end at white space, so that the rest of the text does not change the first half of the tokens of one.
+    """
+    size = _CHARACTERS_PER_TOKEN * max_length
+    while (end := _end(text, 0, size)) < len(text):
+        yield text[:end]
+        size = 4 * end
+    yield text
 
 
 def _segments(text: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 from milco_pyserini import __version__
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.serve.service import SearchRequest, SearchService
+from milco_pyserini.serve.service import SearchRequest, SearchService, document_json
 
 # Terms of an explanation that a model is given; all of them would fill its context.
 _TERMS = 12
@@ -73,14 +73,13 @@ def create_mcp_server(service: SearchService) -> MCPServer:
 
     @server.tool()
     async def document(docid: str) -> dict[str, Any]:
-        """Return title and complete text of a document.
+        """Return title and text of a document. omitted_characters: those behind the text, if it is long.
 
         Args:
             docid: docid of a hit.
         """
         with _as_tool_error():
-            found = await service.document(docid)
-        return {"docid": found.id, "title": found.title, "text": found.text, "fields": dict(found.fields)}
+            return document_json(await service.document(docid))
 
     return server
 

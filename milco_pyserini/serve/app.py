@@ -4,16 +4,18 @@ import base64
 import binascii
 import contextlib
 import hmac
+import json
 import logging
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
 from typing import Annotated, Any
 
 import orjson
-from fastapi import FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
 from pydantic import BaseModel
@@ -22,13 +24,14 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from milco_pyserini import __version__
-from milco_pyserini.errors import MilcoError, UnknownDocument, shown, unknown_name
+from milco_pyserini.errors import MilcoError, UnknownDocument, shown, unknown_name, validate_name
 from milco_pyserini.explain.explanation import compare, explanation_fragment
 from milco_pyserini.explain.render import content_security_policy, render
 from milco_pyserini.io.manifest import DamagedError
 from milco_pyserini.options import parse_filters
 from milco_pyserini.serve.metrics import Metrics
 from milco_pyserini.serve.schema import (
+    MAX_BODY_BYTES,
     DocumentAnswer,
     EncodeAnswer,
     EncodeBody,
@@ -45,10 +48,11 @@ from milco_pyserini.serve.service import (
     Busy,
     SearchRequest,
     SearchService,
+    document_json,
 )
 
-MAX_BODY_BYTES = 2**20
 _PAGE, _FRAGMENT, _HEALTH = "/", "/explanation", "/healthz"
+_PAGE_PARAMETERS = ("q", "page", "filter", "doc")
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -87,7 +91,11 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
         redoc_url=None,
         lifespan=lifespan,
         responses={
-            "4XX": {"model": ErrorAnswer, "description": "What is wrong with the request"},
+            "4XX": {
+                "model": ErrorAnswer,
+                "description": "What is wrong with the request; plain text if it is not valid HTTP",
+                "content": {"text/plain": {"schema": {"type": "string"}}},
+            },
             "503": {"model": ErrorAnswer, "description": "Too many requests: try again in a second"},
         },
     )
@@ -153,6 +161,8 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
         docids = request.query_params.getlist("doc")
         if not q.split():
             return HTMLResponse(page())
+        for name in request.query_params:
+            validate_name("parameter", name, _PAGE_PARAMETERS)
         if not page_number.isdecimal() or not 1 <= int(page_number[:9]) <= MAX_DEPTH // service.hits:
             raise MilcoError(f"page {shown(page_number)}: must be from 1 to {MAX_DEPTH // service.hits}")
         filters = parse_filters(request.query_params.getlist("filter"))
@@ -187,15 +197,19 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
         vectors = await service.encode([SearchRequest(given.q).text], "query", given.alpha, given.views)
         return _json({"encoder": service.about.encoder, "scale": service.about.scale, "vectors": vectors})
 
-    @app.post("/encode", responses={200: {"model": EncodeAnswer}}, summary="Encode queries or documents")
+    @app.post(
+        "/encode",
+        responses={200: {"model": EncodeAnswer}},
+        summary="Encode queries or documents",
+        dependencies=[Depends(_refuse_repeated_keys)],
+    )
     async def encode_texts(body: EncodeBody) -> Response:
         vectors = await service.encode(body.texts, body.kind, body.alpha, body.views)
         return _json({"encoder": service.about.encoder, "scale": service.about.scale, "vectors": vectors})
 
     @app.get("/documents/{docid:path}", responses={200: {"model": DocumentAnswer}}, summary="Return a document")
     async def document(docid: str) -> Response:
-        found = await service.document(docid)
-        return _json({"docid": found.id, "title": found.title, "text": found.text, "fields": dict(found.fields)})
+        return _json(document_json(await service.document(docid)))
 
     @app.get(_HEALTH, summary="Report that the server answers, which needs no token, and from which index")
     async def health(request: Request) -> Response:
@@ -287,12 +301,12 @@ class _Guard:
         headers = Headers(scope=scope)
         # Another site's page, whose own name now points to this machine, must not read the documents. It has no token.
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self._hosts and not self._token and host not in self._hosts:
+        if self._hosts and not self._token and host.lower() not in self._hosts:
             return HTTPStatus.FORBIDDEN, (
                 f"Host {shown(host)} is not served: open the address that milco serve printed, or, behind a proxy, "
                 "start it with a token"
             )
-        if origin is not None and origin.partition("://")[2] != host:
+        if origin is not None and origin.partition("://")[2].lower() != host.lower():
             return HTTPStatus.FORBIDDEN, f"cross-origin requests from {shown(origin)} are refused"
         # Their images and scripts come without an origin; a link to a page of this server is followed.
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
@@ -358,6 +372,18 @@ def _has_token(headers: Headers, token: str) -> bool:
     elif scheme.lower() != "bearer":
         return False
     return hmac.compare_digest(value.strip().encode(), token.encode())
+
+
+async def _refuse_repeated_keys(request: Request) -> None:
+    """Raise MilcoError if an object of the body has a key twice, of which Python would take the last."""
+
+    def refuse(pairs: list[tuple[str, Any]]) -> None:
+        for name, count in Counter(name for name, _ in pairs).items():
+            if count > 1:
+                raise MilcoError(f"the body has {shown(name)} {count} times: each name may occur once")
+
+    with contextlib.suppress(ValueError):
+        json.loads(await request.body(), object_pairs_hook=refuse)
 
 
 def _json(value: Any, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None) -> Response:

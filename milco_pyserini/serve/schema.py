@@ -4,7 +4,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from milco_pyserini.serve.service import MAX_DEPTH, MAX_HITS, MAX_QUERY_CHARACTERS, MAX_TEXT_CHARACTERS, MAX_TEXTS
+from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS
+from milco_pyserini.serve.service import MAX_DEPTH, MAX_HITS, MAX_QUERY_CHARACTERS, MAX_TEXTS
+
+# Of a request: that of /encode.
+MAX_BODY_BYTES = 2**20
 
 _ALPHA = "weight of the query's pivot view, from 0 to 1; its source view has 1 - alpha (default: that of the server)"
 _VIEWS = "views of the query that are used; none for all that the index has"
@@ -20,7 +24,10 @@ class _Strict(BaseModel):
 class QueryParameters(_Strict):
     """Parameters of one query."""
 
-    q: str = Field(description=f"the query, in any language; up to {MAX_QUERY_CHARACTERS:,} characters")
+    q: str = Field(
+        description=f"the query, in any language; up to {MAX_QUERY_CHARACTERS:,} characters",
+        json_schema_extra={"pattern": r"\S", "maxLength": MAX_QUERY_CHARACTERS},
+    )
     views: list[View] = Field([], description=_VIEWS)
     alpha: float | None = Field(None, description=_ALPHA, json_schema_extra={"minimum": 0, "maximum": 1})
 
@@ -37,7 +44,7 @@ class SearchParameters(QueryParameters):
     offset: int = Field(
         0,
         description=f"better documents to skip; offset + k: up to {MAX_DEPTH:,}",
-        json_schema_extra={"minimum": 0},
+        json_schema_extra={"minimum": 0, "maximum": MAX_DEPTH - 1},
     )
 
 
@@ -51,8 +58,9 @@ class EncodeBody(_Strict):
     """Body of POST /encode."""
 
     texts: list[str] = Field(
-        description=f"up to {MAX_TEXTS} texts of up to {MAX_TEXT_CHARACTERS:,} characters; longer than the encoder's "
-        "maximum length, they are truncated"
+        description=f"up to {MAX_TEXTS} texts, in a body of up to {MAX_BODY_BYTES:,} bytes; longer than the encoder's "
+        "maximum length, they are truncated",
+        json_schema_extra={"minItems": 1, "maxItems": MAX_TEXTS},
     )
     kind: Literal["query", "document"] = Field("query", description="how they are encoded")
     views: list[View] = Field([], description=_VIEWS)
@@ -110,22 +118,27 @@ class EncodeAnswer(_Strict):
 
 
 class ExplainAnswer(BaseModel):
-    """Answer of GET /explain: as milco explain --json prints it."""
+    """Answer of GET /explain: as milco explain --json prints it.
+
+    omitted_characters: those behind text, if it is long.
+    """
 
     query: str
     document: str
     text: str | None
+    omitted_characters: int
     score: float | None
     sum: float
     contributions: list[dict[str, Any]]
 
 
 class DocumentAnswer(_Strict):
-    """Answer of GET /documents/{docid}."""
+    """Answer of GET /documents/{docid}. omitted_characters: those behind text, if it is long."""
 
     docid: str
     title: str
-    text: str
+    text: str = Field(max_length=MAX_TEXT_CHARACTERS)
+    omitted_characters: int
     fields: dict[str, Any]
 
 

@@ -26,6 +26,8 @@ from milco_pyserini.serve.service import SearchService
 TOKEN_VARIABLE = "MILCO_TOKEN"
 # A connection is closed that has not sent the head of a request, or its body, within one to two of these intervals.
 IDLE_SECONDS = 5.0
+# A connection is closed whose client has not read anything of an answer for so long.
+READ_SECONDS = 30.0
 # For requests in progress when the server is stopped.
 STOP_SECONDS = 10
 _MIN_TOKEN = 16
@@ -112,7 +114,9 @@ def open_service(
 
 
 class _DeadlineProtocol(H11Protocol):
-    """HTTP/1.1 that closes connections on which nothing arrives that should."""
+    """HTTP/1.1 that closes connections on which nothing arrives that should, or is read that was sent."""
+
+    _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -131,6 +135,21 @@ class _DeadlineProtocol(H11Protocol):
             self.transport.close()
         else:
             self.loop.call_later(IDLE_SECONDS, self._close_if_idle, self.cycle if is_waiting else self)
+
+    def pause_writing(self) -> None:
+        """Begin to wait for a client that does not read as fast as the server writes."""
+        super().pause_writing()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._abort_if_unread(0)
+
+    def _abort_if_unread(self, before: int) -> None:
+        """Close the connection if the client has read nothing since so many bytes were waiting for it."""
+        unread = self.transport.get_write_buffer_size()
+        if unread and unread == before:
+            self.transport.abort()
+        elif unread:
+            self._deadline = self.loop.call_later(READ_SECONDS, self._abort_if_unread, unread)
 
 
 def create_server(app: FastAPI) -> uvicorn.Server:

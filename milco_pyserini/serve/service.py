@@ -24,7 +24,7 @@ from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER, Document
 from milco_pyserini.defaults import VIEWS
 from milco_pyserini.errors import MilcoError, UnknownDocument, shown, validate_name
-from milco_pyserini.explain.origins import passage_text
+from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS, passage_text
 from milco_pyserini.explain.snippets import LENGTH, Snippet, make_snippets
 from milco_pyserini.index.stored import filter_text, validate_filters
 from milco_pyserini.options import validate_number
@@ -38,7 +38,6 @@ MAX_HITS = 100
 # Rank of the last document that paging reaches.
 MAX_DEPTH = 1000
 MAX_TEXTS = 64
-MAX_TEXT_CHARACTERS = 100_000
 # Hits among which the values of a field are counted.
 _FACET_HITS = 100
 # Texts of a request that are encoded together.
@@ -152,6 +151,18 @@ class SearchResponse:
         }
 
 
+def document_json(document: Document) -> dict[str, Any]:
+    """Return a document as JSON values, with the beginning of a long text."""
+    text = document.text[:MAX_TEXT_CHARACTERS]
+    return {
+        "docid": document.id,
+        "title": document.title,
+        "text": text,
+        "omitted_characters": len(document.text) - len(text),
+        "fields": dict(document.fields),
+    }
+
+
 class SearchService:
     """Searches, encodes and explains for many requests at a time.
 
@@ -218,8 +229,6 @@ class SearchService:
         """
         validate_name("kind", kind, ("query", "document"))
         validate_number("number of texts", len(texts), 1, MAX_TEXTS)
-        for text in texts:
-            validate_number("characters of a text", len(text), 0, MAX_TEXT_CHARACTERS)
         if alpha is not None and kind == "document":
             raise MilcoError("alpha weighs the views of queries, not of documents: omit it")
         index = self.opened

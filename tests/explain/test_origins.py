@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from golden_set import TEXTS, encoder
 
+from milco_pyserini.explain import explain_texts
+from milco_pyserini.explain.explanation import report_page
 from milco_pyserini.explain.origins import encode_with_origins, token_scores
 from milco_pyserini.explain.terms import Contribution, ExplainedText, Origin, Segment, Term, match_terms, sum_scores
 from milco_pyserini.sparse import PIVOT, SOURCE
@@ -98,6 +100,21 @@ def test_passages_are_encoded_as_the_encoder_splits_them() -> None:
         columns, weights = expected.row(number)
         assert encoded.batch.columns.tolist() == columns.tolist()
         assert np.allclose(encoded.batch.weights, weights, atol=1e-5)
+
+
+@pytest.mark.parametrize("passage", [None, 0, 5])
+def test_only_what_is_encoded_of_a_long_text_is_tokenized(passage: int | None) -> None:
+    """Its beginning gives the same vector and origins; an explanation has the first 100,000 characters."""
+    tiny = encoder("distillation")
+    text = " ".join(TEXTS) + 50_000 * " water"
+    long, short = (encode_with_origins(tiny, one, 8, passage=passage) for one in (text, text[:6000]))
+    assert long.origins == short.origins
+    assert long.batch.weights.tolist() == short.batch.weights.tolist()
+    if passage is None:
+        assert (len(long.text), long.num_omitted) == (100_000, len(text) - 100_000)
+        assert "more characters not shown" in report_page(explain_texts(tiny, "water", [text]))
+    else:
+        assert (long.text, long.num_omitted) == (short.text, 0)
 
 
 def test_a_checkpoint_without_lexecho_has_pivot_origins_only() -> None:

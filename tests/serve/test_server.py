@@ -26,7 +26,7 @@ from served_set import index, searcher, service
 
 from milco_pyserini.cli.serve import main
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.serve import server
+from milco_pyserini.serve import app, server
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.server import address, allowed_hosts, create_server, listen, validate_token
 
@@ -41,8 +41,7 @@ class Served:
         self.address = address(listener)
         self.service = service(queue=600)
         self.service.opened.searcher = self  # type: ignore[assignment]
-        app = create_app(self.service, allowed_hosts(listener))
-        self.server = create_server(app)
+        self.server = create_server(create_app(self.service, allowed_hosts(listener)))
         self.thread = threading.Thread(target=self.server.run, args=([listener],), daemon=True)
         self.thread.start()
 
@@ -126,6 +125,18 @@ def test_a_slow_client_is_disconnected(monkeypatch: pytest.MonkeyPatch, sent: st
                 with contextlib.suppress(TimeoutError):
                     if client.recv(1000) == b"":
                         raise EOFError
+
+
+def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer does not stay in memory."""
+    monkeypatch.setattr(server, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(app, "document_json", lambda document: {"text": 20_000_000 * "x"})
+    with running() as served, socket.create_connection(("127.0.0.1", served.port)) as client:
+        client.send(f"GET /documents/ar HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode())
+        connections = served.server.server_state.connections
+        for is_open in (True, False):
+            while bool(connections) != is_open:
+                time.sleep(0.02)
 
 
 def test_a_connection_stays_open_after_a_slow_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,12 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.explain.terms import matched_share
 from milco_pyserini.index import Index
 from milco_pyserini.index.exact import ExactSearcher
 from milco_pyserini.index.lucene import LuceneEngine, LuceneSearcher
@@ -20,8 +20,6 @@ from milco_pyserini.sparse import SOURCE, VIEWS, PlainStore, SparseBatch, Vector
 from milco_pyserini.sparse.pruning import PruningRule
 from milco_pyserini.sparse.quantization import quantize, quantize_vector
 
-# The end of Lucene's iterators.
-_NO_MORE_DOCS = 2**31 - 1
 # Fields in which the manifests of the same vectors agree.
 _IDENTITY = ("weight_hash", "tokenizer_hash", "corpus_hash", "scale", "max_length", "split_passages")
 
@@ -44,13 +42,19 @@ class EngineWeights:
         """Return a query's {term: weight} in the engine's numbers."""
         return vector
 
-    def document(self, docid: str, terms: Sequence[str]) -> dict[str, float] | None:
+    def document(self, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:
         """Return the document's numbers for those of the terms that it has; None if the index lacks the document."""
         return None
 
     def round_score(self, total: float) -> float:
         """Return a sum in the precision of the engine's scores."""
         return total
+
+    def matched_share(self, vector: dict[str, float], docid: str) -> float | None:
+        """Return the share of a query's weight that a document matches, as terms.matched_share(); None if unknown."""
+        numbers = self.query(vector)
+        document = self.document(docid, list(numbers))
+        return None if document is None else matched_share(numbers, document)
 
 
 class IntegerWeights(EngineWeights):
@@ -76,35 +80,12 @@ class LuceneWeights(IntegerWeights):
     """The term frequencies in the postings."""
 
     def __init__(self, searcher: LuceneSearcher) -> None:
-        from jnius import autoclass, cast
-
         super().__init__(searcher.index)
-        # The reader is open as long as the searcher exists.
         self._searcher = searcher
-        self._reader = searcher.reader
-        # Those that were not deleted since their segment was written; None for all.
-        live = autoclass("org.apache.lucene.index.MultiBits").getLiveDocs(self._reader)
-        self._live = live and cast("org.apache.lucene.util.Bits", live)
-        self._terms = autoclass("org.apache.lucene.index.MultiTerms")
-        self._bytes = autoclass("org.apache.lucene.util.BytesRef")
 
-    def document(self, docid: str, terms: Sequence[str]) -> dict[str, float] | None:
+    def document(self, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:
         """Return impacts >= 1."""
-        found = self._postings("id", docid)
-        number = _NO_MORE_DOCS if found is None else found.nextDoc()
-        while number != _NO_MORE_DOCS and self._live is not None and not self._live.get(number):
-            number = found.nextDoc()
-        if number == _NO_MORE_DOCS:
-            return None
-        impacts: dict[str, float] = {}
-        for term in terms:
-            postings = self._postings("contents", term)
-            if postings is not None and postings.advance(number) == number:
-                impacts[term] = postings.freq()
-        return impacts
-
-    def _postings(self, field: str, term: str) -> Any:
-        return self._terms.getTermPostingsEnum(self._reader, field, self._bytes(term.encode()))
+        return self._searcher.impacts(docid, terms)
 
 
 class QdrantWeights(IntegerWeights):
@@ -114,7 +95,7 @@ class QdrantWeights(IntegerWeights):
         super().__init__(searcher.index)
         self._searcher = searcher
 
-    def document(self, docid: str, terms: Sequence[str]) -> dict[str, float] | None:
+    def document(self, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:
         """Return impacts >= 1."""
         vector = self._searcher.vector(docid)
         return None if vector is None else {term: vector[term] for term in terms if term in vector}
@@ -134,7 +115,7 @@ class ExactWeights(EngineWeights):
         """Return float32 values."""
         return {term: float(np.float32(weight)) for term, weight in vector.items()}
 
-    def document(self, docid: str, terms: Sequence[str]) -> dict[str, float] | None:
+    def document(self, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:
         """Return float32 values in the order of the index's columns."""
 
         def docid_of(row: int) -> str:
@@ -164,7 +145,7 @@ class ShardedWeights(EngineWeights):
         """Return a query's {term: weight} in the engine's numbers."""
         return self._shards[0].query(vector)
 
-    def document(self, docid: str, terms: Sequence[str]) -> dict[str, float] | None:
+    def document(self, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:
         """Return the numbers of the first shard that has the document."""
         found = (shard.document(docid, terms) for shard in self._shards)
         return next((numbers for numbers in found if numbers is not None), None)

@@ -157,7 +157,7 @@ class Explainer:
         query: EncodedText,
         vector: dict[str, float],
         docid: str,
-        indexed: dict[str, float] | None,
+        indexed: Mapping[str, float] | None,
         document: _EncodedDocument,
         ranked: Mapping[str, tuple[int, float]],
     ) -> Explanation:
@@ -252,7 +252,7 @@ class Explainer:
         )
         return wrong > len(indexed) / 10
 
-    def _indexed_numbers(self, docid: str, vector: dict[str, float]) -> dict[str, float] | None:
+    def _indexed_numbers(self, docid: str, vector: dict[str, float]) -> Mapping[str, float] | None:
         """Return the index's numbers of a document for the query's terms; None if the index cannot be read."""
         if not self._engine.is_readable:
             return None

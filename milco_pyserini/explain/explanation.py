@@ -16,7 +16,7 @@ from milco_pyserini.explain.render import (
     text_table,
     wrap_lines,
 )
-from milco_pyserini.explain.terms import OTHER, Contribution, ExplainedText, LostTerm, Term
+from milco_pyserini.explain.terms import OTHER, Contribution, ExplainedText, LostTerm, Term, matched_share
 from milco_pyserini.sparse import PIVOT, SOURCE, Vocabulary
 
 _BAR = 12
@@ -89,6 +89,11 @@ class Explanation:
         return {view: amount / self.total if self.total else 0.0 for view, amount in sums.items()}
 
     @cached_property
+    def share(self) -> float:
+        """The share of the query's weight that the document matches, in [0, 1]: see terms.matched_share()."""
+        return matched_share(self.query.weights, {one.term.term for one in self.contributions})
+
+    @cached_property
     def query_only(self) -> list[tuple[Term, float]]:
         """The query's terms that the document lacks, strongest first."""
         return self._only(self.query, self.document)
@@ -130,6 +135,7 @@ class Explanation:
             "difference": self.difference,
             "unit": self.unit,
             "alpha": self.alpha,
+            "share": self.share,
             "shares": self.shares,
             "contributions": [contribution(one) for one in self.contributions],
             "query_only": weights(self.query_only),
@@ -159,7 +165,8 @@ class Explanation:
         if self.contributions:
             shares = ", ".join(f"{view} {share:.1%}" for view, share in self.shares.items() if share)
             query_terms = counted(len(self.query.weights), "term")
-            matched = f"  {len(self.contributions)} of the query's {query_terms} matched: {shares}"
+            matched = f"  {len(self.contributions)} of the query's {query_terms} matched"
+            matched += f", {self.share:.0%} of its weight: {shares}"
             text += f"{wrap_lines([matched], columns)}\n{self._table(top_k, columns)}\n"
             summary = f"  sum of the contributions {number(self.total)}"
             if self.difference is not None:

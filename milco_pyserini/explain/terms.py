@@ -1,7 +1,8 @@
 """The parts of an explanation: terms, the spans of a text they come from, and what each adds to a score."""
 
+import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Self
@@ -9,6 +10,10 @@ from typing import Self
 from milco_pyserini.sparse import PIVOT, SOURCE, Vocabulary
 from milco_pyserini.sparse.listing import readable
 
+# Thai to Khmer, kana, Han: scripts without spaces between words.
+_UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+# Of a word on either side of a token: text without spaces may be long.
+_MOST_LETTERS = 50
 # The view of terms of external vectors that the encoder's vocabulary lacks.
 OTHER = "other"
 
@@ -122,9 +127,13 @@ class ExplainedText:
     num_omitted: int = 0
 
     def tokens(self, term: Term) -> str:
-        """Return the tokens that a term comes from, spelled as in the text, each once; "" if unknown."""
+        """Return the words that a term comes from, as the text has them, each once; "" if unknown.
+
+        Of scripts without spaces between words, these are the tokens.
+        """
+        text = self.text or ""
         words = (
-            " ".join((self.text or "")[origin.start : origin.stop].split()) or origin.token
+            " ".join(text[slice(*_word(text, origin.start, origin.stop))].split()) or origin.token
             for origin in self.origins.get(term.term, ())
         )
         return " ".join(dict.fromkeys(words))
@@ -164,6 +173,24 @@ class ExplainedText:
         ]
 
 
+def _word(text: str, start: int, stop: int) -> tuple[int, int]:
+    """Extend a span, unless it is empty, to the words that it begins and ends in."""
+    if stop > len(text):
+        # Of a long text, of which this is the beginning.
+        return start, stop
+    first, last = max(0, start - _MOST_LETTERS), min(len(text), stop + _MOST_LETTERS)
+    while first < start < stop and _is_letter(text[start - 1]) and _is_letter(text[start]):
+        start -= 1
+    while start < stop < last and _is_letter(text[stop - 1]) and _is_letter(text[stop]):
+        stop += 1
+    return start, stop
+
+
+def _is_letter(sign: str) -> bool:
+    """Return whether a character belongs to a word, in a script that has spaces between words."""
+    return (sign.isalnum() or unicodedata.category(sign)[0] == "M") and not _UNSPACED.match(sign)
+
+
 def match_terms(
     query: Mapping[str, float], document: Mapping[str, float], vocabulary: Vocabulary
 ) -> tuple[Contribution, ...]:
@@ -173,6 +200,22 @@ def match_terms(
         for term, number in document.items()
         if term in query
     )
+
+
+def matched_share(query: Mapping[str, float], document: Collection[str]) -> float:
+    """Return the share of a query's weight that is on terms of a document, in [0, 1].
+
+    Unlike a score, it can be compared between queries: a document that has few of a query's terms matches little of it.
+
+    >>> matched_share({"river": 3.0, "long": 1.0}, ["river", "nile"])
+    0.75
+
+    Args:
+        query: {term: weight}, > 0.
+        document: its terms, or those that it shares with the query.
+    """
+    total = sum(query.values())
+    return sum(weight for term, weight in query.items() if term in document) / total if total else 0.0
 
 
 def sum_scores(contributions: Sequence[Contribution]) -> float:

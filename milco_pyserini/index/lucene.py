@@ -109,6 +109,7 @@ class LuceneSearcher(EngineSearcher):
         )
         select = java_function("ImpactSearcher", "filter", f"({REFERENCE}{STRING}){REFERENCE}")
         self._stored = java_function("ImpactSearcher", "stored", f"({REFERENCE}{STRING})[B")
+        self._impacts = java_function("ImpactSearcher", "impacts", f"({REFERENCE}{2 * STRING})[B")
         self.scale = scale
         self._index = index = open_index(str(directory.absolute()))
         # In whichever thread drops it, as pyjnius frees every Java object.
@@ -117,13 +118,6 @@ class LuceneSearcher(EngineSearcher):
         self._select = lru_cache(KEPT_FILTERS)(lambda filters: select(index, filters))
         # pyjnius defines the classes of what Java returns at their first use, which is not safe in two threads at once.
         self._search({"a": 1 / scale}, 1, 1)
-
-    @property
-    def reader(self) -> Any:
-        """Lucene's IndexReader, open as long as the searcher exists."""
-        from jnius import cast
-
-        return cast("org.apache.lucene.index.IndexReader", self._index.getReference())
 
     def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
         """Return hits with float32 scores. Java works outside of Python's lock.
@@ -167,6 +161,14 @@ class LuceneSearcher(EngineSearcher):
                 found[docid] = content[start + 4 : end]
             start = end
         return found
+
+    def impacts(self, docid: str, terms: Sequence[str]) -> dict[str, int] | None:
+        """Return the impacts of those of the terms that a document has; None if the index lacks the document."""
+        content = self._impacts(self._index, _counted_string(docid), "".join(map(_counted_string, terms))).tostring()
+        if not content:
+            return None
+        impacts = np.frombuffer(content, ">i4", offset=4).tolist()
+        return {term: impact for term, impact in zip(terms, impacts, strict=True) if impact}
 
     def _search(self, query: dict[str, float], k: int, threads: int, matching: Any = None) -> Hits:
         impacts = quantize_vector(query, self.scale)

@@ -43,6 +43,7 @@ from milco_pyserini.serve.schema import (
     SearchParameters,
 )
 from milco_pyserini.serve.service import (
+    FACET_HITS,
     MAX_DEPTH,
     MAX_QUERY_CHARACTERS,
     Busy,
@@ -102,7 +103,12 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
 
     def page(query: str = "", **content: Any) -> str:
         values = {"error": "", "response": None, "explanations": None, "comparison": None, "filtered": [], **content}
-        limits = {"max_query": MAX_QUERY_CHARACTERS, "max_depth": MAX_DEPTH, "size": service.hits}
+        limits = {
+            "max_query": MAX_QUERY_CHARACTERS,
+            "max_depth": MAX_DEPTH,
+            "size": service.hits,
+            "facet_hits": FACET_HITS,
+        }
         return render("search.html", query=query, about=service.about, **limits, **values)
 
     def error(request: Request, status: int, message: str) -> Response:

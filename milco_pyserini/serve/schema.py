@@ -78,11 +78,16 @@ class Highlight(_Strict):
 
 
 class FoundDocumentAnswer(_Strict):
-    """A hit. title and snippet are null if the documents are not available to the server."""
+    """A hit. title and snippet are null if the documents are not available to the server.
+
+    share: of the query's weight that is on terms of the document, from 0 to 1; null if the engine's index cannot be
+    read.
+    """
 
     rank: int
     docid: str
     score: float
+    share: float | None
     title: str | None
     snippet: str | None
     highlights: list[Highlight]
@@ -128,6 +133,7 @@ class ExplainAnswer(BaseModel):
     text: str | None
     omitted_characters: int
     score: float | None
+    share: float
     sum: float
     contributions: list[dict[str, Any]]
 

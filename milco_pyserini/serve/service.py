@@ -39,7 +39,7 @@ MAX_HITS = 100
 MAX_DEPTH = 1000
 MAX_TEXTS = 64
 # Hits among which the values of a field are counted.
-_FACET_HITS = 100
+FACET_HITS = 100
 # Texts of a request that are encoded together.
 _FEW = 8
 # Queries that are encoded together.
@@ -100,12 +100,15 @@ class SearchRequest:
 class FoundDocument:
     """A hit with what a list of results shows of it.
 
-    document, title, snippet: None if the texts are not available; title also if the document has none.
+    share: Of the query's weight that the document matches, in [0, 1], as explain.terms.matched_share(); None if the
+    index cannot be read. document, title, snippet: None if the texts are not available; title also if the document has
+    none.
     """
 
     rank: int
     docid: str
     score: float
+    share: float | None
     document: Document | None
     title: Snippet | None
     snippet: Snippet | None
@@ -116,6 +119,7 @@ class FoundDocument:
             "rank": self.rank,
             "docid": self.docid,
             "score": self.score,
+            "share": self.share,
             "title": self.document.title if self.document else None,
             "snippet": self.snippet.text if self.snippet else None,
             "highlights": self.snippet.highlights() if self.snippet else [],
@@ -375,7 +379,7 @@ class SearchService:
 
 def _find(opened: OpenedIndex, request: SearchRequest, query: dict[str, float]) -> SearchResponse:
     last = request.offset + request.k
-    depth = max(last, _FACET_HITS) if request.facet else last
+    depth = max(last, FACET_HITS) if request.facet else last
     hits = opened.searcher.search_queries([query], depth, filters=request.filters)[0]
     ranked = list(hits[request.offset : last])
     documents = [hit.document and _passage(opened, hit.docid, hit.document) for hit in ranked]
@@ -385,9 +389,10 @@ def _find(opened: OpenedIndex, request: SearchRequest, query: dict[str, float]) 
     for rank, (hit, document) in enumerate(zip(ranked, documents, strict=True), request.offset + 1):
         title, snippet = (next(snippets), next(snippets)) if document else (None, None)
         title = title if document and document.title else None
-        found.append(FoundDocument(rank, hit.docid, hit.score, document, title, snippet))
+        share = opened.weights.matched_share(query, hit.docid)
+        found.append(FoundDocument(rank, hit.docid, hit.score, share, document, title, snippet))
     counts: Counter[str] = Counter()
-    for hit in hits[:_FACET_HITS] if request.facet else ():
+    for hit in hits[:FACET_HITS] if request.facet else ():
         values = hit.document.fields.get(request.facet, []) if hit.document else []
         counts.update(map(filter_text, values if isinstance(values, list) else [values]))
     return SearchResponse(request, found, hits.total, sorted(counts.items(), key=lambda one: (-one[1], one[0])))

@@ -7,7 +7,16 @@ from golden_set import TEXTS, encoder
 from milco_pyserini.explain import explain_texts
 from milco_pyserini.explain.explanation import report_page
 from milco_pyserini.explain.origins import encode_with_origins, token_scores
-from milco_pyserini.explain.terms import Contribution, ExplainedText, Origin, Segment, Term, match_terms, sum_scores
+from milco_pyserini.explain.terms import (
+    Contribution,
+    ExplainedText,
+    Origin,
+    Segment,
+    Term,
+    match_terms,
+    matched_share,
+    sum_scores,
+)
 from milco_pyserini.sparse import PIVOT, SOURCE
 
 FILLED = [text for text in TEXTS if text.strip()]
@@ -172,6 +181,32 @@ def test_tokens_are_spelled_as_in_the_text() -> None:
     one = text("one two\none", a=[Origin(0, 3, "x", 0.4), Origin(8, 11, "x", 0.4), Origin(0, 0, "<s>", 0.2)])
     assert one.tokens(Term("a", "a", PIVOT)) == "one <s>"
     assert one.tokens(Term("b", "b", PIVOT)) == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "token", "word"),
+    [
+        ("Wer fand Penicillin?", "n", "fand"),
+        ("Wer fand Penicillin?", "ill", "Penicillin"),
+        ("Wer fand Penicillin?", "?", "?"),
+        ("भारत की नदी", "द", "नदी"),
+        ("ナイル川は長い", "川", "川"),
+        ("แม่น้ำ", "น", "น"),
+        (200 * "a" + "b" + 200 * "a", "b", 50 * "a" + "b" + 50 * "a"),
+    ],
+)
+def test_a_part_of_a_word_is_shown_as_the_word(content: str, token: str, word: str) -> None:
+    """Of scripts with spaces between words, whatever their accents; a text without spaces is not one word."""
+    start = content.index(token)
+    one = text(content, a=[Origin(start, start + len(token), token, 1.0)])
+    assert one.tokens(Term("a", "a", SOURCE)) == word
+
+
+def test_the_matched_share_is_that_of_the_querys_weight() -> None:
+    """Of a document with no term of the query, or a query without terms, it is 0."""
+    query = {"river": 3.0, "long": 1.0}
+    assert [matched_share(query, terms) for terms in (["river", "sea"], query, ["sea"])] == [0.75, 1, 0]
+    assert matched_share({}, ["sea"]) == 0
 
 
 def test_contributions_are_summed_in_the_documents_order() -> None:

@@ -92,6 +92,31 @@ def test_views_and_alpha_are_of_the_request(client: TestClient) -> None:
     assert scores[0] == scores[4] == scores[5]
 
 
+def test_shares_are_those_of_the_explanations(client: TestClient) -> None:
+    """The page shows them, too; a document that is the query matches more of it than others."""
+    for query in ("the river Nile flows", "qqqq zzzz xxxx"):
+        for hit in client.get("/search", params={"q": query, "k": 5, "alpha": 0.7}).json()["hits"]:
+            explained = client.get("/explain", params={"q": query, "docid": hit["docid"], "alpha": 0.7}).json()
+            assert hit["share"] == pytest.approx(explained["share"], rel=1e-4)
+            assert 0 < hit["share"] <= 1.0001
+    first, *_, last = client.get("/search", params={"q": DOCUMENTS[1]["text"]}).json()["hits"]
+    assert first["share"] > last["share"]
+    assert f"matches {first['share']:.0%} of the query" in client.get("/", params={"q": DOCUMENTS[1]["text"]}).text
+
+
+def test_long_documents_are_cut(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In answers, which have the number of the other characters."""
+    monkeypatch.setattr("milco_pyserini.serve.service.MAX_TEXT_CHARACTERS", 100)
+    monkeypatch.setattr("milco_pyserini.explain.origins.MAX_TEXT_CHARACTERS", 100)
+    text = DOCUMENTS[4]["text"]
+    for path in ("/documents/long", "/explain?q=river&docid=long"):
+        found = client.get(path).json()
+        assert len(found["text"]) == 100
+        assert text in found["text"] + text[-found["omitted_characters"] :] or path.startswith("/explain")
+        assert found["omitted_characters"] >= len(text) - 100
+    assert "more characters not shown" in client.get("/?q=river&doc=long").text
+
+
 def test_documents_vectors_and_explanations(client: TestClient) -> None:
     """Docids may have any characters; texts are encoded by the body of a request."""
     found = client.get(f"/documents/{quote('a/b#c?', safe='')}").json()
@@ -116,6 +141,8 @@ def test_documents_vectors_and_explanations(client: TestClient) -> None:
         ("/search?q=x&k=ten", 400, "k expects an integer, got 'ten'"),
         ("/search?q=x&alpha=nan", 400, "alpha nan: must be from 0 to 1"),
         ("/search?q=x&ofset=1", 400, "unknown parameter 'ofset': did you mean 'offset'?"),
+        ("/search?q=x&views=pivot&alpha=.5", 400, "but this search only uses the pivot view"),
+        ("/encode?q=x&views=pivot&alpha=.5", 400, "but this search only uses the pivot view"),
         ("/search?q=x&views=pivto", 400, "unknown value for views 'pivto'"),
         ("/explain?q=x&docid=no", 404, "has no document 'no'"),
         ("/explain?q=x", 400, "docid is required"),
@@ -141,6 +168,7 @@ def test_errors_are_one_line_of_json(client: TestClient, path: str, status: int,
         (b'{"texts": [1]}', 400, "texts.0 expects a string, got '1'"),
         (b'{"texts": []}', 400, "number of texts 0: must be from 1 to 64"),
         (b'{"texts": ["a"], "knd": "document"}', 400, "did you mean 'kind'?"),
+        (b'{"texts": ["a"], "kind": "query", "kind": "document"}', 400, "the body has 'kind' 2 times"),
         (b'{"texts": ["a"], "kind": "document", "alpha": 0.5}', 400, "alpha weighs the views of queries"),
         (b'{"texts": ["' + b"x" * 2**20 + b'"]}', 413, "the body has more than 1,048,576 bytes"),
     ],
@@ -246,6 +274,29 @@ def test_without_explanations_none_are_offered(tmp_path: Path) -> None:
         assert answered.get("/explain?q=river&docid=ja").status_code == 400
 
 
+def test_hosts_have_no_case(client: TestClient) -> None:
+    """A name is that of the machine, however it is spelled."""
+    with closing(service()) as opened, TestClient(create_app(opened, ("localhost",)), "http://localhost") as named:
+        headers = {"Host": "LocalHost", "Origin": "http://LOCALHOST"}
+        assert named.get("/healthz", headers=headers).status_code == 200
+
+
+def test_stated_limits_are_those_that_hold(client: TestClient) -> None:
+    """The largest request that the schema allows is accepted."""
+    schema = client.get("/openapi.json").json()
+    parameters = {one["name"]: one["schema"] for one in schema["paths"]["/search"]["get"]["parameters"]}
+    largest = {"q": parameters["q"]["maxLength"] * "x", "k": parameters["k"]["maximum"]}
+    assert client.get("/search", params=largest).status_code == 200
+    assert client.get("/search", params=largest | {"q": largest["q"] + "x"}).status_code == 400
+    assert (
+        client.get("/search", params={"q": "x", "k": 1, "offset": parameters["offset"]["maximum"]}).status_code == 200
+    )
+    texts = schema["components"]["schemas"]["EncodeBody"]["properties"]["texts"]
+    for number, status in ((texts["maxItems"], 200), (texts["maxItems"] + 1, 400), (texts["minItems"] - 1, 400)):
+        assert client.post("/encode", json={"texts": number * ["x"]}).status_code == status
+    assert client.post("/encode", json={"texts": [1_000_000 * "x"]}).status_code == 200
+
+
 def test_other_sites_are_refused(client: TestClient) -> None:
     """Another name for this machine, or a page of another origin; and no header lets other origins read."""
     for headers in (
@@ -333,6 +384,7 @@ def test_long_results_have_pages(client: TestClient) -> None:
     found = searcher().search("river", 100)
     assert len(ranks) == len(found)
     assert client.get("/?q=river&page=0").status_code == 400
+    assert len(client.get("/", params={"q": 2000 * "x"}).text.partition("</title>")[0]) < 300
     assert "There are no further documents." in client.get("/?q=river&page=99").text
 
 
@@ -358,6 +410,8 @@ def test_a_hit_is_explained_on_demand(client: TestClient) -> None:
         (f"/?q={'x' * 3000}", 400, "the query has 3,000 characters: it may have up to 2,000"),
         (f"/?q=x{''.join(f'&doc={n}' for n in range(101))}", 400, "101 documents are named: up to 100"),
         ("/?q=%20", 200, "encoded by"),
+        ("/?q=x&offset=5000", 400, "unknown parameter &#39;offset&#39;"),
+        ("/?q=x&lang=fr", 400, "unknown parameter &#39;lang&#39;: valid are doc, filter, page, q"),
     ],
 )
 def test_bad_requests_of_a_page_are_answered_by_a_page(
@@ -409,6 +463,7 @@ def test_the_page_filters_by_language(client: TestClient) -> None:
     links = [link for link in tags.values("href") if "filter=" in link]
     assert sorted(links) == [f"/?q=river&filter=lang%3D{code}" for code in ("ar", "en", "ja")]
     assert f"{len(searcher().search('river', 100))} documents" in tags.text
+    assert "among the best 100" in tags.text
     english = Tags(client.get("/?q=river&filter=lang%3Den").text)
     assert "/?q=river&filter=lang%3Den&page=2" in english.values("href")
     assert "/?q=river" in english.values("href")

@@ -323,6 +323,20 @@ def test_a_browser_shows_why_a_hit_is_not_explained(browser: Any, served: Served
 
 
 @pytest.mark.integration
+def test_a_browser_shows_that_the_server_is_stopped(browser: Any) -> None:
+    """The page stays, with its query."""
+    page = browser.new_page()
+    with running() as served:
+        page.goto(f"{served.address}?q=river")
+    page.fill("input", "the Nile")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main > .error")
+    assert page.locator("main > .error").text_content() == "The server does not answer."
+    assert page.locator("article").count() == 10
+    page.close()
+
+
+@pytest.mark.integration
 def test_the_page_searches_without_a_script(browser: Any, served: Served) -> None:
     """The form, the pages and the explanations are links."""
     with opened(browser, served.address, java_script_enabled=False, color_scheme="light") as page:

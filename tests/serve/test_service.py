@@ -1,6 +1,7 @@
 """The service of milco serve: many requests at a time give what one search gives, and too many are refused."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from typing import Any
@@ -10,6 +11,7 @@ from explained_set import index as passages
 from served_set import DOCUMENTS, searcher, service
 
 from milco_pyserini.errors import MilcoError, UnknownDocument
+from milco_pyserini.explain.origins import encode_with_origins
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve.opened import OpenedIndex
 from milco_pyserini.serve.service import Busy, SearchRequest, SearchService
@@ -118,6 +120,43 @@ def test_documents_and_explanations_are_found_by_docid() -> None:
             run(missing)
 
 
+def test_searches_do_not_wait_for_explanations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does what /encode encodes."""
+    searched = threading.Event()
+    find = encode_with_origins
+
+    def slowly(*arguments: Any) -> Any:
+        assert searched.wait(60)
+        return find(*arguments)
+
+    async def work(opened: SearchService) -> Any:
+        explaining = asyncio.create_task(opened.explain(SearchRequest("river"), ["ja"]))
+        await asyncio.sleep(0)
+        assert (await opened.search(SearchRequest("river"))).hits
+        assert await opened.encode(["river"])
+        searched.set()
+        return await explaining
+
+    monkeypatch.setattr("milco_pyserini.explain.explainer.encode_with_origins", slowly)
+    assert run(work)[0].docid == "ja"
+
+
+def test_documents_of_a_request_are_explained_by_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query is encoded once, too."""
+    searches: list[int] = []
+    search = searcher().engine_searcher.search
+
+    def counting(queries: Any, *options: Any) -> Any:
+        searches.append(len(queries))
+        return search(queries, *options)
+
+    monkeypatch.setattr(searcher().engine_searcher, "search", counting)
+    docids = ["ja", "ar", "long"]
+    explained = run(lambda opened: opened.explain(SearchRequest("river"), docids))
+    assert [one.docid for one in explained] == docids
+    assert searches == [1]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -140,7 +179,7 @@ def test_impossible_requests_are_refused(values: dict[str, Any], message: str) -
 
 def test_alpha_needs_two_views() -> None:
     """Of the index, and of the request."""
-    with pytest.raises(MilcoError, match="weighs two views of a query, but this encoder only has the pivot view"):
+    with pytest.raises(MilcoError, match="weighs two views of a query, but this search only uses the pivot view"):
         run(lambda opened: opened.search(SearchRequest("x", alpha=0.5, views=("pivot",))))
 
 

@@ -26,6 +26,23 @@ document.addEventListener("toggle", async (event) => {
   note.textContent = failure;
 }, true);
 
+// A query that the server does not answer leaves the page as it is, and not the browser's own page of an error.
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  event.preventDefault();
+  try {
+    await fetch("/healthz");
+    form.submit();
+  } catch {
+    const main = document.querySelector("main");
+    const note = main.querySelector(":scope > .error") ?? document.createElement("p");
+    note.className = "error";
+    note.setAttribute("role", "alert");
+    note.textContent = "The server does not answer.";
+    main.prepend(note);
+  }
+});
+
 // A pressed term shows where it comes from: its highlights in both texts of its article are outlined.
 const show = (article, part) => {
   for (const mark of article.querySelectorAll(".text mark")) {

@@ -158,6 +158,41 @@ public final class ImpactSearcher {
     return bytes.toByteArray();
   }
 
+  /**
+   * Returns the impacts of terms in a document.
+   *
+   * @param docid BYTES " " DOCID
+   * @param terms (BYTES " " TERM)*
+   * @return 1, and the impact of each term, 0 if the document does not have it, in four bytes each; nothing if the index
+   *     has no such document
+   */
+  public static byte[] impacts(AtomicMarkableReference<DirectoryReader> index, String docid, String terms)
+      throws IOException {
+    ImpactDocuments.Cursor name = new ImpactDocuments.Cursor(docid.getBytes(UTF_8));
+    name.readString();
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+    for (LeafReaderContext leaf : index.getReference().leaves()) {
+      Bits live = leaf.reader().getLiveDocs();
+      DocIdSetIterator found = documents(leaf, ImpactDocuments.ID, name.word);
+      while (found.nextDoc() != DocIdSetIterator.NO_MORE_DOCS) {
+        if (live == null || live.get(found.docID())) {
+          DataOutputStream output = new DataOutputStream(bytes);
+          output.writeInt(1);
+          ImpactDocuments.Cursor at = new ImpactDocuments.Cursor(terms.getBytes(UTF_8));
+          while (!at.isAtEnd()) {
+            at.readString();
+            var term = new org.apache.lucene.index.Term(ImpactDocuments.CONTENTS, at.word);
+            PostingsEnum postings = leaf.reader().postings(term, PostingsEnum.FREQS);
+            boolean has = postings != null && postings.advance(found.docID()) == found.docID();
+            output.writeInt(has ? postings.freq() : 0);
+          }
+          return bytes.toByteArray();
+        }
+      }
+    }
+    return bytes.toByteArray();
+  }
+
   private static DocIdSetIterator documents(LeafReaderContext leaf, String field, BytesRef term) throws IOException {
     PostingsEnum found = leaf.reader().postings(new org.apache.lucene.index.Term(field, term), PostingsEnum.NONE);
     return found == null ? DocIdSetIterator.empty() : found;

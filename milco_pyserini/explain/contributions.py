@@ -50,11 +50,12 @@ class EngineWeights:
         """Return a sum in the precision of the engine's scores."""
         return total
 
-    def matched_share(self, vector: dict[str, float], docid: str) -> float | None:
-        """Return the share of a query's weight that a document matches, as terms.matched_share(); None if unknown."""
+    def matched_shares(self, vector: dict[str, float], docids: Sequence[str]) -> list[float | None]:
+        """Return the share of a query's weight that each document matches: terms.matched_share(), None if unknown."""
         numbers = self.query(vector)
-        document = self.document(docid, list(numbers))
-        return None if document is None else matched_share(numbers, document)
+        terms = list(numbers)
+        documents = (self.document(docid, terms) for docid in docids)
+        return [None if document is None else matched_share(numbers, document) for document in documents]
 
 
 class IntegerWeights(EngineWeights):

@@ -386,10 +386,10 @@ def _find(opened: OpenedIndex, request: SearchRequest, query: dict[str, float]) 
     texts = [text for one in documents if one for text in (one.title, one.text)]
     snippets = iter(make_snippets(query, texts, opened.encoder.encoder, LENGTH, opened.lowercase))
     found = []
-    for rank, (hit, document) in enumerate(zip(ranked, documents, strict=True), request.offset + 1):
+    shares = opened.weights.matched_shares(query, [hit.docid for hit in ranked])
+    for rank, (hit, document, share) in enumerate(zip(ranked, documents, shares, strict=True), request.offset + 1):
         title, snippet = (next(snippets), next(snippets)) if document else (None, None)
         title = title if document and document.title else None
-        share = opened.weights.matched_share(query, hit.docid)
         found.append(FoundDocument(rank, hit.docid, hit.score, share, document, title, snippet))
     counts: Counter[str] = Counter()
     for hit in hits[:FACET_HITS] if request.facet else ():

@@ -47,6 +47,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -343,7 +344,7 @@ def opened(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
         for owner, name in ((Index, "searcher"), (type(find_engine(engine)), "open")):
             shutil.copytree(old, workdir / "out")
             shutil.copytree(new, workdir / "next")
-            ended = _run(search.split(), workdir, prepare=lambda o=owner, n=name: _before(o, n, workdir))
+            ended = _run(search.split(), workdir, prepare=partial(_before, owner, name, workdir))
             run = (workdir / "again").read_bytes() if ended.code == 0 else b""
             problem = ""
             if ended.code not in (0, 2) or (ended.code == 2 and "run the command again" not in ended.printed):
@@ -572,8 +573,8 @@ def write_inputs(inputs: Path) -> None:
     (inputs / "other.jsonl").write_bytes(b"\n".join(records[:20]) + b"\n")
     more = [orjson.dumps({"id": f"e{number}", "contents": text}) for number, text in enumerate(texts)]
     (inputs / "more.jsonl").write_bytes(b"\n".join([*records, *more]) + b"\n")
-    for name, content in (("ids0", "d0\n"), ("ids1", "d1\n"), ("none", "")):
-        (inputs / name).write_text(content)
+    for name, ids in (("ids0", "d0\n"), ("ids1", "d1\n"), ("none", "")):
+        (inputs / name).write_text(ids)
     (inputs / "topics.tsv").write_text("".join(f"q{n}\t{text[:20]}\n" for n, text in enumerate(texts[:5])), "utf-8")
     (inputs / "run.txt").write_text("q0 Q0 d0 1 2 t\n")
     (inputs / "qrels.txt").write_text("q0 0 d0 1\n")

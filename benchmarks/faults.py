@@ -16,7 +16,7 @@ flips: flips single bits of an output, and truncates, empties, extends and remov
     verify must name the file; reading the output must give the same results or an error of one line.
 manifests: removes fields of a manifest without checksums, as written by version 0.1, or changes their types.
 copied: copies an index over an older one, as rsync and tar do. A search must answer from the new one or name what to
-    remove, and milco verify must say so, too.
+    remove, and so must milco verify.
 updated: flips bits of an index and updates it. The update, or milco verify after it, must report the damage.
 opened: replaces an index by its update between two steps of a search that opens it. The hits must be those of one of
     the two.

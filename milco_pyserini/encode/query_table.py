@@ -122,7 +122,7 @@ class QueryTable(MilcoEncoder):
         )
         parts, plan = path.with_name(f"{path.name}.parts"), _values(config)
         if not overwrite and _is_table(path) and not plan_difference(read_json(path / _CONFIG), plan):
-            if parts.is_dir():
+            if (parts / _PLAN).exists():
                 remove_directory(parts)
             log(f"{path} is complete: nothing to do")
             return cls.from_pretrained(path, english_prefix=encoder.vocabulary.english_prefix)

@@ -196,7 +196,7 @@ def _start_quietly(home: Path) -> None:
             os.dup2(stderr, 2)
             os.close(stderr)
         captured.seek(0)
-        notes = tuple(start.encode() for start in (*_BOILERPLATE, "WARNING: "))
+        notes = tuple(start.encode() for start in (*_BOILERPLATE, "WARNING: Using incubator modules"))
         with contextlib.suppress(OSError):
             os.write(2, b"".join(line for line in captured if not line.startswith(notes)))
 

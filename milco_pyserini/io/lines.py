@@ -22,6 +22,7 @@ _NOT_READ = {b"\x28\xb5\x2f\xfd": "zstd -d", b"BZh": "bunzip2", b"\xfd7zXZ": "un
 """How other compressed files begin, and what decompresses them."""
 # Iterating over a GzipFile takes twice as long as over a buffer of this size around it.
 _BUFFER_BYTES = 1 << 18
+# Lines between two reports while they are blank: some seconds.
 _REPORTED = 50_000_000
 _ZIP, _TAR = (".zip",), (".tar", ".tar.gz", ".tgz")
 

@@ -269,11 +269,9 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
                 raise MilcoError(
                     f"{where} expects a list or mapping of strings and numbers, got a {type(item).__name__}"
                 )
-        return (
-            tuple(f"{key}={one}" for key, one in value.items())
-            if isinstance(value, Mapping)
-            else tuple(map(str, items))
-        )
+        if isinstance(value, Mapping):
+            return tuple(f"{key}={one}" for key, one in value.items())
+        return tuple(map(str, items))
     kind = next((kind for kind in typing.get_args(hint) if kind is not type(None)), hint)
     if kind is float and isinstance(value, str | int) and not isinstance(value, bool):
         try:

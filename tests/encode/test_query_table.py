@@ -145,6 +145,7 @@ def test_a_table_that_is_complete_is_not_built_again(
     """The same call returns it, and removes what a run left that was killed at its end; any other call is refused."""
     built = QueryTable.build(encoder, tmp_path / "table")
     (tmp_path / "table.parts").mkdir()
+    (tmp_path / "table.parts" / "plan.json").touch()
     monkeypatch.setattr(encoder, "encode_rows", None)
     again = QueryTable.build(encoder, tmp_path / "table")
     assert capsys.readouterr().err.endswith(f"{tmp_path / 'table'} is complete: nothing to do\n")

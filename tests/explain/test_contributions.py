@@ -124,7 +124,7 @@ def test_seismic_scores_are_explained_by_the_texts() -> None:
 def test_alpha_needs_two_views_and_a_valid_range() -> None:
     """Both are checked before anything is explained."""
     encoder = MilcoQueryEncoder(query_encoder().encoder, views=("pivot",))
-    with pytest.raises(MilcoError, match=r"alpha 0\.5 weighs two views of a query, but .* only has the pivot view"):
+    with pytest.raises(MilcoError, match=r"alpha 0\.5 weighs two views of a query, but .* only uses the pivot view"):
         encoder.with_alpha(0.5)
     with pytest.raises(MilcoError, match=r"alpha 1\.5 is not between 0 and 1"):
         query_encoder().with_alpha(1.5)

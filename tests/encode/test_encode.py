@@ -515,7 +515,7 @@ def test_terms_are_not_respelled_alike(corpus: Path, tmp_path: Path, capsys: pyt
         (["--encoder", "./absent"], ["no encoder at './absent'", "'mini'"]),
         (["--encoder", "omai-research/absent"], ["'omai-research/absent'", "mini"]),
         (["--format", "jsonx"], ["'jsonx'", "did you mean 'jsonl'"]),
-        (["--prune", "topk:5"], ["'topk:5'", "did you mean 'top-k'"]),
+        (["--prune", "topk:5"], ["'topk'", "did you mean 'top-k'"]),
         (["--prune", "mass:100"], ["'mass:100'", "0 to below 100"]),
         (["--prune", "pivots:top-k:5"], ["unknown view 'pivots'", "did you mean 'pivot'"]),
         (["--prune", "source:mass:5", "--views", "pivot"], ["--prune source:mass:5: the source view is not encoded"]),

@@ -17,7 +17,7 @@ from milco_pyserini.explain.contributions import EngineWeights, find_store
 from milco_pyserini.explain.explanation import report_page
 from milco_pyserini.explain.terms import Contribution, ExplainedText, Term
 from milco_pyserini.index import build_index, find_engine
-from milco_pyserini.search.documents import CorpusLookup
+from milco_pyserini.search.documents import CorpusLookup, IndexedCorpus
 from milco_pyserini.sparse import open_store
 
 
@@ -272,7 +272,8 @@ def test_a_changed_text_is_noted(tmp_path: Path) -> None:
     """Contributions remain the index's; no term of the changed text is shown as the document's."""
     changed = tmp_path / "ja.jsonl"
     changed.write_text("".join(f'{{"id": "ja-{n:02}", "contents": "something else"}}\n' for n in range(1, 51)))
-    one = explainer(index("exact"), CorpusLookup(open_corpus(str(changed)))).explain(queries(20)[5])[0]
+    lookup = CorpusLookup([IndexedCorpus([str(changed)], tmp_path, None)])
+    one = explainer(index("exact"), lookup).explain(queries(20)[5])[0]
     assert one.difference == 0
     assert "does not give the vector in the index" in one.notes[0]
     assert (one.document_only, one.lost, one.dropped, one.unpruned) == (None, None, None, None)

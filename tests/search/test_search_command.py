@@ -134,6 +134,9 @@ def test_alpha_weighs_the_views_of_queries(index: Path, tmp_path: Path, monkeypa
     class Recording:
         fields = None
 
+        def __init__(self, index: Index) -> None:
+            self.index = index
+
         def search(
             self, queries: list[dict[str, float]], k: int, threads: int = 1, filters: object = None
         ) -> list[Hits]:
@@ -142,7 +145,7 @@ def test_alpha_weighs_the_views_of_queries(index: Path, tmp_path: Path, monkeypa
 
     queries = MilcoQueryEncoder(encoder("distillation"), max_length=9, lowercase=True)
     monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: queries, raising=False)
-    monkeypatch.setattr(Index, "searcher", lambda self, settings: Recording())
+    monkeypatch.setattr(Index, "searcher", lambda self, settings: Recording(self))
     texts = [" ".join(text.split()) for text in TEXTS if text.split()]
     topics = tmp_path / "topics.tsv"
     topics.write_text("".join(f"{n}\t{text}\n" for n, text in enumerate(texts)), encoding="utf-8")
@@ -171,7 +174,7 @@ def test_alpha_needs_texts_and_two_views(
     monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: pivot, raising=False)
     texts = tmp_path / "topics.tsv"
     texts.write_text("1\tone\n")
-    assert "only has the pivot view" in refused(capsys, *to, "--topics", texts, "--alpha", "0.5")
+    assert "only uses the pivot view" in refused(capsys, *to, "--topics", texts, "--alpha", "0.5")
     assert not (tmp_path / "run.txt").exists()
 
 

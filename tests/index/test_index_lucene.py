@@ -442,6 +442,20 @@ def compiler() -> Path:
     pytest.skip("needs the javac of Java 25 in JAVA_HOME or /usr/lib/jvm")
 
 
+def test_impacts_are_those_of_documents_that_were_not_deleted(built: SimpleNamespace, tmp_path: Path) -> None:
+    """Of the terms that are asked for; a docid that the index lacks, or no longer has, has none."""
+    vectors = dict(built.store.vectors())
+    kept, gone = (docid for docid, vector in list(vectors.items())[:2] if vector)
+    shutil.copytree(built.ours.path, tmp_path / "index")
+    searcher = open_index(tmp_path / "index").update(delete=[gone]).searcher()
+    terms = [*vectors[kept], *vectors[gone], "nowhere"]
+    found = built.ours.searcher().impacts(gone, terms)
+    assert found == vectors[gone]
+    assert searcher.impacts(kept, terms) == vectors[kept]
+    assert searcher.impacts(kept, []) == {}
+    assert searcher.impacts(gone, terms) is searcher.impacts("nowhere", []) is None
+
+
 def test_the_classes_are_compiled_from_their_source(tmp_path: Path) -> None:
     """javac reproduces the same bytes from java/*.java."""
     command = [compiler(), "--release", "21", "-g:none", "-nowarn", "-cp", jvm.anserini_jar(), "-d", tmp_path]

@@ -205,7 +205,7 @@ def match_terms(
 def matched_share(query: Mapping[str, float], document: Collection[str]) -> float:
     """Return the share of a query's weight that is on terms of a document, in [0, 1].
 
-    Unlike a score, it can be compared between queries: a document that has few of a query's terms matches little of it.
+    Unlike a score, it does not grow with the query: a document that has few of a query's terms matches little of it.
 
     >>> matched_share({"river": 3.0, "long": 1.0}, ["river", "nile"])
     0.75

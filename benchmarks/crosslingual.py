@@ -9,10 +9,6 @@ not found. The column terms is the mean number of terms of a sentence's vector.
 
 --pooled searches the sentences of all languages, but not English, at once: nDCG@20 of a sentence's translations, which
 have its id in other files, and the share of the ten best in the language of the query.
-
---word-table WORK adds rows for the word translations of recipes.milco_mini, with WORK the recipe's working directory.
-They have the pivot view only. An English sentence is represented by its own pieces and, in a second row, by the
-recipe's piece table, which adds paraphrases.
 """
 
 import sys
@@ -35,8 +31,6 @@ from milco_pyserini.options import option
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
-
     from milco_pyserini.encode import MilcoEncoder
 
 ENDING = "-en.tsv"
@@ -55,9 +49,6 @@ class CrosslingualOptions:
     views: tuple[str, ...] = option((), choices=tuple(VIEWS), help="columns (default: both views)")
     languages: tuple[str, ...] = option((), metavar="LANG", help="languages, such as ar ja (default: every file)")
     pooled: bool = option(False, help="columns for search among the sentences of all languages at once")
-    word_table: Path | None = option(
-        None, metavar="DIR", help="working directory of recipes.milco_mini whose word table is compared"
-    )
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
     format: str = option("text", choices=FORMATS, help="format of the table")
@@ -77,15 +68,11 @@ def command(options: CrosslingualOptions) -> None:
     """Print a row per language and encoder. Raises MilcoError if the data or the encoder cannot be read."""
     from milco_pyserini.encode import MilcoEncoder
 
-    if options.word_table and options.views != ("pivot",):
-        raise MilcoError("--word-table has only the pivot view: add --views pivot")
     files = find_files(options.data, options.languages)
     pairs = {language: read_pairs(path) for language, path in files.items()}
     encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
     views = options.views or ("both" if SOURCE in encoder.views else "pivot",)
     results = {options.encoder: evaluate_all(encoder, pairs, views, options.pooled)}
-    if options.word_table:
-        results |= evaluate_words(options.word_table, pairs)
     comparison = compare_evaluations(results, test="none")
     if options.format == "json":
         sys.stdout.write(comparison.to_json())
@@ -169,31 +156,6 @@ def pooled(
                 _named(OWN_LANGUAGE, view, views): in_language.sum(axis=1) / np.maximum(first.sum(axis=1), 1),
             }
     return found
-
-
-def evaluate_words(work: Path, pairs: dict[str, SentencePairs]) -> dict[str, dict[str, Evaluation]]:
-    """Return the results of the recipe's word table by row and language."""
-    # The recipe is in the repository, not in the package.
-    sys.path.append(str(Path(__file__).resolve().parent.parent))
-    from recipes.milco_mini.words import WordTable
-
-    words = WordTable(work)
-    foreign = {language: _batch(words.encode(language, one.sentences)) for language, one in pairs.items()}
-    return {
-        name: {
-            language: evaluation(
-                one, measures(foreign[language], _batch(english(one.english)), one.targets, ("pivot",))
-            )
-            for language, one in pairs.items()
-        }
-        for name, english in (("word table", words.bag), ("English by pieces", words.encode_english))
-    }
-
-
-def _batch(vectors: "csr_matrix") -> SparseBatch:
-    vectors.sort_indices()
-    arrays = vectors.indptr.astype(np.int64), vectors.indices.astype(np.int32), vectors.data.astype(np.float32)
-    return SparseBatch(*arrays, english_size=vectors.shape[1])
 
 
 def evaluation(pairs: SentencePairs, values: dict[str, NDArray[np.float64]]) -> Evaluation:

@@ -78,7 +78,7 @@ def held_out(options: HeldOutOptions) -> "list[TestCollection]":
     # The recipes are in the repository, not in the package.
     sys.path.append(str(Path(__file__).resolve().parent.parent))
     from recipes.configurations.data import collections, read_sets
-    from recipes.milco_mini.training import is_for_training
+    from recipes.milco_mini.data import is_for_training
 
     sets = read_sets(options.data / "retrieval")
     kept = {name: [one for one in examples if not is_for_training(one)] for name, examples in sets.items()}

@@ -189,7 +189,7 @@ def test_mini_prints_a_row_per_set_and_a_column_per_view(
 
 def test_held_out_queries_search_their_passages(load: Load, held_out_data: Path, capsys: Capture) -> None:
     """held_out prints a row per dataset and view, and selects no query that the recipe trains on."""
-    from recipes.milco_mini.training import is_for_training
+    from recipes.milco_mini.data import is_for_training
 
     module = load("held_out")
     sizes = ["--queries", "3", "--passages", "9"]

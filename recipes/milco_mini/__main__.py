@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
@@ -18,7 +19,7 @@ from . import MiniOptions
 
 # Options that do not change the files of stages. The steps of a training are compared by its own directory.
 _FREE = ("output", "sap_steps", "sct_steps", "echo_steps")
-_CARD = Path(__file__).with_name("card.md")
+_HERE = Path(__file__).parent
 # Source view next to the pivot view, chosen on validation sets (card.md).
 _ECHO_SCALE = 0.1
 # Tokens in more than .25 % of texts have no source weight.
@@ -54,7 +55,7 @@ def command(options: MiniOptions) -> None:
         data.write_queries(folder, work / "queries")
     sap = load_config(
         SapConfig,
-        "mini-sap",
+        str(_HERE / "sap.yaml"),
         model=str(work / "start"),
         bitext=(
             *(f"{folder / name}={share}" for name, share in data.SAP_SHARES.items()),
@@ -64,7 +65,7 @@ def command(options: MiniOptions) -> None:
         seed=options.seed,
     )
     train_sap(replace(sap, steps=options.sap_steps or sap.steps))
-    contrast = {
+    contrast_data: dict[str, Any] = {
         "parallel": tuple(
             f"{folder / name}={share}" for name, share in data.PARALLEL.items() if (folder / name).is_dir()
         ),
@@ -72,19 +73,23 @@ def command(options: MiniOptions) -> None:
         "dense_teacher": str(work / "teacher"),
         "seed": options.seed,
     }
-    sct = load_config(SctConfig, "mini-sct", model=str(work / "sap" / MODEL), output=work / "sct", **contrast)
-    train_sct(replace(sct, steps=options.sct_steps or sct.steps))
+
+    def contrast(name: str, start: Path, output: Path, steps: int | None) -> Path:
+        config = load_config(SctConfig, str(_HERE / name), model=str(start), output=output, **contrast_data)
+        train_sct(replace(config, steps=steps or config.steps))
+        return output / MODEL
+
+    contrasted = contrast("sct.yaml", work / "sap" / MODEL, work / "sct", options.sct_steps)
     if not (work / "fitted").exists():
-        encoder = MilcoEncoder.from_pretrained(work / "sct" / MODEL, device="cpu", dtype="float32")
+        encoder = MilcoEncoder.from_pretrained(contrasted, device="cpu", dtype="float32")
         tokenizer = encoder.tokenizer.tokenizer
         weights = echo.measure_idf(folder, tokenizer) - _LEAST_IDF
         echo.fit_echo(encoder.model, echo.fitted_rows(folder, tokenizer), weights, _ECHO_SCALE)
         with atomic_directory(work / "fitted", overwrite=False, is_owned=lambda _: False) as directory:
             encoder.save_pretrained(directory)
-    final = load_config(SctConfig, "mini-echo-sct", model=str(work / "fitted"), output=work / "echo", **contrast)
-    train_sct(replace(final, steps=options.echo_steps or final.steps))
-    encoder = MilcoEncoder.from_pretrained(work / "echo" / MODEL, device="cpu", dtype="float32")
-    export.export(encoder, _CARD.read_text(encoding="utf-8"), options.output)
+    final = contrast("lexecho.yaml", work / "fitted", work / "echo", options.echo_steps)
+    encoder = MilcoEncoder.from_pretrained(final, device="cpu", dtype="float32")
+    export.export(encoder, (_HERE / "card.md").read_text(encoding="utf-8"), options.output)
     size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
     log(f"Wrote {options.output}: {size:.1f} MB")
 

@@ -45,8 +45,8 @@ def texts(data: Path) -> Iterator[str]:
     for source in open_bitext([data / "bitext", data / "lexicon"]):
         for pair in islice(source.pairs(), _LINES):
             yield f"{pair.text} {pair.english}"
-    for source in open_retrieval([data / "retrieval"]):
-        for example in source.examples():
+    for queries in open_retrieval([data / "retrieval"]):
+        for example in queries.examples():
             yield f"{example.query} {example.positives[0]}"
 
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from tokenizers import Tokenizer
 
 from milco_pyserini.console import log
 from milco_pyserini.model import MilcoModel
+from milco_pyserini.model.modeling import LexEcho
 from milco_pyserini.train.data.bitext import open_bitext
 from milco_pyserini.train.data.retrieval import open_retrieval
 
@@ -84,7 +86,7 @@ def fit_echo(model: MilcoModel, rows: list[list[int]], weights: NDArray[np.float
     level = goal.mean() - states.mean(axis=0) @ slope
     fit = 1 - np.square(states @ slope + level - goal).mean() / goal.var()
     log(f"LexEcho head: R squared {fit:.3f} against the tokens' weights")
-    head = model.echo
+    head = cast(LexEcho, model.echo)
     head.weight.copy_(torch.from_numpy(slope))
     head.bias.fill_(level)
     head.scale.fill_(scale)

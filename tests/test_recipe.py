@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tokenizers import BertWordPieceTokenizer
+from safetensors.torch import save_file
+from tokenizers import BertWordPieceTokenizer, Tokenizer
 from transformers import BertConfig, BertModel
 
 from milco_pyserini.encode import DenseEncoder, MilcoEncoder
@@ -20,8 +21,9 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import read_tensors
 from recipes.milco_mini import base, echo
 from recipes.milco_mini.__main__ import main
-from recipes.milco_mini.data import is_for_training
-from recipes.milco_mini.export import quantize_blocks
+from recipes.milco_mini.data import is_for_training, texts
+from recipes.milco_mini.export import quantize_blocks, write_trained
+from recipes.milco_mini.start import continue_from, write_start
 
 pytestmark = pytest.mark.usefixtures("same_threads")
 
@@ -215,6 +217,28 @@ def test_the_recipe_makes_a_checkpoint_and_resumes(
     before = (tmp_path / "mini" / "model.safetensors").read_bytes()
     assert main(argv) == 0
     assert (tmp_path / "mini" / "model.safetensors").read_bytes() == before
+
+
+def test_training_continues_from_what_an_earlier_run_has_changed(
+    data: Path, file: Path, english: Path, tmp_path: Path
+) -> None:
+    """Only changed weights are written, in 4 bits; weights of another network are refused."""
+    tokenizer = Tokenizer.from_file(str(english))
+    opened = base.PackedE5(file, hashlib.sha256(file.read_bytes()).hexdigest())
+    write_start(opened, tokenizer, texts(data), tmp_path / "start", tmp_path / "teacher")
+    encoder = MilcoEncoder.from_pretrained(tmp_path / "start", device="cpu", dtype="float32")
+    name = "encoder.encoder.layer.11.output.dense.weight"
+    with torch.no_grad():
+        encoder.model.state_dict()[name].mul_(2)
+    write_trained(encoder.model, tmp_path / "start", tmp_path / "trained")
+    assert read_tensors(tmp_path / "trained").keys() == {name}
+    continue_from(tmp_path / "start", tmp_path / "trained", tmp_path / "continued")
+    before, after = read_tensors(tmp_path / "start"), read_tensors(tmp_path / "continued")
+    assert [key for key in before if not torch.equal(before[key], after[key])] == [name]
+    torch.testing.assert_close(after[name], 2 * before[name])
+    save_file({"decoder.weight": torch.ones(2, 2)}, tmp_path / "trained" / "model.safetensors")
+    with pytest.raises(MilcoError, match=r"has no weights of this network: decoder\.weight"):
+        continue_from(tmp_path / "start", tmp_path / "trained", tmp_path / "other")
 
 
 def test_held_out_queries_are_those_of_a_tenth_of_the_passages(data: Path) -> None:

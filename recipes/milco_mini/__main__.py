@@ -53,18 +53,23 @@ def command(options: MiniOptions) -> None:
         data.write_english(folder, work / "english", options.seed)
     if not (work / "queries").exists():
         data.write_queries(folder, work / "queries")
-    sap = load_config(
-        SapConfig,
-        str(_HERE / "sap.yaml"),
-        model=str(work / "start"),
-        bitext=(
-            *(f"{folder / name}={share}" for name, share in data.SAP_SHARES.items()),
-            f"{work / 'english'}={data.ENGLISH_SHARE}",
-        ),
-        output=work / "sap",
-        seed=options.seed,
-    )
-    train_sap(replace(sap, steps=options.sap_steps or sap.steps))
+    if options.trained is not None:
+        start.continue_from(work / "start", options.trained, work / "trained")
+        aligned = work / "trained"
+    else:
+        aligned = work / "sap" / MODEL
+        sap = load_config(
+            SapConfig,
+            str(_HERE / "sap.yaml"),
+            model=str(work / "start"),
+            bitext=(
+                *(f"{folder / name}={share}" for name, share in data.SAP_SHARES.items()),
+                f"{work / 'english'}={data.ENGLISH_SHARE}",
+            ),
+            output=work / "sap",
+            seed=options.seed,
+        )
+        train_sap(replace(sap, steps=options.sap_steps or sap.steps))
     contrast_data: dict[str, Any] = {
         "parallel": tuple(
             f"{folder / name}={share}" for name, share in data.PARALLEL.items() if (folder / name).is_dir()
@@ -79,7 +84,7 @@ def command(options: MiniOptions) -> None:
         train_sct(replace(config, steps=steps or config.steps))
         return output / MODEL
 
-    contrasted = contrast("sct.yaml", work / "sap" / MODEL, work / "sct", options.sct_steps)
+    contrasted = contrast("sct.yaml", aligned, work / "sct", options.sct_steps)
     if not (work / "fitted").exists():
         encoder = MilcoEncoder.from_pretrained(contrasted, device="cpu", dtype="float32")
         tokenizer = encoder.tokenizer.tokenizer

@@ -6,6 +6,7 @@ is not trained is stored as it was given. The connector and vectors keep 16 bits
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -15,9 +16,11 @@ from torch import Tensor
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.io.files import atomic_directory, is_json_with
 from milco_pyserini.model import MilcoModel
+from milco_pyserini.model.checkpoint import read_tensors
 
 from .base import BLOCK, write_tokenizer
 
+_WEIGHTS = "model.safetensors"
 _SOURCE_TOKENIZER = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "bos_token": "<s>",
@@ -46,21 +49,29 @@ def export(encoder: MilcoEncoder, card: str, output: Path) -> None:
     """Write a checkpoint directory, replacing an existing one."""
     model = encoder.model
     with atomic_directory(output, True, lambda path: is_json_with(path / "config.json", "model_type")) as directory:
-        save_file(quantize(model), str(directory / "model.safetensors"), metadata={"format": "pt"})
+        save_file(quantize(model.state_dict()), str(directory / _WEIGHTS), metadata={"format": "pt"})
         model.config.architectures = ["MilcoModel"]
         config = model.config.to_diff_dict() | {"encoder": model.config.encoder.to_diff_dict()}
         (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
         # safetensors writes files that only the owner can read.
-        shutil.copymode(directory / "config.json", directory / "model.safetensors")
+        shutil.copymode(directory / "config.json", directory / _WEIGHTS)
         (directory / "README.md").write_text(card, encoding="utf-8")
         write_tokenizer(encoder.tokenizer.tokenizer, directory, _SOURCE_TOKENIZER)
         write_tokenizer(encoder.english_tokenizer, directory / "english", _ENGLISH_TOKENIZER)
 
 
-def quantize(model: MilcoModel) -> dict[str, Tensor]:
+def write_trained(model: MilcoModel, start: Path, output: Path) -> None:
+    """Write what training has changed of the checkpoint start to output/model.safetensors, for continue_from()."""
+    before = read_tensors(start)
+    changed = {name: t for name, t in model.state_dict().items() if name in before and not torch.equal(t, before[name])}
+    with atomic_directory(output, True, lambda path: (path / _WEIGHTS).is_file()) as directory:
+        save_file(quantize(changed), str(directory / _WEIGHTS), metadata={"format": "pt"})
+
+
+def quantize(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the stored tensors: float16, or uint8 with NAME_scale."""
     stored: dict[str, Tensor] = {}
-    for name, tensor in model.state_dict().items():
+    for name, tensor in state.items():
         tensor = tensor.detach().float()
         if tensor.dim() == 2 and not name.startswith(("connector.", "echo.")) and "position" not in name:
             stored[name], stored[f"{name}_scale"] = quantize_blocks(tensor)

@@ -12,8 +12,10 @@ from torch.nn import functional
 
 from milco_pyserini.console import log
 from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_directory, write_json
 from milco_pyserini.model import MilcoConfig, MilcoModel
+from milco_pyserini.model.checkpoint import read_tensors
 from milco_pyserini.model.tokenization import TextTokenizer
 
 from .base import PackedE5, choose_pieces, make_tokenizer, to_xlm_r, write_tokenizer
@@ -102,3 +104,20 @@ def start_decoder(model: MilcoModel, tokenizer: Tokenizer, pieces: list[str]) ->
     weight = _ROW_NORM * functional.normalize(found - found.mean(dim=0), dim=1)
     model.decoder.weight.copy_(weight)
     model.decoder.bias.copy_(_LEVEL - weight @ (total / tokens))
+
+
+def continue_from(start: Path, trained: Path, output: Path) -> None:
+    """Write the checkpoint start, with the weights of export.write_trained(), to output, unless it exists.
+
+    Raises MilcoError if they cannot be read, or are of another network.
+    """
+    if output.exists():
+        return
+    encoder = MilcoEncoder.from_pretrained(start, device="cpu", dtype="float32")
+    state, weights = encoder.model.state_dict(), read_tensors(trained)
+    others = [name for name, tensor in weights.items() if name not in state or state[name].shape != tensor.shape]
+    if others or not weights:
+        raise MilcoError(f"{trained} has no weights of this network: {', '.join(others[:3]) or 'it is empty'}")
+    encoder.model.load_state_dict(state | weights)
+    with atomic_directory(output, overwrite=False, is_owned=lambda _: False) as directory:
+        encoder.save_pretrained(directory)

@@ -366,8 +366,10 @@ def rerun(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
                 _build(place / "out", inputs / "vectors", engine)
             first = _run(command.split(), place)
             before = _contents(place)
-            (place / f".out{PARTIAL}1").mkdir()
-            os.utime(place / f".out{PARTIAL}1", (0, 0))
+            output = next(place.glob("out/shard-*"), place / "out")
+            left = output.with_name(f".{output.name}{PARTIAL}1")
+            left.mkdir(parents=True)
+            os.utime(left, (0, 0))
             ended = first if first.code else _run(command.split(), place)
             problem = ""
             if ended.code:
@@ -396,7 +398,7 @@ _RERUN = {
         f"index {engine}": f"index --vectors {{inputs}}/vectors --engine {engine} --output out"
         for engine in ("lucene", "exact", "qdrant", "seismic")
     },
-    "index --store": "index --vectors {inputs}/vectors --store --output out",
+    "index --store": "index --vectors {inputs}/vectors --store --corpus {inputs}/corpus.jsonl --output out",
     "index, a shard": "index --vectors {inputs}/vectors --engine exact --output out --shard-id 1 --shard-num 2",
     "update --since": "index --output out --update --since {inputs}/vectors --vectors {inputs}/more",
     "update": "index --output out --update --vectors {inputs}/other",

@@ -312,6 +312,7 @@ class Index:
                 raise TypeError(f"{name}={values!r}: expected a list of strings")
         validate_number("threads", threads, minimum=1)
         if source is None and not delete:
+            recover_directory(self.path)
             log(f"{self.path} is unchanged: there are no docids to delete")
             return self
         engine.available()

@@ -7,7 +7,7 @@ from milco_pyserini import __version__
 from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.protocol import Export, Target, render
-from milco_pyserini.io.files import atomic_directory, is_json_with
+from milco_pyserini.io.files import atomic_directory, is_json_with, recover_directory
 from milco_pyserini.io.manifest import MANIFEST, describe_files, list_files, read_checked, validate_files, write_checked
 from milco_pyserini.sparse.store import VOCABULARY
 
@@ -39,6 +39,7 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
     }
     if not overwrite and is_export(output) and (existing := read_checked(output / MANIFEST)) | determining == existing:
         validate_files(output, existing["files"])
+        recover_directory(output)
         log(f"{output} is up to date")
         return existing
     with atomic_directory(output, overwrite, is_export) as directory:

@@ -1,6 +1,7 @@
 """What the files of every target promise."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from milco_pyserini.export.opensearch import OpenSearchTarget
 from milco_pyserini.export.protocol import Vector
 from milco_pyserini.export.qdrant import point_id
 from milco_pyserini.export.registry import TARGETS
-from milco_pyserini.io.files import write_json
+from milco_pyserini.io.files import PARTIAL, write_json
 from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
 
 INCREMENTAL = [name for name, target in TARGETS.items() if target.is_incremental]
@@ -123,12 +124,16 @@ def test_an_export_is_replaced_only_if_asked(store: Path, tmp_path: Path, capsys
 def test_an_export_that_is_complete_is_not_written_again(
     store: Path, changed: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """The same command is done; one with other arguments is refused, and a damaged export is reported."""
+    """The same command is done and sweeps what a killed one left; another is refused, damage is reported."""
     output, options = tmp_path / "out", ["--topics", str(store), "--since", str(changed)]
     assert export("qdrant", store, output, *options) == 0
     times = {path: path.stat().st_mtime_ns for path in output.iterdir()}
+    left = tmp_path / f".out{PARTIAL}1"
+    left.mkdir()
+    os.utime(left, (0, 0))
     capsys.readouterr()
     assert export("qdrant", store, output, *options) == 0
+    assert not left.exists()
     assert capsys.readouterr().err == f"{output} is up to date\n"
     assert {path: path.stat().st_mtime_ns for path in output.iterdir()} == times
     for other in ([*options, "--prune", "top-k:3"], [*options, "--collection", "mine"], options[:2], options[2:]):

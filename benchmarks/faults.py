@@ -441,7 +441,7 @@ def _mixed(workdir: Path, what: str, new: Path, old: Path, inputs: Path) -> Tria
     if ended.code not in (0, 2) or (ended.code == 2 and "remove" not in ended.printed):
         return Trial(what, f"ended with {ended.code}: {_last_line(ended)}")
     if left and not (verified.code == 2 and "remove" in _last_line(verified).lower()):
-        return Trial(what, f"verify does not say what to remove: {_last_line(verified)}")
+        return Trial(what, f"verify does not name what to remove: {_last_line(verified)}")
     return Trial(what, "")
 
 
@@ -575,8 +575,9 @@ def write_inputs(inputs: Path) -> None:
     (inputs / "other.jsonl").write_bytes(b"\n".join(records[:20]) + b"\n")
     more = [orjson.dumps({"id": f"e{number}", "contents": text}) for number, text in enumerate(texts)]
     (inputs / "more.jsonl").write_bytes(b"\n".join([*records, *more]) + b"\n")
-    for name, ids in (("ids0", "d0\n"), ("ids1", "d1\n"), ("none", "")):
-        (inputs / name).write_text(ids)
+    # So many of a segment are deleted that Lucene writes it again, under another name.
+    for name, numbers in (("ids0", range(25)), ("ids1", range(25, 50)), ("none", range(0))):
+        (inputs / name).write_text("".join(f"d{number}\n" for number in numbers))
     (inputs / "topics.tsv").write_text("".join(f"q{n}\t{text[:20]}\n" for n, text in enumerate(texts[:5])), "utf-8")
     (inputs / "run.txt").write_text("q0 Q0 d0 1 2 t\n")
     (inputs / "qrels.txt").write_text("q0 0 d0 1\n")

@@ -274,3 +274,21 @@ def test_a_data_directory_without_pairs_is_refused(tmp_path: Path, capsys: pytes
     argv = ["--data", tmp_path, "--english", "x", "--work", tmp_path / "work", "--output", tmp_path / "model"]
     assert main([str(value) for value in argv]) == 2
     assert "it has no bitext/" in capsys.readouterr().err
+
+
+def test_files_of_another_kind_are_one_line_before_anything_is_written(
+    data: Path, file: Path, english: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """A tokenizer that is missing or is none, and another base."""
+    (tmp_path / "text").write_text("no tokenizer")
+    for given, words in (
+        (("--english", tmp_path / "none", "--base", file), "none"),
+        (("--english", tmp_path / "text", "--base", file), "text"),
+        (("--english", english, "--base", file), "has SHA-256"),
+    ):
+        argv = ["--data", data, *given, "--work", tmp_path / "work", "--output", tmp_path / "model"]
+        assert main([str(value) for value in argv]) == 2
+        error = capsys.readouterr().err
+        assert words in error.splitlines()[-1]
+        assert "Traceback" not in error
+        assert not (tmp_path / "work").exists()

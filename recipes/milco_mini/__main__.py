@@ -31,24 +31,26 @@ def command(options: MiniOptions) -> None:
     from milco_pyserini.cli.train import validate_installation
 
     validate_installation()
-    base = options.base or find_base()
-    options.begin(_FREE)
     import torch
     from tokenizers import Tokenizer
 
     from milco_pyserini.encode import MilcoEncoder
     from milco_pyserini.io.files import atomic_directory
+    from milco_pyserini.model.loading import loading
     from milco_pyserini.train.config import SapConfig, SctConfig, load_config
     from milco_pyserini.train.run import MODEL, train_sap, train_sct
 
     from . import data, echo, export, start
     from .base import PackedE5
 
+    with loading(options.english, "a tokenizer"):
+        english = Tokenizer.from_file(str(options.english))
+    base = PackedE5(options.base or find_base())
+    options.begin(_FREE)
     torch.set_num_threads(options.threads)
     work, folder = options.work, options.data
     if not (work / "start").exists():
-        english = Tokenizer.from_file(str(options.english))
-        start.write_start(PackedE5(base), english, data.texts(folder), work / "start", work / "teacher")
+        start.write_start(base, english, data.texts(folder), work / "start", work / "teacher")
     if not (work / "english").exists():
         data.write_english(folder, work / "english", options.seed)
     if not (work / "queries").exists():

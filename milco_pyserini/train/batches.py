@@ -63,13 +63,14 @@ class ContrastCollator:
     """Turns groups, or translations, into the arguments of Contrast.forward() and "languages".
 
     query_length, passage_length: tokens per text, at most. with_texts: whether a batch has its texts, as a dense
-    teacher needs them.
+    teacher needs them. teacher: of the English terms of translations.
     """
 
     texts: TextCollator
     query_length: int
     passage_length: int
     with_texts: bool = False
+    teacher: AlignmentTeacher | None = None
 
     def __call__(self, examples: list[QueryGroup] | list[Translations]) -> dict:
         """Tokenize a batch."""
@@ -79,7 +80,12 @@ class ContrastCollator:
     def tokenize(self, examples: list[QueryGroup] | list[Translations]) -> dict:
         """Return the batch without its texts."""
         if isinstance(examples[0], Translations):
-            return collate_translations(cast(list[Translations], examples), self.texts, self.passage_length)
+            translations = cast(list[Translations], examples)
+            batch = collate_translations(translations, self.texts, self.passage_length)
+            if self.teacher is not None:
+                rows = [row for one in translations for row in zip(one.languages, one.texts, one.english, strict=True)]
+                batch["teacher"] = self.teacher.prepare([BitextPair(*row) for row in rows])
+            return batch
         groups = cast(list[QueryGroup], examples)
         passages = [passage for group in groups for passage in group.passages]
         batch = {

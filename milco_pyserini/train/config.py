@@ -172,6 +172,10 @@ class SctConfig(TrainingConfig):
         help="dense encoder whose cosines of a batch's texts, centered per language, are distilled as well",
     )
     teacher_temperature: float = _loss(0.05, metavar="T", above=0, help="divisor of the dense teacher's cosines")
+    alignment_weight: float = _loss(
+        0.0, metavar="W", minimum=0, help="weight of SAP's loss on the texts of --parallel, which keeps terms grounded"
+    )
+    teacher: str = _loss(LEXICAL, metavar="NAME|FILE", help="as of milco train sap, for --alignment-weight")
     regularizer: str = _loss("l1", choices=("l1", "flops"), help="sparsity regularizer")
     lambda_query: float = _loss(1e-3, metavar="W", minimum=0, help="regularization weight of queries")
     lambda_passage: float = _loss(1e-5, metavar="W", minimum=0, help="regularization weight of passages")
@@ -182,6 +186,8 @@ class SctConfig(TrainingConfig):
         yield from super().conflicts()
         if self.data and self.loss == "kd" and self.group_size == 1:
             yield "--group-size 1: --loss kd compares the passages of a query, give 2 or more"
+        if self.alignment_weight and not self.parallel:
+            yield f"--alignment-weight {self.alignment_weight:g}: it needs --parallel, whose translations are aligned"
         if self.parallel and self.batch_size == 1:
             yield "--batch-size 1: --parallel contrasts the texts of a batch, give 2 or more"
         try:

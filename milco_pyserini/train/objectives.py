@@ -91,7 +91,10 @@ class Contrast(nn.Module):
         dtype: of matrix products.
         dropped_ids: token ids that the source view leaves out.
         teacher: scores the texts of a batch; their scores are distilled in addition to the loss.
+        aligner: gives the English terms of translations, that their pivot views are fitted to in addition.
     """
+
+    aligner: AlignmentTeacher | None
 
     def __init__(
         self,
@@ -100,10 +103,13 @@ class Contrast(nn.Module):
         dtype: torch.dtype = torch.float32,
         dropped_ids: Sequence[int] = (),
         teacher: DenseTeacher | None = None,
+        aligner: AlignmentTeacher | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         self.teacher = teacher
+        # Not a submodule, as in Alignment.
+        object.__setattr__(self, "aligner", aligner)
         self.options = config
         self.dtype = dtype
         self.register_buffer("dropped_ids", torch.tensor(list(dropped_ids), dtype=torch.int64), persistent=False)
@@ -130,7 +136,7 @@ class Contrast(nn.Module):
         Returns:
             As Alignment.forward(); "grounded" is None.
         """
-        views, sides = self.encode({"query": query, "passage": passage})
+        views, sides, _ = self.encode({"query": query, "passage": passage})
         config = self.options
         trained = [views[name] for name in config.views]
         parts = {config.loss: self.main_loss(trained, passage["input_ids"], scores)}
@@ -146,7 +152,12 @@ class Contrast(nn.Module):
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": None}
 
     def contrast_translations(
-        self, text: Batch, meaning: Tensor, is_query: Tensor, texts: dict[str, Texts] | None = None
+        self,
+        text: Batch,
+        meaning: Tensor,
+        is_query: Tensor,
+        texts: dict[str, Texts] | None = None,
+        teacher: Batch | None = None,
     ) -> dict:
         """Compute the loss of a batch of texts, some of which are translations of each other.
 
@@ -155,12 +166,13 @@ class Contrast(nn.Module):
             meaning: int64 [N], equal for translations.
             is_query: bool [N], the texts whose translations are searched; all are searched among.
             texts: the texts themselves, for a dense teacher.
+            teacher: from AlignmentTeacher.prepare(), of the texts' English translations.
 
         Returns:
-            As contrast_passages(), and "nearest": meaning, and int64 [N], the text of another meaning with each
+            As Alignment.forward(), and "nearest": meaning, and int64 [N], the text of another meaning with each
             query's highest score, -1 for a text that is no query.
         """
-        views, sides = self.encode({"text": text})
+        views, sides, (logits,) = self.encode({"text": text})
         config = self.options
         found = [views[name][0] for name in config.views]
         scores = torch.stack([view @ view.T for view in found]).sum(dim=0) / config.score_temperature
@@ -174,15 +186,22 @@ class Contrast(nn.Module):
         regularizers = self.regularizers(views, ("text",))
         loss = cast(Tensor, sum(parts.values())) + config.lambda_passage * sum(regularizers.values())
         parts |= regularizers
+        grounded = None
+        if self.aligner is not None and teacher is not None:
+            targets = self.aligner.targets(teacher)
+            grounded = targets > 0
+            parts["alignment"] = losses.sparse_mean_squared_error(logits, targets, mean="teacher")
+            loss = loss + config.alignment_weight * parts["alignment"]
         nearest = scores.detach().masked_fill(same, -torch.inf).argmax(dim=1).masked_fill(~is_query, -1)
-        return {"loss": loss, "parts": parts, "sides": sides, "grounded": None, "nearest": (meaning, nearest)}
+        return {"loss": loss, "parts": parts, "sides": sides, "grounded": grounded, "nearest": (meaning, nearest)}
 
-    def encode(self, batches: dict[str, Batch]) -> tuple[dict[str, list[Tensor]], dict]:
-        """Return views by name, one matrix [B, V] for each batch, and "sides" as contrast_passages() returns them."""
+    def encode(self, batches: dict[str, Batch]) -> tuple[dict[str, list[Tensor]], dict, list[Tensor]]:
+        """Return views by name, a matrix [B, V] for each batch; "sides"; and logits, float [B, V_e], for each batch."""
         device = next(iter(batches.values()))["input_ids"].device.type
         with torch.autocast(device, self.dtype, enabled=self.dtype != torch.float32):
             outputs = [encode_by_length(self.model, **batch) for batch in batches.values()]
-        pivots = [pivot for pivot, _ in outputs]
+        logits = [found for found, _ in outputs]
+        pivots = [log_saturation(found) for found in logits]
         views = {PIVOT: pivots}
         activity: list[SourceActivity] | list[None] = [None] * len(outputs)
         if self.model.echo is not None:
@@ -198,7 +217,7 @@ class Contrast(nn.Module):
                 for there, view in zip(held, views[SOURCE], strict=True)
             ]
         monitored = zip(batches, pivots, activity, strict=True)
-        return views, {name: (pivot.detach(), source) for name, pivot, source in monitored}
+        return views, {name: (pivot.detach(), source) for name, pivot, source in monitored}, logits
 
     def regularizers(self, views: dict[str, list[Tensor]], sides: Sequence[str]) -> dict[str, Tensor]:
         """Return the regularizer of each side over the views that are trained, by name: query_l1."""
@@ -245,7 +264,7 @@ def encode(model: MilcoModel, input_ids: Tensor, attention_mask: Tensor) -> Milc
 
 
 def encode_by_length(model: MilcoModel, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return pivot views, float32 [B, V_e], and LexEcho weights, [B, S] or None, as the model computes them.
+    """Return logits, float32 [B, V_e], and LexEcho weights, [B, S] or None, as the model computes them.
 
     Texts of similar length are encoded together, because translations are sentences and passages.
 
@@ -262,11 +281,11 @@ def encode_by_length(model: MilcoModel, input_ids: Tensor, attention_mask: Tenso
         for rows, end in zip(order.split(size), longest, strict=True)
     ]
     back, size = order.argsort(), input_ids.shape[1]
-    pivot = torch.cat([output.pivot for output in outputs])[back]
+    logits = torch.cat([output.logits for output in outputs])[back]
     if model.echo is None:
-        return pivot, None
+        return logits, None
     echoes = [cast(Tensor, output.echo) for output in outputs]
-    return pivot, torch.cat([functional.pad(echo, (0, size - echo.shape[1])) for echo in echoes])[back]
+    return logits, torch.cat([functional.pad(echo, (0, size - echo.shape[1])) for echo in echoes])[back]
 
 
 def source_views(tokens: Tensor, ids: list[Tensor], echoes: list[Tensor], pool: str, dropped: Tensor) -> list[Tensor]:

@@ -4,7 +4,7 @@ import contextlib
 import math
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from itertools import zip_longest
 from pathlib import Path
@@ -39,7 +39,7 @@ from milco_pyserini.train.batches import AlignmentCollator, ContrastCollator, Te
 from milco_pyserini.train.checkpoints import find_damage, newest_checkpoint, reporting_write_errors, set_aside_damaged
 from milco_pyserini.train.config import SapConfig, SctConfig, TrainingConfig, config_values, parse_shares
 from milco_pyserini.train.data import UNDETERMINED
-from milco_pyserini.train.data.bitext import open_bitext
+from milco_pyserini.train.data.bitext import BitextSource, open_bitext
 from milco_pyserini.train.data.parallel import MixedStream, ParallelCollection, ParallelStream
 from milco_pyserini.train.data.retrieval import open_retrieval
 from milco_pyserini.train.data.streams import BitextStream, RetrievalStream
@@ -84,14 +84,7 @@ def train_sap(
         concatenate=config.concatenate,
         weights={name: share for name, share in shares.items() if share is not None},
     )
-    teacher = teacher or open_teacher(
-        config.teacher,
-        encoder.english_tokenizer,
-        # In turn: it reads only so many of them.
-        lambda: (pair.english for row in zip_longest(*(source.pairs() for source in sources)) for pair in row if pair),
-        config.padding,
-        config.max_length,
-    )
+    teacher = teacher or open_aligner(config.teacher, encoder, sources, config.padding, config.max_length)
     validate_vocabulary(teacher.vocabulary, encoder.vocabulary.english)
     examples = sum(stream.sizes)
     arguments = training_arguments(config, run, num_steps(config, examples))
@@ -160,6 +153,12 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
         digests |= {f"digest of {source.name}": source.stats().digest for source in sources}
     stream = MixedStream(streams, config.batch_size, config.seed) if len(streams) > 1 else streams[0][1]
     arguments = training_arguments(config, run, num_steps(config, examples))
+    aligner = None
+    if config.alignment_weight:
+        aligner = open_aligner(config.teacher, encoder, pairs, "-inf", config.passage_max_length)
+        validate_vocabulary(aligner.vocabulary, encoder.vocabulary.english)
+        if isinstance(aligner, nn.Module):
+            aligner.to(arguments.device)
     if make_objective is not None:
         objective = make_objective(encoder.model)
     else:
@@ -169,13 +168,23 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
         if config.dense_teacher is not None:
             dense = DenseEncoder(config.dense_teacher, device=arguments.device, dtype=dtype)
             teacher = DenseTeacher(dense, stream, config.teacher_temperature)
-        objective = Contrast(encoder.model, config, dtype, dropped_ids, teacher)
+        objective = Contrast(encoder.model, config, dtype, dropped_ids, teacher, aligner)
     collate = ContrastCollator(
-        texts, config.query_max_length, config.passage_max_length, with_texts=config.dense_teacher is not None
+        texts, config.query_max_length, config.passage_max_length, config.dense_teacher is not None, aligner
     )
     # Without a length: negatives of a batch must come from one collection, as the streams' blocks do.
     data = {"examples": examples, **digests}
     run_training(config, TrainingTask(encoder, objective, stream, data, collate, probe), arguments)
+
+
+def open_aligner(
+    name: str, encoder: MilcoEncoder, sources: Sequence[BitextSource], padding: str, max_length: int
+) -> AlignmentTeacher:
+    """Open the teacher of alignment; a lexical one is fitted to the sources. Raises MilcoError, as open_teacher()."""
+    # In turn: it reads only so many of them.
+    rows = zip_longest(*(source.pairs() for source in sources))
+    english = (pair.english for row in rows for pair in row if pair)
+    return open_teacher(name, encoder.english_tokenizer, english, padding, max_length)
 
 
 def open_start(config: TrainingConfig, echo: bool, *lengths: int) -> tuple[MilcoEncoder, TextCollator, GroundingProbe]:

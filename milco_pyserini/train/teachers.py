@@ -4,7 +4,7 @@ A teacher is a masked language model of SPLADE's type, by directory or hub name;
 "lexical", which is fitted on the English side of the bitext before training.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -49,7 +49,7 @@ class AlignmentTeacher(Protocol):
 def open_teacher(
     name_or_path: str | Path,
     english_tokenizer: Tokenizer,
-    english_texts: Callable[[], Iterable[str]],
+    english_texts: Iterable[str],
     padding: str = "-inf",
     max_length: int = 256,
 ) -> AlignmentTeacher:
@@ -58,7 +58,7 @@ def open_teacher(
     Args:
         name_or_path: "lexical", an .npz file, or a masked language model's directory or hub name.
         english_tokenizer: for "lexical".
-        english_texts: the English side of the bitext in mixed order; called for "lexical" only.
+        english_texts: the English side of the bitext in mixed order; read for "lexical" only.
         padding: one of PADDINGS; a lexical teacher has no padding.
         max_length: tokens read per text.
 
@@ -67,7 +67,7 @@ def open_teacher(
     """
     name = str(name_or_path)
     if name == LEXICAL:
-        return LexicalTeacher.fit(english_texts(), english_tokenizer, max_length=max_length)
+        return LexicalTeacher.fit(english_texts, english_tokenizer, max_length=max_length)
     if name.endswith(".npz"):
         return LexicalTeacher.load(Path(name), max_length)
     return MaskedLanguageModelTeacher.from_pretrained(name, padding, max_length)

@@ -37,7 +37,10 @@ class LanguageBoundEncoder(DenseEncoder):
 
 def translations() -> list[Translations]:
     """Each meaning in two languages."""
-    return [Translations(("de", "en"), (f"de {word}", f"en {word}"), (False, False)) for word in MEANINGS]
+    return [
+        Translations(("de", "en"), (f"de {word}", f"en {word}"), (False, False), (f"en {word}",) * 2)
+        for word in MEANINGS
+    ]
 
 
 def test_a_translation_is_nearer_than_texts_in_the_own_language() -> None:

@@ -78,6 +78,8 @@ def test_joined_texts_are_passages_around_the_sentence(collection: ParallelColle
             numbers = [int(word) for word in text.split()[1::2]]
             assert int(number) in numbers
             assert numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) <= (7 if joined else 1)
+        for text, english in zip(group.texts, group.english, strict=True):
+            assert english.split()[1::2] == text.split()[1::2]
     assert 0.3 < sum(map(sum, (group.joined for group in groups))) / sum(len(group.texts) for group in groups) < 0.6
 
 
@@ -99,7 +101,7 @@ def test_collections_are_drawn_by_their_shares(collection: ParallelCollection) -
 
 def test_streams_are_mixed_block_by_block() -> None:
     """In proportion to their shares."""
-    one, two = ([Translations(("en",), (name,), (False,))] * 9000 for name in ("one", "two"))
+    one, two = ([Translations(("en",), (name,), (False,), (name,))] * 9000 for name in ("one", "two"))
     found = list(islice(MixedStream([(0.25, one), (0.75, two)], BLOCK, 1), 2000 * BLOCK))
     assert sum(group.texts[0] == "one" for group in found) / len(found) == pytest.approx(0.25, abs=0.03)
     assert all(len({group.texts for group in found[i : i + BLOCK]}) == 1 for i in range(0, len(found), BLOCK))

@@ -108,6 +108,27 @@ def test_translations_are_contrasted_with_all_other_texts() -> None:
     assert torch.equal(output["nearest"][1], torch.where(is_query, nearest, -1))
 
 
+@pytest.mark.golden
+def test_alignment_next_to_contrast_is_that_of_sap() -> None:
+    """Its weight multiplies SMSE of the same texts with the teacher's view of their English translations."""
+    config = SctConfig(
+        config="", views=("pivot",), lambda_passage=0, alignment_weight=0.5, teacher=str(GOLDEN / "en_lsr")
+    )
+    model, encode = encoder("alignment").model, texts("alignment")
+    teacher = MaskedLanguageModelTeacher.from_pretrained(GOLDEN / "en_lsr")
+    english, foreign = zip(*INPUTS["BITEXT"], strict=True)
+    prepared = teacher.prepare([BitextPair("und", *sides) for sides in zip(foreign, english, strict=True)])
+    batch = {"text": encode(foreign, 512), "meaning": torch.arange(3) // 2, "is_query": torch.ones(3, dtype=torch.bool)}
+    with torch.no_grad():
+        found = Contrast(model, config, aligner=teacher)(**batch, teacher=prepared)
+        alone = Contrast(model, config)(**batch)
+        target = teacher.targets(prepared)
+        wanted = losses.sparse_mean_squared_error(model(**batch["text"]).logits, target, mean="teacher")
+    assert found["parts"]["alignment"].item() == pytest.approx(wanted.item(), rel=1e-5)
+    assert found["loss"].item() == pytest.approx(alone["loss"].item() + 0.5 * wanted.item(), rel=1e-5)
+    assert torch.equal(found["grounded"], target > 0)
+
+
 def contrast_of_many(scores: Tensor, meaning: Tensor, is_query: Tensor) -> float:
     """Compute InfoNCE with several positives, one query and one positive at a time."""
     means = []
@@ -140,9 +161,9 @@ def test_texts_of_different_lengths_are_encoded_as_alone() -> None:
     words = [" ".join(INPUTS["QUERIES"][place % 2].split()[: 1 + place % 7] * (1 + place % 3)) for place in range(40)]
     batch = texts("distillation")(words, 64)
     with torch.no_grad():
-        pivot, echo = encode_by_length(model, **batch)
+        logits, echo = encode_by_length(model, **batch)
         whole = model(**batch)
-    torch.testing.assert_close(pivot, whole.pivot)
+    torch.testing.assert_close(logits, whole.logits)
     torch.testing.assert_close(echo, whole.echo)
 
 

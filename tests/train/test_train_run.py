@@ -266,8 +266,9 @@ def test_sct_across_languages_learns_and_resumes(start: Path, bitext: Path, retr
 def test_a_dense_teacher_is_distilled_across_languages_and_within_one(
     start: Path, bitext: Path, retrieval: Path, tmp_path: Path
 ) -> None:
-    """Its loss is logged for both kinds of batches and falls; the same run has the same weights."""
+    """Its loss is logged for both kinds of batches and falls, as does alignment's; two runs have the same weights."""
     options = ["sct", "--config", "parallel-sct", "--model", str(start), "--dense-teacher", str(start)]
+    options += ["--alignment-weight", ".5"]
     options += ["--parallel", f"{bitext}=.5", "--data", str(retrieval), "--group-size", "1", "--views", "pivot"]
     options += "--steps 12 --batch-size 3 --log-steps 6 --learning-rate 1e-3 --lambda-passage 0".split()
     options += "--query-max-length 16 --passage-max-length 32 --device cpu --dtype float32 --workers 0".split()
@@ -276,6 +277,8 @@ def test_a_dense_teacher_is_distilled_across_languages_and_within_one(
     entries = [entry for entry in logged(tmp_path / "once") if "distillation" in entry]
     assert entries[-1]["distillation"] < entries[0]["distillation"]
     assert {"parallel", "infonce"} <= entries[0].keys() | entries[-1].keys()
+    aligned = [entry["alignment"] for entry in logged(tmp_path / "once") if "alignment" in entry]
+    assert aligned and aligned[-1] <= aligned[0]
     before, after = weights(tmp_path / "once"), weights(tmp_path / "again")
     assert all(torch.equal(before[key], after[key]) for key in before)
 
@@ -291,6 +294,7 @@ def test_a_dense_teacher_is_distilled_across_languages_and_within_one(
         ("--parallel a=x", "expected a number after =, got 'x'"),
         ("--parallel a", "unknown bitext 'a'"),
         ("--parallel a=.2 a=.7", "source a is given twice"),
+        ("--data x --alignment-weight .5", "--alignment-weight 0.5: it needs --parallel"),
         ("--parallel {bitext} --batch-size 1", "--batch-size 1: --parallel contrasts the texts of a batch"),
         ("--data x --loss kd --group-size 1", "--group-size 1: --loss kd compares the passages of a query"),
         ("--data {pairs} --languages de yo", "--languages yo: the data has no examples in it, only in de"),

@@ -22,11 +22,15 @@ _NEIGHBORS = 3
 
 
 class Translations(NamedTuple):
-    """A text in several languages: texts[i] is in languages[i]. joined[i]: it has neighbors, so it is no query."""
+    """A text in several languages: texts[i] is in languages[i], and english[i] is its translation.
+
+    joined[i]: it has neighbors, so it is no query.
+    """
 
     languages: tuple[str, ...]
     texts: tuple[str, ...]
     joined: tuple[bool, ...]
+    english: tuple[str, ...]
 
 
 @dataclass
@@ -136,14 +140,17 @@ class ParallelStream(IterableDataset):
         others = sorted(collection.rows[number].keys() - {first})
         languages = (first, *rng.sample(others, min(len(others), self._translations - 1)))
         texts: list[str] = []
+        english: list[str] = []
         joined: list[bool] = []
         for language in languages:
             # A group has at least one query.
             joined.append(bool(texts) and rng.random() < self._concatenate)
             before, after = (rng.randint(0, _NEIGHBORS), rng.randint(0, _NEIGHBORS)) if joined[-1] else (0, 0)
-            rows = collection.rows[max(0, number - before) : number + after + 1]
-            texts.append(" ".join(rng.choice(row[language]) for row in rows if language in row))
-        return Translations(languages, tuple(texts), tuple(joined))
+            neighbors = collection.rows[max(0, number - before) : number + after + 1]
+            rows = [row for row in neighbors if language in row]
+            texts.append(" ".join(rng.choice(row[language]) for row in rows))
+            english.append(" ".join(row[ENGLISH][0] for row in rows))
+        return Translations(languages, tuple(texts), tuple(joined), tuple(english))
 
 
 class MixedStream(IterableDataset):

@@ -1,17 +1,21 @@
-"""Progress and messages on stderr; stdout is for data."""
+"""Messages and progress: the library's go to the logger milco_pyserini, a command's to stderr; stdout is for data."""
 
 import contextlib
+import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import Any, TextIO
 
 _TERMINAL_INTERVAL = 0.5
 _LOG_INTERVAL = 60.0
 # They are invisible, and join letters in Persian, Hindi and emoji.
 _JOINERS = "\u200c\u200d"
+# Silent unless a program that uses the library configures logging, or a command shows it.
+_LOGGER = logging.getLogger("milco_pyserini")
+_LOGGER.addHandler(logging.NullHandler())
 # Called with the number of further texts that are encoded, and their tokens.
 Report = Callable[[int, int], None]
 
@@ -22,12 +26,61 @@ def printable(text: str) -> str:
 
 
 def log(message: str) -> None:
-    """Write one line to stderr, above a progress bar if one is shown. It is printable() whatever names it contains."""
-    lines = "\n".join(map(printable, message.split("\n")))
-    shown = _bar_class().external_write_mode(file=sys.stderr) if "tqdm" in sys.modules else contextlib.nullcontext()
+    """Report one line, or several, by the logger milco_pyserini; commands show them on stderr."""
+    _LOGGER.info(message, stacklevel=2)
+
+
+def warn(message: str) -> None:
+    """Report a warning as log() does; commands put "warning: " before it."""
+    _LOGGER.warning(message, stacklevel=2)
+
+
+def write(message: str, stream: TextIO | None = None) -> None:
+    """Write one line to a stream (stderr), above a progress bar if one is shown, printable() whatever it names."""
+    lines, stream = "\n".join(map(printable, message.split("\n"))), stream or sys.stderr
+    shown = _bar_class().external_write_mode(file=stream) if "tqdm" in sys.modules else contextlib.nullcontext()
     with shown:
-        sys.stderr.write(f"{lines}\n")
-        sys.stderr.flush()
+        stream.write(f"{lines}\n")
+        stream.flush()
+
+
+class _Console(logging.Handler):
+    """Writes messages as commands show them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        write(f"{'warning: ' if record.levelno == logging.WARNING else ''}{self.format(record)}")
+
+
+_CONSOLE = _Console()
+
+
+def shows_messages() -> bool:
+    """Return whether this process runs a command, which shows messages and progress."""
+    return _CONSOLE in _LOGGER.handlers
+
+
+def start_messages() -> None:
+    """Show messages and progress on stderr from now on."""
+    _LOGGER.addHandler(_CONSOLE)
+    _LOGGER.setLevel(logging.INFO)
+    # Libraries such as Ray give the root logger handlers of their own, which would write each line again.
+    _LOGGER.propagate = False
+
+
+@contextlib.contextmanager
+def messages_shown() -> Iterator[None]:
+    """Show messages and progress on stderr within the block, as commands do."""
+    if shows_messages():
+        yield
+        return
+    level, propagates = _LOGGER.level, _LOGGER.propagate
+    start_messages()
+    try:
+        yield
+    finally:
+        _LOGGER.removeHandler(_CONSOLE)
+        _LOGGER.setLevel(level)
+        _LOGGER.propagate = propagates
 
 
 def counted(number: int, one: str, more: str = "") -> str:
@@ -48,15 +101,17 @@ def duration(seconds: float) -> str:
 class Progress:
     """Progress of a long task: counts, rates, averages and remaining time, with a summary line at the end.
 
-    On a terminal it is a bar, shown from the start and truncated to its width; in a log it is one line per minute.
+    On a terminal it is a bar, shown from the start and truncated to its width; in a log it is one line per minute. In
+    a library, the lines are messages (log), unless the caller asks to see them.
 
     Args:
         unit: what is counted, in the plural.
         total: None if unknown.
         done: units that were finished before, as in a resumed run.
+        show: whether to show it, even if no command runs.
     """
 
-    def __init__(self, unit: str, total: int | None = None, done: int = 0) -> None:
+    def __init__(self, unit: str, total: int | None = None, done: int = 0, show: bool = False) -> None:
         self.unit = unit
         self.total = total
         self.done = self._before = done
@@ -66,11 +121,15 @@ class Progress:
         # Name -> sum, and the number of units it covers.
         self.sums: dict[str, tuple[float, int]] = {}
         self._started = self._shown = time.monotonic()
+        # A notebook shows what is written to stderr as an error.
+        is_notebook = type(sys.stderr).__module__.startswith("ipykernel.")
+        stream = sys.stdout if is_notebook else sys.stderr
+        self._write: Callable[[str], None] = partial(write, stream=stream) if show else log
         self._bar: Any = None
-        if sys.stderr.isatty():
+        if (show or shows_messages()) and (is_notebook or stream.isatty()):
             form = "{bar:1}{desc}" if total is None else "{percentage:3.0f}%|{bar:10}| {desc}"
             how = {"total": total, "initial": done, "desc": self.line(), "bar_format": form}
-            self._bar = _bar_class()(**how, file=sys.stderr, dynamic_ncols=True, leave=False)
+            self._bar = _bar_class()(**how, file=stream, dynamic_ncols=True, leave=False)
 
     def add(self, count: int, tokens: float = 0, **sums: float) -> None:
         """Count finished units. tokens are reported as a rate, sums as averages per unit."""
@@ -82,7 +141,7 @@ class Progress:
             return
         self._shown = now
         if self._bar is None:
-            log(self.line())
+            self._write(self.line())
         else:
             self._bar.n = self.done
             self._bar.set_description_str(self.line())
@@ -116,7 +175,7 @@ class Progress:
             self._bar.close()
         if outcome is None:
             return
-        log(f"{outcome}: {self.line()}, {duration(time.monotonic() - self._started)} in all")
+        self._write(f"{outcome}: {self.line()}, {duration(time.monotonic() - self._started)} in all")
 
 
 @cache

@@ -15,6 +15,7 @@ if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
 
 # Before any test imports torch, whose threads would otherwise spin on the cores that the other tests need.
 import milco_pyserini  # noqa: F401
+from milco_pyserini.console import messages_shown
 
 # Before any test imports huggingface_hub, which reads it once.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -47,6 +48,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first."""
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+
+
+@pytest.fixture(autouse=True)
+def messages() -> Iterator[None]:
+    """Messages and progress on stderr, as commands show them, where tests read them."""
+    with messages_shown():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from milco_pyserini.console import log
+from milco_pyserini.console import messages_shown, start_messages, write
 from milco_pyserini.errors import DISK_FULL, MilcoError
 from milco_pyserini.options import InvalidOptions
 
@@ -31,6 +31,7 @@ def start(main: Callable[[], int | None], prog: str = "milco") -> int:
     processes that are started for the work, by whatever library, do not import from the working directory.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
+    start_messages()
     for number in _ENDING:
         signal.signal(number, _interrupts)
     sys.unraisablehook = _interrupts.raise_again
@@ -43,6 +44,7 @@ def start(main: Callable[[], int | None], prog: str = "milco") -> int:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+@messages_shown()
 def run(prog: str, command: Callable[[], int | None], interrupted: str = "") -> int:
     """Run a command and turn every outcome into an exit code.
 
@@ -87,7 +89,7 @@ def fail(prog: str, message: str) -> int:
     """Report an error in one line on stderr; return the exit code 2."""
     _drop_unwritten()
     line = " ".join(message.split())
-    log(f"{prog}: error: {line}")
+    write(f"{prog}: error: {line}")
     return BAD_INPUT
 
 
@@ -110,7 +112,7 @@ class _Interrupts:
 
     def write(self, line: str) -> None:
         """Report the interruption."""
-        log(f"\n{line}")
+        write(f"\n{line}")
         self._written = True
 
     def raise_again(self, unraisable: "sys.UnraisableHookArgs") -> None:

@@ -286,7 +286,7 @@ class MilcoEncoder:
         self.validate_length(max_length)
         views = self.resolve_views(views)
         tokens = self.tokenizer.tokenize([text.lower() for text in texts] if lowercase else texts, max_length)
-        progress = Progress("texts", len(texts)) if show_progress else None
+        progress = Progress("texts", len(texts), show=True) if show_progress else None
         batch = self.encode_rows(
             [row.ids for row in tokens], views, batch_size, report=None if progress is None else progress.add
         )

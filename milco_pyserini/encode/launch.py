@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.managers import BaseManager
 from typing import Any, Protocol
 
-from milco_pyserini.console import log
+from milco_pyserini.console import log, shows_messages, start_messages
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.encode.parts import EncodedPart, Job, PartEncoder, PartReport, TokenizedPart
 from milco_pyserini.encode.plan import EncodePlan
@@ -162,9 +162,19 @@ class PartWorker:
         device: of the encoder, which is loaded with the first part: what is wrong with it is an error of that part.
         num_workers: on this machine. On the CPU they share its threads.
         weight_hash: that the encoder must have; "" for any.
+        with_messages: whether to show messages, as the process does that runs the command.
     """
 
-    def __init__(self, plan: EncodePlan, device: str, num_workers: int = 1, weight_hash: str = "") -> None:
+    def __init__(
+        self,
+        plan: EncodePlan,
+        device: str,
+        num_workers: int = 1,
+        weight_hash: str = "",
+        with_messages: bool = False,
+    ) -> None:
+        if with_messages:
+            start_messages()
         self._plan = plan
         self._device = device
         self._num_workers = num_workers
@@ -234,7 +244,9 @@ class LocalWorker:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         (self._process,) = set(multiprocessing.active_children()) - others
-        self._worker: Any = manager.PartWorker(plan, device, num_workers)  # type: ignore[attr-defined]
+        self._worker: Any = manager.PartWorker(  # type: ignore[attr-defined]
+            plan, device, num_workers, with_messages=shows_messages()
+        )
 
     def encode(self, number: int, records: Sequence[Document | Query]) -> EncodedPart:
         """Return the file of a part."""

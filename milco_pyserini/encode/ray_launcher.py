@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from milco_pyserini.console import log
+from milco_pyserini.console import log, shows_messages
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.encode.launch import IN_FLIGHT, PartWorker, WorkerDiedError
 from milco_pyserini.encode.parts import EncodedPart
@@ -65,7 +65,7 @@ class RayWorker:
     def __init__(self, plan: EncodePlan, weight_hash: str, resources: dict[str, Any], device: str) -> None:
         self._ray = _connect()
         actor = self._ray.remote(PartWorker).options(**resources, max_concurrency=IN_FLIGHT + 1)
-        self._actor = actor.remote(plan, device, weight_hash=weight_hash)
+        self._actor = actor.remote(plan, device, weight_hash=weight_hash, with_messages=shows_messages())
         self._asked: Any = None
 
     def encode(self, number: int, records: Sequence[Document | Query]) -> EncodedPart:

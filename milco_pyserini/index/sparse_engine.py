@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from milco_pyserini.console import counted, log
+from milco_pyserini.console import counted, warn
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, Engine, GroundTruth, QueryOptions, SourceOptions
@@ -192,7 +192,7 @@ class SparseEngine(Engine):
             return _read_jsonl_queries(find_files(path, "topics"), manifest["query_scale"])
         store = cast(VectorStore, open_store(path))
         if store.manifest.get("kind", "topics") != "topics":
-            log(f"warning: {path} holds {store.manifest['kind']}, not topics: they are searched for as queries")
+            warn(f"{path} holds {store.manifest['kind']}, not topics: they are searched for as queries")
         views: tuple[str, ...] = VIEWS
         if options.query_encoder is None:
             other = store.manifest.get("encoder")

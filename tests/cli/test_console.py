@@ -5,7 +5,7 @@ import io
 import pytest
 
 from milco_pyserini import console
-from milco_pyserini.console import Progress, duration, log
+from milco_pyserini.console import Progress, duration, log, warn
 
 
 class Clock:
@@ -104,6 +104,28 @@ def test_a_terminal_shows_a_bar_from_the_start(clock: Clock, monkeypatch: pytest
     ]
 
 
+class Notebook(Terminal):
+    """A stream of Jupyter, which shows stderr in red."""
+
+    __module__ = "ipykernel.iostream"
+
+    def isatty(self) -> bool:
+        return False
+
+
+def test_a_notebook_shows_progress_on_stdout(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on stderr looks like an error there."""
+    out, err = Notebook(), Notebook()
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr("sys.stderr", err)
+    progress = Progress("texts", total=2, show=True)
+    assert out.lines() == ["  0%|          | 0/2 texts, 0 texts/s"]
+    clock.now += 1
+    progress.add(2)
+    progress.close("Encoded")
+    assert out.lines() == ["Encoded: 2/2 texts, 2 texts/s, 1 s in all", ""] and not err.getvalue()
+
+
 def test_without_a_total_there_is_no_bar(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the counts."""
     terminal = Terminal()
@@ -151,7 +173,8 @@ def test_one_unit_is_singular(unit: str, line: str, clock: Clock) -> None:
     assert progress.line() == line
 
 
-def test_log_writes_one_line_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_show_messages_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     """stdout is data."""
     log("a word")
-    assert capsys.readouterr() == ("", "a word\n")
+    warn("another")
+    assert capsys.readouterr() == ("", "a word\nwarning: another\n")

@@ -1,5 +1,6 @@
 """Explain the hits of an index, or the similarity of texts without an index."""
 
+import contextlib
 import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -65,7 +66,7 @@ class Explainer:
         documents: Looks up documents by docid, those of passages by the passage's docid. Without documents and store,
             explanations have neither origins nor lost terms.
         store: The vector store that the index was built from, for documents without a text.
-        searcher: The open index, if it is open already.
+        searcher: The open index, if it is open already; close() leaves it open.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Explainer:
         self.encoder = encoder
         self._documents = documents
         self._store = store
+        self._is_owner = searcher is None
         self._searcher = searcher or index.searcher()
         self.index = self._searcher.index
         self._engine = engine_weights(self._searcher)
@@ -109,12 +111,28 @@ class Explainer:
 
         if not isinstance(index, Index):
             index = open_index(index, sparse=True)
-        searcher = index.searcher()
-        index = searcher.index
-        documents, store = open_lookup(index, searcher, corpus), find_store(index, vectors)
-        if not isinstance(encoder, MilcoQueryEncoder):
-            encoder = open_query_encoder(index.vectors, encoder, device, dtype)
-        return cls(index, encoder if alpha is None else encoder.with_alpha(alpha), documents, store, searcher)
+        with contextlib.ExitStack() as opened:
+            searcher = opened.enter_context(index.searcher())
+            index = searcher.index
+            documents, store = open_lookup(index, searcher, corpus), find_store(index, vectors)
+            if not isinstance(encoder, MilcoQueryEncoder):
+                encoder = open_query_encoder(index.vectors, encoder, device, dtype)
+            encoder = encoder if alpha is None else encoder.with_alpha(alpha)
+            explainer = cls(index, encoder, documents, store, searcher)
+            explainer._is_owner = True
+            opened.pop_all()
+            return explainer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the index, if it was opened for this explainer; a second call has no effect."""
+        if self._is_owner:
+            self._searcher.close()
 
     def with_encoder(self, encoder: "MilcoQueryEncoder") -> Self:
         """Return the same explainer for queries with another alpha or other views."""
@@ -131,8 +149,9 @@ class Explainer:
         """Explain the scores of the named documents in their order, or of the k best hits, best first.
 
         Raises:
-            MilcoError: the index lacks one of the documents.
+            MilcoError: the index lacks one of the documents, or is closed.
         """
+        self._searcher.require_open()
         encoded = encode_with_origins(self.encoder.encoder, query, self.encoder.max_length, self.encoder.lowercase)
         batch = encoded.batch.view(*self.encoder.views)
         vector = query_vector(batch, self.encoder.encoder.vocabulary, self.encoder.alpha)
@@ -306,7 +325,7 @@ def explain_texts(
     The total is a float64 sum of products of float32 weights.
 
     Args:
-        encoder: Of any kind, see encode.open_encoder().
+        encoder: Of any kind, see encode.load_encoder().
         alpha: As for Explainer.open().
 
     Raises:

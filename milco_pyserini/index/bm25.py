@@ -173,6 +173,10 @@ class Bm25Searcher(EngineSearcher):
         # A query has as many clauses as words; the default limit of 1,024 is against careless wildcards.
         autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(2**31 - 1)
 
+    def release(self) -> None:
+        """Close the index in Java."""
+        self._searcher.close()
+
     def find(self, queries: Sequence[str], k: int, threads: int) -> list[Hits]:
         """Return hits for texts."""
         texts = self._words.split(queries)

@@ -234,7 +234,7 @@ class Index:
         """Open the index for queries of its engine. For texts, see milco_pyserini.Searcher.
 
         The sizes of all files are compared with the manifest, and the checksums of the smallest; milco verify compares
-        all.
+        all. The searcher holds the files until it is closed, by close() or the end of a with block.
 
         Args:
             settings: for this searcher, instead of the index's own, such as {"query_cut": 20}.

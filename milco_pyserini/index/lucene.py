@@ -113,11 +113,16 @@ class LuceneSearcher(EngineSearcher):
         self.scale = scale
         self._index = index = open_index(str(directory.absolute()))
         # In whichever thread drops it, as pyjnius frees every Java object.
-        weakref.finalize(self, java_function("ImpactSearcher", "close", f"({REFERENCE})V"), index).atexit = False
+        self._close = weakref.finalize(self, java_function("ImpactSearcher", "close", f"({REFERENCE})V"), index)
+        self._close.atexit = False
         # A bit for each document.
         self._select = lru_cache(KEPT_FILTERS)(lambda filters: select(index, filters))
         # pyjnius defines the classes of what Java returns at their first use, which is not safe in two threads at once.
         self._search({"a": 1 / scale}, 1, 1)
+
+    def release(self) -> None:
+        """Close the index in Java."""
+        self._close()
 
     def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
         """Return hits with float32 scores. Java works outside of Python's lock.

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
 BUILD = "build"
 SEARCH = "search"
+# What a closed index still states about itself.
+_KEPT = {"engine", "path", "num_documents", "index", "fields", "is_closed"}
 
 
 class DocumentLookup(Protocol):
@@ -121,7 +123,7 @@ class BuildResult:
 
 class EngineSearcher:
     """An open index. Engines implement find(), and stored() and find_filtered() if they store documents; everyone else
-    calls search() and documents().
+    calls search() and documents(), in as many threads as they like, and close() in the end.
 
     Args:
         engine: name of the engine.
@@ -135,10 +137,36 @@ class EngineSearcher:
     index: "Index"
     """The index that is open: a newer one than the one that was to be opened, if an update ended meanwhile."""
 
+    is_closed = False
+
     def __init__(self, engine: str, path: Path, documents: int) -> None:
         self.engine = engine
         self.path = path
         self.num_documents = documents
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files and free the memory; a second call has no effect. No thread may be searching."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.release()
+        # Mapped files are closed with the last reference to them.
+        for name in vars(self).keys() - _KEPT:
+            delattr(self, name)
+
+    def release(self) -> None:
+        """Close what does not close itself when it is freed. For engines to implement."""
+
+    def require_open(self) -> None:
+        """Raise MilcoError if the index is closed."""
+        if self.is_closed:
+            raise MilcoError(f"{self.path} is closed: open it again")
 
     def search(
         self, queries: Sequence[Any], k: int, threads: int = 1, filters: Mapping[str, Any] | None = None
@@ -152,9 +180,10 @@ class EngineSearcher:
             filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field.
 
         Raises:
-            MilcoError: the index stores no such field, a score is beyond the range of float32, or the engine's library
-                fails.
+            MilcoError: the index is closed or stores no such field, a score is beyond the range of float32, or the
+                engine's library fails.
         """
+        self.require_open()
         wanted = validate_filters(filters, self.fields, self.path) if filters else {}
         with engine_errors(self.engine, "search", self.path):
             k = min(k, self.num_documents)
@@ -178,6 +207,7 @@ class EngineSearcher:
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
         """Return those documents that the index stores, by docid; of a passage, the complete document."""
+        self.require_open()
         if self.fields is None:
             return {}
         with engine_errors(self.engine, "search", self.path), intact(self.path, "stored documents"):

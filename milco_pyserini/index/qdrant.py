@@ -131,10 +131,14 @@ class QdrantSearcher(EngineSearcher):
             file = error.file if isinstance(error, DamagedError) else _SHARD
             reason = error.reason if isinstance(error, DamagedError) else str(error).replace(f"{place}/", "")
             raise DamagedError(directory, file, reason) from error
-        weakref.finalize(self, _close, self._shard, descriptor)
+        self._close = weakref.finalize(self, _close, self._shard, descriptor)
         self.columns = {term: column for column, term in enumerate(self.terms)}
         if (points := self._shard.info().points_count) != documents:
             raise DamagedError(directory, _SHARD, f"{points:,} documents, not {documents:,}")
+
+    def release(self) -> None:
+        """Close the shard."""
+        self._close()
 
     def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
         """Return hits with float32 scores. Qdrant works outside of Python's lock."""

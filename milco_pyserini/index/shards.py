@@ -109,6 +109,11 @@ class ShardedSearcher(EngineSearcher):
         self.shards = shards
         self.fields = shards[0].fields
 
+    def release(self) -> None:
+        """Close every shard."""
+        for shard in self.shards:
+            shard.close()
+
     def find(self, queries: Sequence[Any], k: int, threads: int) -> list[Hits]:
         """Return the best of the hits of all shards."""
         return self.find_filtered(queries, k, threads, {})

@@ -99,6 +99,8 @@ class CorpusLookup:
         self.corpora = corpora
         self.passages = passages
         self._found: dict[str, Document | None] = {}
+        # Of two threads, one reads the corpus.
+        self._lock = threading.Lock()
 
     def read(self, take: Callable[[Iterator[Document]], T]) -> Iterator[T]:
         """Yield what take() makes of the documents of each corpus.
@@ -115,12 +117,13 @@ class CorpusLookup:
     def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
         """Return the documents of those docids that the corpora have."""
         names = {docid: PASSAGE.sub("", docid) if self.passages else docid for docid in docids}
-        missing = {name for name in names.values() if name not in self._found}
-        corpora = self.read(lambda documents: {one.id: one for one in documents if one.id in missing})
-        while missing and (found := next(corpora, None)) is not None:
-            self._found.update(found)
-            missing -= found.keys()
-        self._found.update(dict.fromkeys(missing))
+        with self._lock:
+            missing = {name for name in names.values() if name not in self._found}
+            corpora = self.read(lambda documents: {one.id: one for one in documents if one.id in missing})
+            while missing and (found := next(corpora, None)) is not None:
+                self._found.update(found)
+                missing -= found.keys()
+            self._found.update(dict.fromkeys(missing))
         documents = {docid: self._found[name] for docid, name in names.items()}
         return {docid: document for docid, document in documents.items() if document is not None}
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,13 +32,15 @@ class Searcher:
     """An open index with its encoder: texts in, hits out. Works with every engine.
 
     >>> from milco_pyserini import Searcher
-    >>> searcher = Searcher.open("indexes/sample.lucene")  # doctest: +SKIP
-    >>> hits = searcher.search("Wer entdeckte das Penicillin?", k=3)  # doctest: +SKIP
-    >>> [(hit.docid, hit.score, hit.text) for hit in hits]  # doctest: +SKIP
-    >>> searcher.explain("Wer entdeckte das Penicillin?", hits[0].docid)  # doctest: +SKIP
+    >>> with Searcher.open("indexes/sample.lucene") as searcher:  # doctest: +SKIP
+    ...     hits = searcher.search("Wer entdeckte das Penicillin?", k=3)
+    ...     print([(hit.docid, hit.score, hit.text) for hit in hits])
+    ...     searcher.explain("Wer entdeckte das Penicillin?", hits[0].docid)
 
     The encoder is loaded when the first text is searched for. Documents of hits are those that the index stores, or are
     read from the corpus that it was made of, if that is on this machine.
+
+    Several threads may share a searcher: they search at the same time, and encode their queries one after the other.
 
     Args:
         index: an open index.
@@ -57,7 +60,28 @@ class Searcher:
         self.engine_searcher = index.searcher(settings)
         self.index = self.engine_searcher.index
         self._corpus = corpus
-        self._lookup: DocumentLookup | None = open_lookup(self.index, self.engine_searcher, corpus)
+        # torch keeps a team of threads for each thread that encodes.
+        self._encoding = threading.Lock()
+        try:
+            self._lookup: DocumentLookup | None = open_lookup(self.index, self.engine_searcher, corpus)
+        except BaseException:
+            self.engine_searcher.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the index and free the encoder; a second call has no effect. No thread may be searching.
+
+        Searches, and texts of hits that are read from the index, raise MilcoError from then on.
+        """
+        self.engine_searcher.close()
+        for name in ("query_encoder", "_explainer"):
+            vars(self).pop(name, None)
 
     @classmethod
     def open(
@@ -166,13 +190,15 @@ class Searcher:
 
     def encode_queries(self, texts: Sequence[str], alpha: float | None = None, views: Sequence[str] = ()) -> Any:
         """Return a query of the engine for each text, for search_queries(). alpha, views: as for search()."""
-        encoder = self._query_encoder(alpha, views)
-        return list(texts) if encoder is None else encoder.encode_batch(list(texts))
+        self.engine_searcher.require_open()
+        with self._encoding:
+            encoder = self._query_encoder(alpha, views)
+            return list(texts) if encoder is None else encoder.encode_batch(list(texts))
 
     def search_queries(
         self, queries: Sequence[Any], k: int = 1000, threads: int = 1, filters: Mapping[str, Any] | None = None
     ) -> list[Hits]:
-        """Return the k best documents for each of many encoded queries. Several threads may call it at once.
+        """Return the k best documents for each of many encoded queries.
 
         queries: what encode_queries() returns, or a SparseBatch with its vocabulary.
         """
@@ -189,6 +215,7 @@ class Searcher:
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
         """Return the documents of those docids that are available."""
+        self.engine_searcher.require_open()
         return {} if self._lookup is None else self._lookup.find(docids)
 
     def search_topics(
@@ -249,8 +276,13 @@ class Searcher:
 
     def explainer(self, alpha: float | None = None, views: Sequence[str] = ()) -> "Explainer":
         """Return what explains the scores of several documents at a time. Arguments and errors as for explain()."""
-        explainer = self._explainer
-        return explainer.with_encoder(cast("MilcoQueryEncoder", self._query_encoder(alpha, views)))
+        self.engine_searcher.require_open()
+        validate_sparse(self.index)
+        if self.options.query_encoder is not None:
+            raise MilcoError("a score is explained by the encoder of the index: omit query_encoder")
+        with self._encoding:
+            encoder = cast("MilcoQueryEncoder", self._query_encoder(alpha, views))
+        return self._explainer.with_encoder(encoder)
 
     def _query_encoder(self, alpha: float | None, views: Sequence[str]) -> QueryEncoder | None:
         """Return the encoder of queries with other views or another alpha."""
@@ -272,9 +304,6 @@ class Searcher:
         from milco_pyserini.explain import Explainer
         from milco_pyserini.explain.contributions import find_store
 
-        validate_sparse(self.index)
-        if self.options.query_encoder is not None:
-            raise MilcoError("a score is explained by the encoder of the index: omit query_encoder")
         encoder = cast("MilcoQueryEncoder", self.query_encoder)
         return Explainer(self.index, encoder, self._lookup, find_store(self.index), self.engine_searcher)
 

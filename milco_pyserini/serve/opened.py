@@ -90,7 +90,10 @@ class OpenedIndex:
         Raises MilcoError if it is damaged, or the encoder is not that of the index.
         """
         manifests = _manifests(Path(path))
-        return cls(Searcher(open_index(path, sparse=True), queries, corpus=corpus), corpus, manifests)
+        searcher = Searcher(open_index(path, sparse=True), queries, corpus=corpus)
+        opened = cls(searcher, corpus, manifests)
+        opened._documents.callback(searcher.close)
+        return opened
 
     def reopened(self) -> Self:
         """Open the index as it is now, with the same encoder. Raises as open() does."""
@@ -112,7 +115,7 @@ class OpenedIndex:
         self._users += 1
 
     def release(self) -> None:
-        """Close the index if this was its last user. The engine's files are closed as the searcher is freed."""
+        """Close the index if this was its last user; a searcher that was given stays open."""
         self._users -= 1
         if not self._users:
             self._documents.close()

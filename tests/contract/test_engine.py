@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,30 @@ def test_an_index_is_only_replaced_on_request_and_can_be_moved(built: Built, kin
     assert answers(kind, copy) == answers(kind, built.path(kind))
     with pytest.raises(MilcoError, match=f"{copy} exists"):
         build_index(built.documents(kind), find_engine(kind), copy)
+
+
+@pytest.mark.parametrize("kind", [*INDEXES, *SHARDED_INDEXES])
+def test_a_closed_index_holds_no_file(built: Built, kind: str, tmp_path: Path) -> None:
+    """Neither mapped nor open; a second close has no effect, and a search is one error."""
+    path = shutil.copytree(built.path(kind), tmp_path / kind)
+    with open_index(path).searcher() as searcher:
+        assert len(searcher.search(queries_for(kind), 10)) == 5
+    searcher.close()
+    assert str(path) not in Path("/proc/self/maps").read_text()
+    assert not [name for name in map(os.path.realpath, Path("/proc/self/fd").iterdir()) if name.startswith(str(path))]
+    for call in (lambda: searcher.search(queries_for(kind), 10), lambda: searcher.documents(["d1"])):
+        with pytest.raises(MilcoError, match=f"{path} is closed: open it again"):
+            call()
+
+
+@pytest.mark.parametrize("kind", [*INDEXES, *SHARDED_INDEXES])
+def test_eight_threads_share_an_open_index(built: Built, kind: str) -> None:
+    """Each has the hits that it would have alone."""
+    queries, expected = queries_for(kind), answers(kind, built.path(kind))
+    with open_index(built.path(kind)).searcher() as searcher, ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: searcher.search(queries, 10), range(32)))
+    for hits in found:
+        assert [(one.docids, one.scores.tolist()) for one in hits] == expected
 
 
 @pytest.mark.parametrize("kind", [*INDEXES, *SHARDED_INDEXES])

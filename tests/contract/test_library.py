@@ -2,7 +2,14 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import pytest
+
+from milco_pyserini import Index, MilcoEncoder, Searcher
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.explain import Explainer
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
 MESSAGES = """
@@ -35,3 +42,56 @@ def test_messages_go_to_logging_and_progress_is_shown_on_request(tmp_path: Path)
     assert asked.startswith("Encoded: 1/1 text, ") and asked.count("\n") == 1
     for line in ("Loading encoder ", "Encoded 1 document into vectors in ", "Indexed into index: 1/1 document, "):
         assert f"\nmilco_pyserini INFO {line}" in configured
+
+
+@pytest.fixture(scope="module")
+def encoder() -> MilcoEncoder:
+    return MilcoEncoder.from_pretrained(CHECKPOINT, device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def index(encoder: MilcoEncoder, tmp_path_factory: pytest.TempPathFactory) -> Index:
+    """Eight documents that share terms."""
+    texts = [f"river bridge train {number}" for number in range(8)]
+    ids = [f"d{number}" for number in range(8)]
+    path = tmp_path_factory.mktemp("library") / "index"
+    return Index.build(encoder.encode_document(texts), path, "exact", ids=ids, encoder=encoder)
+
+
+def test_eight_threads_share_a_searcher(index: Index, encoder: MilcoEncoder) -> None:
+    """Each has the hits of its own text, with the encoder loaded in one of them."""
+    texts = [f"train {number}" for number in range(8)] * 4
+    with Searcher.open(index.path, encoder) as searcher:
+        expected = [hits.docids for hits in searcher.search_batch(texts, k=3)]
+    shared = Searcher.open(index.path, str(CHECKPOINT), device="cpu", dtype="float32")
+    with shared, ThreadPoolExecutor(8) as pool:
+        assert [hits.docids for hits in pool.map(lambda text: shared.search(text, k=3), texts)] == expected
+
+
+def test_what_is_closed_is_one_error(index: Index, encoder: MilcoEncoder) -> None:
+    """Searchers and explainers; a second close has no effect, and an explainer closes only what it opened."""
+    with Searcher.open(index.path, encoder) as searcher:
+        explainer = searcher.explainer()
+        explainer.close()
+        assert explainer.explain("river", ["d1"])[0].docid == "d1"
+    searcher.close()
+    with Explainer.open(index.path) as opened:
+        assert opened.explain("river", ["d1"])[0].docid == "d1"
+    opened.close()
+    for call in (
+        lambda: searcher.search("river"),
+        lambda: searcher.search_queries([{"river": 1.0}]),
+        lambda: searcher.documents(["d1"]),
+        lambda: searcher.explain("river", "d1"),
+        lambda: explainer.explain("river"),
+        lambda: opened.explain("river"),
+    ):
+        with pytest.raises(MilcoError, match=f"{index.path} is closed: open it again"):
+            call()
+
+
+def test_a_searcher_that_cannot_be_opened_leaves_nothing_open(index: Index, encoder: MilcoEncoder) -> None:
+    """The corpus is looked for when the index is open already."""
+    with pytest.raises(MilcoError):
+        Searcher.open(index.path, encoder, corpus="no such corpus")
+    assert str(index.path) not in Path("/proc/self/maps").read_text()

@@ -119,7 +119,7 @@ def view_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict
         searcher = build_index(store, find_engine("exact"), Path(directory) / "index").searcher()
         encoder = open_query_encoder(store.manifest, device=options.device, dtype=options.dtype).encoder
         encoder.resolve_views([part for view in options.views for part in VIEWS[view]])
-        queries = encoder.encode_query([topic.text for topic in topics], options.alpha)
+        queries = encoder.encode_query([topic.text for topic in topics], alpha=options.alpha)
         runs: dict[str, Run] = {}
         for view in options.views:
             hits = searcher.search(queries.view(*VIEWS[view]).to_dicts(encoder.vocabulary), HITS)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoDocumentEncoder as MilcoDocumentEncoder
     from milco_pyserini.encode import MilcoEncoder as MilcoEncoder
     from milco_pyserini.encode import MilcoQueryEncoder as MilcoQueryEncoder
+    from milco_pyserini.encode import load_encoder as load_encoder
     from milco_pyserini.index import Index as Index
     from milco_pyserini.model import MilcoConfig as MilcoConfig
     from milco_pyserini.model import MilcoModel as MilcoModel
@@ -44,6 +45,7 @@ _LAZY = {
     "MilcoEncoder": "milco_pyserini.encode",
     "MilcoQueryEncoder": "milco_pyserini.encode",
     "MilcoDocumentEncoder": "milco_pyserini.encode",
+    "load_encoder": "milco_pyserini.encode",
     "Index": "milco_pyserini.index",
     "Searcher": "milco_pyserini.search",
     "SparseBatch": "milco_pyserini.sparse",

@@ -1,6 +1,5 @@
 """Lazy public names (PEP 562): importing a package loads neither torch nor Java."""
 
-import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -19,8 +18,7 @@ def lazy(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], 
 
     def listed() -> list[str]:
         module = import_module(package)
-        # Neither what the package imports nor its own constants.
-        loaded = {name for name in vars(module) if name.startswith("__") or f"{package}.{name}" in sys.modules}
-        return sorted({*loaded, *module.__all__} - {"lazy"})
+        # Neither what the package imports, nor its own constants and modules.
+        return sorted({*filter(lambda name: name.startswith("__"), vars(module)), *module.__all__})
 
     return load, listed

@@ -153,12 +153,12 @@ def respell(options: RespellOptions) -> None:
 
 def make_query_table(options: QueryTableOptions) -> None:
     """Write the table of an encoder."""
-    from milco_pyserini.encode import QueryTable, open_encoder
+    from milco_pyserini.encode import QueryTable, load_encoder
     from milco_pyserini.model import find_checkpoint
 
     # Before torch is loaded, which takes seconds.
     find_checkpoint(options.encoder)
-    encoder = open_encoder(options.encoder, options.device, options.dtype)
+    encoder = load_encoder(options.encoder, options.device, options.dtype)
     table = QueryTable.build(encoder, options.output, options.top_k, options.overwrite)
     size = size_on_disk(options.output) / 1e6
     log(f"{options.output} has {counted(len(table.vectors), 'token')} in {size:.1f} MB: pass it as --encoder")
@@ -171,12 +171,12 @@ def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:
     validate_devices(device)
     encoder: Any = plan.load_encoder(device)
     plan = plan.resolve(encoder, topics=False)
-    encoded = encoder.encode(text, plan.max_length, plan.views, plan.lowercase)
-    if not encoded.tokens:
+    batch = encoder.encode(text, max_length=plan.max_length, views=plan.views, lowercase=plan.lowercase)
+    (row,) = encoder.tokenizer.tokenize([text.lower() if plan.lowercase else text], plan.max_length)
+    if not row.ids:
         log("The text is blank: its vector is empty")
-    if encoded.truncated:
+    if row.truncated:
         log(f"Truncated the text to {plan.max_length} tokens")
-    batch = encoded.batch
     for rule in plan.pruning_rules:
         batch = rule(batch)
     for view in plan.views:

@@ -78,9 +78,9 @@ def command(options: ExplainOptions) -> None:
     from milco_pyserini.explain import Explainer, compare, explain_texts
 
     if options.text:
-        from milco_pyserini.encode import open_encoder
+        from milco_pyserini.encode import load_encoder
 
-        encoder = open_encoder(options.encoder or DEFAULT_ENCODER, options.device, options.dtype)
+        encoder = load_encoder(options.encoder or DEFAULT_ENCODER, options.device, options.dtype)
         explanations = explain_texts(encoder, options.query, options.text, options.lowercase, options.alpha)
     else:
         explainer = Explainer.open(

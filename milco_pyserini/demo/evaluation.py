@@ -201,7 +201,7 @@ def _examples(name: str, texts: Sequence[str]) -> list[Example]:
     encoder = MilcoEncoder.from_pretrained(name)
     prefix = encoder.vocabulary.source_prefix
     batch = encoder.encode_query(texts)
-    pivot, source = (encoder.decode(batch.view(view), EXAMPLE_TERMS) for view in (PIVOT, SOURCE))
+    pivot, source = (encoder.decode(batch.view(view), top_k=EXAMPLE_TERMS) for view in (PIVOT, SOURCE))
     return [
         (
             text,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from milco_pyserini.encode.dense import open_dense_query_encoder as open_dense_query_encoder
     from milco_pyserini.encode.dense_store import open_dense_store as open_dense_store
     from milco_pyserini.encode.encoder import MilcoEncoder as MilcoEncoder
-    from milco_pyserini.encode.opening import open_encoder as open_encoder
+    from milco_pyserini.encode.opening import load_encoder as load_encoder
     from milco_pyserini.encode.plan import EncodePlan as EncodePlan
     from milco_pyserini.encode.query_table import QueryTable as QueryTable
     from milco_pyserini.encode.respell import respell_store as respell_store
@@ -29,7 +29,7 @@ _LAZY = {
     "MilcoEncoder": "milco_pyserini.encode.encoder",
     "MilcoQueryEncoder": "milco_pyserini.encode.contract",
     "MilcoDocumentEncoder": "milco_pyserini.encode.contract",
-    "open_encoder": "milco_pyserini.encode.opening",
+    "load_encoder": "milco_pyserini.encode.opening",
     "QueryTable": "milco_pyserini.encode.query_table",
     "open_english_query_encoder": "milco_pyserini.encode.contract",
     "open_query_encoder": "milco_pyserini.encode.contract",

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, ST
 from milco_pyserini.encode.encoder import MilcoEncoder, as_texts, hash_tokenizers
-from milco_pyserini.encode.opening import open_encoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.tokenization import open_english_tokenizer, open_tokenizer
 from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, Vocabulary
@@ -19,13 +19,13 @@ def as_encoder(
 ) -> MilcoEncoder:
     """Open an encoder, or return one that is open. Raises MilcoError if an option is given for one that is open."""
     if isinstance(encoder, str | os.PathLike):
-        return open_encoder(encoder, device, dtype, english_prefix)
+        return load_encoder(encoder, device, dtype, english_prefix)
     for name, value, default in (
         *(("device", device, "auto"), ("dtype", dtype, "auto")),
         ("english_prefix", english_prefix, encoder.vocabulary.english_prefix),
     ):
         if value not in ("", default):
-            raise MilcoError(f"{name}={value!r} is for open_encoder(): encoder {encoder.name} is loaded already")
+            raise MilcoError(f"{name}={value!r} is for load_encoder(): encoder {encoder.name} is loaded already")
     return encoder
 
 
@@ -54,7 +54,9 @@ class _PyseriniEncoder:
         self.lowercase = lowercase
 
     def _encode(self, encoder: MilcoEncoder, texts: Sequence[str], max_length: int | None) -> SparseBatch:
-        return encoder.encode(texts, max_length or self.max_length, self.views, self.lowercase).batch
+        return encoder.encode(
+            texts, max_length=max_length or self.max_length, views=self.views, lowercase=self.lowercase
+        )
 
 
 class MilcoDocumentEncoder(_PyseriniEncoder):
@@ -65,14 +67,14 @@ class MilcoDocumentEncoder(_PyseriniEncoder):
     >>> vectors = encoder.encode(["The Nile is a river."], titles=["Nile"])
 
     Args:
-        encoder: what open_encoder() accepts or returns.
-        device, dtype, english_prefix: as for open_encoder().
+        encoder: what load_encoder() accepts or returns.
+        device, dtype, english_prefix: as for load_encoder().
         scale: factor from weights to impacts.
         max_length: in tokens (default: the checkpoint's passage length).
         views, lowercase: as for MilcoEncoder.encode().
 
     Raises:
-        MilcoError: as open_encoder() does; scale, max_length or views are not possible.
+        MilcoError: as load_encoder() does; scale, max_length or views are not possible.
     """
 
     def encode(
@@ -174,7 +176,7 @@ def open_query_encoder(
     if loaded is None:
         raise MilcoError("these are external vectors, whose encoder is not known: pass --encoder to encode the queries")
     if not isinstance(loaded, MilcoEncoder):
-        loaded = open_encoder(loaded, device, dtype, manifest.get("english_prefix", ""))
+        loaded = load_encoder(loaded, device, dtype, manifest.get("english_prefix", ""))
     validate_encoder(loaded, manifest)
     prefix = manifest.get("english_prefix")
     # External vectors do not state theirs.
@@ -203,14 +205,14 @@ def open_english_query_encoder(
     Its pivot terms get the prefix of the vectors, and its impacts their scale; it has no other view.
 
     Args:
-        query_encoder: what open_encoder() accepts or returns.
+        query_encoder: what load_encoder() accepts or returns.
         encoder: as for open_query_encoder().
 
     Raises:
         MilcoError: as validate_english_terms().
     """
     if not isinstance(query_encoder, MilcoEncoder):
-        query_encoder = open_encoder(query_encoder, device, dtype, manifest.get("english_prefix", ""))
+        query_encoder = load_encoder(query_encoder, device, dtype, manifest.get("english_prefix", ""))
     validate_english_terms(query_encoder.vocabulary, query_encoder.name, manifest, encoder)
     return MilcoQueryEncoder(query_encoder, scale=manifest["scale"], views=PIVOT)
 

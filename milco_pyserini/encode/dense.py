@@ -87,13 +87,13 @@ class DenseEncoder:
             raise MilcoError(f"maximum length {max_length}: encoder {self.name} takes {least} to {self._limit} tokens")
 
     def encode_query(
-        self, texts: str | Sequence[str], max_length: int | None = None, lowercase: bool = False
+        self, texts: str | Sequence[str], *, max_length: int | None = None, lowercase: bool = False
     ) -> NDArray[np.float32]:
         """Return float32 [B, d] for B queries, or one. max_length: in tokens, default the checkpoint's for queries."""
         return self._encode_texts(texts, self.query_prompt, lowercase, max_length or self.query_max_length)
 
     def encode_document(
-        self, texts: str | Sequence[str], max_length: int | None = None, lowercase: bool = False
+        self, texts: str | Sequence[str], *, max_length: int | None = None, lowercase: bool = False
     ) -> NDArray[np.float32]:
         """Return float32 [B, d] for B documents; arguments as for encode_query()."""
         return self._encode_texts(texts, self.document_prompt, lowercase, max_length or self.passage_max_length)

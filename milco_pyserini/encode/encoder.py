@@ -4,7 +4,7 @@ import copy
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -42,15 +42,6 @@ BATCH_SIZE = 512
 # Embedding matrices may have more rows than the tokenizer has pieces, rounded up to a multiple of 64, 128 or (mDeBERTa)
 # 1,000.
 _PADDING_ROWS = 128
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """The vectors of some texts in their order, the number of their tokens, and how many texts were truncated."""
-
-    batch: SparseBatch
-    tokens: int
-    truncated: int
 
 
 class MilcoEncoder:
@@ -205,11 +196,11 @@ class MilcoEncoder:
     def encode_query(
         self,
         texts: str | Iterable[str],
+        *,
         alpha: float | None = None,
         max_length: int | None = None,
         views: str | Sequence[str] | None = None,
         lowercase: bool = False,
-        *,
         batch_size: int = BATCH_SIZE,
         show_progress: bool = False,
     ) -> SparseBatch:
@@ -224,20 +215,23 @@ class MilcoEncoder:
                 views). On the query side only, it interpolates the scores of the views. Default: both as they are.
             texts, max_length, views, lowercase, batch_size, show_progress: as for encode().
         """
-        length = self.config.query_max_length if max_length is None else max_length
-        encoder = self.query_encoder
-        batch = encoder.encode(
-            texts, length, views, lowercase, batch_size=batch_size, show_progress=show_progress
-        ).batch
+        batch = self.query_encoder.encode(
+            texts,
+            max_length=self.config.query_max_length if max_length is None else max_length,
+            views=views,
+            lowercase=lowercase,
+            batch_size=batch_size,
+            show_progress=show_progress,
+        )
         return batch if alpha is None else batch.weighted(alpha)
 
     def encode_document(
         self,
         texts: str | Iterable[str],
+        *,
         max_length: int | None = None,
         views: str | Sequence[str] | None = None,
         lowercase: bool = False,
-        *,
         batch_size: int = BATCH_SIZE,
         show_progress: bool = False,
     ) -> SparseBatch:
@@ -251,20 +245,25 @@ class MilcoEncoder:
         Arguments as for encode().
         """
         return self.encode(
-            texts, max_length, views, lowercase, batch_size=batch_size, show_progress=show_progress
-        ).batch
+            texts,
+            max_length=max_length,
+            views=views,
+            lowercase=lowercase,
+            batch_size=batch_size,
+            show_progress=show_progress,
+        )
 
     def encode(
         self,
         texts: str | Iterable[str],
+        *,
         max_length: int | None = None,
         views: str | Sequence[str] | None = None,
         lowercase: bool = False,
-        *,
         batch_size: int = BATCH_SIZE,
         show_progress: bool = False,
-    ) -> Encoded:
-        """Return the vectors of texts in their order, with the numbers of tokens and of truncated texts.
+    ) -> SparseBatch:
+        """Return the vectors of texts in their order, whether they are queries or documents.
 
         Args:
             texts: one text or several; a blank one has an empty vector.
@@ -272,7 +271,7 @@ class MilcoEncoder:
             views: "pivot", "source", or both (default: all that the checkpoint has).
             lowercase: lowercase the texts first, as the paper's evaluation does.
             batch_size: the most texts in one forward pass; the device limits the number of tokens.
-            show_progress: show a progress bar on stderr.
+            show_progress: show a progress bar on stderr, in a notebook on stdout.
 
         Raises:
             TypeError: texts is not a str or an iterable of str.
@@ -292,8 +291,7 @@ class MilcoEncoder:
         )
         if progress is not None:
             progress.close("Encoded")
-        batch = replace(batch, vocabulary=self.vocabulary)
-        return Encoded(batch, sum(len(row.ids) for row in tokens), sum(row.truncated for row in tokens))
+        return replace(batch, vocabulary=self.vocabulary)
 
     def encode_rows(
         self,
@@ -333,16 +331,16 @@ class MilcoEncoder:
             f"encoder {self.name}",
             lambda row: names[row] if names else self.tokenizer.beginning(rows[row]),
         )
-        return self.limit_terms(vectors)
+        return self._limit_terms(vectors)
 
-    def limit_terms(self, vectors: SparseBatch) -> SparseBatch:
+    def _limit_terms(self, vectors: SparseBatch) -> SparseBatch:
         """Return vectors with only the strongest terms of each view, as many as the configuration keeps."""
         for view, limit in ((PIVOT, self.config.pivot_top_k), (SOURCE, self.config.source_top_k)):
             if limit is not None and vectors.lengths().max(initial=0) > limit:
                 vectors = PruningRule("top-k", limit, view)(vectors)
         return vectors
 
-    def decode(self, vectors: SparseBatch, top_k: int | None = None) -> list[list[tuple[str, float]]]:
+    def decode(self, vectors: SparseBatch, *, top_k: int | None = None) -> list[list[tuple[str, float]]]:
         """Return the terms and weights of every vector, strongest first, at most top_k of them.
 
         >>> encoder = MilcoEncoder.from_pretrained("mini")
@@ -417,10 +415,10 @@ class MilcoEncoder:
             shutil.copymode(path / "config.json", weights)
         if not (path / "README.md").exists():
             (path / "README.md").write_text(model_card(self.model.config), encoding="utf-8")
-        self.save_tokenizers(path)
+        self._save_tokenizers(path)
         write_sentence_transformers_files(path)
 
-    def save_tokenizers(self, directory: Path) -> None:
+    def _save_tokenizers(self, directory: Path) -> None:
         """Write the tokenizer to a directory, and that of the English terms, if it is another one, to english/."""
         for place, tokenizer, kind in (
             (directory, self.tokenizer.tokenizer, "XLMRobertaTokenizerFast"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from milco_pyserini.model.weights import NetworkWeights
 
 
-def open_encoder(
+def load_encoder(
     name_or_path: str | os.PathLike = DEFAULT_ENCODER,
     device: "str | torch.device" = "auto",
     dtype: "str | torch.dtype" = "auto",

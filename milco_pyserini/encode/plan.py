@@ -124,9 +124,9 @@ class EncodePlan:
 
             prompts = self.query_prompt, self.document_prompt
             return DenseEncoder(self.encoder, self.pooling, device, self.dtype, *prompts)
-        from milco_pyserini.encode.opening import open_encoder
+        from milco_pyserini.encode.opening import load_encoder
 
-        return open_encoder(self.encoder, device, self.dtype, self.english_prefix)
+        return load_encoder(self.encoder, device, self.dtype, self.english_prefix)
 
     def resolve(self, encoder: Any, topics: bool) -> "EncodePlan":
         """Return the plan with the values of its encoder in place of None, () and "auto".

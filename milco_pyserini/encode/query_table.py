@@ -205,12 +205,12 @@ class QueryTable(MilcoEncoder):
             vectors = vectors.view(*views)
         if report:
             report(len(rows), sum(map(len, rows)))
-        return self.limit_terms(vectors)
+        return self._limit_terms(vectors)
 
     def save_pretrained(self, directory: str | os.PathLike) -> None:
         """Write the table: vectors, tokenizers, configuration, and a card unless there is one."""
         path = Path(directory)
-        self.save_tokenizers(path)
+        self._save_tokenizers(path)
         arrays: dict[str, NDArray[Any]] = {
             "indptr": self.vectors.indptr,
             "columns": self.vectors.columns,

@@ -52,13 +52,13 @@ class Milco:
     Vectors are impacts, integers as `milco encode` writes them: other engines must not scale them again.
 
     Args:
-        encoder: what open_encoder() accepts or returns.
-        device, dtype, english_prefix: as for open_encoder().
+        encoder: what load_encoder() accepts or returns.
+        device, dtype, english_prefix: as for load_encoder().
         scale: factor from weights to impacts.
         views, lowercase: as for MilcoEncoder.encode().
 
     Raises:
-        MilcoError: as open_encoder() does; scale or views are not possible.
+        MilcoError: as load_encoder() does; scale or views are not possible.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class MilcoIndex(pt.Artifact):
     Args:
         path: directory of the index.
         encoder: a loaded encoder, or where the index's encoder is now; unset, it is the one of the manifest.
-        device, dtype: as for open_encoder().
+        device, dtype: as for load_encoder().
         corpus: where the index's documents are now, if they moved.
 
     Raises:

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.encode import MilcoEncoder, open_encoder
+from milco_pyserini.encode import MilcoEncoder, load_encoder
 from milco_pyserini.encode.sentence_transformers import QUERY, validate_library
 from milco_pyserini.errors import MilcoError
 
@@ -39,21 +39,21 @@ def load(
     english_prefix: str = "",
     **options: Any,
 ) -> "SparseEncoder":
-    """Return a checkpoint that open_encoder() accepts as a SparseEncoder of sentence-transformers.
+    """Return a checkpoint that load_encoder() accepts as a SparseEncoder of sentence-transformers.
 
     >>> model = load("mini", alpha=0.8)
     >>> query = model.encode_query("Wer erfand das Telefon?")
     >>> terms = model.decode(query, top_k=5)
 
     Args:
-        name_or_path, device, dtype, english_prefix: as for open_encoder().
+        name_or_path, device, dtype, english_prefix: as for load_encoder().
         options: alpha, views and lowercase of MilcoModule.
 
     Raises:
-        MilcoError: sentence-transformers is missing or too old, or as open_encoder() does.
+        MilcoError: sentence-transformers is missing or too old, or as load_encoder() does.
     """
     validate_library()
-    encoder = open_encoder(name_or_path, device, dtype, english_prefix)
+    encoder = load_encoder(name_or_path, device, dtype, english_prefix)
     return SparseEncoder(modules=[MilcoModule(encoder, **options)], device=str(encoder.device))
 
 
@@ -68,7 +68,7 @@ class MilcoModule(InputModule):
     MilcoEncoder do. There are no gradients: milco train trains checkpoints.
 
     Args:
-        encoder: of any kind, see open_encoder().
+        encoder: of any kind, see load_encoder().
         alpha: default weight of the pivot view of queries, see MilcoEncoder.encode_query().
         views: default views (default: all that the checkpoint has).
         lowercase: lowercase texts, as the paper's evaluation does.

@@ -245,7 +245,9 @@ class SearchService:
                 found = options.encode_batch(some)
             else:
                 length = index.searcher.index.vectors.get("max_length")
-                found = options.encoder.encode_document(some, length, options.views, index.lowercase).to_dicts()
+                found = options.encoder.encode_document(
+                    some, max_length=length, views=options.views, lowercase=index.lowercase
+                ).to_dicts()
             return [dict(sorted(one.items(), key=lambda item: (-item[1], item[0]))) for one in found]
 
         with self._accepted():

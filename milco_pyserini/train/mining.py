@@ -8,7 +8,7 @@ from pathlib import Path
 
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.corpora import open_corpus
-from milco_pyserini.encode import MilcoEncoder, open_encoder
+from milco_pyserini.encode import MilcoEncoder, load_encoder
 from milco_pyserini.index import Hits, Index, find_engine
 from milco_pyserini.index.protocol import EngineSearcher
 from milco_pyserini.options import validate
@@ -37,7 +37,7 @@ def mine_training_set(options: MineOptions) -> None:
     sources = open_retrieval(options.data, options.languages or None)
     corpus = open_corpus(options.corpus) if options.corpus else None
     corpus_hash = None if corpus is None else corpus.check().digest
-    encoder = open_encoder(options.encoder, options.device, options.dtype)
+    encoder = load_encoder(options.encoder, options.device, options.dtype)
     for source, file in pending_files(options, sources, encoder.weight_hash, corpus_hash):
         # The passages of a source are searched together.
         passages = distinct_passages(source)

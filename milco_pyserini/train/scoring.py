@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from milco_pyserini.console import counted, log
-from milco_pyserini.encode import MilcoEncoder, open_encoder
+from milco_pyserini.encode import MilcoEncoder, load_encoder
 from milco_pyserini.encode.encoder import choose_device, choose_dtype
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.bm25 import K1, B
@@ -86,7 +86,7 @@ def open_scorer(options: ScoreOptions) -> PassageScorer:
     """Return the teacher of --teacher. Raises MilcoError if it cannot be loaded."""
     if options.teacher != LEXICAL:
         return CrossEncoder(options.teacher, options.max_length, options.batch_size, options.device, options.dtype)
-    encoder = open_encoder(options.encoder, options.device, options.dtype)
+    encoder = load_encoder(options.encoder, options.device, options.dtype)
     return LexicalScorer(encoder, options.bm25_weight, options.encoder_weight, options.batch_size)
 
 

@@ -66,7 +66,7 @@ def collapse_figures(encoder: MilcoEncoder, configuration: Configuration, probe:
     monitor = CollapseMonitor(counted=1)
     columns = {token: column for column, token in enumerate(encoder.vocabulary.english)}
     for pairs in probe.values():
-        batch = encoder.encode([pair.text for pair in pairs], PASSAGE_LENGTH, (PIVOT,)).batch
+        batch = encoder.encode([pair.text for pair in pairs], max_length=PASSAGE_LENGTH, views=(PIVOT,))
         pivot = torch.zeros(len(pairs), encoder.vocabulary.english_size)
         pivot[batch.row_numbers(), batch.columns.astype(np.int64)] = torch.from_numpy(batch.weights)
         if configuration.output == MULTILINGUAL_HEAD:
@@ -97,4 +97,4 @@ def _encode(encoder: MilcoEncoder, configuration: Configuration, texts: Sequence
     """Return dense rows, or a SparseBatch with the configuration's views."""
     if configuration.output == DENSE:
         return dense.encode(encoder, texts, max_length)
-    return encoder.encode(texts, max_length, configuration.views).batch
+    return encoder.encode(texts, max_length=max_length, views=configuration.views)

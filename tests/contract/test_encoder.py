@@ -19,7 +19,7 @@ def milco(name: str) -> Callable[[list[str]], np.ndarray]:
 
 def dense(texts: list[str]) -> np.ndarray:
     """Return dense vectors of texts."""
-    return DenseEncoder(str(GOLDEN / "ckpt_distillation"), device="cpu").encode_document(texts, LENGTH)
+    return DenseEncoder(str(GOLDEN / "ckpt_distillation"), device="cpu").encode_document(texts, max_length=LENGTH)
 
 
 ENCODERS = {"both views": milco("distillation"), "pivot view": milco("alignment"), "dense": dense}

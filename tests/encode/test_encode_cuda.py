@@ -10,7 +10,7 @@ from golden_set import CHECKPOINTS, GOLDEN, TEXTS
 from milco_pyserini.encode import DenseEncoder, MilcoEncoder
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import CopyStream
-from milco_pyserini.encode.opening import open_encoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.model import MilcoConfig, MilcoModel
 from milco_pyserini.model.forward import PaddedForward
 from milco_pyserini.sparse import VIEWS
@@ -63,7 +63,7 @@ def test_other_devices_run_eager_layers(name: str, monkeypatch: pytest.MonkeyPat
 
 def test_other_encoders_run_on_the_card() -> None:
     """A masked language model, and dense vectors of every pooling."""
-    splade = open_encoder(str(GOLDEN / "en_lsr"), "cpu")
+    splade = load_encoder(str(GOLDEN / "en_lsr"), "cpu")
     with fake_cuda({"transformers": False}) as card:
         assert len(splade.to("cuda").encode_document(TEXTS)) == len(TEXTS)
         assert not card.hazards

@@ -17,7 +17,7 @@ from milco_pyserini.cli.encode import main
 from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
 from milco_pyserini.encode.contract import open_query_encoder
 from milco_pyserini.encode.m3 import HEAD, find_head
-from milco_pyserini.encode.opening import open_encoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explainer import explain_texts
 from milco_pyserini.model.forward import PaddedForward
@@ -45,7 +45,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def load(directory: Path, dtype: str = "float32") -> MilcoEncoder:
-    return open_encoder(directory, "cpu", dtype)
+    return load_encoder(directory, "cpu", dtype)
 
 
 @torch.inference_mode()

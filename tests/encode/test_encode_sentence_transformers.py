@@ -17,7 +17,7 @@ from milco_pyserini import MilcoEncoder, SparseBatch
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.cli.index import main as index
 from milco_pyserini.cli.search import main as search
-from milco_pyserini.encode.opening import open_encoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explainer import explain_texts
 from milco_pyserini.sparse import open_store
@@ -85,7 +85,7 @@ def inference_free(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]
 
 
 def load(path: Path, dtype: str = "float32") -> MilcoEncoder:
-    return open_encoder(f"st:{path}", "cpu", dtype)
+    return load_encoder(f"st:{path}", "cpu", dtype)
 
 
 def assert_close(found: SparseBatch, expected: torch.Tensor, tolerance: float = 1e-5) -> None:
@@ -108,7 +108,7 @@ def test_vectors_equal_the_models(inference_free: tuple[Path, Any]) -> None:
         == encoder.encode_document(["", " "]).lengths().tolist()
         == [0, 0]
     )
-    assert encoder.decode(queries[0], 1)[0][0][0] == "music"
+    assert encoder.decode(queries[0], top_k=1)[0][0][0] == "music"
     rounded = load(path, "bfloat16")
     assert rounded.weight_hash == encoder.weight_hash
     assert rounded.similarity(TEXTS, TEXTS) == pytest.approx(encoder.similarity(TEXTS, TEXTS), rel=0.1)

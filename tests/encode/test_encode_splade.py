@@ -25,7 +25,7 @@ from transformers import (
 from milco_pyserini.cli.encode import main
 from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder
 from milco_pyserini.encode.contract import open_query_encoder
-from milco_pyserini.encode.opening import open_encoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.encode.splade import take_off_decoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explainer import explain_texts
@@ -69,7 +69,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def load(directory: Path, dtype: str = "float32") -> MilcoEncoder:
-    return open_encoder(directory, "cpu", dtype)
+    return load_encoder(directory, "cpu", dtype)
 
 
 def straight(directory: Path, encoder: MilcoEncoder, text: str) -> np.ndarray:
@@ -138,7 +138,7 @@ def test_special_tokens_are_never_terms(tmp_path: Path) -> None:
 
 def test_terms_are_the_tokenizers_own(checkpoints: dict[str, Path]) -> None:
     """Only the pivot view; without source columns, a piece may begin with m_."""
-    encoder = open_encoder(checkpoints["bert"], "cpu", "float32", english_prefix="e_")
+    encoder = load_encoder(checkpoints["bert"], "cpu", "float32", english_prefix="e_")
     assert encoder.views == (PIVOT,)
     assert [encoder.vocabulary.text(term) for term in encoder.vocabulary.terms] == [
         f"e_{piece}" for piece in encoder.tokenizer.pieces
@@ -152,7 +152,7 @@ def test_texts_may_fill_all_positions(checkpoints: dict[str, Path], kind: str) -
     """RoBERTa counts from the padding id + 1, the others from 0; one token more is refused."""
     encoder, limit = load(checkpoints[kind]), LIMITS[kind]
     assert (encoder.model.config.query_max_length, encoder.model.config.passage_max_length) == (limit, limit)
-    assert encoder.encode(TEXTS[2], limit).tokens == limit
+    assert encoder.encode(TEXTS[2], max_length=limit).tokens == limit
     with pytest.raises(MilcoError, match=f"takes 3 to {limit} tokens"):
         encoder.validate_length(limit + 1)
 

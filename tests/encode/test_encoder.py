@@ -27,7 +27,7 @@ from milco_pyserini.encode import dense as dense_module
 from milco_pyserini.encode import encoder as encoder_module
 from milco_pyserini.encode.contract import open_query_encoder
 from milco_pyserini.encode.encoder import choose_device, choose_dtype
-from milco_pyserini.encode.opening import open_encoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import packed, tokenization
 from milco_pyserini.model.forward import PaddedForward
@@ -47,7 +47,7 @@ def milco() -> MilcoEncoder:
 @pytest.fixture(scope="module")
 def one_by_one(milco: MilcoEncoder) -> np.ndarray:
     """Every golden text encoded in a call of its own."""
-    return np.concatenate([dense(milco.encode([text], 512).batch) for text in TEXTS])
+    return np.concatenate([dense(milco.encode([text], max_length=512)) for text in TEXTS])
 
 
 def variant(**fields: object) -> MilcoEncoder:
@@ -65,7 +65,7 @@ def test_vectors_do_not_depend_on_batch_composition(
     """Any texts, order and batch size: each vector is that of its text in a call of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(milco.runner, "token_budget", budget)
-        batch = milco.encode([TEXTS[number] for number in chosen], 512, batch_size=size).batch
+        batch = milco.encode([TEXTS[number] for number in chosen], max_length=512, batch_size=size)
     assert len(batch) == len(chosen)
     np.testing.assert_allclose(dense(batch), one_by_one[chosen], atol=2e-5, rtol=1e-5)
 
@@ -97,15 +97,12 @@ def test_batches_keep_to_their_limits(milco: MilcoEncoder, monkeypatch: pytest.M
 
 
 def test_long_texts_are_truncated_like_the_authors(milco: MilcoEncoder) -> None:
-    """The first tokens are kept and </s> ends the row; truncated texts and kept tokens are counted."""
+    """The first tokens are kept and </s> ends the row."""
     long = TEXTS[-1]
     complete = milco.tokenizer.ids([long])[0]
-    encoded = milco.encode([FILLED[0], long], 64)
-    assert (encoded.truncated, encoded.tokens) == (1, len(milco.tokenizer.ids([FILLED[0]])[0]) + 64)
+    encoded = milco.encode([FILLED[0], long], max_length=64)
     cut = milco.encode_rows([[*complete[:63], 2]], milco.views)
-    np.testing.assert_allclose(dense(encoded.batch)[1], dense(cut)[0], atol=1e-5)
-    exact = milco.encode([FILLED[0]], len(milco.tokenizer.ids([FILLED[0]])[0]))
-    assert exact.truncated == 0
+    np.testing.assert_allclose(dense(encoded)[1], dense(cut)[0], atol=1e-5)
 
 
 LONG = {
@@ -147,15 +144,14 @@ def test_a_very_long_text_is_tokenized_in_segments(milco: MilcoEncoder, monkeypa
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000", "\u200b", "\ufeff\x07"])
 def test_a_blank_text_has_no_terms(milco: MilcoEncoder, text: str) -> None:
     """A text without a piece of its own keeps its position with an empty vector."""
-    batch = milco.encode([FILLED[0], text, FILLED[1]], 512).batch
+    batch = milco.encode([FILLED[0], text, FILLED[1]], max_length=512)
     assert batch.lengths()[1] == 0
     assert batch.lengths()[0] > 0 < batch.lengths()[2]
-    assert milco.encode([text], 512).tokens == 0
 
 
 def test_no_texts_give_no_vectors(milco: MilcoEncoder) -> None:
     """An empty list is encoded as an empty batch; one string as one vector."""
-    assert len(milco.encode([], 512).batch) == 0
+    assert len(milco.encode([], max_length=512)) == 0
     assert len(milco.encode_document(FILLED[0])) == 1
 
 
@@ -167,9 +163,9 @@ def test_lone_surrogates_are_replaced(milco: MilcoEncoder) -> None:
 
 def test_lowercase_applies_to_the_text(milco: MilcoEncoder) -> None:
     """lowercase encodes the lowercased text; the default is off."""
-    lowered = milco.encode([TEXTS[1]], 512, lowercase=True).batch
-    np.testing.assert_array_equal(dense(lowered), dense(milco.encode([TEXTS[1].lower()], 512).batch))
-    assert not np.array_equal(dense(lowered), dense(milco.encode([TEXTS[1]], 512).batch))
+    lowered = milco.encode([TEXTS[1]], max_length=512, lowercase=True)
+    np.testing.assert_array_equal(dense(lowered), dense(milco.encode([TEXTS[1].lower()], max_length=512)))
+    assert not np.array_equal(dense(lowered), dense(milco.encode([TEXTS[1]], max_length=512)))
 
 
 def test_one_view_is_its_part_of_both(milco: MilcoEncoder, one_by_one: np.ndarray) -> None:
@@ -178,15 +174,17 @@ def test_one_view_is_its_part_of_both(milco: MilcoEncoder, one_by_one: np.ndarra
     for view, columns in ((PIVOT, slice(0, english)), (SOURCE, slice(english, None))):
         part = np.zeros_like(one_by_one)
         part[:, columns] = one_by_one[:, columns]
-        np.testing.assert_allclose(dense(milco.encode(TEXTS, 512, (view,)).batch), part, atol=2e-5, rtol=1e-5)
-        both = milco.encode(TEXTS, 512).batch
+        np.testing.assert_allclose(
+            dense(milco.encode(TEXTS, max_length=512, views=(view,))), part, atol=2e-5, rtol=1e-5
+        )
+        both = milco.encode(TEXTS, max_length=512)
         np.testing.assert_allclose(dense(both.view(view)), part, atol=2e-5, rtol=1e-5)
 
 
 def test_top_k_limits_each_view() -> None:
     """pivot_top_k and source_top_k limit the terms of a text, view by view, and change no kept weight."""
-    complete = variant().encode(TEXTS, 512).batch
-    limited = variant(pivot_top_k=5, source_top_k=2).encode(TEXTS, 512).batch
+    complete = variant().encode(TEXTS, max_length=512)
+    limited = variant(pivot_top_k=5, source_top_k=2).encode(TEXTS, max_length=512)
     for view, limit in ((PIVOT, 5), (SOURCE, 2)):
         for (_, before), (_, after) in zip(complete.view(view).rows(), limited.view(view).rows(), strict=True):
             assert sorted(after) == sorted(before)[-limit:]
@@ -217,7 +215,7 @@ def test_source_variants_equal_their_references(pool: str, drop: bool) -> None:
             wanted[number] = before + weight if pool == "sum" else max(before, weight)
     ids = chosen.tokenizer.ids([text])[0]
     assert len(set(ids)) < len(ids) and special & set(ids)
-    columns, weights = chosen.encode([text], 512, (SOURCE,)).batch.row(0)
+    columns, weights = chosen.encode([text], max_length=512, views=(SOURCE,)).row(0)
     assert dict(zip(columns.tolist(), weights.tolist(), strict=True)) == pytest.approx(
         {358 + number: weight for number, weight in wanted.items()}, rel=1e-5
     )
@@ -237,10 +235,11 @@ def test_echo_can_be_dropped_at_loading(capsys: pytest.CaptureFixture) -> None:
     assert "ignored echo.bias, echo.scale, echo.weight, which the network lacks" in capsys.readouterr().err
     assert pivot_only.views == (PIVOT,)
     np.testing.assert_array_equal(
-        dense(pivot_only.encode(FILLED, 512).batch), dense(encoder("distillation").encode(FILLED, 512, (PIVOT,)).batch)
+        dense(pivot_only.encode(FILLED, max_length=512)),
+        dense(encoder("distillation").encode(FILLED, max_length=512, views=(PIVOT,))),
     )
     with pytest.raises(MilcoError, match="has no LexEcho head, so no source view"):
-        pivot_only.encode(FILLED, 512, (SOURCE,))
+        pivot_only.encode(FILLED, max_length=512, views=(SOURCE,))
 
 
 def test_default_lengths_come_from_the_checkpoint(milco: MilcoEncoder) -> None:
@@ -252,7 +251,7 @@ def test_default_lengths_come_from_the_checkpoint(milco: MilcoEncoder) -> None:
         (milco.encode_document(long, max_length=9), 9),
         (variant(query_max_length=7).encode_query(long), 7),
     ):
-        np.testing.assert_allclose(dense(actual), dense(milco.encode(long, length).batch), atol=1e-5)
+        np.testing.assert_allclose(dense(actual), dense(milco.encode(long, max_length=length)), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -304,10 +303,8 @@ def test_vectors_of_another_encoder_are_refused(milco: MilcoEncoder) -> None:
 def test_arguments_accept_plain_values(milco: MilcoEncoder) -> None:
     """Default length, one view as a str, torch's own devices and dtypes; a batch size of 0 is refused."""
     text = FILLED[0]
-    same = (dense(milco.encode(text).batch) == dense(milco.encode_document([text]))).all()
-    assert (
-        same and (dense(milco.encode(text, views=PIVOT).batch) == dense(milco.encode(text, views=[PIVOT]).batch)).all()
-    )
+    same = (dense(milco.encode(text)) == dense(milco.encode_document([text]))).all()
+    assert same and (dense(milco.encode(text, views=PIVOT)) == dense(milco.encode(text, views=[PIVOT]))).all()
     with pytest.raises(MilcoError, match="batch_size expects an integer of at least 1, got 0"):
         milco.encode(text, batch_size=0)
     device = torch.device("cpu")
@@ -327,13 +324,21 @@ def test_pyserinis_encoder_accepts_one_text(milco: MilcoEncoder) -> None:
 def test_impossible_lengths_are_refused(milco: MilcoEncoder, length: int) -> None:
     """A length without room for a token, or without positions, is an error with the limits."""
     with pytest.raises(MilcoError, match=f"maximum length {length}: .* takes 3 to 512 tokens"):
-        milco.encode(FILLED, length)
+        milco.encode(FILLED, max_length=length)
+
+
+@pytest.mark.parametrize("name", ["encode", "encode_query", "encode_document"])
+def test_options_are_given_by_name(milco: MilcoEncoder, name: str) -> None:
+    """The second argument of one was alpha, of another the length."""
+    with pytest.raises(TypeError, match="positional argument"):
+        getattr(milco, name)(FILLED, 64)
+    assert isinstance(getattr(milco, name)(FILLED[0], max_length=64), SparseBatch)
 
 
 def test_unknown_views_are_refused(milco: MilcoEncoder) -> None:
     """An unknown view is answered with the nearest valid one."""
     with pytest.raises(MilcoError, match=r"unknown view 'sourcee': did you mean 'source'\?"):
-        milco.encode(FILLED, 512, ("sourcee",))
+        milco.encode(FILLED, max_length=512, views=("sourcee",))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
@@ -356,7 +361,7 @@ def test_alpha_is_between_0_and_1(milco: MilcoEncoder, alpha: float) -> None:
 
 def test_decode_returns_the_strongest_terms_first(milco: MilcoEncoder) -> None:
     """Terms by descending weight, at most top_k; an empty vector decodes to an empty list."""
-    batch = milco.encode([FILLED[0], ""], 512).batch
+    batch = milco.encode([FILLED[0], ""], max_length=512)
     ranked, empty = milco.decode(batch)
     assert empty == []
     assert [weight for _, weight in ranked] == sorted(batch.row(0)[1].tolist(), reverse=True)
@@ -385,7 +390,7 @@ def test_public_methods_accept_what_users_pass(milco: MilcoEncoder, capsys: pyte
 def test_examples_of_the_docstrings_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every public example of the encoders, on the embedded checkpoint, which is loaded once."""
     monkeypatch.setattr(MilcoEncoder, "from_pretrained", functools.cache(MilcoEncoder.from_pretrained))
-    monkeypatch.setattr(contract, "open_encoder", functools.cache(contract.open_encoder))
+    monkeypatch.setattr(contract, "load_encoder", functools.cache(contract.load_encoder))
     for module in (encoder_module, contract, dense_module):
         assert doctest.testmod(module).failed == 0
 
@@ -404,7 +409,7 @@ def test_the_dtype_applies_to_matrix_products_only(name: str) -> None:
     loaded = encoder("distillation", name)
     assert loaded.dtype == getattr(torch, name)
     assert {tensor.dtype for tensor in loaded.model.state_dict().values()} == {torch.float32}
-    assert loaded.encode(FILLED, 512).batch.weights.dtype == np.float32
+    assert loaded.encode(FILLED, max_length=512).weights.dtype == np.float32
     assert loaded.weight_hash == encoder("distillation").weight_hash
 
 
@@ -472,7 +477,7 @@ def test_pyserini_gets_integers(milco: MilcoEncoder) -> None:
     """Both encoders give round(weight x scale), the same for a text as query and as document."""
     queries, documents = MilcoQueryEncoder(milco, max_length=99), MilcoDocumentEncoder(milco, max_length=99)
     vectors = documents.encode(FILLED)
-    floats = milco.encode(FILLED, 99).batch.to_dicts(milco.vocabulary)
+    floats = milco.encode(FILLED, max_length=99).to_dicts(milco.vocabulary)
     for text, vector, weights in zip(FILLED, vectors, floats, strict=True):
         assert all(type(impact) is int and impact >= 1 for impact in vector.values())
         for term, weight in weights.items():
@@ -515,7 +520,7 @@ def test_queries_are_encoded_as_the_manifest_states(milco: MilcoEncoder) -> None
         "english_prefix": "e_",
     }
     query = open_query_encoder(manifest, device="cpu", dtype="float32").encode(FILLED[0])
-    wanted = milco.encode([FILLED[0]], 64, (PIVOT,), lowercase=True).batch.to_dicts(milco.vocabulary)[0]
+    wanted = milco.encode([FILLED[0]], max_length=64, views=(PIVOT,), lowercase=True).to_dicts(milco.vocabulary)[0]
     rounded = {f"e_{term}": int(np.rint(np.float32(w) * np.float32(50))) for term, w in wanted.items()}
     assert query == {term: impact for term, impact in rounded.items() if impact}
     for field in ("weight_hash", "tokenizer_hash"):
@@ -526,15 +531,17 @@ def test_queries_are_encoded_as_the_manifest_states(milco: MilcoEncoder) -> None
     with pytest.raises(MilcoError, match=r"was loaded with english_prefix '.*', but .* were encoded with 'x_'"):
         open_query_encoder({**manifest, "english_prefix": "x_"}, milco)
     # External vectors do not state theirs.
-    other = open_encoder(CHECKPOINT, "cpu", "float32", english_prefix="x_")
+    other = load_encoder(CHECKPOINT, "cpu", "float32", english_prefix="x_")
     assert open_query_encoder({"encoder": None, "scale": 1.0}, other).encoder is other
 
 
-def test_open_encoder_equals_from_pretrained_for_milco(milco: MilcoEncoder) -> None:
+def test_load_encoder_equals_from_pretrained_for_milco(milco: MilcoEncoder) -> None:
     """With the same device, precision and prefix."""
-    opened = open_encoder(CHECKPOINT, "cpu", "float32", english_prefix="e_")
+    opened = load_encoder(CHECKPOINT, "cpu", "float32", english_prefix="e_")
     assert (opened.views, opened.weight_hash, opened.dtype) == (milco.views, milco.weight_hash, torch.float32)
-    np.testing.assert_array_equal(dense(opened.encode(FILLED, 64).batch), dense(milco.encode(FILLED, 64).batch))
+    np.testing.assert_array_equal(
+        dense(opened.encode(FILLED, max_length=64)), dense(milco.encode(FILLED, max_length=64))
+    )
     assert opened.vocabulary.terms[5] == f"e_{milco.vocabulary.terms[5]}"
 
 
@@ -543,7 +550,7 @@ def test_an_unknown_checkpoint_is_refused(tmp_path: Path) -> None:
     directory = shutil.copytree(GOLDEN / "m_encoder", tmp_path / "encoder")
     (directory / "model.safetensors").unlink()
     with pytest.raises(MilcoError) as refused:
-        open_encoder(directory)
+        load_encoder(directory)
     message = str(refused.value)
     assert message.startswith(f"encoder {directory} is not a sparse encoder: its config.json names XLMRobertaModel")
     for kind in ("MILCO", "model_type milco", "SPLADE", "ForMaskedLM", "sparse_linear.pt", "BGE-M3"):
@@ -551,10 +558,10 @@ def test_an_unknown_checkpoint_is_refused(tmp_path: Path) -> None:
     assert "\n" not in message
     (directory / "config.json").write_text('{"model_type": "t5"}')
     with pytest.raises(MilcoError, match=r"its config\.json names model_type t5, which is neither"):
-        open_encoder(directory)
+        load_encoder(directory)
     (directory / "config.json").unlink()
     with pytest.raises(MilcoError, match=r"config\.json does not exist"):
-        open_encoder(directory)
+        load_encoder(directory)
 
 
 def test_push_to_hub_uploads_the_checkpoint(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -569,10 +576,10 @@ def test_push_to_hub_uploads_the_checkpoint(milco: MilcoEncoder, monkeypatch: py
         def upload_folder(self, repo_id: str, folder_path: str) -> None:
             uploaded["to"] = repo_id
             uploaded["vectors"] = dense(
-                MilcoEncoder.from_pretrained(folder_path, "cpu", "float32").encode("book", 9).batch
+                MilcoEncoder.from_pretrained(folder_path, "cpu", "float32").encode("book", max_length=9)
             )
 
     monkeypatch.setattr(sys.modules["huggingface_hub"], "HfApi", Hub)
     assert milco.push_to_hub("someone/milco", private=True) == "https://example.org/someone/milco"
     assert uploaded["repository"] == ("someone/milco", {"exist_ok": True, "private": True})
-    np.testing.assert_array_equal(uploaded["vectors"], dense(milco.encode("book", 9).batch))
+    np.testing.assert_array_equal(uploaded["vectors"], dense(milco.encode("book", max_length=9)))

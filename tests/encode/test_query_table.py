@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from milco_pyserini import Index, MilcoEncoder, Searcher
 from milco_pyserini.cli.main import main
-from milco_pyserini.encode import QueryTable, open_encoder
+from milco_pyserini.encode import QueryTable, load_encoder
 from milco_pyserini.encode.query_table import QUERY_TABLE
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
@@ -41,7 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_query_has_the_largest_weights_of_its_tokens(root: Path, encoder: MilcoEncoder) -> None:
     """Each vector is the encoder's own, with its ten strongest pivot terms and all source terms."""
-    table = open_encoder(root / "table")
+    table = load_encoder(root / "table")
     assert isinstance(table, QueryTable)
     for text, vector in zip(QUERIES, table.encode_query(QUERIES), strict=True):
         expected: dict[str, float] = {}
@@ -78,7 +78,7 @@ def test_a_table_takes_the_place_of_its_encoder_for_queries(
     documents = encoder.encode_document([line.split("\t")[1] for line in (root / "docs.tsv").read_text().splitlines()])
     assert main(["search", "--index", str(root / "index"), "--query", QUERIES[0], "--encoder", table]) == 0
     assert hits[0].docid in capsys.readouterr().out
-    best = open_encoder(table).encode_query(QUERIES[0]).dot(documents).max()
+    best = load_encoder(table).encode_query(QUERIES[0]).dot(documents).max()
     assert hits[0].score == pytest.approx(best, rel=0.02)
 
 
@@ -100,7 +100,7 @@ def test_vectors_of_a_table_and_of_its_encoder_are_not_mixed(
 
 def test_a_table_keeps_the_identity_of_its_encoder(root: Path, encoder: MilcoEncoder) -> None:
     """Its hashes, vocabulary, views and lengths are the encoder's; its configuration names it."""
-    table = open_encoder(root / "table")
+    table = load_encoder(root / "table")
     for name in ("weight_hash", "tokenizer_hash", "views", "token_limit"):
         assert getattr(table, name) == getattr(encoder, name)
     assert table.vocabulary.to_json() == encoder.vocabulary.to_json()
@@ -129,7 +129,7 @@ def test_what_a_table_cannot_do_is_one_error(
     assert main(["encode", "query-table", *ENCODER, "--output", str(root)]) == 2
     assert "was not written by this command" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-    loaded = open_encoder(table)
+    loaded = load_encoder(table)
     with pytest.raises(MilcoError, match="encode documents with"):
         loaded.encode_document("music")
     with pytest.raises(MilcoError, match="without a model"):
@@ -195,4 +195,4 @@ def test_a_damaged_table_is_rejected(root: Path, tmp_path: Path, damage: str) ->
         arrays = load_file(file)
         save_file(arrays | {"weights": arrays["weights"] * np.float32(np.nan)}, file)
     with pytest.raises(MilcoError, match="again with milco encode query-table"):
-        open_encoder(tmp_path / "table")
+        load_encoder(tmp_path / "table")

@@ -85,7 +85,7 @@ def test_contributions_sum_to_the_score_with_alpha(engine: str, alpha: float) ->
     explain, searcher = Explainer(built, encoder.with_alpha(alpha)).explain, built.searcher()
     views = {0.0: {"source"}, 1.0: {"pivot"}}.get(alpha, {"pivot", "source"})
     for query in queries(4):
-        batch = encoder.encoder.encode_query([query], alpha, max_length=encoder.max_length)
+        batch = encoder.encoder.encode_query([query], alpha=alpha, max_length=encoder.max_length)
         hits = searcher.search(batch.to_dicts(encoder.encoder.vocabulary), 3)[0]
         explanations = explain(query)
         assert [one.docid for one in explanations] == hits.docids

@@ -28,7 +28,7 @@ def test_vectors_with_origins_equal_the_encoders(text: str) -> None:
     """The same terms and weights, and an origin for each term."""
     tiny = encoder("distillation")
     encoded = encode_with_origins(tiny, text, LENGTH)
-    expected = tiny.encode([text], LENGTH).batch
+    expected = tiny.encode([text], max_length=LENGTH)
     assert encoded.batch.columns.tolist() == expected.columns.tolist()
     assert np.allclose(encoded.batch.weights, expected.weights, atol=1e-5)
     assert encoded.origins.keys() == set(tiny.vocabulary.terms[expected.columns])

@@ -33,7 +33,7 @@ def forward(checkpoint: str) -> MilcoOutput:
 def vectors_with_empty(checkpoint: str, length: int, dtype: str = "float32") -> SparseBatch:
     """Encode the golden texts, the empty one as <s> </s>, as the authors do."""
     loaded = encoder(checkpoint, dtype)
-    filled = loaded.encode([text for text in TEXTS if text], length).batch
+    filled = loaded.encode([text for text in TEXTS if text], max_length=length)
     empty = loaded.encode_rows([[0, 2]], loaded.views)
     order = np.insert(np.arange(len(filled)), EMPTY, len(filled))
     return SparseBatch.concatenate([filled, empty], filled.english_size).take(order)
@@ -54,7 +54,7 @@ def test_an_empty_text_has_no_terms_unlike_its_special_tokens(checkpoint: str) -
     """encode() gives an empty text no terms; the special tokens <s> </s> give the authors' row."""
     loaded = encoder(checkpoint)
     assert loaded.tokenizer.tokenizer.encode("").ids == [0, 2]
-    assert loaded.encode([""], 512).batch.lengths().tolist() == [0]
+    assert loaded.encode([""], max_length=512).lengths().tolist() == [0]
     row = dense(loaded.encode_rows([[0, 2]], loaded.views))[0]
     assert row.any()
     np.testing.assert_allclose(row, expected_rows(f"{checkpoint}.len512")[EMPTY], **EXACT)
@@ -65,7 +65,7 @@ def test_dictionaries_equal_the_authors(checkpoint: str) -> None:
     """With the prefix e_ the terms are spelled as the authors spell them, with the same weights."""
     authors = json.loads((GOLDEN / f"expected_{checkpoint}_dicts.json").read_text(encoding="utf-8"))
     spelled = MilcoEncoder.from_pretrained(GOLDEN / f"ckpt_{checkpoint}", "cpu", "float32", english_prefix="e_")
-    actual = spelled.encode(TEXTS[: len(authors)], 512).batch.to_dicts(spelled.vocabulary)
+    actual = spelled.encode(TEXTS[: len(authors)], max_length=512).to_dicts(spelled.vocabulary)
     for vector, golden in zip(actual, authors, strict=True):
         assert vector.keys() == golden.keys()
         assert vector == pytest.approx(golden, abs=2e-5, rel=1e-5)

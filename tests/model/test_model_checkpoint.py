@@ -35,8 +35,8 @@ def read(directory: Path, **variants: object) -> MilcoEncoder:
 
 def assert_same_vectors(directory: Path, checkpoint: str) -> None:
     """Assert that a changed copy encodes like the checkpoint that it was made from."""
-    actual = read(directory).encode(SAMPLE, 512).batch
-    np.testing.assert_array_equal(dense(actual), dense(encoder(checkpoint).encode(SAMPLE, 512).batch))
+    actual = read(directory).encode(SAMPLE, max_length=512)
+    np.testing.assert_array_equal(dense(actual), dense(encoder(checkpoint).encode(SAMPLE, max_length=512)))
 
 
 def shard(directory: Path, suffix: str) -> None:
@@ -217,7 +217,9 @@ def test_own_layout_round_trips(tmp_path: Path, checkpoint: str) -> None:
     assert before.weight_hash == after.weight_hash
     assert before.tokenizer_hash == after.tokenizer_hash
     assert before.vocabulary.terms.tolist() == after.vocabulary.terms.tolist()
-    np.testing.assert_array_equal(dense(before.encode(TEXTS, 512).batch), dense(after.encode(TEXTS, 512).batch))
+    np.testing.assert_array_equal(
+        dense(before.encode(TEXTS, max_length=512)), dense(after.encode(TEXTS, max_length=512))
+    )
     for field in MilcoConfig.__init__.__annotations__.keys() - {"encoder", "others", "return"}:
         assert getattr(after.config, field) == getattr(before.config, field), field
     actual = MilcoConfig(**json.loads((tmp_path / "own" / "config.json").read_text()))

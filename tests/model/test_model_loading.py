@@ -9,7 +9,7 @@ import pytest
 from golden_set import GOLDEN
 
 import milco_pyserini
-from milco_pyserini.encode import open_encoder
+from milco_pyserini.encode import load_encoder
 from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train.config import SapConfig
@@ -51,7 +51,7 @@ LOADERS = {
     "teacher": MaskedLanguageModelTeacher.from_pretrained,
     "cross-encoder": lambda path: CrossEncoder(str(path), device="cpu"),
     "dense": lambda path: DenseEncoder(str(path), device="cpu"),
-    "sparse": open_encoder,
+    "sparse": load_encoder,
 }
 
 

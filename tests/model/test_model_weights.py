@@ -67,13 +67,13 @@ def test_the_papers_lexecho_head_is_as_wide_as_the_connector() -> None:
 def test_changes_of_the_model_are_encoded() -> None:
     """Whatever was encoded before, the modules' weights count as soon as they exist."""
     one = load(GOLDEN / "ckpt_distillation")
-    before = dense(one.encode(TEXTS, 512).batch)
-    np.testing.assert_array_equal(dense(load(GOLDEN / "ckpt_distillation").encode(TEXTS, 512).batch), before)
+    before = dense(one.encode(TEXTS, max_length=512))
+    np.testing.assert_array_equal(dense(load(GOLDEN / "ckpt_distillation").encode(TEXTS, max_length=512)), before)
     with torch.no_grad():
         one.model.decoder.bias.add_(1.0)
         one.model.echo.scale.mul_(2.0)
     one.config.pivot_top_k = 5
-    changed = dense(one.encode(TEXTS, 512).batch)
+    changed = dense(one.encode(TEXTS, max_length=512))
     size = one.vocabulary.english_size
     np.testing.assert_allclose(changed[:, size:], 2 * before[:, size:], rtol=1e-5)
     assert (changed[:, :size] > 0).sum(axis=1).max() == 5
@@ -117,7 +117,7 @@ def test_a_bert_encoder_encodes(tmp_path: Path) -> None:
     config["encoder"] |= {"model_type": "bert", "pad_token_id": 1}
     write_json(tmp_path / "config.json", config)
     one = load(tmp_path)
-    assert len(one.encode(["x " * 600], 514).batch) == 1
+    assert len(one.encode(["x " * 600], max_length=514)) == 1
     with pytest.raises(MilcoError, match="takes 3 to 514 tokens"):
         one.validate_length(515)
     with pytest.raises(MilcoError, match="takes 3 to 512 tokens"):

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 from milco_pyserini import Index, MilcoEncoder, Searcher
 from milco_pyserini.cli.main import main
-from milco_pyserini.encode import open_encoder
+from milco_pyserini.encode import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import open_store
 
@@ -57,7 +57,7 @@ def test_scores_are_dot_products_of_english_weights(root: Path, tmp_path: Path) 
     options = ["--query-encoder", root / "splade", "--dtype", "float32"]
     scores = search(root / "plain.exact", root / "topics.tsv", tmp_path / "run.txt", *options)
     documents = list(open_store(root / "plain").batches())
-    queries = open_encoder(root / "splade", "cpu", "float32").encode_query(TOPICS)
+    queries = load_encoder(root / "splade", "cpu", "float32").encode_query(TOPICS)
     expected = queries.dot(documents[0][1].view("pivot"))
     assert expected.any() and (documents[0][1].view("source").columns >= queries.english_size).all()
     for (topic, docid), score in scores.items():
@@ -124,7 +124,7 @@ def test_an_encoder_that_does_not_fit_is_refused(
 
 def test_a_searcher_takes_a_query_encoder(root: Path) -> None:
     """A path or a loaded encoder; it explains nothing, and needs vectors with English terms."""
-    splade = open_encoder(root / "splade", "cpu", "float32")
+    splade = load_encoder(root / "splade", "cpu", "float32")
     by_path = Searcher.open(root / "plain.exact", query_encoder=root / "splade", dtype="float32").search("music")
     searcher = Searcher.open(root / "plain.exact", query_encoder=splade)
     assert searcher.search("music").docids == by_path.docids

@@ -11,7 +11,7 @@ import pytest
 from golden_set import GOLDEN, encoder
 
 from milco_pyserini.cli.train import main
-from milco_pyserini.encode import MilcoEncoder, open_encoder
+from milco_pyserini.encode import MilcoEncoder, load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Hits, find_engine
 from milco_pyserini.train import mining
@@ -118,7 +118,7 @@ def test_splade_encoders_mine(data: Path, tmp_path: Path) -> None:
     """A SPLADE checkpoint finds what its own dot products rank first."""
     splade = GOLDEN / "en_lsr"
     assert run(data, tmp_path / "mined", "--negatives", "1", model=splade) == 0
-    model = open_encoder(splade, "cpu", "float32")
+    model = load_encoder(splade, "cpu", "float32")
     passages = list(distinct_passages(RetrievalFile(data)))
     found = examples(tmp_path / "mined")
     scores = model.similarity(model.encode_query([one.query for one in found]), model.encode_document(passages))

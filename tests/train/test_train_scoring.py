@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from transformers import AutoTokenizer, XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaForSequenceClassification
 
 from milco_pyserini.cli.train import main
-from milco_pyserini.encode import open_encoder
+from milco_pyserini.encode import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.bm25 import K1, B
 from milco_pyserini.train import scoring
@@ -169,7 +169,7 @@ def test_the_lexical_teacher_accepts_splade_encoders(data: Path, tmp_path: Path)
     """It uses the checkpoint's tokens and scores."""
     splade = GOLDEN / "en_lsr"
     assert run(data, tmp_path / "scored", "--teacher", "lexical", "--encoder", str(splade)) == 0
-    teacher = LexicalScorer(open_encoder(splade, "cpu", "float32"))
+    teacher = LexicalScorer(load_encoder(splade, "cpu", "float32"))
     teacher.read(RetrievalFile(data))
     for one in examples(tmp_path / "scored"):
         scores = teacher.score([(one.query, passage) for passage in (*one.positives, *one.negatives)])

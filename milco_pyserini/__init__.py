@@ -1,12 +1,9 @@
 """Multilingual learned sparse retrieval with MILCO, for Pyserini, Anserini and Lucene.
 
 Data flows one way: corpora -> encode -> vector store -> index -> search -> run -> eval. Importing this package loads
-neither torch nor Java; public names are loaded on first use. Import it before torch: it sets environment variables for
-torch's threads, which torch reads when it is imported.
+neither torch nor Java, and sets nothing; public names are loaded on first use.
 """
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
 from milco_pyserini.lazy import lazy
@@ -25,19 +22,6 @@ if TYPE_CHECKING:
     from milco_pyserini.sparse import Vocabulary as Vocabulary
 
 __version__ = "0.1.0"
-
-# Native libraries read these variables once, when torch loads them, so they are set before anything can load torch; a
-# user's own values are kept. By default waiting threads spin, which makes encoding several times slower on cores that
-# other processes use too. Spinning for a tenth of a millisecond costs little, and saves waking threads up for a query's
-# small products. oneDNN caches 1,024 kernels, one per shape of a batch, and memory grows with them; 256 are as fast.
-# If torch was imported earlier, they come too late, which an encoder reports.
-TORCH_WAS_FIRST = "torch" in sys.modules and "OMP_WAIT_POLICY" not in os.environ
-for _name, _value in {
-    "OMP_WAIT_POLICY": "passive",
-    "GOMP_SPINCOUNT": "5000",
-    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
-}.items():
-    os.environ.setdefault(_name, _value)
 
 _LAZY = {
     "MilcoConfig": "milco_pyserini.model",

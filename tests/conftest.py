@@ -13,9 +13,11 @@ import pytest
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // int(workers))))
 
-# Before any test imports torch, whose threads would otherwise spin on the cores that the other tests need.
-import milco_pyserini  # noqa: F401
+from milco_pyserini import threads
 from milco_pyserini.console import messages_shown
+
+# Before any test imports torch, whose threads would otherwise spin on the cores that the other tests need.
+threads.apply()
 
 # Before any test imports huggingface_hub, which reads it once.
 os.environ["HF_HUB_OFFLINE"] = "1"

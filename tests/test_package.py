@@ -81,10 +81,32 @@ def test_type_checkers_see_every_public_name() -> None:
         assert imported == set(package._LAZY.items())
 
 
-def test_importing_the_package_sets_how_threads_wait() -> None:
-    """The settings of the commands apply in Python, and a user's settings are kept."""
-    code = "import milco_pyserini, os; print(os.environ['OMP_WAIT_POLICY'], os.environ['GOMP_SPINCOUNT'])"
+def test_importing_the_library_sets_nothing() -> None:
+    """No environment variable, and no handler but the one that keeps it silent; commands set how threads wait."""
+    code = """
+import logging, os, signal
+def state():
+    loggers = [logging.getLogger(), logging.getLogger("milco_pyserini")]
+    handlers = [type(one).__name__ for logger in loggers for one in logger.handlers]
+    return dict(os.environ), signal.getsignal(signal.SIGINT), handlers
+before = state()
+import milco_pyserini.search.searcher, milco_pyserini.encode.devices, milco_pyserini.index.registry
+after = state()
+assert before[:2] == after[:2] and after[2] == ["NullHandler"], after[1:]
+import milco_pyserini.cli
+print(os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"])
+"""
     environment = {**os.environ, "GOMP_SPINCOUNT": "7"}
     environment.pop("OMP_WAIT_POLICY", None)
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "passive 7\n"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "passive 7\n"), done.stderr
+
+
+def test_settings_of_threads_that_come_too_late_are_known() -> None:
+    """torch reads them once: when they are applied after it was imported, its threads may spin."""
+    code = "import sys; from milco_pyserini import threads; print(threads.may_spin())"
+    code += "; sys.modules['torch'] = None; threads.apply(); print(threads.may_spin())"
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    for given, expected in (({}, "True\nTrue\n"), ({"OMP_WAIT_POLICY": "active"}, "False\nFalse\n")):
+        done = subprocess.run([sys.executable, "-c", code], env=environment | given, capture_output=True, text=True)
+        assert done.stdout == expected

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-import milco_pyserini
+from milco_pyserini import threads
 from milco_pyserini.console import log
 from milco_pyserini.defaults import DTYPES
 from milco_pyserini.errors import MilcoError, unknown_name
@@ -48,12 +48,11 @@ def choose_device(name: "str | torch.device") -> "torch.device":
 
 @cache
 def report_spinning_threads() -> None:
-    """Report, once, that torch's threads spin because torch was imported before milco_pyserini."""
-    if milco_pyserini.TORCH_WAS_FIRST:
+    """Report, once, that torch's threads spin while they wait."""
+    if threads.may_spin():
         log(
-            "torch was imported before milco_pyserini, so its threads spin while they wait: on cores that other "
-            "processes use, encoding takes several times longer. Import milco_pyserini first, or set "
-            "OMP_WAIT_POLICY=passive"
+            "torch's threads spin while they wait: on cores that other processes use, encoding takes several times "
+            "longer. Call milco_pyserini.threads.apply() before torch is imported, or set OMP_WAIT_POLICY=passive"
         )
 
 

@@ -58,8 +58,8 @@ class MilcoEncoder:
     MilcoEncoder('mini', views=pivot source, dtype=float32, device=cpu, 118,497 terms)
 
     A vector depends only on its text, not on the other texts of the call (float32: within 1e-5; bfloat16 and int8:
-    within 1e-2). Import milco_pyserini before torch: it sets how torch's threads wait, without which encoding is
-    several times slower on cores that other processes use too.
+    within 1e-2). On cores that other processes use, too, encoding is several times faster if
+    milco_pyserini.threads.apply() was called before torch was imported.
 
     Args:
         model: the network, or its weights. They are copied when the first text is encoded.

@@ -4,6 +4,7 @@ Scores are inner products, cosines for L2-normalized vectors. An index is a Fais
 the names that Pyserini's FaissSearcher reads, too.
 """
 
+import contextlib
 import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -152,14 +153,13 @@ class FaissEngine(Engine):
         """Write index, docid and ids. Holds all vectors in memory; zero vectors are left out."""
         import faiss
 
-        faiss.omp_set_num_threads(threads)
         index: Any = None
         ids: list[str] = []
         empty = 0
         for names, vectors in documents.batches():
             rows = np.flatnonzero(vectors.any(axis=1))
             empty += len(names) - len(rows)
-            with engine_errors(self.name, "build", directory):
+            with engine_errors(self.name, "build", directory), _openmp_threads(threads):
                 index = self.new_index(vectors.shape[1]) if index is None else index
                 index.add(np.ascontiguousarray(vectors[rows]))
             ids += [names[row] for row in rows]
@@ -243,25 +243,36 @@ class FaissSearcher(EngineSearcher):
 
         Raises MilcoError for queries of another dimension than the documents' vectors.
         """
-        import faiss
-
-        faiss.omp_set_num_threads(threads)
         matrix = np.asarray(queries, np.float32).reshape(len(queries), -1 if len(queries) else self._index.d)
         if matrix.shape[1] != self._index.d:
             raise MilcoError(f"queries have {matrix.shape[1]} dimensions, the documents' vectors {self._index.d}")
         found: list[Hits] = [Hits([], np.empty(0, np.float32))] * len(matrix)
         filled = np.flatnonzero(matrix.any(axis=1))
         fetched = min(k + self._spare, len(self.ids))
-        scores, rows = self._index.search(matrix[filled], fetched)
-        for place, number in enumerate(filled.tolist()):
-            best, best_rows, depth = scores[place], rows[place], fetched
-            # A tie at position k that reaches the end of what was fetched: fetch more until it ends.
-            while self._spare and depth < len(self.ids) and best[-1] == best[k - 1]:
-                depth = min(2 * depth, len(self.ids))
-                more, more_rows = self._index.search(matrix[number : number + 1], depth)
-                best, best_rows = more[0], more_rows[0]
-            # Where the graph leads to fewer documents, Faiss fills up with -1.
-            best, docids = best[best_rows >= 0], self.ids.take(best_rows[best_rows >= 0])
-            order = sorted(range(len(docids)), key=lambda at: (-best[at], docids[at]))[:k]
-            found[number] = Hits([docids[at] for at in order], best[order])
+        with _openmp_threads(threads):
+            scores, rows = self._index.search(matrix[filled], fetched)
+            for place, number in enumerate(filled.tolist()):
+                best, best_rows, depth = scores[place], rows[place], fetched
+                # A tie at position k that reaches the end of what was fetched: fetch more until it ends.
+                while self._spare and depth < len(self.ids) and best[-1] == best[k - 1]:
+                    depth = min(2 * depth, len(self.ids))
+                    more, more_rows = self._index.search(matrix[number : number + 1], depth)
+                    best, best_rows = more[0], more_rows[0]
+                # Where the graph leads to fewer documents, Faiss fills up with -1.
+                best, docids = best[best_rows >= 0], self.ids.take(best_rows[best_rows >= 0])
+                order = sorted(range(len(docids)), key=lambda at: (-best[at], docids[at]))[:k]
+                found[number] = Hits([docids[at] for at in order], best[order])
         return found
+
+
+@contextlib.contextmanager
+def _openmp_threads(number: int) -> Iterator[None]:
+    """Let Faiss use so many threads within the block, and as many as before afterwards."""
+    import faiss
+
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(number)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)

@@ -13,20 +13,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from milco_pyserini.console import Progress, Report
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES
-from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
-from milco_pyserini.encode.devices import choose_device, choose_dtype, report_spinning_threads
+from milco_pyserini.encode.devices import choose_device, choose_dtype
+from milco_pyserini.encode.network import Network
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.io.files import checksum_bytes, write_json
 from milco_pyserini.model import find_checkpoint
 from milco_pyserini.model.checkpoint import ENGLISH, model_card, write_sentence_transformers_files
-from milco_pyserini.model.forward import choose_forward
-from milco_pyserini.model.loading import token_limit, weight_hash
-from milco_pyserini.model.packed import Linear, PackedForward
+from milco_pyserini.model.loading import weight_hash
 from milco_pyserini.model.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.model.weights import NetworkWeights, load_checkpoint
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
@@ -98,14 +95,15 @@ class MilcoEncoder:
         self.name = name
         self._requested_dtype = dtype
         self._query_encoder = query_encoder
-        self._network: Any = model.eval() if isinstance(model, torch.nn.Module) else model
-        self.to(device)
         self.tokenizer = tokenizer
         self.english_tokenizer = english_tokenizer
         _validate_sizes(model, tokenizer, english_tokenizer, name)
         english = TextTokenizer(english_tokenizer, f"the English tokenizer of {name}").pieces
         source = [] if english_tokenizer is tokenizer.tokenizer else tokenizer.pieces
         self.vocabulary = Vocabulary(english, source, english_prefix)
+        network = model.eval() if isinstance(model, torch.nn.Module) else model
+        columns = self.vocabulary.english_size, len(tokenizer.pieces)
+        self.network = Network(network, columns, tokenizer.special_ids, *self._choose(device, network.config))
 
     @classmethod
     def from_pretrained(
@@ -139,13 +137,15 @@ class MilcoEncoder:
 
     def to(self, device: str | torch.device) -> Self:
         """Move to another device with the next text; return self. dtype "auto" is chosen again."""
-        self.device = choose_device(device)
-        cpu_dtype = getattr(self.config, "cpu_dtype", None)
-        self.dtype = choose_dtype(self._requested_dtype, self.device, ENCODER_DTYPES, cpu_dtype)
+        self.network = self.network.on(*self._choose(device, self.config))
         if self._query_encoder is not None:
             self._query_encoder.to(device)
-        self._drop_copies()
         return self
+
+    def _choose(self, device: str | torch.device, config: Any) -> tuple[torch.device, torch.dtype]:
+        chosen = choose_device(device)
+        cpu_dtype = getattr(config, "cpu_dtype", None)
+        return chosen, choose_dtype(self._requested_dtype, chosen, ENCODER_DTYPES, cpu_dtype)
 
     def with_dtype(self, dtype: str | torch.dtype) -> Self:
         """Return an encoder of the same weights with another dtype of the matrix products."""
@@ -162,15 +162,22 @@ class MilcoEncoder:
         On the CPU, encoding reads only the weights. They become modules with the first access, which imports
         transformers' modeling code; nothing is copied, and later texts are encoded with the modules' weights.
         """
-        if isinstance(self._network, NetworkWeights):
-            self._network = self._network.to_model()
-            self._drop_copies()
-        return self._network
+        return self.network.model
 
     @property
     def config(self) -> Any:
         """Sizes and variants of the network: the fields of MilcoConfig."""
-        return self._network.config
+        return self.network.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where texts are encoded."""
+        return self.network.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of matrix products."""
+        return self.network.dtype
 
     @property
     def query_encoder(self) -> "MilcoEncoder":
@@ -186,7 +193,7 @@ class MilcoEncoder:
     @cached_property
     def weight_hash(self) -> str:
         """BLAKE2b over every tensor's name, shape and float32 values: equal weights, equal hash."""
-        return weight_hash(self.state_dict())
+        return weight_hash(self.network.state_dict())
 
     @cached_property
     def tokenizer_hash(self) -> str:
@@ -319,7 +326,7 @@ class MilcoEncoder:
         if report and len(parts[0]):
             report(len(parts[0]), 0)
         done = 0
-        for batch in self.runner.run(filled, views, batch_size):
+        for batch in self.network.runner.run(filled, views, batch_size):
             parts.append(batch)
             if report:
                 report(len(batch), sum(map(len, filled[done : done + len(batch)])))
@@ -459,60 +466,9 @@ class MilcoEncoder:
 
     def validate_length(self, max_length: int) -> None:
         """Raise MilcoError for a maximum length in tokens that the encoder has no positions for."""
-        if not isinstance(max_length, int) or not 3 <= max_length <= self.token_limit:
-            raise MilcoError(f"maximum length {max_length!r}: encoder {self.name} takes 3 to {self.token_limit} tokens")
-
-    @property
-    def token_limit(self) -> int:
-        """The number of tokens, special ones included, that the network has positions for."""
-        if isinstance(self._network, NetworkWeights):
-            return self.config.token_limit
-        return token_limit(self.model.encoder, self.config.encoder)
-
-    @property
-    def has_token_states(self) -> bool:
-        """True if tokens have states; encoders of sentence-transformers and query tables only have weights."""
-        return not getattr(self._network, "returns_weights", False)
-
-    @torch.inference_mode()
-    def token_states(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return the states of one text's tokens: float32 [S, D_m] of the encoder and [S, D_e] of the connector.
-
-        ids: S token ids, special ones included, of a text that has been encoded, so that the network is on its device.
-        """
-        if self._exact is not None:
-            return self._exact.states(ids)
-        row = torch.tensor([list(ids)], device=self.device)
-        hidden = self.model.encoder(input_ids=row, attention_mask=torch.ones_like(row)).last_hidden_state
-        return hidden[0], self.model.connector(hidden)[0]
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the tensors of the network by the names of its parameters."""
-        return self._network.state_dict()
-
-    @cached_property
-    def _exact(self) -> PackedForward | None:
-        """The float32 forward pass of weights that are not modules."""
-        if isinstance(self._network, NetworkWeights) and self.device.type == "cpu":
-            return PackedForward(self._network, torch.float32, Linear)
-        return None
-
-    def _drop_copies(self) -> None:
-        for name in ("runner", "_exact"):
-            self.__dict__.pop(name, None)
-
-    @cached_property
-    def runner(self) -> BatchRunner:
-        """Runs the network; created for the first text, so that an encoder that is only saved stays where it is."""
-        if self.device.type == "cpu":
-            report_spinning_threads()
-        dropped = self.tokenizer.special_ids if self.config.source_drop_special else []
-        network = self._network
-        if not isinstance(network, NetworkWeights) or self.device.type != "cpu":
-            network = self.model.to(self.device)
-        forward = choose_forward(network, self.device, self.dtype) if self.has_token_states else network
-        columns = self.vocabulary.english_size, len(self.tokenizer.pieces)
-        return BatchRunner(forward, self.device, *columns, self.config.source_pool, dropped)
+        limit = self.network.token_limit
+        if not isinstance(max_length, int) or not 3 <= max_length <= limit:
+            raise MilcoError(f"maximum length {max_length!r}: encoder {self.name} takes 3 to {limit} tokens")
 
 
 def hash_tokenizers(tokenizer: Tokenizer, english_tokenizer: Tokenizer) -> str:

@@ -115,7 +115,7 @@ class QueryTable(MilcoEncoder):
             checkpoint=encoder.name,
             weight_hash=encoder.weight_hash,
             top_k=top_k,
-            token_limit=encoder.token_limit,
+            token_limit=encoder.network.token_limit,
             encoder=SimpleNamespace(vocab_size=len(rows), pad_token_id=encoder.config.encoder.pad_token_id),
             dtype=str(encoder.dtype).removeprefix("torch."),
             **{name: getattr(encoder.config, name) for name in _FIELDS},
@@ -167,11 +167,6 @@ class QueryTable(MilcoEncoder):
     def model(self) -> NoReturn:
         """Raise MilcoError: there is none."""
         raise MilcoError(f"{self.name} is a query table, without a model: pass the encoder {self.config.checkpoint}")
-
-    @property
-    def token_limit(self) -> int:
-        """The number of tokens, special ones included, that the encoder of the table takes."""
-        return int(self.config.token_limit)
 
     def encode_document(self, *_: Any, **__: Any) -> NoReturn:
         """Raise MilcoError: its tokens without their context are no document."""

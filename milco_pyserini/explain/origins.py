@@ -51,7 +51,7 @@ class _Token(NamedTuple):
 
 def validate_network(encoder: "MilcoEncoder") -> None:
     """Raise MilcoError for an encoder whose network does not show what each token contributes."""
-    if not encoder.has_token_states:
+    if not encoder.network.has_token_states:
         raise MilcoError(
             f"encoder {encoder.name} cannot be explained: origins of terms are known for MILCO, masked language models "
             "and BGE-M3, not for a SparseEncoder of sentence-transformers or a query table"
@@ -95,8 +95,8 @@ def token_scores(
     Returns:
         Logits, float32 [S, n], and echo weights, float32 [S], which are 0 without a LexEcho head.
     """
-    hidden, projected = encoder.token_states(ids)
-    weights = encoder.state_dict()
+    hidden, projected = encoder.network.token_states(ids)
+    weights = encoder.network.state_dict()
     wanted = torch.from_numpy(columns.astype(np.int64)).to(encoder.device)
     logits = functional.linear(projected, weights["decoder.weight"][wanted], weights["decoder.bias"][wanted])
     echo = torch.zeros(len(ids))

@@ -54,7 +54,7 @@ class IndexDescription:
             examples=example_queries(index.vectors),
             language=next((name for name in ("lang", "language") if name in fields), ""),
             scale=index.vectors.get("scale"),
-            has_explanations=cast(MilcoQueryEncoder, searcher.query_encoder).encoder.has_token_states,
+            has_explanations=cast(MilcoQueryEncoder, searcher.query_encoder).encoder.network.has_token_states,
         )
 
 

@@ -39,7 +39,7 @@ def test_a_batch_waits_for_the_card_three_times(checkpoint: str, dtype: str, pad
     with fake_cuda({"transformers": not padded}) as card:
         encoder.to("cuda").encode(TEXTS)
         card.syncs.clear()
-        encoder.runner.token_budget = 300
+        encoder.network.runner.token_budget = 300
         vectors = encoder.encode_rows(rows, encoder.views, report=lambda texts, _: batches.append(texts))
     assert len(vectors) == len(TEXTS) and len(batches) > 3
     waits = len(batches) - rows.count([])

@@ -147,6 +147,6 @@ def test_gpu_and_cpu_agree(rows: list[list[int]], dtype: str, limit: float, comp
 def test_vectors_of_gpu_and_cpu_agree(dtype: str, limit: float) -> None:
     """With batches in flight."""
     gpu = MilcoEncoder.from_pretrained(GOLDEN / "ckpt_distillation", "cuda", dtype)
-    gpu.runner.token_budget = 300
+    gpu.network.runner.token_budget = 300
     wanted = dense(encoder("distillation").encode(TEXTS, max_length=512))
     np.testing.assert_allclose(dense(gpu.encode(TEXTS * 3, max_length=512)), np.tile(wanted, (3, 1)), atol=limit)

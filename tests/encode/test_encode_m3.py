@@ -79,7 +79,7 @@ def test_weights_equal_the_layers(checkpoint: Path, form: type, monkeypatch: pyt
         )
     encoder = load(checkpoint)
     found = spelled(encoder, encoder.encode_document(TEXTS))
-    assert isinstance(encoder.runner.forward, form)
+    assert isinstance(encoder.network.runner.forward, form)
     expected = [straight(checkpoint, encoder, text) for text in TEXTS]
     assert found == [pytest.approx(weights, abs=1e-5, rel=1e-5) for weights in expected]
     assert found[0] and found[3] and not found[2]

@@ -64,7 +64,7 @@ def test_vectors_do_not_depend_on_batch_composition(
 ) -> None:
     """Any texts, order and batch size: each vector is that of its text in a call of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(milco.runner, "token_budget", budget)
+        patch.setattr(milco.network.runner, "token_budget", budget)
         batch = milco.encode([TEXTS[number] for number in chosen], max_length=512, batch_size=size)
     assert len(batch) == len(chosen)
     np.testing.assert_allclose(dense(batch), one_by_one[chosen], atol=2e-5, rtol=1e-5)
@@ -82,12 +82,12 @@ def test_padding_never_changes_a_vector(milco: MilcoEncoder, rows: list[list[int
 
 def test_batches_keep_to_their_limits(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A forward pass has at most batch_size texts and the token budget, or one long text."""
-    monkeypatch.setattr(milco.runner, "token_budget", 100)
+    monkeypatch.setattr(milco.network.runner, "token_budget", 100)
     lengths = [3, 5, 20, 30, 33, 33, 34, 60, 101, 400]
     start, ends = 0, []
     while start < len(lengths):
-        stop = milco.runner.batch_end(lengths, start, batch_size=3)
-        padded = isinstance(milco.runner.forward, PaddedForward)
+        stop = milco.network.runner.batch_end(lengths, start, batch_size=3)
+        padded = isinstance(milco.network.runner.forward, PaddedForward)
         tokens = (stop - start) * max(lengths[start:stop]) if padded else sum(lengths[start:stop])
         assert start < stop <= start + 3
         assert stop - start == 1 or tokens <= 100

@@ -101,8 +101,9 @@ def test_vectors_of_a_table_and_of_its_encoder_are_not_mixed(
 def test_a_table_keeps_the_identity_of_its_encoder(root: Path, encoder: MilcoEncoder) -> None:
     """Its hashes, vocabulary, views and lengths are the encoder's; its configuration names it."""
     table = load_encoder(root / "table")
-    for name in ("weight_hash", "tokenizer_hash", "views", "token_limit"):
+    for name in ("weight_hash", "tokenizer_hash", "views"):
         assert getattr(table, name) == getattr(encoder, name)
+    assert table.network.token_limit == encoder.network.token_limit
     assert table.vocabulary.to_json() == encoder.vocabulary.to_json()
     values = read_json(root / "table" / "config.json")
     assert (values["model_type"], values["checkpoint"]) == (QUERY_TABLE, CHECKPOINT)

@@ -379,20 +379,10 @@ def write_jsonl(
 
     contents: the texts of topics, by which plain Pyserini finds a query's vector; documents are written without.
     """
-    # Imported here: numba takes half a second to load, and as much to compile.
-    from milco_pyserini.sparse.jsonl_kernel import LONGEST_IMPACT, join_entries
-
-    kept, impacts = quantize(batch, scale)
-    keys, key_ends = vocabulary.json_keys
-    lengths = np.diff(key_ends, prepend=0)[kept.columns]
-    vectors = np.empty(int(lengths.sum()) + LONGEST_IMPACT * len(lengths), np.uint8)
-    ends = join_entries(kept.indptr, kept.columns, impacts, keys, key_ends, vectors).tolist()
     texts = contents if contents is not None else [""] * len(ids)
-    pieces: list[bytes | memoryview] = []
-    for name, text, start, end in zip(ids, texts, [0, *ends], ends, strict=False):
-        pieces += (orjson.dumps({"id": name, "contents": text})[:-1], _VECTOR, vectors.data[start:end], b"}}\n")
-    handle.write(b"".join(pieces))
-    return kept
+    for name, text, vector in zip(ids, texts, quantized_vectors(batch, scale, vocabulary.terms), strict=True):
+        handle.write(orjson.dumps({"id": name, "contents": text, "vector": vector}) + b"\n")
+    return quantize(batch, scale)[0]
 
 
 def split_jsonl(content: bytes) -> list[bytes]:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-import orjson
-from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse.terms import escape
@@ -59,12 +57,6 @@ class Vocabulary:
     def columns(self) -> dict[str, int]:
         """Term -> column."""
         return {term: column for column, term in enumerate(self.terms)}
-
-    @cached_property
-    def json_keys(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The bytes of every column's JSON key, "term":, one after the other, and where each ends: int64 [V]."""
-        keys = [orjson.dumps(term) + b":" for term in self.terms.tolist()]
-        return np.frombuffer(b"".join(keys), np.uint8), np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)))
 
     def text(self, term: str) -> str:
         """Return the unescaped prefix and piece of a term of any length. Raises KeyError for an unknown term."""

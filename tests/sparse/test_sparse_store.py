@@ -57,8 +57,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list, str], Ve
 
 
 @given(VECTORS)
-def test_jsonl_equals_orjsons(vectors: list) -> None:
-    """The compiled writer gives, byte for byte, the line of each id, contents and {term: impact}."""
+def test_each_line_holds_id_contents_and_impacts(vectors: list) -> None:
+    """In this order, as the JSON of {term: impact}, without impacts of 0."""
     ids, texts = [f'd"{number}' for number in range(len(vectors))], ["a\n", "語"] * len(vectors)
     handle = io.BytesIO()
     batch = SparseBatch.from_dicts(vectors, VOCABULARY)

@@ -14,7 +14,6 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
@@ -24,15 +23,12 @@ from milco_pyserini.serve.opened import OpenedIndex
 from milco_pyserini.serve.service import SearchService
 
 TOKEN_VARIABLE = "MILCO_TOKEN"
-# A connection is closed that has not sent the head of a request, or its body, within one to two of these intervals.
-IDLE_SECONDS = 5.0
-# A connection is closed whose client has not read anything of an answer for so long.
-READ_SECONDS = 30.0
 # For requests in progress when the server is stopped.
 STOP_SECONDS = 10
 _MIN_TOKEN = 16
 # Connections that the kernel queues; beyond, clients see resets.
 _BACKLOG = 1024
+# Beyond, requests are answered 503.
 _CONNECTIONS = 900
 
 
@@ -113,51 +109,12 @@ def open_service(
         yield service
 
 
-class _DeadlineProtocol(H11Protocol):
-    """HTTP/1.1 that closes connections on which nothing arrives that should, or is read that was sent."""
-
-    _deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self.loop.call_later(IDLE_SECONDS, self._close_if_idle, self.cycle)
-
-    def _close_if_idle(self, before: Any) -> None:
-        """Close the connection if it waits for the client, as it did an interval ago after the same request."""
-        if self.transport.is_closing():
-            return
-        if self.cycle is not None and self.cycle.response_complete:
-            # Between requests uvicorn's timeout_keep_alive counts, until the next one begins.
-            is_waiting = bool(self.conn.trailing_data[0])
-        else:
-            is_waiting = self.cycle is None or self.cycle.more_body
-        if is_waiting and self.cycle is before:
-            self.transport.close()
-        else:
-            self.loop.call_later(IDLE_SECONDS, self._close_if_idle, self.cycle if is_waiting else self)
-
-    def pause_writing(self) -> None:
-        """Begin to wait for a client that does not read as fast as the server writes."""
-        super().pause_writing()
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._abort_if_unread(0)
-
-    def _abort_if_unread(self, before: int) -> None:
-        """Close the connection if the client has read nothing since so many bytes were waiting for it."""
-        unread = self.transport.get_write_buffer_size()
-        if unread and unread == before:
-            self.transport.abort()
-        elif unread:
-            self._deadline = self.loop.call_later(READ_SECONDS, self._abort_if_unread, unread)
-
-
 def create_server(app: FastAPI) -> uvicorn.Server:
-    """Create a server that logs no queries, and that slow or idle clients do not hold up."""
+    """Create a server that logs no queries. It does not time clients: where they are not trusted, a proxy does."""
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http=_DeadlineProtocol,
+            http="h11",
             ws="none",
             lifespan="on",
             log_config=None,

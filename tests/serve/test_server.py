@@ -1,4 +1,4 @@
-"""The server of milco serve: addresses, tokens, slow and many clients, a graceful stop, and the page in a browser."""
+"""The server of milco serve: addresses, tokens, many clients, a graceful stop, and the page in a browser."""
 
 import contextlib
 import re
@@ -26,7 +26,6 @@ from served_set import index, searcher, service
 
 from milco_pyserini.cli.serve import main
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.serve import app, server
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.server import address, allowed_hosts, create_server, listen, validate_token
 
@@ -110,71 +109,6 @@ def test_500_parallel_requests_are_answered(served: Served) -> None:
     """On connections of their own."""
     with ThreadPoolExecutor(100) as pool:
         assert {status for status, _ in pool.map(lambda _: served.get("/search?q=river"), range(500))} == {200}
-
-
-@pytest.mark.parametrize("sent", ["G", "POST /encode HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: 1000\r\n\r\n"])
-def test_a_slow_client_is_disconnected(monkeypatch: pytest.MonkeyPatch, sent: str) -> None:
-    """Head and body must be complete in time, however they trickle in."""
-    monkeypatch.setattr(server, "IDLE_SECONDS", 0.3)
-    with running() as served, socket.create_connection(("127.0.0.1", served.port)) as client:
-        client.settimeout(0.02)
-        client.send(sent.format(served.port).encode())
-        with pytest.raises((ConnectionError, EOFError)):
-            for _ in range(1000):
-                client.send(b"x")
-                with contextlib.suppress(TimeoutError):
-                    if client.recv(1000) == b"":
-                        raise EOFError
-
-
-def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer does not stay in memory."""
-    monkeypatch.setattr(server, "READ_SECONDS", 0.2)
-    monkeypatch.setattr(app, "document_json", lambda document: {"text": 20_000_000 * "x"})
-    with running() as served, socket.create_connection(("127.0.0.1", served.port)) as client:
-        client.send(f"GET /documents/ar HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode())
-        connections = served.server.server_state.connections
-        for is_open in (True, False):
-            while bool(connections) != is_open:
-                time.sleep(0.02)
-
-
-def test_a_connection_stays_open_after_a_slow_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the client's time counts."""
-    monkeypatch.setattr(server, "IDLE_SECONDS", 1.0)
-    with running() as served:
-        work = searcher().search_queries
-
-        def slowly(*arguments: Any, **options: Any) -> Any:
-            time.sleep(1.3)
-            return work(*arguments, **options)
-
-        served.search_queries = slowly  # type: ignore[attr-defined]
-        connection = HTTPConnection("127.0.0.1", served.port, timeout=30)
-        connection.connect()
-        port = connection.sock.getsockname()[1]
-        for _ in range(2):
-            connection.request("GET", "/search?q=river")
-            assert connection.getresponse().read()
-            assert connection.sock.getsockname()[1] == port
-            time.sleep(0.9)
-        connection.close()
-
-
-def test_an_idle_connection_is_kept_until_half_a_request_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients with a pool of connections send the next request on an old one."""
-    monkeypatch.setattr(server, "IDLE_SECONDS", 0.2)
-    with running() as served, socket.create_connection(("127.0.0.1", served.port)) as client:
-        client.settimeout(5)
-        request = f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode()
-        for _ in range(2):
-            client.send(request)
-            answer = b""
-            while not answer.endswith(b"}"):
-                answer += client.recv(10_000)
-            time.sleep(1)
-        client.send(request[:10])
-        assert client.recv(10_000) == b""
 
 
 def test_requests_in_work_are_finished_when_the_server_stops() -> None:

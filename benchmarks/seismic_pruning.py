@@ -3,16 +3,15 @@
 python benchmarks/seismic_pruning.py --documents 1000000 --output seismic_pruning.json --plot seismic_pruning.png
 
 The documents are the long ones of topical_vectors.py, of both views or of the pivot view. They are pruned with
-top-k:TERMS and indexed with exact and with Seismic, each in its own process, whose peak of memory is reported. A
-Seismic build whose estimates exceed --memory or --minutes is left out: the table has only its estimates. Then one
-process searches all indexes and the exact index of the unpruned documents, query by query on one thread, in turn, with
-every pair of query_cut and heap_factor of SETTINGS.
+top-k:TERMS and indexed with exact and with Seismic, each in its own process, whose peak of memory is reported. Then
+one process searches all indexes and the exact index of the unpruned documents, query by query on one thread, in turn,
+with every pair of query_cut and heap_factor of SETTINGS.
 
 Figures are added to --output, and those that it has are not measured again. With --work, an interrupted run resumes
 with the documents and indexes that it has made, and exact indexes are kept for runs with other settings.
     recall: the share of exact's ten best of the unpruned documents that are found: what pruning and Seismic lose.
     of pruned: the share of exact's ten best of the same pruned documents that are found: what Seismic loses.
-    s: of the build, with the measurement of recall that it ends with. est.: the engine's estimates before a build.
+    s: of the build, with the measurement of recall that it ends with.
 """
 
 import shutil
@@ -29,7 +28,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from lucene_indexing import in_fresh_process
-from numpy.typing import NDArray
 from scale import BOTH, PIVOT, latencies, open_engine
 from table_engines import recall
 from table_rows import with_peak
@@ -39,10 +37,8 @@ from milco_pyserini.analysis.workbench import processor
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
 from milco_pyserini.eval import ReportTable, render
-from milco_pyserini.index.seismic import build_bytes, build_seconds, index_bytes, summary_terms
 from milco_pyserini.io.files import read_json, size_on_disk, validate_output_file, write_json
 from milco_pyserini.options import option
-from milco_pyserini.sparse import open_store
 
 if TYPE_CHECKING:
     from milco_pyserini.index.protocol import Hits
@@ -56,7 +52,7 @@ SETTINGS = ((3, 1.0), (5, 1.0), (10, 0.9), (15, 0.8), (20, 0.8), (40, 0.7), (40,
 _ENGINE = ("n_postings", "summary_energy")
 _SETUP = ("views", "documents", *_ENGINE)
 _PAIR = ("query_cut", "heap_factor")
-_BUILD = {"s": 0, "est. s": 0, "MB": 0, "est. MB": 0, "disk MB": 0, "est. disk MB": 0, "open s": 2, "open MB": 0}
+_BUILD = {"s": 0, "MB": 0, "disk MB": 0, "open s": 2, "open MB": 0}
 _SEARCH = {"p50 ms": 2, "p99 ms": 2, "recall": 3, "of pruned": 3}
 
 
@@ -72,8 +68,6 @@ class SeismicPruningOptions:
     queries: int = option(100, minimum=1, metavar="N", help="queries of about 38 terms")
     rounds: int = option(3, minimum=1, metavar="N", help="timed rounds of every query")
     threads: int = option(2, minimum=1, metavar="N", help="threads of builds")
-    memory: float = option(12.0, above=0, metavar="GB", help="estimated memory above which Seismic is not built")
-    minutes: float = option(12.0, above=0, metavar="N", help="estimated time above which Seismic is not built")
     output: Path = option(Path("seismic_pruning.json"), metavar="FILE", help="JSON file of the figures; extended")
     plot: Path | None = option(None, metavar="FILE", help="PNG file of the curves of this number of documents")
     work: Path | None = option(None, metavar="DIR", help="directory for collections and indexes (default: temporary)")
@@ -86,15 +80,13 @@ def command(options: SeismicPruningOptions) -> None:
     validate_output_file(options.output, True, "--output")
     rows = read_json(options.output)["rows"] if options.output.exists() else []
     setup = {name: getattr(options, name) for name in _SETUP}
-    known = {row["top-k"] for row in rows if setup.items() <= row.items() and "searches" in row}
+    known = {row["top-k"] for row in rows if setup.items() <= row.items()}
     missing = [terms for terms in sorted(set(options.terms)) if terms not in known]
     with ExitStack() as stack:
         if missing:
             work = options.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             root = work / f"{options.documents}-{options.views}"
             prepare(root, missing, options)
-            # Estimates of an earlier run with less memory are replaced.
-            rows = [row for row in rows if not (setup.items() <= row.items() and row["top-k"] in missing)]
             rows += [{**setup, **row} for row in measure(root, missing, options)]
             write_json(options.output, {"processor": processor(), "rows": rows})
     sys.stdout.write(report(rows))
@@ -151,30 +143,14 @@ def measure(root: Path, terms: Sequence[int], options: SeismicPruningOptions) ->
         directory = root / str(kept)
         exact = build(directory, EXACT, options)
         lists = np.diff(np.load(directory / EXACT / "indptr.npy"))
-        estimates = estimate(directory / "store", lists, options)
-        log(f"top-k:{kept}: " + ", ".join(f"{name} {value:,.0f}" for name, value in estimates.items()))
-        is_feasible = estimates["est. MB"] <= 1000 * options.memory and estimates["est. s"] <= 60 * options.minutes
-        built = build(directory, SEISMIC, options) if is_feasible else {}
-        rows.append(
-            {"top-k": kept, "terms": int(lists.sum()) / options.documents, EXACT: exact, SEISMIC: estimates | built}
-        )
-    searched = [row for row in rows if "s" in row[SEISMIC]]
-    found = in_fresh_process(search_all, root, [row["top-k"] for row in searched], options)
-    for row, searches in zip(searched, found, strict=True):
+        built = build(directory, SEISMIC, options)
+        rows.append({"top-k": kept, "terms": int(lists.sum()) / options.documents, EXACT: exact, SEISMIC: built})
+    found = in_fresh_process(search_all, root, terms, options)
+    for row, searches in zip(rows, found, strict=True):
         row["searches"] = searches
         for path in (root / str(row["top-k"])).glob(f"{SEISMIC}-*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     return rows
-
-
-def estimate(store: Path, lists: NDArray[np.int64], options: SeismicPruningOptions) -> dict[str, float]:
-    """Return the engine's estimates of a build. lists: int64 [terms], the number of postings of each."""
-    _, batch = next(open_store(store).batches())
-    postings = int(lists.sum())
-    seconds = build_seconds(options.documents, postings, len(lists), options.n_postings) / options.threads
-    size = index_bytes(lists, options.n_postings, summary_terms(batch, options.summary_energy) / len(batch))
-    memory = build_bytes(options.documents, lists, options.n_postings, size)
-    return {"est. s": seconds, "est. MB": memory / 1e6, "est. disk MB": size / 1e6}
 
 
 def search_all(root: Path, terms: Sequence[int], options: SeismicPruningOptions) -> list[list[dict[str, Any]]]:
@@ -219,11 +195,9 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in sorted(rows, key=lambda row: tuple(row[name] for name in (*_SETUP, "top-k"))):
         setup = [row["views"], *(f"{row[name]:,}" for name in _SETUP[1:])]
         for system in (EXACT, SEISMIC):
-            is_built = "s" in row[system]
-            label = system if is_built else f"{system} (not built)"
-            figures = [row[system].get(name) for name in _BUILD]
-            builds.append([*setup, f"top-k:{row['top-k']}", label, row["terms"], *figures])
-        for one in row.get("searches", ()):
+            figures = [row[system][name] for name in _BUILD]
+            builds.append([*setup, f"top-k:{row['top-k']}", system, row["terms"], *figures])
+        for one in row["searches"]:
             pruned = f"top-k:{one['top-k']}" if one["top-k"] != UNPRUNED else UNPRUNED
             pair = [f"{one[name]:g}" if name in one else "" for name in _PAIR]
             line = [*setup, pruned, one["system"], *pair, *(one.get(name) for name in _SEARCH)]
@@ -253,7 +227,7 @@ def draw(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         *panels, disk = figure.subplots(1, 3)
         lines = {}
         for panel, (measure, title) in zip(panels, titles.items(), strict=True):
-            for number, row in enumerate(row for row in ordered if "searches" in row):
+            for number, row in enumerate(ordered):
                 # The unpruned documents are searched next to every number of terms, and drawn once.
                 drawn = [one for one in row["searches"] if measure in one and (one["top-k"] != UNPRUNED or not number)]
                 for system, kept in dict.fromkeys((one["system"], one["top-k"]) for one in drawn):
@@ -270,14 +244,10 @@ def draw(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
             table_figure.format_axis(panel, "y")
             panel.grid(True, axis="x")
         for number, system in enumerate((SEISMIC, EXACT)):
-            built = [(row["terms"], row[system]["disk MB"] / 1e3) for row in ordered if "s" in row[system]]
+            built = [(row["terms"], row[system]["disk MB"] / 1e3) for row in ordered]
             disk.plot(
                 *zip(*built, strict=True), color=GREY, marker="os"[number], linestyle=DASHES[number], label=system
             )
-        estimated = [(row["terms"], row[SEISMIC]["est. disk MB"] / 1e3) for row in ordered if "s" not in row[SEISMIC]]
-        if estimated:
-            label = f"{SEISMIC}, estimated, not built"
-            disk.plot(*zip(*estimated, strict=True), color=GREY, marker="x", linestyle="", label=label)
         disk.set(xlabel="terms of a document", title="index, GB", xlim=(0, None), ylim=(0, None))
         disk.grid(True)
         disk.legend(fontsize="small")

@@ -9,26 +9,23 @@ import copy
 import importlib.metadata
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.console import counted, duration, log
+from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.protocol import BUILD, SEARCH, BuildResult, EngineSearcher, Hits, setting
 from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import atomic_file, full_disk_errors, read_json, write_json
-from milco_pyserini.io.memory import available_memory
 from milco_pyserini.sparse import SparseBatch
 
 PACKAGE = "pyseismic-lsr"
@@ -42,17 +39,6 @@ _NARROW = 1 << 16
 # Weights are stored as 16-bit floats, the number of a document's terms as 16-bit integer.
 _MAX_WEIGHT = 65504.0
 _MAX_TERMS = 65535
-# Seconds of building after which hints on how to shorten it are worth their lines.
-_LONG = 300.0
-_SMALLER = "--views pivot, with --prune, such as --prune top-k:100, or with a smaller --n-postings"
-# Default of the package: a list keeps up to so many times n_postings.
-_MAX_FRACTION = 1.5
-# Up to which the package divides a collection.
-_PARTS = 256
-# Documents of a batch whose weights are looked at to estimate the size of summaries.
-_SAMPLED = 32
-# A build that needs so many times what is free, by the estimate, is not begun.
-_SURELY_TOO_LARGE = 2.0
 
 # First the kernel is asked to end the builder with its parent, whatever ends that one (PR_SET_PDEATHSIG).
 _BUILD = """
@@ -97,22 +83,14 @@ class SeismicEngine(SparseEngine):
         """Write ids, terms, the ranks of ids, and Seismic's own file. The child process holds all vectors in memory."""
         vectors = directory / "vectors.bin"
         with vectors.open("wb") as handle:
-            written = _VectorFile(handle, self.summary_energy)
+            written = _VectorFile(handle)
             for names, batch in documents.batches():
                 written.add(names, batch)
             written.close()
         if written.ids:
             columns = len(written.columns)
-            seconds = build_seconds(len(written.ids), written.postings, columns, self.n_postings) / threads
-            size = index_bytes(written.lists, self.n_postings, written.sampled_terms / written.sampled)
-            memory = build_bytes(len(written.ids), written.lists, self.n_postings, size)
             lists = f"{counted(columns, 'list')} of {written.postings:,} postings"
-            room = f"{_megabytes(memory)} of memory and {_megabytes(size)} on disk"
-            log(f"Seismic clusters {lists}: about {duration(seconds)}, {room}; it shows no progress")
-            if seconds > _LONG:
-                log(f"  less with {_SMALLER}")
-            _require_room("disk space", size, shutil.disk_usage(directory).free)
-            _require_room("memory", memory, available_memory())
+            log(f"Seismic clusters {lists}; it shows no progress (docs/seismic.md has times, memory and sizes)")
             kind = "SeismicIndexRaw" if columns <= _NARROW else "SeismicIndexRawLV"
             settings = str(self.n_postings), str(self.summary_energy)
             _run_builder(threads, kind, str(vectors), str(directory / _INDEX), *settings)
@@ -143,70 +121,6 @@ class SeismicEngine(SparseEngine):
         terms, ids = (StringTable(directory, name) for name in ("terms", "ids"))
         ranks = np.load(directory / _RANKS, mmap_mode="r")
         return SeismicSearcher(directory, about["kind"], terms, ids, ranks, self)
-
-
-def build_seconds(documents: int, postings: int, columns: int, n_postings: int) -> float:
-    """Estimate how long Seismic builds on one thread: the time for summaries, all terms of each posting's document.
-
-    The constants were measured with pyseismic-lsr 0.5.4; the second term is for a table of columns for every list.
-    """
-    kept = min(postings, n_postings * columns)
-    return 5e-8 * kept * postings / documents + 1.3e-9 * columns**2
-
-
-def index_bytes(lists: NDArray[np.int64], n_postings: int, summary_terms: float) -> float:
-    """Estimate the size of an index on disk, and in memory when it is searched; right within about 20 %.
-
-    The constants were measured with pyseismic-lsr 0.5.4 and 5,000 to a million documents, of the pivot view and of both
-    views. The longer a list is, the more documents share a summary.
-
-    Args:
-        lists: int64 [terms], the number of postings of each term.
-        summary_terms: number of strongest terms that have summary_energy of the weight of a document, on average.
-    """
-    kept = np.minimum(_strongest(lists, n_postings), _MAX_FRACTION * n_postings).sum()
-    summaries = 6 * summary_terms * kept * (kept / len(lists)) ** -0.22
-    return float(_vector_bytes(lists) + 8 * kept + summaries + 300 * len(lists))
-
-
-def build_bytes(documents: int, lists: NDArray[np.int64], n_postings: int, index: float) -> float:
-    """Estimate the memory of a build; right within about 10 %.
-
-    Most of it is for the choice of postings. For each of up to 256 parts of the collection, pyseismic-lsr 0.5.4 has a
-    bucket per term, 24 bytes, and those in use have room for at least four postings of 16 bytes. Then come lists of
-    terms, which grow by doubling.
-
-    Args:
-        documents: their number.
-        lists, n_postings: as of index_bytes().
-        index: from index_bytes().
-    """
-    strongest = _strongest(lists, n_postings)
-    parts = ceil(documents / ceil(documents / _PARTS))
-    used = (parts * (1 - (1 - 1 / parts) ** strongest)).sum()
-    buckets = 24 * parts * len(lists) + 48 * used
-    choosing = _vector_bytes(lists) + buckets + 45 * strongest.sum() + 80 * len(lists)
-    summarizing = index + 23 * strongest.sum()
-    return float(1.5e7 + max(choosing, summarizing))
-
-
-def _vector_bytes(lists: NDArray[np.int64]) -> int:
-    """Return the size of all vectors: column and weight of each posting."""
-    return int(lists.sum()) * (4 if len(lists) <= _NARROW else 6)
-
-
-def _strongest(lists: NDArray[np.int64], n_postings: int) -> NDArray[np.float64]:
-    """Estimate how many of each term's postings are among the strongest n_postings x terms of all."""
-    return lists * min(1.0, n_postings * len(lists) / lists.sum())
-
-
-def summary_terms(documents: SparseBatch, summary_energy: float) -> int:
-    """Return how many of the strongest terms have summary_energy of the weight of a document, for all together."""
-    count = 0
-    for _, weights in documents.rows():
-        sums = np.cumsum(np.sort(weights)[::-1])
-        count += int(np.searchsorted(sums, summary_energy * sums[-1])) + 1
-    return count
 
 
 class SeismicSearcher(EngineSearcher):
@@ -281,15 +195,10 @@ class SeismicSearcher(EngineSearcher):
 class _VectorFile:
     """A file of vectors as Seismic reads it: their number, then length, columns and weights of each, 32 bits each."""
 
-    def __init__(self, handle: IO[bytes], summary_energy: float) -> None:
-        self._summary_energy = summary_energy
+    def __init__(self, handle: IO[bytes]) -> None:
         self.ids: list[str] = []
         self.empty = 0
         self.postings = 0
-        # The number of postings of each of Seismic's columns.
-        self.lists = np.empty(0, np.int64)
-        # Some documents, and the strongest terms that have summary_energy of their weight.
-        self.sampled = self.sampled_terms = 0
         # The documents' columns in the order of Seismic's, which are numbered in the order of their first use.
         self.columns: list[int] = []
         self._handle = handle
@@ -321,12 +230,6 @@ class _VectorFile:
         columns = self._number[batch.columns].astype(np.uint32)
         order = np.argsort(batch.row_numbers() * len(self.columns) + columns)
         full = np.flatnonzero(lengths)
-        counts = np.bincount(columns, minlength=len(self.columns))
-        counts[: len(self.lists)] += self.lists
-        self.lists = counts
-        sample = batch.take(full[:_SAMPLED])
-        self.sampled_terms += summary_terms(sample, self._summary_energy)
-        self.sampled += len(sample)
         self._handle.write(_rows_as_bytes(lengths[full], columns[order], batch.weights[order]))
         self.ids += [names[row] for row in full]
         self.empty += len(names) - len(full)
@@ -348,20 +251,6 @@ def _rows_as_bytes(lengths: NDArray[np.int64], columns: NDArray[np.uint32], weig
     words[places] = columns
     words[places + np.repeat(lengths, lengths)] = weights.astype(np.float32).view(np.uint32)
     return words.tobytes()
-
-
-def _megabytes(size: float) -> str:
-    return f"{max(1, round(size / 1e6)):,} MB"
-
-
-def _require_room(what: str, needed: float, free: int | None) -> None:
-    """Warn if a build may need more than is free. Raises MilcoError if it surely does."""
-    if free is None or needed <= free:
-        return
-    message = f"Seismic needs about {_megabytes(needed)} of {what}, {_megabytes(free)} are free"
-    if needed > _SURELY_TOO_LARGE * free:
-        raise MilcoError(f"{message}: build with {_SMALLER}, or in shards (--shard-num)")
-    log(f"{message}: the build may fail; it needs less with {_SMALLER}")
 
 
 def _run_builder(threads: int, *arguments: str) -> None:

@@ -98,7 +98,7 @@ def encode_corpus(
     if old is not None and old.path.resolve() == output.resolve():
         raise MilcoError(f"--reuse {old.path} is also --output: choose another --output")
     fields |= _read_through(records)
-    resumes = validate_output(output, fields | plan.manifest_fields(), overwrite)
+    validate_output(output, fields | plan.manifest_fields(), overwrite)
     log(f"Loading encoder {plan.encoder}")
     if launcher == RAY:
         devices = cluster_devices(device)
@@ -119,11 +119,6 @@ def encode_corpus(
     if old is not None:
         old.validate({"query_table_top_k": None} | fields)
         old.load(PartEncoder(plan, encoder))
-    if plan.dtype == "int8" and not resumes:
-        # Once per store: noise in its timing must not stop a run that resumes. It loads torch.
-        from milco_pyserini.encode.int8 import validate_int8
-
-        validate_int8(records, PartEncoder(plan, encoder))
     num_parts = -(-fields["texts"] // plan.part_size)
     parts = range(shard_id, num_parts, shard_num)
     vocabulary = None if plan.dense else encoder.vocabulary

@@ -57,7 +57,7 @@ class EncodePlan:
         "auto",
         choices=ENCODER_DTYPES,
         group=_ENCODER,
-        help="precision of matrix products; int8, on the CPU, is first compared with auto on some of the texts",
+        help="precision of matrix products; int8 is for large networks on the CPU",
     )
     batch_size: int = option(
         512, minimum=1, group=_ENCODER, help="maximum texts per batch (the token budget adapts to the device)"

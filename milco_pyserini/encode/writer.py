@@ -83,17 +83,15 @@ class PartRecord:
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
-def validate_output(path: Path, plan: dict, overwrite: bool) -> bool:
-    """Return whether a run with this plan resumes a store at path. Writes nothing.
-
-    Raises MilcoError if a store with this plan cannot be written to path.
+def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
+    """Raise MilcoError if a store with this plan cannot be written to path. Writes nothing.
 
     What exists at path must be a store, complete or not, of the same kind, and of the same plan unless overwrite is
     set. plan may hold only the fields that are known so far.
     """
     recorded = _recorded_plan(path)
     if recorded is None or (overwrite and not recorded):
-        return False
+        return
     if not recorded:
         raise MilcoError(
             f"the {MANIFEST} of {path} is missing or damaged, so its parts cannot be verified: choose another "
@@ -104,7 +102,7 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> bool:
         # --overwrite is no remedy: who encodes topics does not mean to lose the documents, nor the reverse.
         raise MilcoError(f"{path} holds {existing}, not {wanted}: choose another --output")
     if overwrite:
-        return False
+        return
     if plan.get("corpus_hash", recorded.get("corpus_hash")) != recorded.get("corpus_hash"):
         raise MilcoError(
             f"{path} was begun with other {plan['kind']}: ids or texts of {plan['corpus']} have changed since "
@@ -112,7 +110,6 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> bool:
             "if it is complete, so that only new texts are encoded), or start over with --overwrite"
         )
     validate_resume(path, recorded, plan, _ignored(recorded))
-    return True
 
 
 def _ignored(recorded: dict) -> tuple[str, ...]:

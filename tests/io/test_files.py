@@ -589,15 +589,6 @@ def test_a_mount_point_is_refused_before_the_work(tmp_path: Path, monkeypatch: p
         (place / "new").write_text("new")
 
 
-@pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="there is no /proc")
-def test_a_bind_mount_is_a_mount_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """os.path.ismount() misses it; /proc/self/mountinfo lists it."""
-    line = f"36 35 98:0 /srv {tmp_path}/my\\040index rw shared:1 - ext4 /dev/root rw\n"
-    monkeypatch.setattr(Path, "read_text", lambda path, encoding: line)
-    with pytest.raises(MilcoError, match="my index is a mount point"):
-        new_directory(tmp_path / "my index").__enter__()
-
-
 def test_a_foreign_lock_is_reported_and_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,8 +14,8 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.encode.dense_store import open_dense_store, write_dense
 from milco_pyserini.encode.writer import StoreWriter
 from milco_pyserini.index import Index, build_index, find_engine, open_index
+from milco_pyserini.index.documents import CorpusDocuments
 from milco_pyserini.index.protocol import SourceOptions
-from milco_pyserini.index.stored import CorpusDocuments
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 

@@ -300,7 +300,7 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
 
 def _other_values(searcher: "Searcher", query: Any, filters: Iterable[str]) -> str:
     """Return which values of the filtered fields the best documents have without filters, for a message."""
-    from milco_pyserini.index.stored import filter_text
+    from milco_pyserini.index.documents import filter_text
 
     documents = [hit.document for hit in searcher.search_queries(query, 100)[0] if hit.document]
     known = []

@@ -11,7 +11,7 @@ from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.documents import DocumentSource
+from milco_pyserini.index.documents import CorpusDocuments, DocumentSource, indexed_corpus_paths, open_corpus_documents
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import BUILD, SEARCH, Engine, EngineSearcher, SourceOptions
 from milco_pyserini.index.recall import APPROXIMATE, report_recall, write_ground_truth
@@ -26,7 +26,6 @@ from milco_pyserini.index.shards import (
     validate_shard_directory,
 )
 from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
-from milco_pyserini.index.stored import CorpusDocuments, indexed_corpus_paths, open_corpus_documents
 from milco_pyserini.index.update import (
     DocumentChanges,
     update_directory,

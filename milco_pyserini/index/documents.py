@@ -1,15 +1,36 @@
-"""The documents of an index while an engine reads them: validated and counted, whichever engine it is."""
+"""The documents of an index: validated and counted while an engine reads them, and stored next to their vectors.
 
+A document is stored as Anserini stores it (-storeRaw): a JSON object with id, contents (the text that was encoded) and
+title, and with its fields. Of the passages of one document, only the first has them; the others name that one.
+"""
+
+import contextlib
+import json
 import re
-from collections.abc import Iterator
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import orjson
 
 from milco_pyserini.console import Progress
-from milco_pyserini.corpora.records import MAX_ID_BYTES, SeenIds
-from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.index.stored import CorpusDocuments
+from milco_pyserini.corpora import Corpus, Document, open_corpus
+from milco_pyserini.corpora.catalog import corpus_paths, local_corpora, local_corpus_name
+from milco_pyserini.corpora.collection import TextDigest
+from milco_pyserini.corpora.records import MAX_ID_BYTES, PASSAGE_DELIMITER, SeenIds
+from milco_pyserini.errors import MilcoError, shown, unknown_name
 
+# Values of more bytes of UTF-8 are stored, but are no terms of an index, and no filter finds them.
+MAX_VALUE_BYTES = 1024
+PASSAGE = re.compile(rf"{PASSAGE_DELIMITER}[0-9]+\Z")
+# In place of its text, a passage names the one that has it.
+_HOLDER = "passage"
+_RESERVED = ("id", "contents", "raw", "vector")
+_TYPES = {bool: "boolean", int: "number", float: "number", str: "string", list: "strings"}
 # ASCII, which separates the columns of a run.
 _SPACE = re.compile(r"\s", re.ASCII)
 
@@ -36,7 +57,7 @@ class CheckedDocuments:
         corpus: what the index stores of each document; None if it stores nothing.
     """
 
-    def __init__(self, source: Any, progress: Progress, corpus: CorpusDocuments | None = None) -> None:
+    def __init__(self, source: Any, progress: Progress, corpus: "CorpusDocuments | None" = None) -> None:
         self.source = source
         self.corpus = corpus
         self.path: Path = source.path
@@ -73,3 +94,302 @@ class CheckedDocuments:
         found = self._seen.find_duplicate(lambda: ((docid, place) for place, docid in enumerate(self.ids())))
         if found is not None:
             raise MilcoError(f"{self.path}: two documents have the id {shown(found.id)}")
+
+
+class OtherTextsError(MilcoError):
+    """A corpus whose texts are not those that were encoded."""
+
+
+Filters = Mapping[str, Sequence[str]]
+"""Field -> the values of which a document must have one; the text of a value is that of filter_text()."""
+
+
+class StoredDocument(NamedTuple):
+    """A document as an index stores it: its JSON, and (number of the field, value) of all that filters find."""
+
+    raw: str
+    values: list[tuple[int, str]]
+
+
+class CorpusDocuments:
+    """The documents of a corpus, in the order in which an index takes their vectors.
+
+    The corpus is read twice: for its fields, and in step with the vectors. Where the order of the two differs,
+    documents wait in a temporary file.
+
+    Args:
+        documents: the corpus.
+        name: its name, for messages.
+        passages: ids are those of passages, ID#0, ID#1, ...: their document is found.
+        digest: TextDigest of the texts that were encoded; None if it is not known.
+        vectors: store the vectors, too, as Anserini does, for its relevance feedback.
+        first: number of documents before the first one with a vector, which are read last.
+
+    Raises:
+        MilcoError: the texts are not those that were encoded, or a field has a name that no index can take.
+    """
+
+    def __init__(
+        self,
+        documents: Iterable[Document],
+        name: str,
+        passages: bool = False,
+        digest: str | None = None,
+        vectors: bool = False,
+        first: int = 0,
+    ) -> None:
+        self.name = name
+        self.passages = passages
+        self.vectors = vectors
+        self.fields, self.checksum = _read_fields(documents, name, digest)
+        """The type of each field: string, strings, number, boolean, or mixed; a digest of all that is stored."""
+        self._numbers = {field: number for number, field in enumerate(self.fields)}
+        self._stream = chain(islice(documents, first, None), islice(documents, first))
+        self._last: Document | None = None
+        # The last document, and the id of its passage that has the text.
+        self._holder = "", ""
+        self._skipped: DiskDocuments | None = None
+        self._peeked: dict[str, StoredDocument] = {}
+
+    def entry(self, docid: str, vector: Mapping[str, int]) -> StoredDocument:
+        """Return a document that has a vector.
+
+        Raises:
+            MilcoError: the corpus does not have it.
+        """
+        if docid in self._peeked:
+            return self._peeked.pop(docid)
+        document = self._find(PASSAGE.sub("", docid) if self.passages else docid)
+        if not self.passages or self._holder[0] != document.id:
+            self._holder = document.id, docid
+        holder = self._holder[1]
+        value: dict[str, Any] = {"id": docid}
+        if holder != docid:
+            value[_HOLDER] = holder
+        else:
+            value |= {"title": document.title} if document.title else {}
+            value["contents"] = document.contents
+            value = {**value, **document.fields, **value}
+        values = [
+            (self._numbers[name], text)
+            for name, value in document.fields.items()
+            for text in dict.fromkeys(map(filter_text, value if isinstance(value, list) else [value]))
+            if len(text.encode()) <= MAX_VALUE_BYTES
+        ]
+        return StoredDocument(_json({**value, "vector": vector} if self.vectors else value), values)
+
+    def peek(self, docid: str, vector: Mapping[str, int]) -> StoredDocument:
+        """Return what entry() returns when it is called for the same document later."""
+        entry = self._peeked[docid] = self.entry(docid, vector)
+        return entry
+
+    def _find(self, docid: str) -> Document:
+        if self._last is not None and self._last.id == docid:
+            return self._last
+        skipped = None if self._skipped is None else self._skipped.get(docid)
+        if skipped is not None:
+            self._last = skipped
+            return skipped
+        for document in self._stream:
+            if document.id == docid:
+                self._last = document
+                return document
+            if self._skipped is None:
+                self._skipped = DiskDocuments()
+            self._skipped.add([document])
+        raise MilcoError(
+            f"{self.name} has no document {shown(docid)}, which has a vector",
+            "Pass the corpus that was encoded as --corpus, or omit --store",
+        )
+
+
+class DiskDocuments:
+    """Documents by id in a temporary file, which is removed by close(), or with the process. Threads may share them."""
+
+    def __init__(self, documents: Iterable[Document] = ()) -> None:
+        # A database without a name is SQLite's own temporary file.
+        self._database = sqlite3.connect("", check_same_thread=False)
+        self._database.execute("CREATE TABLE documents (id TEXT PRIMARY KEY, document TEXT) WITHOUT ROWID")
+        self._lock = threading.Lock()
+        self.add(documents)
+
+    def add(self, documents: Iterable[Document]) -> None:
+        """Add documents, of which the first of an id is kept."""
+        # Lone surrogates are escaped.
+        rows = ((one.id, json.dumps((one.title, one.text, dict(one.fields)))) for one in documents)
+        with self._lock:
+            self._database.executemany("INSERT OR IGNORE INTO documents VALUES (?, ?)", rows)
+
+    def get(self, docid: str) -> Document | None:
+        """Return a document; None if it was not added."""
+        with self._lock:
+            row = self._database.execute("SELECT document FROM documents WHERE id = ?", (docid,)).fetchone()
+        return None if row is None else Document(docid, *json.loads(row[0]))
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._database.close()
+
+
+def indexed_corpus_paths(documents: DocumentSource, index: Path) -> list[str]:
+    """Return where the corpus of an index is, for its manifest: absolute, and relative to the index."""
+    name = local_corpus_name(documents.manifest, documents.path)
+    return corpus_paths(name, index) if name else documents.manifest.get("corpus_paths", [])[:1]
+
+
+def open_corpus_documents(
+    manifest: Mapping[str, Any], store: Path, corpus: Any = None, vectors: bool = False, first: int = 0
+) -> CorpusDocuments:
+    """Return the documents of a vector store for an index.
+
+    Args:
+        manifest, store: of the store, and its directory.
+        corpus: a name, a path or Document objects, in place of the corpus that the manifest names.
+        vectors, first: as for CorpusDocuments.
+
+    Raises:
+        MilcoError: no corpus is known, it does not exist, or it is not the one that was encoded.
+    """
+    places: list[Any] = [corpus] if corpus is not None else local_corpora(manifest, store) or [manifest.get("corpus")]
+    *others, name = places
+    for place in others:
+        with contextlib.suppress(OtherTextsError):
+            return open_corpus_documents(manifest, store, place, vectors, first)
+    if name is None:
+        raise MilcoError("--store: the vectors do not name their corpus", "Pass it as --corpus NAME|PATH")
+    if isinstance(name, str | Path):
+        try:
+            # A digest, or the docids, show whether lines that are skipped here were skipped before.
+            documents: Iterable[Document] = open_corpus(str(name), skip_bad_lines=True)
+        except MilcoError as error:
+            if corpus is not None:
+                raise
+            raise MilcoError(
+                f"--store reads the corpus of the vectors, {error.message}", "Pass it as --corpus"
+            ) from None
+    elif isinstance(name, Corpus | Sequence):
+        documents = name
+    else:
+        raise TypeError(f"corpus: expected a name, a path or a list of Document, not {type(name).__name__}")
+    title = documents.name if isinstance(documents, Corpus) else "the given documents"
+    passages, digest = bool(manifest.get("split_passages")), manifest.get("corpus_hash")
+    return CorpusDocuments(documents, title, passages, digest, vectors, first)
+
+
+def parse_document(docid: str, raw: str | bytes) -> Document | str:
+    """Return the document in the JSON of StoredDocument.raw, or the id of the passage that has its text."""
+    value = orjson.loads(raw)
+    if "contents" not in value:
+        return str(value[_HOLDER])
+    text, title = value["contents"], value.get("title")
+    fields = {name: one for name, one in value.items() if name not in _RESERVED}
+    if isinstance(title, str) and text.startswith(f"{title} "):
+        del fields["title"]
+        return Document(docid, title, text[len(title) + 1 :], fields)
+    return Document(docid, "", text, fields)
+
+
+def filter_text(value: Any) -> str:
+    """Return the text by which the value of a field is found.
+
+    >>> [filter_text(value) for value in ("de", 2024, 2024.0, True)]
+    ['de', '2024', '2024', 'true']
+    """
+    if isinstance(value, str):
+        return _valid(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, int):
+        return str(value)
+    raise TypeError(f"{value!r} is {type(value).__name__}: filters compare strings, numbers and booleans")
+
+
+def validate_filters(filters: Mapping[str, Any], fields: Mapping[str, str] | None, index: Path) -> Filters:
+    """Return the texts of the values of filters.
+
+    Raises:
+        MilcoError: the index does not store such a field, or a filter has no value, or one that is too long.
+    """
+    if not isinstance(filters, Mapping):
+        raise TypeError(f'filters: expected {{"field": value}}, got {type(filters).__name__}')
+    if fields is None:
+        raise MilcoError(
+            f"{index} stores no fields to filter by",
+            "Build it again with milco index --store, by an engine that stores documents: lucene, exact or qdrant",
+        )
+    wanted = {}
+    for name, given in filters.items():
+        if name not in fields:
+            if not fields:
+                raise MilcoError(f"no field {shown(name)}: the documents of {index} have no fields")
+            raise unknown_name(f"field of {index}", name, fields)
+        values = list(map(filter_text, given if isinstance(given, list | tuple | set | frozenset) else [given]))
+        if not values:
+            raise MilcoError(f"filter {shown(name)} has no value: omit it, or give one")
+        for text in values:
+            if len(text.encode()) > MAX_VALUE_BYTES:
+                raise MilcoError(
+                    f"filter {shown(name)}: a value has {len(text.encode()):,} bytes, fields of up to "
+                    f"{MAX_VALUE_BYTES:,} can be filtered by"
+                )
+        wanted[name] = sorted(set(values))
+    return dict(sorted(wanted.items()))
+
+
+def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -> tuple[dict[str, str], str]:
+    """Read all documents once; return the type of each field, in the order of the names, and a digest of it all."""
+    types: dict[str, set[str]] = {}
+    content = blake2b(digest_size=16)
+    found, progress = TextDigest(), Progress("documents")
+    for document in documents:
+        found.add(document)
+        for field, value in document.fields.items():
+            if type(value) not in _TYPES:
+                kind = type(value).__name__
+                raise TypeError(
+                    f"field {field!r} of {document.id!r} is {kind}: expected a string, number, boolean or list"
+                )
+            types.setdefault(field, set()).add(_TYPES[type(value)])
+        content.update(_json([document.id, document.title, document.text, document.fields]).encode())
+        progress.add(1)
+    progress.close(f"Read {name}")
+    if digest not in (None, found.hexdigest()):
+        raise OtherTextsError(
+            f"{name} is not the corpus that was encoded: its texts have changed",
+            "Encode it again, pass the unchanged corpus as --corpus, or omit --store",
+        )
+    for field in types:
+        if field in _RESERVED or len(field.splitlines()) != 1:
+            raise MilcoError(f"{name}: an index cannot store a field named {shown(field)}")
+    return {field: _joined(types[field]) for field in sorted(types)}, content.hexdigest()
+
+
+def joined_fields(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+    """Return the types of the fields of two sets of documents."""
+    types = {name: {fields[name] for fields in (one, other) if name in fields} for name in {*one, *other}}
+    return {name: _joined(types[name]) for name in sorted(types)}
+
+
+def _joined(types: set[str]) -> str:
+    if len(types) == 1:
+        return next(iter(types))
+    return "strings" if types == {"string", "strings"} else "mixed"
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        # Lone surrogates.
+        return _valid(json.dumps(value, ensure_ascii=False))
+
+
+def _valid(text: str) -> str:
+    """Return the text without lone surrogates, which UTF-8 does not have."""
+    if text.isascii():
+        return text
+    from milco_pyserini.model.tokenization import replace_lone_surrogates
+
+    return replace_lone_surrogates(text)

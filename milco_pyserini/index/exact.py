@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.index.documents import Filters
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.inversion import PostingRuns
 from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
-from milco_pyserini.index.storage import StringTable, map_array, write_strings
-from milco_pyserini.index.stored import Filters
-from milco_pyserini.index.stored_files import StoredFiles, StoredFilesWriter
+from milco_pyserini.index.storage import StoredFiles, StoredFilesWriter, StringTable, map_array, write_strings
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import DamagedError, intact
 

@@ -16,15 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.index.documents import CheckedDocuments, DocumentSource, Filters, parse_document, validate_filters
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.index.stored import Filters, parse_document, validate_filters
 from milco_pyserini.io.manifest import intact
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
     from milco_pyserini.encode import MilcoEncoder
     from milco_pyserini.index.directory import Index
-    from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
 
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
 BUILD = "build"

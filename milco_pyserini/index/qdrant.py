@@ -28,11 +28,11 @@ from typing import Any, cast
 import numpy as np
 
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.index.documents import CorpusDocuments, Filters
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.index.storage import StringTable, write_strings
-from milco_pyserini.index.stored import CorpusDocuments, Filters
 from milco_pyserini.io.files import size_on_disk
 from milco_pyserini.io.manifest import DamagedError
 from milco_pyserini.sparse.quantization import quantize_vector

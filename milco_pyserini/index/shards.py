@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.index.documents import Filters
 from milco_pyserini.index.protocol import EngineSearcher, Hits
-from milco_pyserini.index.stored import Filters
 from milco_pyserini.io.manifest import MANIFEST
 
 _NAME = re.compile(r"shard-[0-9]{5,}-of-[0-9]{5,}")

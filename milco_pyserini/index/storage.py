@@ -1,15 +1,24 @@
-"""Arrays and lists of strings in files that are mapped into memory: millions of ids cost nothing to open."""
+"""Files of an index that are mapped into memory: arrays, lists of strings, and stored documents without a database.
+
+Stored documents: documents.* are the JSON of documents, in the order in which they were read; documents.rows.npy is the
+position of each row. values.* are FIELD LF VALUE, sorted, with the rows that have the value: int64 values.indptr.npy
+[values + 1], int32 values.rows.npy.
+"""
 
 from array import array
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from milco_pyserini.index.documents import Filters, StoredDocument
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import DamagedError, intact
+
+_VALUE_ROWS = "values.rows.npy"
 
 
 def map_array(directory: Path, file: str, dtype: DTypeLike, length: int | None = None) -> NDArray[Any]:
@@ -71,3 +80,84 @@ def write_strings(directory: Path, name: str, strings: Iterable[str]) -> None:
             ends.append(end)
     with atomic_file(directory / f"{name}.ends.npy") as handle:
         np.save(handle, np.asarray(ends, np.int64))
+
+
+class StoredFilesWriter:
+    """Writes documents as they come, so that only the values of their fields are in memory.
+
+    Args:
+        fields: their names, by number.
+    """
+
+    def __init__(self, directory: Path, fields: Sequence[str]) -> None:
+        self._directory = directory
+        self._fields = fields
+        self._texts = (directory / "documents.utf8").open("wb")
+        self._ends = array("q")
+        self._columns: dict[str, int] = {}
+        # Column and position of every value of a document.
+        self._pairs = array("q"), array("q")
+
+    def add(self, entry: StoredDocument) -> None:
+        """Write one document."""
+        for number, value in entry.values:
+            key = f"{self._fields[number]}\n{value}"
+            self._pairs[0].append(self._columns.setdefault(key, len(self._columns)))
+            self._pairs[1].append(len(self._ends))
+        self._texts.write(entry.raw.encode())
+        self._ends.append(self._texts.tell())
+
+    def close(self, positions: NDArray[np.int64]) -> None:
+        """Complete the files. positions: of the documents in the order of their rows."""
+        self._texts.close()
+        keys = sorted(self._columns)
+        columns, documents = (
+            np.frombuffer(one, np.int64) if len(one) else np.empty(0, np.int64) for one in self._pairs
+        )
+        ranks = np.empty(len(keys), np.int64)
+        ranks[[self._columns[key] for key in keys]] = np.arange(len(keys))
+        rows = np.empty(len(positions), np.int64)
+        rows[positions] = np.arange(len(positions))
+        order = np.lexsort((rows[documents], ranks[columns]))
+        counts = np.bincount(ranks[columns], minlength=len(keys))
+        arrays: dict[str, NDArray[Any]] = {
+            "documents.ends.npy": np.asarray(self._ends, np.int64),
+            "documents.rows.npy": positions.astype(np.int32),
+            "values.indptr.npy": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            _VALUE_ROWS: rows[documents][order].astype(np.int32),
+        }
+        for file, content in arrays.items():
+            with atomic_file(self._directory / file) as handle:
+                np.save(handle, content)
+        write_strings(self._directory, "values", keys)
+
+
+class StoredFiles:
+    """Documents that StoredFilesWriter wrote, mapped into memory. documents: how many there are."""
+
+    def __init__(self, directory: Path, documents: int) -> None:
+        self._directory = directory
+        self._documents = documents
+        self._texts = StringTable(directory, "documents", documents)
+        self._positions = map_array(directory, "documents.rows.npy", np.int32, documents)
+        self._values = StringTable(directory, "values")
+        self._indptr = map_array(directory, "values.indptr.npy", np.int64, len(self._values) + 1)
+        self._rows = map_array(directory, _VALUE_ROWS, np.int32)
+
+    def take(self, rows: NDArray[np.int64]) -> list[str]:
+        """Return the JSON of the documents of these rows."""
+        return self._texts.take(self._positions[rows].astype(np.int64))
+
+    def allowed(self, filters: Filters) -> NDArray[np.bool_]:
+        """Return bool [documents]: the rows that have one of the values in each field."""
+        allowed = np.ones(self._documents, np.bool_)
+        for field, values in filters.items():
+            matching = np.zeros(self._documents, np.bool_)
+            for value in values:
+                key = f"{field}\n{value}"
+                place = bisect_left(self._values, key)
+                if place < len(self._values) and self._values[place] == key:
+                    with intact(self._directory, _VALUE_ROWS):
+                        matching[self._rows[self._indptr[place] : self._indptr[place + 1]]] = True
+            allowed &= matching
+        return allowed

@@ -10,9 +10,9 @@ import numpy as np
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.index.documents import CorpusDocuments, indexed_corpus_paths, joined_fields
 from milco_pyserini.index.protocol import Engine, EngineSearcher
 from milco_pyserini.index.sparse_engine import SparseDocuments
-from milco_pyserini.index.stored import CorpusDocuments, indexed_corpus_paths, joined_fields
 from milco_pyserini.io.files import atomic_directory, checksum_bytes, copy_file, json_bytes, size_on_disk
 from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.io.manifest import (

@@ -1,8 +1,5 @@
 """The documents behind the hits of an index: stored in it, or read from the corpus that it was made of."""
 
-import json
-import sqlite3
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -12,8 +9,8 @@ from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.corpora.catalog import local_corpora
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.index.directory import Index
+from milco_pyserini.index.documents import PASSAGE, DiskDocuments
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher
-from milco_pyserini.index.stored import PASSAGE
 
 T = TypeVar("T")
 
@@ -129,51 +126,39 @@ class CorpusLookup:
 
 
 class CachedDocuments:
-    """All documents of a lookup in a temporary database, for many lookups; removed by close(), or with the process."""
+    """All documents of a lookup in temporary files, for many lookups; removed by close(), or with the process."""
 
     def __init__(self, lookup: CorpusLookup) -> None:
         self._lookup = lookup
-        self._is_closed = False
-        self._lock = threading.Lock()
-        # A database without a name is SQLite's own temporary file.
-        self._database = sqlite3.connect("", check_same_thread=False)
-        self._database.execute("CREATE TABLE documents (id TEXT PRIMARY KEY, document BLOB) WITHOUT ROWID")
         progress = Progress("documents")
 
-        def rows(documents: Iterator[Document]) -> Iterator[tuple[str, str]]:
+        def counted(documents: Iterator[Document]) -> Iterator[Document]:
             for document in documents:
-                # Lone surrogates are escaped.
-                yield document.id, json.dumps((document.title, document.text, dict(document.fields)))
+                yield document
                 progress.add(1)
 
-        def insert(documents: Iterator[Document]) -> bool:
-            # Those of a place that had other texts.
-            self._database.rollback()
-            self._database.executemany("INSERT OR IGNORE INTO documents VALUES (?, ?)", rows(documents))
-            return True
-
-        for _ in lookup.read(insert):
-            self._database.commit()
-        self._database.rollback()
+        self._files = list(lookup.read(lambda documents: DiskDocuments(counted(documents))))
         progress.close("Read " + ", ".join(corpus.name for corpus in lookup.corpora) if lookup.corpora else None)
 
     def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
         """Return the documents of those docids that the corpora have, once closed by reading them."""
-        if self._is_closed:
+        files = self._files
+        if not files:
             return self._lookup.find(docids)
-        found = {}
+        documents = {}
         for docid in docids:
             name = PASSAGE.sub("", docid) if self._lookup.passages else docid
-            with self._lock:
-                row = self._database.execute("SELECT document FROM documents WHERE id = ?", (name,)).fetchone()
-            if row is not None:
-                found[docid] = Document(name, *json.loads(row[0]))
-        return found
+            # The newest comes first.
+            document = next(filter(None, (file.get(name) for file in files)), None)
+            if document is not None:
+                documents[docid] = document
+        return documents
 
     def close(self) -> None:
-        """Remove the database."""
-        self._is_closed = True
-        self._database.close()
+        """Remove the files."""
+        files, self._files = self._files, []
+        for file in files:
+            file.close()
 
 
 def corpus_name(index: Index) -> str:

@@ -26,7 +26,7 @@ from milco_pyserini.defaults import VIEWS
 from milco_pyserini.errors import MilcoError, UnknownDocument, shown, validate_name
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS, passage_text
 from milco_pyserini.explain.snippets import LENGTH, Snippet, make_snippets
-from milco_pyserini.index.stored import filter_text, validate_filters
+from milco_pyserini.index.documents import filter_text, validate_filters
 from milco_pyserini.options import validate_number
 from milco_pyserini.serve.opened import IndexDescription, OpenedIndex
 

@@ -218,7 +218,7 @@ def test_what_cannot_have_shards_is_refused(built: Built, tmp_path: Path) -> Non
 def test_a_shard_reads_only_its_part_of_the_corpus(
     built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The documents before it are not set aside in a temporary database."""
-    monkeypatch.setattr("milco_pyserini.index.stored.CorpusDocuments._skip", lambda *_: pytest.fail("set aside"))
+    """The documents before it are not set aside in a temporary file."""
+    monkeypatch.setattr("milco_pyserini.index.documents.DiskDocuments", lambda: pytest.fail("set aside"))
     options = {"store_documents": True, "corpus": stored_documents(), "shard_id": 1, "shard_num": 2}
     Index.build(built.path("parquet"), tmp_path / "index", "exact", **options)  # type: ignore[arg-type]

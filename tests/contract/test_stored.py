@@ -14,7 +14,7 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, build_index, find_engine, open_index
-from milco_pyserini.index.stored import CorpusDocuments, filter_text
+from milco_pyserini.index.documents import CorpusDocuments, filter_text
 from milco_pyserini.sparse import open_store
 
 LONG = "x" * 2000

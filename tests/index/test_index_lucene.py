@@ -18,9 +18,9 @@ from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, wri
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, documents, find_engine, jvm, lucene, open_index, sparse_engine
+from milco_pyserini.index.documents import CorpusDocuments
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import written_by
-from milco_pyserini.index.stored import CorpusDocuments
 from milco_pyserini.integrations.pyserini import start_java
 from milco_pyserini.sparse import escape, open_store
 from milco_pyserini.sparse.quantization import quantize_vector

@@ -1,7 +1,6 @@
 """milco encode: a corpus, topics or one text as sparse or dense vectors.
 
 milco encode query-table --encoder omai-research/milco-650m --output tables/milco: queries without the model.
-milco encode respell --vectors vectors/miracl-ar --english-prefix e_ --output vectors/miracl-ar.e: other terms.
 """
 
 import sys
@@ -37,7 +36,6 @@ class EncodeOptions(EncodePlan):
       milco encode --corpus sample --encoder mini
       milco encode --text "Wer erfand das Telefon?" --encoder mini
       milco encode query-table --encoder mini --output tables/mini
-      milco encode respell --vectors vectors/sample --english-prefix e_ --output vectors/sample.e
     """
 
     corpus: str | None = option(
@@ -77,22 +75,6 @@ class EncodeOptions(EncodePlan):
         elif changed_options(self, "top_k"):
             yield "--top-k is for --text; prune the vectors of a store with --prune top-k:K"
         yield from super().conflicts()
-
-
-@dataclass(frozen=True)
-class RespellOptions:
-    """Write a vector store with another prefix of its English terms, without encoding again.
-
-    The output is the store that milco encode writes with this --english-prefix. An interrupted run is resumed by the
-    same command.
-
-      milco encode respell --vectors vectors/sample --english-prefix e_ --output vectors/sample.e
-    """
-
-    vectors: Path = option(metavar="DIR", help="finished store of sparse vectors, of documents or topics")
-    english_prefix: str = option(metavar="PREFIX", help='prefix of English terms (the authors use e_); "" for none')
-    output: Path = option(metavar="DIR", help="the new vector store")
-    overwrite: bool = option(False, help="replacement of a complete store, or of one with another prefix, at --output")
 
 
 @dataclass(frozen=True)
@@ -144,13 +126,6 @@ def encode_command(options: EncodeOptions) -> None:
     )
 
 
-def respell(options: RespellOptions) -> None:
-    """Write the store with other terms."""
-    from milco_pyserini.encode import respell_store
-
-    respell_store(options.vectors, options.english_prefix, options.output, options.overwrite)
-
-
 def make_query_table(options: QueryTableOptions) -> None:
     """Write the table of an encoder."""
     from milco_pyserini.encode import QueryTable, load_encoder
@@ -188,8 +163,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     interrupted = "complete parts are kept; rerun the same command to resume"
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] == ["respell"]:
-        return run_command("milco encode respell", RespellOptions, respell, arguments[1:], interrupted=interrupted)
     if arguments[:1] == ["query-table"]:
         name = "milco encode query-table"
         return run_command(name, QueryTableOptions, make_query_table, arguments[1:], interrupted=interrupted)

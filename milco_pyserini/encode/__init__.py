@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from milco_pyserini.encode.opening import load_encoder as load_encoder
     from milco_pyserini.encode.plan import EncodePlan as EncodePlan
     from milco_pyserini.encode.query_table import QueryTable as QueryTable
-    from milco_pyserini.encode.respell import respell_store as respell_store
 
 _LAZY = {
     "EncodePlan": "milco_pyserini.encode.plan",
@@ -34,7 +33,6 @@ _LAZY = {
     "open_english_query_encoder": "milco_pyserini.encode.contract",
     "open_query_encoder": "milco_pyserini.encode.contract",
     "validate_english_terms": "milco_pyserini.encode.contract",
-    "respell_store": "milco_pyserini.encode.respell",
 }
 
 __all__ = sorted(_LAZY)

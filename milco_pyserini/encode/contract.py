@@ -241,7 +241,7 @@ def validate_english_terms(
     if vocabulary.english_prefix != prefix:
         raise MilcoError(
             f"English terms of {name} have the prefix {vocabulary.english_prefix!r}, those of the index {prefix!r}: "
-            f"change it with milco encode respell --vectors {name} --english-prefix {prefix!r} --output NEW"
+            f"encode the topics again with --english-prefix {prefix!r}"
         )
     if isinstance(own, MilcoEncoder):
         english, tokenizer_hash = own.vocabulary.english, own.tokenizer_hash

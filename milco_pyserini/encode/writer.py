@@ -40,11 +40,6 @@ from milco_pyserini.sparse.store import DIGESTS, PART_FORMATS, PARTS, VOCABULARY
 
 _PLAN = "plan.json"
 _RECORDS = ".records"
-# Manifest fields that are not of the plan.
-_RESULTS = (
-    *("documents", "terms_per_document", "empty_documents", "truncated_documents", "parts", "files"),
-    "corpus_paths",
-)
 
 
 @dataclass(frozen=True)
@@ -334,11 +329,6 @@ def _described_by(path: Path) -> list[str]:
         for name, key in ((MANIFEST, "parts"), (_PLAN, "texts"))
         if is_json_with(path / name, "format_version", key)
     ]
-
-
-def plan_fields(manifest: dict) -> dict[str, Any]:
-    """Return the plan of a finished store: its manifest without what complete() adds."""
-    return {name: value for name, value in manifest.items() if name not in _RESULTS}
 
 
 def content_type(plan: dict) -> str:

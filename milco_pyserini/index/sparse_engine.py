@@ -277,12 +277,6 @@ def validate_same_encoder(path: Path, topics: dict, index: Path, documents: dict
     for name in _MUST_AGREE:
         if None in (topics.get(name), documents.get(name)) or topics[name] == documents[name]:
             continue
-        if name == "english_prefix":
-            raise MilcoError(
-                f"{path} does not fit {index}: its english_prefix is {topics[name]!r}, the documents' is "
-                f"{documents[name]!r}; change it with milco encode respell --vectors {path} --english-prefix "
-                f"{documents[name]!r} --output NEW"
-            )
         flags = encode_flags(documents)
         raise MilcoError(
             f"{path} does not fit {index}: its {name} is {topics[name]!r}, the documents' is "

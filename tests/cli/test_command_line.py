@@ -36,7 +36,6 @@ ALL_COMMANDS = [
     *("analyze statistics", "analyze sweep", "analyze latency", "index tune", "search fuse"),
     "encode query-table",
     "eval measures",
-    "encode respell",
     *("corpora list", "corpora judge"),
 ]
 

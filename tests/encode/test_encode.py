@@ -465,48 +465,6 @@ def test_options_change_what_is_encoded(corpus: Path, tmp_path: Path) -> None:
     assert all(abs(big[term] - 10 * impact) <= 5 for term, impact in small.items())
 
 
-@pytest.mark.parametrize("options", [["--prune", "top-k:30"], ["--format", "parquet"]])
-def test_a_respelled_store_is_the_store_that_encoding_gives(
-    corpus: Path, tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Byte for byte, with a prefix and back without, and if it was interrupted and is resumed."""
-    assert main(arguments(corpus, tmp_path / "plain", *options)) == 0
-    assert main(arguments(corpus, tmp_path / "prefixed", *options, "--english-prefix", "e_")) == 0
-    there = ["respell", "--vectors", str(tmp_path / "plain"), "--english-prefix", "e_", "--output", str(tmp_path / "e")]
-    with monkeypatch.context() as patched:
-        write, published = StoreWriter.write, iter(range(9))
-
-        def interrupted(self: StoreWriter, *given: Any, **named: Any) -> object:
-            if next(published) == 3:
-                raise KeyboardInterrupt
-            return write(self, *given, **named)
-
-        patched.setattr(StoreWriter, "write", interrupted)
-        assert main(there) == 130
-    assert len(list((tmp_path / "e" / "parts").iterdir())) == 3
-    assert main(there) == 0
-    assert contents(tmp_path / "e") == contents(tmp_path / "prefixed")
-    back = ["respell", "--vectors", str(tmp_path / "e"), "--english-prefix", "", "--output", str(tmp_path / "back")]
-    assert main(back) == 0
-    assert contents(tmp_path / "back") == contents(tmp_path / "plain")
-
-
-def test_terms_are_not_respelled_alike(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """A prefix that makes two terms of one, or the store itself as the output: one line, and nothing is written."""
-    assert main(arguments(corpus, tmp_path / "v")) == 0
-    capsys.readouterr()
-    command = ["respell", "--vectors", str(tmp_path / "v"), "--output"]
-    refused([*command, str(tmp_path / "v"), "--english-prefix", "e_"], capsys, "is also --output")
-    refused([*command, str(tmp_path / "new"), "--english-prefix", "m_"], capsys, "change --english-prefix")
-    assert main([*command, str(tmp_path / "new"), "--english-prefix", "e_"]) == 0
-    capsys.readouterr()
-    refused(
-        [*command, str(tmp_path / "new"), "--english-prefix", "f_"], capsys, "english_prefix e_, not f_", "--overwrite"
-    )
-    refused(["respell", "--vectors", str(tmp_path / "no"), "--english-prefix", "e_", "--output", "x"], capsys, "no vec")
-    assert not (tmp_path / "x").exists()
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

@@ -80,8 +80,8 @@ class IntegerWeights(EngineWeights):
 class LuceneWeights(IntegerWeights):
     """The term frequencies in the postings."""
 
-    def __init__(self, searcher: LuceneSearcher) -> None:
-        super().__init__(searcher.index)
+    def __init__(self, searcher: LuceneSearcher, index: Index) -> None:
+        super().__init__(index)
         self._searcher = searcher
 
     def document(self, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:
@@ -92,8 +92,8 @@ class LuceneWeights(IntegerWeights):
 class QdrantWeights(IntegerWeights):
     """The values of the vectors."""
 
-    def __init__(self, searcher: QdrantSearcher) -> None:
-        super().__init__(searcher.index)
+    def __init__(self, searcher: QdrantSearcher, index: Index) -> None:
+        super().__init__(index)
         self._searcher = searcher
 
     def document(self, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:
@@ -156,14 +156,14 @@ class ShardedWeights(EngineWeights):
         return self._shards[0].round_score(total)
 
 
-def engine_weights(searcher: EngineSearcher) -> EngineWeights:
+def engine_weights(searcher: EngineSearcher, index: Index) -> EngineWeights:
     """Return the reader of the numbers of the index that a searcher has open."""
     if isinstance(searcher, ShardedSearcher):
-        return ShardedWeights([engine_weights(shard) for shard in searcher.shards])
+        return ShardedWeights([engine_weights(shard, index) for shard in searcher.shards])
     if isinstance(searcher, LuceneSearcher):
-        return LuceneWeights(searcher)
+        return LuceneWeights(searcher, index)
     if isinstance(searcher, QdrantSearcher):
-        return QdrantWeights(searcher)
+        return QdrantWeights(searcher, index)
     if isinstance(searcher, ExactSearcher):
         return ExactWeights(searcher)
     return EngineWeights()

@@ -82,9 +82,10 @@ class Explainer:
         self._documents = documents
         self._store = store
         self._is_owner = searcher is None
-        self._searcher = searcher or index.searcher()
-        self.index = self._searcher.index
-        self._engine = engine_weights(self._searcher)
+        if searcher is None:
+            index, searcher = index.open_searcher()
+        self.index, self._searcher = index, searcher
+        self._engine = engine_weights(searcher, index)
 
     @classmethod
     def open(
@@ -112,8 +113,8 @@ class Explainer:
         if not isinstance(index, Index):
             index = open_index(index, sparse=True)
         with contextlib.ExitStack() as opened:
-            searcher = opened.enter_context(index.searcher())
-            index = searcher.index
+            index, searcher = index.open_searcher()
+            opened.enter_context(searcher)
             documents, store = open_lookup(index, searcher, corpus), find_store(index, vectors)
             if not isinstance(encoder, MilcoQueryEncoder):
                 encoder = open_query_encoder(index.vectors, encoder, device, dtype)

@@ -230,6 +230,10 @@ class Index:
         return self.manifest["vectors"]
 
     def searcher(self, settings: Mapping[str, float] | None = None) -> EngineSearcher:
+        """Open the index for queries of its engine, as open_searcher() does."""
+        return self.open_searcher(settings)[1]
+
+    def open_searcher(self, settings: Mapping[str, float] | None = None) -> "tuple[Index, EngineSearcher]":
         """Open the index for queries of its engine. For texts, see milco_pyserini.Searcher.
 
         The sizes of all files are compared with the manifest, and the checksums of the smallest; milco verify compares
@@ -238,15 +242,17 @@ class Index:
         Args:
             settings: for this searcher, instead of the index's own, such as {"query_cut": 20}.
 
+        Returns:
+            The index that is open, which is a newer one if an update ended meanwhile, and its searcher.
+
         Raises:
             MilcoError: if the engine is not available, does not know a setting, or if a file is damaged.
         """
         engine = self.engine.with_settings(settings or {}, SEARCH)
         engine.available()
         if self.shards:
-            sharded = ShardedSearcher(self.path, [shard.searcher(settings) for shard in self.shards])
-            sharded.index = _joined(self.path, [shard.index for shard in sharded.shards])
-            return sharded
+            shards, searchers = zip(*(shard.open_searcher(settings) for shard in self.shards), strict=True)
+            return _joined(self.path, shards), ShardedSearcher(self.path, searchers)
         try:
             with engine_errors(engine.name, "open", self.path):
                 validate_files(self.path, self.manifest.get("files", []))
@@ -260,9 +266,9 @@ class Index:
             # If it was replaced in between, some files may be those of the other.
             successor = self._successor()
         if successor is not None:
-            return successor.searcher(settings)
-        searcher.index, searcher.fields = self, self.manifest.get("fields")
-        return searcher
+            return successor.open_searcher(settings)
+        searcher.fields = self.manifest.get("fields")
+        return self, searcher
 
     def update(
         self,

@@ -23,13 +23,12 @@ from milco_pyserini.io.manifest import intact
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
     from milco_pyserini.encode import MilcoEncoder
-    from milco_pyserini.index.directory import Index
 
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
 BUILD = "build"
 SEARCH = "search"
 # What a closed index still states about itself.
-_KEPT = {"engine", "path", "num_documents", "index", "fields", "is_closed"}
+_KEPT = {"engine", "path", "num_documents", "fields", "is_closed"}
 
 
 class DocumentLookup(Protocol):
@@ -132,9 +131,6 @@ class EngineSearcher:
 
     fields: Mapping[str, str] | None = None
     """The type of each stored field, by which searches can filter; None if the index stores no documents."""
-
-    index: "Index"
-    """The index that is open: a newer one than the one that was to be opened, if an update ended meanwhile."""
 
     is_closed = False
 

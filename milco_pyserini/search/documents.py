@@ -1,5 +1,6 @@
 """The documents behind the hits of an index: stored in it, or read from the corpus that it was made of."""
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar

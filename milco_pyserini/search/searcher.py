@@ -57,8 +57,7 @@ class Searcher:
         corpus: str | None = None,
     ) -> None:
         self.options = queries or QueryOptions()
-        self.engine_searcher = index.searcher(settings)
-        self.index = self.engine_searcher.index
+        self.index, self.engine_searcher = index.open_searcher(settings)
         self._corpus = corpus
         # torch keeps a team of threads for each thread that encodes.
         self._encoding = threading.Lock()

@@ -104,7 +104,7 @@ class OpenedIndex:
     @cached_property
     def weights(self) -> EngineWeights:
         """What the engine multiplies, read from the index that is searched."""
-        return engine_weights(self.searcher.engine_searcher)
+        return engine_weights(self.searcher.engine_searcher, self.searcher.index)
 
     def has_changed(self) -> bool:
         """Return whether a manifest of the index on disk is no longer the one that was opened."""

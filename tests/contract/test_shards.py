@@ -111,7 +111,7 @@ def test_the_numbers_of_an_explanation_are_those_of_one_index(built: Built, kind
     """Of every document of a ranking, in the same order."""
     queries = queries_for(kind, 3)
     opened = [open_index(built.path(name)) for name in (kind, kind + SHARDS)]
-    one, sharded = (engine_weights(index.searcher()) for index in opened)
+    one, sharded = (engine_weights(index.searcher(), index) for index in opened)
     assert (sharded.scale, sharded.unit, sharded.is_readable) == (one.scale, one.unit, True)
     for query, hits in zip(queries, opened[0].searcher().search(queries, 20), strict=True):
         terms = list(query)

@@ -324,9 +324,9 @@ def test_an_index_that_is_updated_while_it_is_opened_is_opened_anew(
         return opens(self, *given)
 
     monkeypatch.setattr(engine, "open", update_first)
-    searcher = index.searcher()
+    opened, searcher = index.open_searcher()
     assert searcher.search([{"w1": 1.0}], 9)[0].docids == ["x", "y", "z"]
-    assert searcher.index == updated[0]
+    assert opened == updated[0]
 
 
 @pytest.mark.skipif(find_spec("qdrant_edge") is None, reason="qdrant_edge is missing")

@@ -42,7 +42,7 @@ LONGEST = (
     "test_train_run.py",
     "test_scores.py",
     "test_benchmarks.py",
-    "test_runner.py",
+    "test_reproduce.py",
 )
 
 

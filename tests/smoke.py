@@ -17,7 +17,7 @@ SOURCE = Path(__file__).resolve().parent.parent
 MILCO = Path(sys.executable).parent / "milco"
 COMMANDS = (
     *("corpora", "encode", "index", "search", "verify", "explain", "serve", "eval", "analyze"),
-    *("export", "reproduce", "train", "pyserini", "demo", "doctor"),
+    *("export", "train", "pyserini", "demo", "doctor"),
 )
 ENGINES = ("exact", "lucene")
 # Far below the results of mini, far above those of a defect.

@@ -160,13 +160,13 @@ def failure(page: Path) -> str:
 def ran(command: str) -> tuple[int, str]:
     """Run a command; return its exit code, and its stdout and stderr.
 
-    milco, Python code, and programs that extend milco are run in this process, where Python and Java have started;
-    Pyserini is not: its Java reads relative paths in the directory in which Java was started.
+    milco, experiments, Python code, and programs that extend milco are run in this process, where Python and Java have
+    started; Pyserini is not: its Java reads relative paths in the directory in which Java was started.
     """
     if command.startswith("python -c "):
         return here(lambda: exec(shlex.split(command)[2], {"__name__": "__main__"}))
-    if re.match("milco (?!pyserini )", command) and not re.search(r"[;&|<>$]", command):
-        return here(lambda: main(shlex.split(command)[1:]))
+    if re.match(r"milco (?!pyserini )|python -m experiments\.", command) and not re.search(r"[;&|<>$]", command):
+        return here(lambda: run_command(invoked(shlex.split(command))))
     if extended := re.fullmatch(r"python (\w+\.py) ([^;&|<>$]+)", command):
         with patch.dict(ENGINES), patch.dict(BENCHMARKS), patch.dict(CORPORA), patch.dict(TOPICS):
             return here(lambda: runpy.run_path(extended[1])["main"](shlex.split(extended[2])))
@@ -175,6 +175,13 @@ def ran(command: str) -> tuple[int, str]:
         shell, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=SECONDS, check=False
     )
     return ended.returncode, ended.stdout
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run a command of milco, or a module of experiments, in this process; return its exit code."""
+    if arguments[0].startswith("experiments."):
+        return importlib.import_module(arguments[0]).main(arguments[1:])
+    return main(arguments)
 
 
 def here(program: Callable[[], int | None]) -> tuple[int, str]:
@@ -266,7 +273,7 @@ def test_times_may_differ_and_numbers_nearly_match(line: str, like: bool) -> Non
 
 
 def shell_commands(text: str) -> Iterator[list[str]]:
-    """Yield the arguments of milco, or of a module of the package, in the commands of a shell block."""
+    """Yield the arguments of milco, or of a module of the package or of experiments, in commands of a shell block."""
     for line in _VARIABLE.sub("1", text.replace("\\\n", " ")).splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
@@ -287,6 +294,8 @@ def invoked(words: list[str]) -> list[str]:
             return words[place + 1 :]
         if word.startswith("milco_pyserini.") and words[place - 1] == "-m":
             return [word.partition(".")[2], *words[place + 1 :]]
+        if word.startswith("experiments.") and words[place - 1] == "-m":
+            return words[place:]
     return []
 
 
@@ -309,8 +318,8 @@ def test_options_in_shell_blocks_exist(
                 assert is_command(arguments[1]), arguments
             else:
                 with contextlib.suppress(SystemExit):
-                    main(arguments)
-                    pytest.fail(f"milco {' '.join(arguments)}\n{capsys.readouterr().err}")
+                    run_command(arguments)
+                    pytest.fail(f"{' '.join(arguments)}\n{capsys.readouterr().err}")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -17,7 +17,9 @@ BANNED = re.compile(
     re.IGNORECASE,
 )
 CODE = sorted(
-    path for name in ("milco_pyserini", "recipes", "benchmarks", "tests") for path in (ROOT / name).rglob("*.py")
+    path
+    for name in ("milco_pyserini", "recipes", "benchmarks", "experiments", "tests")
+    for path in (ROOT / name).rglob("*.py")
 )
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
 

@@ -150,7 +150,7 @@ def parse_variants(prune: Iterable[str], engines: Iterable[str]) -> list[IndexVa
         if not isinstance(spec.engine, SparseEngine):
             raise MilcoError(
                 f"--engines {spec}: its queries are {spec.engine.query_type}, vectors of MILCO are weighted terms",
-                "Compare dense encoders with milco analyze latency --dense, and BM25 with milco eval.",
+                "Compare dense encoders and BM25 with milco eval.",
             )
         spec.engine.available()
     return [IndexVariant(rules, spec) for rules, spec in product(prunings, specs)]

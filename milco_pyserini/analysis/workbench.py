@@ -193,7 +193,7 @@ class Workbench:
         run = self.directory / known["run"]
         if not run.is_file():
             return None
-        # It may be of a latency table, which shares the directory.
+        # It may be of experiments.latency, which shares the directory.
         asked = self._conditions(variant) | {"run_checksum": checksum(run)}
         return None if plan_difference(known.pop("asked"), asked) else IndexMeasurement(**known)
 

@@ -1,4 +1,4 @@
-"""milco analyze statistics|sweep|latency"""
+"""milco analyze statistics|sweep"""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PROG = "milco analyze"
 RESULTS = Path("results")
-_SUMMARY = "Analyze vectors: how sparse they are, what pruning costs, how fast engines search them."
+_SUMMARY = "Analyze vectors: how sparse they are, and what pruning costs and saves."
 _RESUMES = "the same command resumes"
 _RULES = (
     "none, top-k:K, percentile:P, mass:P or threshold:T, of one view as pivot:top-k:K; several rules on the same "
@@ -62,7 +62,7 @@ class StatisticsOptions:
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """Options of sweep and latency."""
+    """Options of whatever measures engines and pruning rules: sweep, and experiments.latency."""
 
     vectors: Path = option(metavar="DIR", help="vector store of the documents, not pruned")
     topics: str = option(metavar="NAME|PATH", help="topics: a name (miracl-ar-dev), texts, or a vector store")
@@ -130,37 +130,6 @@ class SweepOptions(TaskOptions):
     )
 
 
-@dataclass(frozen=True)
-class LatencyOptions(TaskOptions):
-    """Latency on one core, effectiveness and index size, for each pruning and engine.
-
-    A row has the mean and the 95th percentile of the latencies, and queries/s. Each dense encoder has a row, too, in
-    Faiss's HNSW (M=32, efSearch=64).
-
-    Encoding the query does not count. All indexes are open at once and searched in turn, so that what slows the
-    machine down for a while slows all of them. The rows of the paper:
-
-      milco analyze latency --vectors vectors/miracl-en --topics miracl-en-dev --qrels miracl-en-dev \\
-        --engines seismic:n_postings=15000,query_cut=10,heap_factor=0.9 --views pivot \\
-        --prune none mass:10 mass:30 mass:50 mass:60 --dense Qwen/Qwen3-Embedding-0.6B
-    """
-
-    engines: tuple[str, ...] = option(
-        ("lucene", "seismic", "exact"),
-        metavar="ENGINE",
-        help="engines, with settings such as seismic:query_cut=10,heap_factor=0.9",
-    )
-    dense: tuple[str, ...] = option(
-        (),
-        metavar="MODEL",
-        help="dense encoders by hub name or directory, stores of encode --dense, or directories with documents.npy, "
-        "documents.txt (an id per line), queries.npy, queries.txt; of a MILCO checkpoint, the mean of its states",
-    )
-    dense_pooling: str | None = option(
-        None, choices=("cls", "mean", "last"), help="pooling (default: as in the model's files, else mean)"
-    )
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, 2 for bad input, 130 for Ctrl-C."""
     return run_subcommand(PROG, _SUMMARY, SUBCOMMANDS, sys.argv[1:] if argv is None else argv)
@@ -186,24 +155,11 @@ def _sweep(options: SweepOptions) -> None:
     from milco_pyserini.analysis.sweep import sweep
 
     measurements = sweep(options.open_task(), options.directory, prune=options.prune or None, **options.timing())
-    _print(options, measurements, "sweep.png, sweep.csv, sweep.json")
+    print_measurements(options, measurements, "sweep.png, sweep.csv, sweep.json")
 
 
-def _latency(options: LatencyOptions) -> None:
-    from milco_pyserini.analysis.latency import measure_latency
-
-    measurements = measure_latency(
-        options.open_task(),
-        options.directory,
-        prune=options.prune,
-        dense=options.dense,
-        dense_pooling=options.dense_pooling,
-        **options.timing(),
-    )
-    _print(options, measurements, "latency.csv, latency.json")
-
-
-def _print(options: TaskOptions, measurements: "Sequence[IndexMeasurement]", files: str) -> None:
+def print_measurements(options: TaskOptions, measurements: "Sequence[IndexMeasurement]", files: str) -> None:
+    """Print the table, and where its files are."""
     from milco_pyserini.analysis.workbench import measurements_table
     from milco_pyserini.eval.report import render
 
@@ -214,5 +170,4 @@ def _print(options: TaskOptions, measurements: "Sequence[IndexMeasurement]", fil
 SUBCOMMANDS = {
     "statistics": Subcommand(StatisticsOptions, _statistics, "nothing was written"),
     "sweep": Subcommand(SweepOptions, _sweep, _RESUMES),
-    "latency": Subcommand(LatencyOptions, _latency, _RESUMES),
 }

@@ -1,14 +1,13 @@
-"""milco corpora: list the benchmarks, show one, judge runs by answers."""
+"""milco corpora: list the benchmarks, show one."""
 
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import Subcommand, run_subcommand
-from milco_pyserini.console import counted, log
+from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError, nearest, unknown_name
 from milco_pyserini.options import option
 
@@ -48,27 +47,9 @@ class ShowOptions:
     )
 
 
-@dataclass(frozen=True)
-class JudgeOptions:
-    """Judge runs by answers: a passage is relevant if it contains an answer of the topic (MKQA).
-
-    For topics that are published with answers (mkqa-LANG-test). Success@100 on the qrels is then R@100 of the papers:
-    the share of topics with an answer among the first 100 passages.
-
-      milco corpora judge --topics mkqa-ar-test --run runs/mkqa-ar.txt --output qrels/mkqa-ar.txt
-    """
-
-    topics: str = option(metavar="NAME", help="topics with answers, such as mkqa-ar-test")
-    run: tuple[Path, ...] = option(metavar="RUN", help="TREC runs; the passages of all of them are judged")
-    output: Path = option(metavar="QRELS", help="TREC qrels to write")
-    corpus: str = option("mkqa", metavar="NAME|PATH", help="the passages that were searched")
-    depth: int = option(1000, minimum=1, metavar="K", help="passages to judge per topic and run")
-    overwrite: bool = option(False, help="replace --output")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run milco corpora; return the exit code."""
-    summary = "List benchmarks by name, and build qrels for those judged by answers."
+    summary = "List benchmarks and their names."
     return run_subcommand(PROG, summary, SUBCOMMANDS, list(sys.argv[1:] if argv is None else argv))
 
 
@@ -123,23 +104,9 @@ def show_names(options: ShowOptions) -> None:
     sys.stdout.write("\n".join(pages))
 
 
-def judge(options: JudgeOptions) -> None:
-    """Write qrels by answers."""
-    from milco_pyserini.corpora.answers import judge_runs, write_qrels
-    from milco_pyserini.io.files import validate_output_file
-
-    validate_output_file(options.output, options.overwrite)
-    qrels = judge_runs(options.topics, options.run, options.corpus, options.depth)
-    write_qrels(options.output, qrels)
-    judged, answered = sum(map(len, qrels.values())), sum(any(grades.values()) for grades in qrels.values())
-    found = f"{answered:,} of {len(qrels):,} topics have one with an answer"
-    log(f"Judged {counted(judged, 'passage')} into {options.output}: {found}")
-
-
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     "list": Subcommand(ListOptions, list_benchmarks),
     "show": Subcommand(ShowOptions, show_names),
-    "judge": Subcommand(JudgeOptions, judge, "nothing was written"),
 }
 
 

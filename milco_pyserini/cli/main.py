@@ -11,7 +11,7 @@ from milco_pyserini.errors import validate_name
 # Group -> command -> its purpose, in the order of the help page. The module of a command has its name.
 GROUPS = {
     "Pipeline": {
-        "corpora": "list named benchmarks; build qrels from answers",
+        "corpora": "list named benchmarks",
         "encode": "encode a corpus, topics or a text as sparse (or dense) vectors",
         "index": "build an index: lucene, qdrant, seismic, exact, flat, hnsw or bm25",
         "search": "search an index and write a TREC run; fuse runs",
@@ -21,11 +21,10 @@ GROUPS = {
     "Inspection": {
         "explain": "show why documents match a query",
         "serve": "serve a search page, a REST API and tools for agents",
-        "analyze": "report sparsity statistics, pruning sweeps and latency",
+        "analyze": "report sparsity statistics and pruning sweeps",
         "verify": "compare stores and indexes with their checksums",
     },
     "Research": {
-        "reproduce": "reproduce the paper's tables next to published values",
         "train": "train a model: SAP on bitext, SCT on retrieval data",
     },
     "Setup": {

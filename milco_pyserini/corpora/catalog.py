@@ -116,8 +116,8 @@ def open_qrels(name: str) -> Qrels:
     if found.qrels is None:
         raise MilcoError(
             f"{name} is judged by the answers in retrieved passages, not by document ids",
-            f"Write qrels for a run with 'milco corpora judge --topics {name} --run RUN --output QRELS', then measure "
-            "Success@100.",
+            f"Write qrels for a run with 'python -m experiments.judge --topics {name} --run RUN --output QRELS' in the "
+            "repository, then measure Success@100.",
         )
     return found.qrels.read_qrels()
 

@@ -1,21 +1,20 @@
 """Run the pipeline on the embedded sample, and evaluate it within and across languages."""
 
+import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from milco_pyserini.console import log
+from milco_pyserini.console import Progress, log
 from milco_pyserini.corpora import Document, Query, open_corpus, open_qrels, open_topics
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import evaluate, read_run
-from milco_pyserini.io.files import is_json_with, remove_directory, size_on_disk, write_json
+from milco_pyserini.io.files import atomic_file, is_json_with, remove_directory, size_on_disk, write_json
 from milco_pyserini.io.qrels import Qrels
-from milco_pyserini.io.runs import Run
-from milco_pyserini.reproduce.actions import ACTIONS
-from milco_pyserini.reproduce.steps import Step
+from milco_pyserini.io.runs import Run, write_hits
 
 SAMPLE = "sample"
 MEASURE = "nDCG@10"
@@ -63,7 +62,8 @@ def run_demo(output: Path, encoder: str) -> DemoResult:
 
     Raises MilcoError if output has directories of these names that no demo wrote.
     """
-    from milco_pyserini.index import find_engine
+    from milco_pyserini.encode import EncodePlan, encode_corpus
+    from milco_pyserini.index import Index, find_engine
 
     directories = vectors, index, bm25 = [output / name for name in ("vectors", "index", "bm25")]
     runs = {name: output / ("run.txt" if a is None else f"run-alpha-{a:g}.txt") for name, a in ALPHAS.items()}
@@ -80,12 +80,14 @@ def run_demo(output: Path, encoder: str) -> DemoResult:
     languages = sorted({language_of(document.id) for document in documents})
     log(f"{len(documents)} passages and {len(queries)} queries in {len(languages)} languages\n")
 
-    encoding = _run("encode", corpus=SAMPLE, encoder=encoder, output=vectors)
-    indexing = _run("index", vectors=vectors, output=index)
+    command = shlex.join(["encode", "--corpus", SAMPLE, "--encoder", encoder, "--output", str(vectors)])
+    plan = EncodePlan(encoder=encoder)
+    encoding = _timed(command, lambda: encode_corpus(open_corpus(SAMPLE), vectors, plan))
+    command = shlex.join(["index", "--vectors", str(vectors), "--output", str(index)])
+    indexing = _timed(command, lambda: Index.build(vectors, index))
     seconds, results = {}, {}
     for name, alpha in ALPHAS.items():
-        weighed = {} if alpha is None else {"alpha": alpha}
-        seconds[name] = _run("search", index=index, topics=SAMPLE, hits=len(documents), **weighed, output=runs[name])
+        seconds[name] = _search(index, alpha, len(documents), runs[name])
         results[name] = read_run(runs[name])
     per_query = 1000 * seconds[SHOWN] / len(queries)
     costs = [DemoCost("MILCO, Lucene impacts", encoding, indexing, per_query, size_on_disk(index))]
@@ -179,14 +181,32 @@ def across(matrix: LanguageMatrix, asked: str) -> float:
     return fmean([value for code, value in matrix[asked].items() if code != asked])
 
 
-def _run(command: str, **arguments: Any) -> float:
+def _timed(command: str, call: Callable[[], object]) -> float:
     """Show a command and do the same by a call; return its seconds."""
-    output = arguments["output"]
-    log(f"$ {Step(command, tuple(arguments.items()), output, output).command_line}")
+    log(f"$ milco {command}")
     started = time.monotonic()
-    ACTIONS[command](**arguments)
+    call()
     log("")
     return time.monotonic() - started
+
+
+def _search(index: Path, alpha: float | None, hits: int, output: Path) -> float:
+    from milco_pyserini.search.searcher import Searcher
+    from milco_pyserini.search.topics import read_topics
+
+    def search() -> None:
+        searcher = Searcher.open(index, alpha=alpha)
+        topics = read_topics(SAMPLE, searcher.index)
+        progress = Progress("queries", len(topics.ids))
+        with atomic_file(output, "w") as run:
+            for topic, _, best in searcher.search_topics(topics, hits):
+                write_hits(run, topic, best, "trec", f"milco-{searcher.index.engine.name}")
+                progress.add(1, hits=len(best))
+        progress.close(f"Searched {index} for {SAMPLE}")
+
+    words = ["search", "--index", str(index), "--topics", SAMPLE, "--hits", str(hits)]
+    words += [] if alpha is None else ["--alpha", f"{alpha:g}"]
+    return _timed(shlex.join([*words, "--output", str(output)]), search)
 
 
 def _texts(language: str) -> dict[str, str | None]:

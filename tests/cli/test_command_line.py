@@ -33,10 +33,10 @@ print(json.dumps(found))
 ALL_COMMANDS = [
     *COMMANDS,
     *(f"train {stage}" for stage in SUBCOMMANDS),
-    *("analyze statistics", "analyze sweep", "analyze latency", "index tune", "search fuse"),
+    *("analyze statistics", "analyze sweep", "index tune", "search fuse"),
     "encode query-table",
     "eval measures",
-    *("corpora list", "corpora judge"),
+    "corpora list",
 ]
 
 

@@ -1,7 +1,6 @@
-"""The catalog of benchmarks, milco corpora, and qrels made from answers."""
+"""The catalog of benchmarks, and milco corpora."""
 
 import json
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,11 +8,9 @@ import pytest
 
 from milco_pyserini.cli.corpora import main
 from milco_pyserini.corpora import open_answers, open_qrels, open_topics
-from milco_pyserini.corpora.answers import judge, word_splitter
 from milco_pyserini.corpora.benchmarks.irds import MIRACL_LANGUAGES
 from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS, is_known_corpus
 from milco_pyserini.corpora.ir_datasets import DatasetQrels
-from milco_pyserini.corpora.records import Document
 from milco_pyserini.errors import MilcoError
 
 MIRACL = Path(__file__).parents[3] / "shared" / "data" / "eval" / "miracl-topics"
@@ -143,68 +140,12 @@ def test_unknown_names_and_subcommands_get_the_nearest_match(capsys: pytest.Capt
     assert main(["lits"]) == 2
     assert "unknown subcommand 'lits': did you mean 'list'?" in capsys.readouterr().err
     assert main([]) == 0
-    assert "judge  Judge runs by answers" in capsys.readouterr().out
-
-
-def test_answers_match_adjacent_complete_words() -> None:
-    """Case, the normal form of accents and the kind of dash do not matter."""
-    words = word_splitter()
-    assert words("Jean‑Luc’s CAFÉ, 1999") == " jean - luc ' s cafe\u0301 , 1999 "
-    corpus = [Document("1", "Anna", "Karenina, by Leo Tolstoy"), Document("2", "", "Leopold"), Document("3", "", "x")]
-    retrieved = {"a": ["1", "2"], "b": ["1"], "c": ["3"], "other": ["1"]}
-    answers = {"a": ["LEO"], "b": ["Anna Karenina", "nobody"], "c": [""], "d": ["x"]}
-    assert judge(corpus, retrieved, answers) == {"a": {"1": 1, "2": 0}, "b": {"1": 1}, "c": {"3": 0}, "d": {}}
-
-
-@pytest.fixture
-def questions(tmp_path: Path) -> Path:
-    """MKQA's archive with three questions in Arabic."""
-    rows = [
-        {"id": "1", "question": "من كتب آنا كارنينا؟", "answers": ["Leo Tolstoy", "Tolstoy"]},
-        {"id": "2", "question": "متى؟", "answers": ["1878"]},
-        {"id": "3", "question": "أين؟", "answers": ["Russia"]},
-    ]
-    with zipfile.ZipFile(tmp_path / "MKQA_test-data.zip", "w") as archive:
-        archive.writestr("ar.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    return tmp_path
-
-
-def test_mkqa_is_judged_by_answers(questions: Path, capsys: pytest.CaptureFixture) -> None:
-    """Every retrieved passage gets a grade; a topic without results gets a placeholder that is not relevant."""
-    name = f"mkqa-ar-test@{questions}"
-    corpus, runs, output = (questions / file for file in ("passages.tsv", "run.txt", "qrels.txt"))
-    corpus.write_text("p1\tAnna Karenina\tA novel by Tolstoy.\np2\tWar\tand peace, 1869\np3\t\tnever found\n")
-    runs.write_text("1 Q0 p2 1 9.5 milco\n1 Q0 p1 2 9.0 milco\n2 Q0 p2 1 3.0 milco\n2 Q0 p3 2 2.0 milco\n")
-    assert [query.text for query in open_topics(name)] == ["من كتب آنا كارنينا؟", "متى؟", "أين؟"]
-    command = ["judge", "--topics", name, "--corpus", str(corpus), "--run", str(runs), "--output", str(output)]
-    assert main(command) == 0
-    assert open_qrels(str(output)) == {"1": {"p1": 1, "p2": 0}, "2": {"p2": 0, "p3": 0}, "3": {"-": 0}}
-    assert f"Judged 4 passages into {output}: 1 of 3 topics have one with an answer" in capsys.readouterr().err
-    assert main(command) == 2
-    assert "exists: choose another --output, or replace it with --overwrite" in capsys.readouterr().err
-    assert main([*command, "--overwrite", "--depth", "1"]) == 0
-    assert open_qrels(str(output)) == {"1": {"p2": 0}, "2": {"p2": 0}, "3": {"-": 0}}
-
-
-def test_judge_refuses_runs_that_do_not_fit(questions: Path, capsys: pytest.CaptureFixture) -> None:
-    """Passages that the corpus lacks, a run of other topics, a malformed run; nothing is written."""
-    corpus, runs, output = (questions / file for file in ("passages.tsv", "run.txt", "qrels.txt"))
-    corpus.write_text("p1\tTolstoy\n")
-    command = ["judge", "--topics", f"mkqa-ar-test@{questions}", "--corpus", str(corpus), "--run", str(runs)]
-    for content, why in (
-        ("1 Q0 p9 1 1.0 x\n", "lacks 1 of 1 retrieved passages. Pass the corpus that was searched."),
-        ("q7 Q0 p1 1 1.0 x\n", f"{runs} has no topic of mkqa-ar-test@{questions}"),
-        ("1 p1\n", f"{runs}:1: 2 columns"),
-    ):
-        runs.write_text(content)
-        assert main([*command, "--output", str(output)]) == 2
-        assert why in capsys.readouterr().err
-    assert not output.exists()
+    assert "list  List the benchmarks" in capsys.readouterr().out
 
 
 def test_topics_have_either_qrels_or_answers() -> None:
     """The error for one names the other."""
-    with pytest.raises(MilcoError, match=r"is judged by the answers .*corpora judge --topics mkqa-ar-test"):
+    with pytest.raises(MilcoError, match=r"is judged by the answers .*experiments.judge --topics mkqa-ar-test"):
         open_qrels("mkqa-ar-test")
     with pytest.raises(MilcoError, match=r"mldr-ar-test has no answers: .* are mkqa-ar-test to mkqa-zh-tw-test"):
         open_answers("mldr-ar-test")

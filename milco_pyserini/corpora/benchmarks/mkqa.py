@@ -43,6 +43,6 @@ MKQA = Benchmark(
     source=f"Hugging Face hub: {_ARCHIVE.repository}, branch main; passages: ir_datasets beir/nq",
     corpora={"mkqa": dataset_corpus("beir/nq", "en")},
     topics={f"mkqa-{code}-test": _topics(code) for code in _LANGUAGES},
-    note="judged by answers: milco corpora judge, then Success@100, which is the paper's R@100. Passages are encoded "
-    "as in BEIR; BGE M3-Embedding first normalizes their quotes and dashes",
+    note="judged by answers: python -m experiments.judge, then Success@100, which is the paper's R@100. Passages "
+    "are encoded as in BEIR; BGE M3-Embedding first normalizes their quotes and dashes",
 )

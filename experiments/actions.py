@@ -78,7 +78,7 @@ def fuse(runs: tuple[Path, ...], method: str, output: Path) -> None:
 
 def judge(topics: str, corpus: str, run: tuple[Path, ...], depth: int, output: Path) -> None:
     """Judge the passages of runs by the topics' answers, and write qrels."""
-    from milco_pyserini.corpora.answers import judge_runs, write_qrels
+    from experiments.judge import judge_runs, write_qrels
 
     write_qrels(output, judge_runs(topics, run, corpus, depth))
 
@@ -119,8 +119,8 @@ def latency(
     threads: int = 1,
 ) -> None:
     """Time engines, pruning rules and dense encoders on one core."""
+    from experiments.latency import measure_latency
     from milco_pyserini.analysis.experiment import open_task
-    from milco_pyserini.analysis.latency import measure_latency
 
     task = open_task(vectors, topics, qrels, views=views)
     measure_latency(task, output, prune=prune, engines=engines, dense=dense, threads=threads)
@@ -139,8 +139,8 @@ ACTIONS: dict[str, Callable[..., None]] = {
     "index": index,
     "search": search,
     "search fuse": fuse,
-    "corpora judge": judge,
+    "experiments.judge": judge,
     "eval": evaluate,
-    "analyze latency": latency,
+    "experiments.latency": latency,
     "analyze statistics": statistics,
 }

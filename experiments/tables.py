@@ -6,10 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from milco_pyserini.errors import MilcoError, validate_name
-from milco_pyserini.io.files import read_json
-from milco_pyserini.io.manifest import MANIFEST
-from milco_pyserini.reproduce.conditions import (
+from experiments.conditions import (
     DENSE,
     MILCO,
     Condition,
@@ -20,8 +17,11 @@ from milco_pyserini.reproduce.conditions import (
     paper,
     task_datasets,
 )
-from milco_pyserini.reproduce.records import ANOTHER_MODEL
-from milco_pyserini.reproduce.steps import Pipeline, Step
+from experiments.records import ANOTHER_MODEL
+from experiments.steps import Pipeline, Step
+from milco_pyserini.errors import MilcoError, validate_name
+from milco_pyserini.io.files import read_json
+from milco_pyserini.io.manifest import MANIFEST
 
 # Table, row and column of a cell.
 Key = tuple[str, str, str]

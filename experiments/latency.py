@@ -1,15 +1,71 @@
-"""Measure engines, and dense baselines in Faiss's HNSW, in turn on one core, as in the paper's latency table."""
+"""python -m experiments.latency: engines, and dense baselines in Faiss's HNSW, timed in turn on one core."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from milco_pyserini.analysis.dense import DOCUMENTS, QUERIES, DenseBaseline
+from experiments.dense import DOCUMENTS, QUERIES, DenseBaseline
 from milco_pyserini.analysis.experiment import UNPRUNED, RetrievalTask, parse_variants
 from milco_pyserini.analysis.timing import SearchQuery, time_searches
 from milco_pyserini.analysis.workbench import IndexMeasurement, Workbench
+from milco_pyserini.cli import program
+from milco_pyserini.cli.analyze import TaskOptions, print_measurements
+from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, shown, validate_unique
 from milco_pyserini.index.faiss_engines import HnswEngine
+from milco_pyserini.options import option
+
+PROG = "python -m experiments.latency"
+
+
+@dataclass(frozen=True)
+class LatencyOptions(TaskOptions):
+    """Latency on one core, effectiveness and index size, for each pruning and engine.
+
+    A row has the mean and the 95th percentile of the latencies, and queries/s. Each dense encoder has a row, too, in
+    Faiss's HNSW (M=32, efSearch=64).
+
+    Encoding the query does not count. All indexes are open at once and searched in turn, so that what slows the
+    machine down for a while slows all of them. The rows of the paper:
+
+      python -m experiments.latency --vectors vectors/miracl-en --topics miracl-en-dev --qrels miracl-en-dev \\
+        --engines seismic:n_postings=15000,query_cut=10,heap_factor=0.9 --views pivot \\
+        --prune none mass:10 mass:30 mass:50 mass:60 --dense Qwen/Qwen3-Embedding-0.6B
+    """
+
+    engines: tuple[str, ...] = option(
+        ("lucene", "seismic", "exact"),
+        metavar="ENGINE",
+        help="engines, with settings such as seismic:query_cut=10,heap_factor=0.9",
+    )
+    dense: tuple[str, ...] = option(
+        (),
+        metavar="MODEL",
+        help="dense encoders by hub name or directory, stores of encode --dense, or directories with documents.npy, "
+        "documents.txt (an id per line), queries.npy, queries.txt; of a MILCO checkpoint, the mean of its states",
+    )
+    dense_pooling: str | None = option(
+        None, choices=("cls", "mean", "last"), help="pooling (default: as in the model's files, else mean)"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, 2 for bad input, 130 for Ctrl-C."""
+    return run_command(PROG, LatencyOptions, latency_command, argv, "the same command resumes")
+
+
+def latency_command(options: LatencyOptions) -> None:
+    """Measure, and print the table."""
+    measurements = measure_latency(
+        options.open_task(),
+        options.directory,
+        prune=options.prune,
+        dense=options.dense,
+        dense_pooling=options.dense_pooling,
+        **options.timing(),
+    )
+    print_measurements(options, measurements, "latency.csv, latency.json")
 
 
 def measure_latency(
@@ -79,3 +135,7 @@ def _open_dense(workbench: Workbench, name: str, pooling: str | None) -> tuple[P
 def _hnsw_name() -> str:
     engine = HnswEngine()
     return f"{engine.name} M={engine.links} ef={engine.ef_search}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(program.start(main, PROG))

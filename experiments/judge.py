@@ -1,4 +1,4 @@
-"""Judge passages by answers: a passage is relevant if it contains one of a query's answers, word for word.
+"""python -m experiments.judge: a passage is relevant if it contains one of a query's answers, word for word.
 
 As in open-domain question answering since DPR (arXiv:2004.04906): texts are decomposed (NFD), lower-cased and split
 into runs of letters, digits and combining characters, and single other characters; the words of an answer must be
@@ -7,15 +7,21 @@ adjacent. Typographic dashes, quotes and slashes equal the plain ones, as in BGE
 
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from milco_pyserini.cli import program
+from milco_pyserini.cli.parser import run_command
+from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.catalog import open_answers, open_corpus
 from milco_pyserini.corpora.records import Document
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import text_output
+from milco_pyserini.io.files import text_output, validate_output_file
 from milco_pyserini.io.qrels import Qrels
 from milco_pyserini.io.runs import read_run
+from milco_pyserini.options import option
 
+PROG = "python -m experiments.judge"
 _WORD = r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]"
 _PLAIN = {
     "-": "\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u207b\uff0d",
@@ -26,6 +32,39 @@ _PLAIN = {
     "": "\u00ad",
 }
 _TYPOGRAPHIC = str.maketrans({character: plain for plain, characters in _PLAIN.items() for character in characters})
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """Judge runs by answers: a passage is relevant if it contains an answer of the topic (MKQA).
+
+    For topics that are published with answers (mkqa-LANG-test). Success@100 on the qrels is then R@100 of the papers:
+    the share of topics with an answer among the first 100 passages.
+
+      python -m experiments.judge --topics mkqa-ar-test --run runs/mkqa-ar.txt --output qrels/mkqa-ar.txt
+    """
+
+    topics: str = option(metavar="NAME", help="topics with answers, such as mkqa-ar-test")
+    run: tuple[Path, ...] = option(metavar="RUN", help="TREC runs; the passages of all of them are judged")
+    output: Path = option(metavar="QRELS", help="TREC qrels to write")
+    corpus: str = option("mkqa", metavar="NAME|PATH", help="the passages that were searched")
+    depth: int = option(1000, minimum=1, metavar="K", help="passages to judge per topic and run")
+    overwrite: bool = option(False, help="replace --output")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, 2 for bad input, 130 for Ctrl-C."""
+    return run_command(PROG, JudgeOptions, judge_command, argv, "nothing was written")
+
+
+def judge_command(options: JudgeOptions) -> None:
+    """Write qrels by answers."""
+    validate_output_file(options.output, options.overwrite)
+    qrels = judge_runs(options.topics, options.run, options.corpus, options.depth)
+    write_qrels(options.output, qrels)
+    judged, answered = sum(map(len, qrels.values())), sum(any(grades.values()) for grades in qrels.values())
+    found = f"{answered:,} of {len(qrels):,} topics have one with an answer"
+    log(f"Judged {counted(judged, 'passage')} into {options.output}: {found}")
 
 
 def judge_runs(topics: str, runs: Sequence[Path], corpus: str = "mkqa", depth: int = 1000) -> Qrels:
@@ -109,3 +148,7 @@ def word_splitter() -> Callable[[str], str]:
         return " ".join(["", *(word.lower() for word in found), ""])
 
     return words
+
+
+if __name__ == "__main__":
+    raise SystemExit(program.start(main, PROG))

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.conditions import BM25, DENSE, FUSION, Condition, Dataset, find_condition
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.io.manifest import MANIFEST
-from milco_pyserini.reproduce.conditions import BM25, DENSE, FUSION, Condition, Dataset, find_condition
 
 CORPUS, TOPICS, QRELS, ANSWERS, ENCODER = "corpus", "topics", "qrels", "answers", "encoder"
 # Name -> value of a command's options.
@@ -64,7 +64,8 @@ class Step:
     @property
     def command_line(self) -> str:
         """The command as a user types it."""
-        line = f"milco {shlex.join(self.argv)}"
+        program = "python -m" if self.command.startswith("experiments.") else "milco"
+        line = f"{program} {shlex.join(self.argv)}"
         return f"{line} > {shlex.quote(str(self.output))}" if self.stdout else line
 
     def missing(self) -> Iterator["Step"]:
@@ -188,7 +189,7 @@ class Pipeline:
             judged, corpus = self.directory / "qrels" / run.output.name, self._located(dataset.corpus)
             options = {"topics": qrels, "corpus": corpus, "run": (run.output,), "depth": DEPTH, "output": judged}
             needed = (Requirement(ANSWERS, qrels), Requirement(CORPUS, corpus))
-            qrels, inputs = str(judged), (run, _step("corpora judge", options, judged, (run,), needed))
+            qrels, inputs = str(judged), (run, _step("experiments.judge", options, judged, (run,), needed))
             requires = ()
         named = tuple(measure for measure in measures if measure not in FAIRNESS_MEASURES)
         options = {"run": (run.output,), "qrels": (qrels,), "measures": named, "format": "json"}
@@ -211,7 +212,7 @@ class Pipeline:
         requires = (Requirement(TOPICS, topics), Requirement(QRELS, topics), *self._encoders(condition))
         requires += tuple(Requirement(ENCODER, name) for name in dense)
         options |= self._threads
-        return _step("analyze latency", options | {"output": output}, output / "latency.json", (vectors,), requires)
+        return _step("experiments.latency", options | {"output": output}, output / "latency.json", (vectors,), requires)
 
     def statistics(self, condition: Condition, dataset: Dataset) -> Step:
         """Describe the sparsity of the documents' vectors, as JSON."""

@@ -9,8 +9,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from experiments.records import BARS, CURVE, QUOTED, SCATTER, Picture, TableResult
 from milco_pyserini.analysis.pictures import COLORS, GREY, GROUND, INK, STYLE, scale_axis
-from milco_pyserini.reproduce.records import BARS, CURVE, QUOTED, SCATTER, Picture, TableResult
 
 # The fields of a cell that are drawn.
 MEASURED, PUBLISHED = KINDS = ("measured", "published")

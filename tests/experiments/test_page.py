@@ -13,10 +13,10 @@ from browsing import PHONE, is_light, opened
 from matplotlib.text import Text
 from pages import Tags
 
-from milco_pyserini.reproduce import page as page_module
-from milco_pyserini.reproduce.page import page_html, reproduction_text, table_tsv, write_page
-from milco_pyserini.reproduce.pictures import PlotPoint, draw, series_of, to_svg, without_quotes
-from milco_pyserini.reproduce.records import (
+from experiments import page as page_module
+from experiments.page import page_html, reproduction_text, table_tsv, write_page
+from experiments.pictures import PlotPoint, draw, series_of, to_svg, without_quotes
+from experiments.records import (
     ANOTHER_MODEL,
     BARS,
     CURVE,

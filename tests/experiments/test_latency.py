@@ -1,4 +1,4 @@
-"""milco analyze latency: timing, the table, and dense vectors in Faiss's HNSW."""
+"""The latency table: timing, the table, and dense vectors in Faiss's HNSW."""
 
 import csv
 import importlib.util
@@ -14,10 +14,10 @@ import torch
 from golden_set import GOLDEN
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
+from experiments.dense import DOCUMENTS, QUERIES, DenseVectors, load_vectors, save_vectors
+from experiments.latency import main
 from milco_pyserini.analysis import timing
-from milco_pyserini.analysis.dense import DOCUMENTS, QUERIES, DenseVectors, load_vectors, save_vectors
 from milco_pyserini.analysis.timing import Timed, one_core, time_searches
-from milco_pyserini.cli.analyze import main
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.index import Hits
 
@@ -58,7 +58,7 @@ def latency(files: Path, capsys: pytest.CaptureFixture) -> Callable[..., tuple[i
 
     def run(*more: str) -> tuple[int, str, str]:
         task = ["--vectors", "vectors", "--topics", "topics.jsonl", "--qrels", "qrels", "--rounds", "2"]
-        code = main(["latency", *task, "--engines", "exact", *more])
+        code = main([*task, "--engines", "exact", *more])
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 
@@ -204,15 +204,15 @@ def test_texts_of_documents_and_topics_are_encoded_once(files: Path, capsys: pyt
         write_store(files / name, [f"{letter}{n}" for n in range(count)], batch, corpus=corpus, corpus_hash="x")
     task = ["--vectors", "documents", "--topics", "topics", "--qrels", "qrels", "--rounds", "1", "--engines", "exact"]
     encoder = ["--dense", str(GOLDEN / "m_encoder")]
-    assert main(["latency", *task, *encoder, "-m", "R@10"]) == 0
+    assert main([*task, *encoder, "-m", "R@10"]) == 0
     shown = capsys.readouterr()
     assert "dense vectors: 120/120 documents" in shown.err
-    assert main(["latency", *task, *encoder, "-m", "R@10"]) == 0
+    assert main([*task, *encoder, "-m", "R@10"]) == 0
     assert "dense vectors" not in capsys.readouterr().err
-    assert main(["latency", *task, *encoder, "--dense-pooling", "cls"]) == 0
+    assert main([*task, *encoder, "--dense-pooling", "cls"]) == 0
     assert "dense vectors: 20/20 queries" in capsys.readouterr().err
     (files / "docs.jsonl").write_text('{"id": "d0", "contents": "music"}\n')
-    assert main(["latency", *task, *encoder, "--dense-pooling", "mean"]) == 2
+    assert main([*task, *encoder, "--dense-pooling", "mean"]) == 2
     assert "docs.jsonl has 1 documents, documents has vectors of 120" in capsys.readouterr().err
 
 
@@ -225,12 +225,12 @@ def test_a_dense_store_is_not_encoded_again(files: Path, capsys: pytest.CaptureF
     assert encode(["--corpus", "docs.jsonl", "--dense", "--encoder", str(GOLDEN / "m_encoder")]) == 0
     task = ["--vectors", "vectors", "--topics", "topics", "--qrels", "qrels", "--rounds", "1", "--engines", "exact"]
     capsys.readouterr()
-    assert main(["latency", *task, "--dense", "vectors/docs.dense", "-m", "R@10"]) == 0
+    assert main([*task, "--dense", "vectors/docs.dense", "-m", "R@10"]) == 0
     shown = capsys.readouterr()
     assert "dense vectors: 20/20 queries" in shown.err and "documents" not in shown.err.split("dense vectors:")[0]
     row = next(line for line in shown.out.splitlines() if line.startswith("vectors/docs.dense")).split()
     assert row[1:4] == ["hnsw", "M=32", "ef=64"]
-    assert main(["latency", *task, "--dense", "vectors/docs.dense", "-m", "R@10"]) == 0
+    assert main([*task, "--dense", "vectors/docs.dense", "-m", "R@10"]) == 0
     assert "building" not in capsys.readouterr().err
 
 
@@ -238,5 +238,5 @@ def test_a_dense_store_is_not_encoded_again(files: Path, capsys: pytest.CaptureF
 def test_topics_without_texts_cannot_be_encoded(files: Path, capsys: pytest.CaptureFixture) -> None:
     """Dense encoders need texts."""
     task = ["--vectors", "vectors", "--topics", "topics.jsonl", "--qrels", "qrels", "--engines", "exact"]
-    assert main(["latency", *task, "--dense", str(GOLDEN / "m_encoder")]) == 2
+    assert main([*task, "--dense", str(GOLDEN / "m_encoder")]) == 2
     assert "encodes texts, and those of --topics topics.jsonl are not known" in capsys.readouterr().err

@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
+from experiments.actions import ACTIONS
+from experiments.conditions import find_table, paper, published_figures, task_datasets
+from experiments.records import QUOTED, TableResult
+from experiments.runner import Runner, assemble
+from experiments.steps import CORPUS, QRELS, TOPICS, Pipeline, Step
+from experiments.tables import Cell, TablePlan, plan_all, plan_tables
 from milco_pyserini.cli.parser import parse
 from milco_pyserini.corpora import catalog
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.reproduce.actions import ACTIONS
-from milco_pyserini.reproduce.conditions import find_table, paper, published_figures, task_datasets
-from milco_pyserini.reproduce.records import QUOTED, TableResult
-from milco_pyserini.reproduce.runner import Runner, assemble
-from milco_pyserini.reproduce.steps import CORPUS, QRELS, TOPICS, Pipeline, Step
-from milco_pyserini.reproduce.tables import Cell, TablePlan, plan_all, plan_tables
 
 PUBLISHED = dict(paper().checkpoints)
 EVERY = {condition.checkpoint: f"models/{name}" for name, condition in paper().conditions.items()} | PUBLISHED
 # The options of each command that steps run.
 OPTIONS = {
-    "encode": "encode:EncodeOptions",
-    "index": "index:IndexOptions",
-    "search": "search:SearchOptions",
-    "search fuse": "search:FuseOptions",
-    "corpora judge": "corpora:JudgeOptions",
-    "eval": "eval:EvalOptions",
-    "analyze latency": "analyze:LatencyOptions",
-    "analyze statistics": "analyze:StatisticsOptions",
+    "encode": "milco_pyserini.cli.encode:EncodeOptions",
+    "index": "milco_pyserini.cli.index:IndexOptions",
+    "search": "milco_pyserini.cli.search:SearchOptions",
+    "search fuse": "milco_pyserini.cli.search:FuseOptions",
+    "experiments.judge": "experiments.judge:JudgeOptions",
+    "eval": "milco_pyserini.cli.eval:EvalOptions",
+    "experiments.latency": "experiments.latency:LatencyOptions",
+    "analyze statistics": "milco_pyserini.cli.analyze:StatisticsOptions",
 }
 
 
@@ -134,7 +134,7 @@ def test_a_step_is_the_same_as_a_command_line_and_as_a_call(steps: set[Step]) ->
     shapes = {(step.command, *(name for name, _ in step.arguments)): step for step in steps}
     for step in shapes.values():
         module, name = OPTIONS[step.command].split(":")
-        options = getattr(import_module(f"milco_pyserini.cli.{module}"), name)
+        options = getattr(import_module(module), name)
         words = step.argv[len(step.command.split()) :]
         assert parse(options, words, "milco") == options(**dict(step.arguments)), step.command_line
 
@@ -176,7 +176,7 @@ def test_mkqa_is_judged_by_answers_on_one_english_index(cells: dict[tuple[str, s
     """25 languages of topics, one index of passages, Success@100."""
     first, second = cells["mkqa", "MILCO", "ar"].steps, cells["mkqa", "MILCO", "zh_tw"].steps
     assert first[:2] == second[:2]
-    assert [step.command for step in first[2:]] == ["search", "corpora judge", "eval"]
+    assert [step.command for step in first[2:]] == ["search", "experiments.judge", "eval"]
     assert "--measures Success@100" in second[-1].command_line and "mkqa-zh-tw-test" in second[2].command_line
 
 

@@ -1,4 +1,4 @@
-"""milco reproduce miracl --lang ar: the paper's tables, measured next to published."""
+"""python -m experiments.reproduce miracl --lang ar: the paper's tables, measured next to published."""
 
 import sys
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from milco_pyserini.cli import program
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import DEFAULT_ENCODER
@@ -13,9 +14,10 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import MAX_THREADS, option
 
 if TYPE_CHECKING:
-    from milco_pyserini.reproduce.steps import Pipeline
-    from milco_pyserini.reproduce.tables import TablePlan
+    from experiments.steps import Pipeline
+    from experiments.tables import TablePlan
 
+PROG = "python -m experiments.reproduce"
 FIGURES = "figures.json"
 NOTHING_MEASURED = 1
 
@@ -24,9 +26,9 @@ NOTHING_MEASURED = 1
 class ReproduceOptions:
     """Reproduce the paper's tables: every figure by its pipeline of encode, index, search and eval.
 
-      milco reproduce miracl --lang ar         MILCO and BM25 on Arabic MIRACL
-      milco reproduce sample --encoder mini    the same kinds of tables on the embedded sample, offline, in minutes
-      milco reproduce --all                    every table of the paper
+      python -m experiments.reproduce miracl --lang ar         MILCO and BM25 on Arabic MIRACL
+      python -m experiments.reproduce sample --encoder mini    similar tables on the embedded sample, offline
+      python -m experiments.reproduce --all                    every table of the paper
 
     Tables: sample, limit, miracl, miracl-hn (MTEB's hard negatives), alpha, pruning-top-k, pruning-mass, coverage,
     lengths, mteb-v2, mldr, mkqa, neuclir, beir, latency.
@@ -70,7 +72,7 @@ class ReproduceOptions:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, 1 if nothing could be measured, 2 for bad input, 130 for Ctrl-C."""
     interrupted = "finished steps are kept, the same command resumes"
-    return run_command("milco reproduce", ReproduceOptions, reproduce_command, argv, interrupted)
+    return run_command(PROG, ReproduceOptions, reproduce_command, argv, interrupted)
 
 
 def reproduce_command(options: ReproduceOptions) -> int:
@@ -78,13 +80,13 @@ def reproduce_command(options: ReproduceOptions) -> int:
 
     Raises MilcoError before anything is written for an unknown name, and for a local copy that no table reads.
     """
+    from experiments.actions import ACTIONS
+    from experiments.conditions import find_table
+    from experiments.page import reproduction_text, write_page
+    from experiments.records import DONE
+    from experiments.runner import Runner, assemble, claim_directory
+    from experiments.tables import Combination, plan_all, plan_tables
     from milco_pyserini.io.files import write_json
-    from milco_pyserini.reproduce.actions import ACTIONS
-    from milco_pyserini.reproduce.conditions import find_table
-    from milco_pyserini.reproduce.page import reproduction_text, write_page
-    from milco_pyserini.reproduce.records import DONE
-    from milco_pyserini.reproduce.runner import Runner, assemble, claim_directory
-    from milco_pyserini.reproduce.tables import Combination, plan_all, plan_tables
 
     pipeline = _open_pipeline(options)
     plans = plan_all(pipeline, options.systems, options.lang) if options.all else []
@@ -113,17 +115,17 @@ def reproduce_command(options: ReproduceOptions) -> int:
 
 def _open_pipeline(options: ReproduceOptions) -> "Pipeline":
     """Raises MilcoError for options that do not fit together, unknown names and missing paths."""
+    from experiments.conditions import resolve_checkpoints
+    from experiments.steps import Pipeline
     from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS, has_copies
     from milco_pyserini.defaults import MINI, check_local_name
     from milco_pyserini.encode.devices import validate_devices
     from milco_pyserini.errors import unknown_name
-    from milco_pyserini.reproduce.conditions import resolve_checkpoints
-    from milco_pyserini.reproduce.steps import Pipeline
 
     if options.all and options.tables:
         raise MilcoError("--all selects every table: omit the others")
     if not (options.all or options.tables):
-        raise MilcoError("no table is given: name one, such as milco reproduce miracl, or pass --all")
+        raise MilcoError("no table is given: name one, such as miracl, or pass --all")
     validate_devices(options.device)
     checkpoints = resolve_checkpoints(options.encoder, _pairs("--checkpoints", options.checkpoints, "2=models/pivot"))
     for name in checkpoints.values():
@@ -164,3 +166,7 @@ def _validate_copies(copies: Sequence[str], plans: "Sequence[TablePlan]") -> Non
         names = (name, *benchmark.corpora, *benchmark.topics) if benchmark else (name,)
         if read and read.isdisjoint(f"{each}@{path}" for each in names):
             raise MilcoError(f"--local {text}: none of the tables reads {name}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(program.start(main, PROG))

@@ -10,15 +10,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from milco_pyserini import __version__
-from milco_pyserini.analysis.workbench import processor
-from milco_pyserini.console import log
-from milco_pyserini.defaults import directory_name
-from milco_pyserini.errors import DISK_FULL, MilcoError, Unreachable
-from milco_pyserini.io.files import fingerprint, is_json_with, read_json, validate_output_directory, write_json
-from milco_pyserini.io.hub import only_cached
-from milco_pyserini.reproduce.conditions import MILCO, paper
-from milco_pyserini.reproduce.records import (
+from experiments.conditions import MILCO, paper
+from experiments.records import (
     DONE,
     FAILED,
     OPEN,
@@ -28,8 +21,8 @@ from milco_pyserini.reproduce.records import (
     TableResult,
     cell_from_json,
 )
-from milco_pyserini.reproduce.steps import ANSWERS, CORPUS, ENCODER, QRELS, TOPICS, Pipeline, Requirement, Step
-from milco_pyserini.reproduce.tables import (
+from experiments.steps import ANSWERS, CORPUS, ENCODER, QRELS, TOPICS, Pipeline, Requirement, Step
+from experiments.tables import (
     Cell,
     Combination,
     Key,
@@ -39,6 +32,13 @@ from milco_pyserini.reproduce.tables import (
     Unavailable,
     plan_tables,
 )
+from milco_pyserini import __version__
+from milco_pyserini.analysis.workbench import processor
+from milco_pyserini.console import log
+from milco_pyserini.defaults import directory_name
+from milco_pyserini.errors import DISK_FULL, MilcoError, Unreachable
+from milco_pyserini.io.files import fingerprint, is_json_with, read_json, validate_output_directory, write_json
+from milco_pyserini.io.hub import only_cached
 
 TITLE = "The MILCO paper, reproduced"
 # Of tables for which nothing is published.

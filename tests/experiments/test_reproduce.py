@@ -15,18 +15,18 @@ from browsing import opened
 from golden_set import GOLDEN
 from huggingface_hub.errors import LocalEntryNotFoundError
 
+from experiments import actions, conditions, runner
+from experiments.conditions import Dataset, TableSpec, find_condition, paper, resolve_checkpoints
+from experiments.records import DONE, FAILED, OPEN, UNREACHABLE, CellResult, cell_from_json
+from experiments.reproduce import main
+from experiments.runner import Availability, Runner, combine
+from experiments.steps import CORPUS, Pipeline, Requirement
+from experiments.tables import Cell, Combination, plan_tables
 from milco_pyserini.analysis import timing
-from milco_pyserini.cli.main import main
 from milco_pyserini.errors import MilcoError, Unreachable
 from milco_pyserini.eval.fairness import FAIRNESS_MEASURES
 from milco_pyserini.io.files import read_json, write_json
 from milco_pyserini.io.hub import fetch_hub_file
-from milco_pyserini.reproduce import actions, conditions, runner
-from milco_pyserini.reproduce.conditions import Dataset, TableSpec, find_condition, paper, resolve_checkpoints
-from milco_pyserini.reproduce.records import DONE, FAILED, OPEN, UNREACHABLE, CellResult, cell_from_json
-from milco_pyserini.reproduce.runner import Availability, Runner, combine
-from milco_pyserini.reproduce.steps import CORPUS, Pipeline, Requirement
-from milco_pyserini.reproduce.tables import Cell, Combination, plan_tables
 
 PUBLISHED = dict(paper().checkpoints)
 
@@ -288,7 +288,7 @@ def test_a_record_is_compared_with_the_tables_of_today(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no table is given: name one, such as milco reproduce miracl, or pass --all"),
+        ([], "no table is given: name one, such as miracl, or pass --all"),
         (["miracl", "--all"], "--all selects every table: omit the others"),
         (["--all", "--lang", "xx"], "unknown column (--lang) 'xx'"),
         (["mirakl"], "did you mean 'miracl'"),
@@ -314,7 +314,7 @@ def test_bad_input_is_one_line_before_anything_is_written(
 ) -> None:
     """Exit code 2, and no directory."""
     monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", *arguments]) == 2
+    assert main(arguments) == 2
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -328,13 +328,13 @@ def reproduce(
     asked: list[Requirement],
 ) -> Callable[..., tuple[str, str]]:
     """Run the command in an empty directory without drawing a page; returns stdout and stderr."""
-    import milco_pyserini.reproduce.page as page
+    from experiments import page
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(page, "write_page", lambda reproduction, directory: directory / "index.html")
 
     def run(*arguments: str, code: int = 0) -> tuple[str, str]:
-        assert main(["reproduce", *arguments]) == code
+        assert main(arguments) == code
         shown = capsys.readouterr()
         return shown.out, shown.err
 
@@ -517,7 +517,7 @@ def sample_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(timing, "WARM_UP_SECONDS", 0.0)
         # Absolute paths: Java stays in the directory where it was started.
         arguments = ["sample", "--lang", "ar", "--encoder", "mini", "--output", str(directory)]
-        assert main(["reproduce", *arguments]) == 0
+        assert main(arguments) == 0
     yield directory
 
 

@@ -1,4 +1,4 @@
-"""The conditions of the paper's tables (conditions.yaml) and its published figures (resources/paper)."""
+"""The conditions of the paper's tables (conditions.yaml) and its published figures (paper/)."""
 
 import csv
 import functools
@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-import milco_pyserini.resources
+from experiments.records import Picture
 from milco_pyserini.errors import MilcoError, unknown_name, validate_name
-from milco_pyserini.reproduce.records import Picture
 
 SPARSE, DENSE, BM25, FUSION = "sparse", "dense", "bm25", "fusion"
 MILCO = "milco"
@@ -99,7 +98,7 @@ def published_figures(
     transposed: bool = False,
     rename: Mapping[str, str] | None = None,
 ) -> dict[tuple[str, str], float]:
-    """Return the figures of resources/paper/NAME.tsv.
+    """Return the figures of paper/NAME.tsv.
 
     Args:
         row_columns: First columns that together name a row.
@@ -107,9 +106,9 @@ def published_figures(
         transposed: The file's rows are the table's columns.
         rename: Column in the file -> its name in the table.
     """
-    path = files(milco_pyserini.resources) / "paper" / f"{name}.tsv"
+    path = files("experiments") / "paper" / f"{name}.tsv"
     if not path.is_file():
-        raise MilcoError(f"no published table {name!r}: {path} does not exist. Reinstall milco-pyserini.")
+        raise MilcoError(f"no published table {name!r}: {path} does not exist")
     head, *lines = csv.reader(path.read_text(encoding="utf-8").splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
     figures = {}
     for line in lines:
@@ -129,7 +128,7 @@ def published_figures(
 @functools.cache
 def task_datasets() -> dict[str, dict[str, Dataset]]:
     """Return the datasets of MTEB's tasks (2.26): task -> language, or pair of languages -> dataset."""
-    text = (files("milco_pyserini.reproduce") / "mteb_tasks.tsv").read_text(encoding="utf-8")
+    text = (files("experiments") / "mteb_tasks.tsv").read_text(encoding="utf-8")
     tasks: dict[str, dict[str, Dataset]] = {}
     for row in csv.DictReader(text.splitlines(), delimiter="\t"):
         measure = paper().tables["mteb-v2"].columns[row["task"]].measure
@@ -166,7 +165,7 @@ def paper() -> Paper:
     """Return the content of conditions.yaml."""
     import yaml
 
-    data = yaml.safe_load((files("milco_pyserini.reproduce") / "conditions.yaml").read_text(encoding="utf-8"))
+    data = yaml.safe_load((files("experiments") / "conditions.yaml").read_text(encoding="utf-8"))
     return Paper(
         checkpoints=data["checkpoints"],
         conditions={

@@ -14,11 +14,11 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from tabulate import tabulate
 
+from experiments import records
+from experiments.pictures import draw, to_png, to_svg
+from experiments.records import DIFFERS, NEAR, QUOTED, REPRODUCED, CellResult, Reproduction, TableResult
 from milco_pyserini.console import counted, duration
 from milco_pyserini.io.files import atomic_file
-from milco_pyserini.reproduce import records
-from milco_pyserini.reproduce.pictures import draw, to_png, to_svg
-from milco_pyserini.reproduce.records import DIFFERS, NEAR, QUOTED, REPRODUCED, CellResult, Reproduction, TableResult
 
 PAGE, FIGURES, TABLES = "index.html", "figures", "tables"
 MEANINGS = {
@@ -126,7 +126,7 @@ def missing_reasons(cells: Iterable[CellResult]) -> dict[tuple[str, str], int]:
 @cache
 def _template() -> Template:
     environment = Environment(
-        loader=PackageLoader("milco_pyserini.reproduce", "assets"),
+        loader=PackageLoader("experiments", "assets"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

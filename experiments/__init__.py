@@ -1,1 +1,1 @@
-"""Experiments on the paper's claims, each a command: python -m experiments.reproduce, .latency, .judge."""
+"""Experiments on the paper's claims, each `python -m experiments.NAME`: reproduce, latency, judge."""

@@ -1,25 +1,35 @@
 """python -m experiments.reproduce miracl --lang ar: the paper's tables, measured next to published."""
 
 import sys
-from collections.abc import Sequence
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from experiments.cells import Cell, Key, plan_all, plan_table
+from experiments.report import Result, Results, page_text, table_text
+from experiments.steps import ANSWERS, CORPUS, ENCODER, QRELS, TOPICS, Pipeline, Source, Step, run
+from experiments.tables import MILCO, Table, find_table, paper
 from milco_pyserini.cli import program
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
-from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, check_local_name
+from milco_pyserini.errors import MilcoError, Unreachable, unknown_name, validate_name
+from milco_pyserini.io.files import atomic_file, is_json_with, read_json, validate_output_directory, write_json
+from milco_pyserini.io.hub import only_cached
 from milco_pyserini.options import MAX_THREADS, option
 
-if TYPE_CHECKING:
-    from experiments.steps import Pipeline
-    from experiments.tables import TablePlan
-
 PROG = "python -m experiments.reproduce"
-FIGURES = "figures.json"
 NOTHING_MEASURED = 1
+PAGE = "tables.md"
+# The checkpoints and copies that a directory's figures are of.
+CLAIM = "reproduction.json"
+# The hub's library retries for half a minute. After a failure it is asked again only after this time, in seconds: a
+# long run should not give up everything that follows because the network was down for a moment.
+RETRY_AFTER = 600.0
 
 
 @dataclass(frozen=True)
@@ -34,10 +44,8 @@ class ReproduceOptions:
     lengths, mteb-v2, mldr, mkqa, neuclir, beir, latency.
 
     An interrupted run resumes: existing vectors, indexes and runs in --output are used. A figure whose data cannot be
-    downloaded is marked, the others are measured. At the end, --output has a page of all tables, index.html.
-
-    A figure is "reproduced" up to 0.5 points from the published one, "near" up to 2, "differs" beyond. The rest of the
-    paper's table is quoted. Pruning, alpha, latency, lengths and coverage are analyses of milco.
+    downloaded is left out with the reason, the others are measured. At the end, --output has all of them in tables.md,
+    with the commands that made them. Pruning, alpha, latency, lengths and coverage are analyses of milco.
 
     The exit code is 0 if at least one figure was measured, 1 if none could be.
     """
@@ -62,9 +70,7 @@ class ReproduceOptions:
     local: tuple[str, ...] = option(
         (), metavar="NAME=PATH", help="local copies of a benchmark's files (limit=copies/LIMIT), or of one corpus'"
     )
-    output: Path = option(
-        Path("reproduction"), metavar="DIR", help="directory of vectors, indexes, runs, records and the page"
-    )
+    output: Path = option(Path("reproduction"), metavar="DIR", help="directory of vectors, indexes, runs and tables.md")
     device: str = option("auto", metavar="DEVICE", help="encoders' device: auto, cpu, cuda or cuda:N")
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that index and search")
 
@@ -76,58 +82,181 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def reproduce_command(options: ReproduceOptions) -> int:
-    """Measure, print the tables and write the page; return the exit code.
+    """Measure, print the tables and write tables.md; return the exit code.
 
     Raises MilcoError before anything is written for an unknown name, and for a local copy that no table reads.
     """
-    from experiments.actions import ACTIONS
-    from experiments.conditions import find_table
-    from experiments.page import reproduction_text, write_page
-    from experiments.records import DONE
-    from experiments.runner import Runner, assemble, claim_directory
-    from experiments.tables import Combination, plan_all, plan_tables
-    from milco_pyserini.io.files import write_json
-
-    pipeline = _open_pipeline(options)
-    plans = plan_all(pipeline, options.systems, options.lang) if options.all else []
+    pipeline = open_pipeline(options)
+    plan = plan_all(pipeline, options.systems, options.lang) if options.all else []
     for name in dict.fromkeys(options.tables):
-        plans += plan_tables(find_table(name), pipeline, options.systems, options.lang)
-    _validate_copies(options.local, plans)
-    encoder = claim_directory(pipeline, plans)
-    runner = Runner(options.output, ACTIONS)
-    # Means and differences are counted as on the page; they follow from the others.
-    cells = {cell.key: cell for plan in plans for cell in plan.cells if not cell.is_quoted}
-    results = [
-        runner.measure(cell, f"[{number}/{len(cells)}]")
-        for number, cell in enumerate(cells.values(), 1)
-        if not isinstance(cell.source, Combination)
-    ]
-    measured = sum(result.status == DONE for result in results)
-    lacking = f"; {len(results) - measured:,} could not be measured" if measured < len(results) else ""
-    log(f"{counted(len(cells), 'cell')} of {counted(len(plans), 'table')}{lacking}")
-    reproduction = assemble(pipeline, runner, plans, encoder)
-    write_json(options.output / FIGURES, reproduction.to_json())
-    page = write_page(reproduction, options.output)
-    sys.stdout.write(reproduction_text(reproduction, [plan.name for plan in plans]))
-    log(f"Wrote {page} (vectors/ and indexes/ next to it may be removed)")
-    return 0 if measured else NOTHING_MEASURED
+        plan += plan_table(find_table(name), pipeline, options.systems, options.lang)
+    cells = {cell.key: cell for _, own in plan for cell in own}
+    names = {table.name for table, _ in plan}
+    reads = {source for cell in cells.values() for step in cell.pipeline() for source in step.reads}
+    validate_copies(pipeline, reads)
+    everything = claim_directory(pipeline, reads)
+
+    runner = Runner()
+    results = {key: runner.measure(cell, f"[{n}/{len(cells)}]") for n, (key, cell) in enumerate(cells.items(), 1)}
+    lacking = sum(bool(result.reason) for result in results.values())
+    missing = f"; {lacking:,} could not be measured" if lacking else ""
+    log(f"{counted(len(cells), 'cell')} of {counted(len(names), 'table')}{missing}")
+
+    tables = all_results(everything, results)
+    sys.stdout.write("\n".join(table_text(*table) for table in tables if table[0].name in names))
+    path = options.output / PAGE
+    with atomic_file(path, "w") as file:
+        file.write(page_text(tables, everything.checkpoints[MILCO]))
+    log(f"Wrote {path} (vectors/ and indexes/ next to it may be removed)")
+    return 0 if any(result.figure is not None for result in results.values()) else NOTHING_MEASURED
 
 
-def _open_pipeline(options: ReproduceOptions) -> "Pipeline":
+class Runner:
+    """Measures cells. A step that failed, or a source that cannot be had, is not tried again."""
+
+    def __init__(self) -> None:
+        self._errors: dict[Step | Source, MilcoError | None] = {}
+        self._reported: set[str] = set()
+        self._offline_until = 0.0
+
+    def measure(self, cell: Cell, place: str = "") -> Result:
+        """Run the steps of a cell whose output does not exist; return its figure, or why there is none.
+
+        Args:
+            place: Shown before the cell's name if there is something to do, such as "[3/40]".
+        """
+        name = f"{place} {cell.table}: {cell.row}, {cell.column}".lstrip()
+        figure, reason = None, cell.lack
+        try:
+            if not reason:
+                missing = cell.pipeline(missing=True)
+                # Days of encoding should not end with topics that cannot be downloaded.
+                for source in dict.fromkeys(source for step in missing for source in step.reads):
+                    self._try(self._open, source)
+                if missing:
+                    log(name)
+                for step in missing:
+                    self._try(run, step)
+                figure = cell.figure()
+        except MilcoError as error:
+            reason = " ".join(str(error).split())
+        # Many cells lack the same data: once is enough.
+        if reason and reason not in self._reported:
+            self._reported.add(reason)
+            log(f"{name}: not measured: {reason}")
+        return Result(cell, figure, reason)
+
+    def _try(self, call: Callable[[Any], None], what: Any) -> None:
+        """Call for a step or source once. Raises the error of that one time; one cell must not end the run of all."""
+        if what not in self._errors:
+            self._errors[what] = None
+            try:
+                call(what)
+            except MilcoError as error:
+                self._errors[what] = error
+            except Exception as error:
+                traceback.print_exc()
+                self._errors[what] = MilcoError(f"{type(error).__name__}: {error}")
+        if (known := self._errors[what]) is not None:
+            raise known
+
+    def _open(self, source: Source) -> None:
+        try:
+            with only_cached(time.monotonic() < self._offline_until):
+                open_source(*source)
+        except Unreachable:
+            self._offline_until = time.monotonic() + RETRY_AFTER
+            raise
+        except OSError as error:
+            raise MilcoError(str(error)) from None
+
+
+def open_source(kind: str, name: str) -> None:
+    """Read just enough to know that something is available. Raises MilcoError or OSError if it is not."""
+    from milco_pyserini import corpora
+    from milco_pyserini.model.finding import find_checkpoint
+
+    opened: dict[str, Callable[[str], Any]] = {
+        CORPUS: lambda name: next(iter(corpora.open_corpus(name)), None),
+        TOPICS: lambda name: next(iter(corpora.open_topics(name)), None),
+        QRELS: corpora.open_qrels,
+        ANSWERS: corpora.open_answers,
+        ENCODER: find_checkpoint,
+    }
+    opened[kind](name)
+
+
+def all_results(pipeline: Pipeline, results: dict[Key, Result]) -> list[Results]:
+    """Return the tables with these results, and with the figures that earlier runs left in the directory."""
+    tables: dict[str, tuple[Table, dict[Key, Result]]] = {}
+    for table in paper().tables.values():
+        # All systems together are other latency tables than the usual ones.
+        for systems in ((), list(paper().systems)):
+            for own, cells in plan_table(table, pipeline, systems):
+                shown = tables.setdefault(own.name, (own, {}))[1]
+                for cell in cells:
+                    result = results.get(cell.key) or shown.get(cell.key) or _earlier(cell)
+                    if result is not None:
+                        shown[cell.key] = result
+    return [(table, shown) for table, shown in tables.values() if shown]
+
+
+def _earlier(cell: Cell) -> Result | None:
+    try:
+        figure = cell.figure()
+    except MilcoError:
+        return None
+    return None if figure is None else Result(cell, figure)
+
+
+def claim_directory(pipeline: Pipeline, reads: Iterable[Source]) -> Pipeline:
+    """Record in the directory which checkpoints and local copies its figures are of; return a pipeline with all.
+
+    Vectors and runs carry the short name of a system and of a dataset: figures of two checkpoints, or of two copies,
+    must not meet under it. Raises MilcoError if they would, or if the directory is not a reproduction's.
+    """
+    directory, path = pipeline.directory, pipeline.directory / CLAIM
+    validate_output_directory(directory, True, lambda place: is_json_with(place / CLAIM, "checkpoints"))
+    claim: dict[str, dict] = {"checkpoints": {}, "local": {}} | (read_json(path) if path.is_file() else {})
+    encoders = {name for kind, name in reads if kind == ENCODER}
+    used = {key: name for key, name in pipeline.checkpoints.items() if name in encoders}
+    for kind, names in (("checkpoints", used), ("local", pipeline.local)):
+        for key, name in names.items():
+            now = {"name": name, "files": _fingerprint(Path(name))}
+            before = claim[kind].setdefault(key, now)
+            if before != now:
+                old = before["name"]
+                other = f"another version of {old}" if name == old else f"{old}, not {name}"
+                raise MilcoError(f"{directory} has figures of {key} with {other}", hint="Choose another --output.")
+    write_json(path, claim)
+    checkpoints, local = ({key: one["name"] for key, one in claim[kind].items()} for kind in ("checkpoints", "local"))
+    return Pipeline(directory, {**pipeline.checkpoints, **checkpoints}, local)
+
+
+def _fingerprint(path: Path) -> str | None:
+    """Return a hash of the names, sizes and times of a directory's files; None if there is no such directory."""
+    files = [(file, file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
+    lines = "".join(f"{file.relative_to(path)} {stat.st_size} {stat.st_mtime_ns}\n" for file, stat in files)
+    return blake2b(lines.encode(), digest_size=16).hexdigest() if path.is_dir() else None
+
+
+def open_pipeline(options: ReproduceOptions) -> Pipeline:
     """Raises MilcoError for options that do not fit together, unknown names and missing paths."""
-    from experiments.conditions import resolve_checkpoints
-    from experiments.steps import Pipeline
     from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS, has_copies
-    from milco_pyserini.defaults import MINI, check_local_name
     from milco_pyserini.encode.devices import validate_devices
-    from milco_pyserini.errors import unknown_name
 
     if options.all and options.tables:
         raise MilcoError("--all selects every table: omit the others")
     if not (options.all or options.tables):
         raise MilcoError("no table is given: name one, such as miracl, or pass --all")
     validate_devices(options.device)
-    checkpoints = resolve_checkpoints(options.encoder, _pairs("--checkpoints", options.checkpoints, "2=models/pivot"))
+    given = _pairs("--checkpoints", options.checkpoints, "2=models/pivot")
+    if MILCO in given:
+        raise MilcoError(f"--checkpoints {MILCO}={given[MILCO]}: MILCO's checkpoint is given as --encoder")
+    known = [key for system in paper().systems.values() for key in system.checkpoints if key != MILCO]
+    for name in given:
+        validate_name("checkpoint", name, dict.fromkeys(known))
+    checkpoints = {**paper().checkpoints, MILCO: options.encoder, **given}
     for name in checkpoints.values():
         if name != MINI:
             check_local_name(name)
@@ -145,6 +274,18 @@ def _open_pipeline(options: ReproduceOptions) -> "Pipeline":
     return Pipeline(options.output, checkpoints, copies, options.device, options.threads)
 
 
+def validate_copies(pipeline: Pipeline, reads: Iterable[Source]) -> None:
+    """Raise MilcoError for a copy that nothing reads: figures would be of other files than the user meant."""
+    from milco_pyserini.corpora.catalog import BENCHMARKS
+
+    names = {name for _, name in reads}
+    for key, path in pipeline.local.items():
+        benchmark = BENCHMARKS.get(key)
+        own = (key, *benchmark.corpora, *benchmark.topics) if benchmark else (key,)
+        if names and names.isdisjoint(f"{name}@{path}" for name in own):
+            raise MilcoError(f"--local {key}={path}: none of the tables reads {key}")
+
+
 def _pairs(option: str, values: Sequence[str], example: str) -> dict[str, str]:
     pairs = {}
     for value in values:
@@ -153,19 +294,6 @@ def _pairs(option: str, values: Sequence[str], example: str) -> dict[str, str]:
             raise MilcoError(f"{option} expects NAME=PATH, such as {example}, got {value!r}")
         pairs[name] = path
     return pairs
-
-
-def _validate_copies(copies: Sequence[str], plans: "Sequence[TablePlan]") -> None:
-    """Raise MilcoError for a copy that nothing reads: figures would be of other files than the user meant."""
-    from milco_pyserini.corpora.catalog import BENCHMARKS
-
-    read = {each.name for plan in plans for cell in plan.cells for step in cell.steps for each in step.requires}
-    for text in copies:
-        name, _, path = text.partition("=")
-        benchmark = BENCHMARKS.get(name)
-        names = (name, *benchmark.corpora, *benchmark.topics) if benchmark else (name,)
-        if read and read.isdisjoint(f"{each}@{path}" for each in names):
-            raise MilcoError(f"--local {text}: none of the tables reads {name}")
 
 
 if __name__ == "__main__":

@@ -1,88 +1,104 @@
-"""Pipelines of a figure, encode -> index -> search -> eval: steps that are both a command line and a call."""
+"""The commands behind a figure, encode -> index -> search -> eval, and how one is run."""
 
+import contextlib
 import functools
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from experiments.conditions import BM25, DENSE, FUSION, Condition, Dataset, find_condition
+from experiments.tables import BM25, DENSE, FUSION, Dataset, System, find_system
+from milco_pyserini.console import log
 from milco_pyserini.defaults import directory_name
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import MANIFEST
 
 CORPUS, TOPICS, QRELS, ANSWERS, ENCODER = "corpus", "topics", "qrels", "answers", "encoder"
-# Name -> value of a command's options.
-Options = dict[str, Any]
 # Documents of each topic in a run: no measure of the tables looks deeper.
 DEPTH = 100
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """Something a step reads that may have to be downloaded.
-
-    Args:
-        kind: CORPUS, TOPICS, QRELS, ANSWERS or ENCODER.
-    """
-
-    kind: str
-    name: str
+# Kind (CORPUS, TOPICS, ...) and name of what a command reads and may have to download.
+Source = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a pipeline.
+    """A command of a pipeline.
 
     Args:
-        command: Such as "encode" or "search fuse".
-        arguments: Its options in order, as the library takes them: Path, str, int, True, or a tuple of them.
-        output: The file or directory it writes.
+        argv: The command as words.
+        output: The file or directory it writes; what it prints if it has no --output.
         done: The file that exists once output is complete.
         inputs: The steps that must run before.
-        stdout: The command prints output.
     """
 
-    command: str
-    arguments: tuple[tuple[str, Any], ...]
+    argv: tuple[str, ...]
     output: Path
     done: Path
     inputs: tuple["Step", ...] = field(default=(), compare=False)
-    requires: tuple[Requirement, ...] = field(default=(), compare=False)
-    stdout: bool = False
+    reads: tuple[Source, ...] = field(default=(), compare=False)
 
     @property
-    def argv(self) -> list[str]:
-        """The command line as words, without the program."""
-        words = self.command.split()
-        for name, value in self.arguments:
-            words.append(f"--{name.replace('_', '-')}")
-            if value is not True:
-                words += map(str, value if isinstance(value, tuple) else (value,))
-        return words
+    def prints(self) -> bool:
+        """Whether its output is what it prints."""
+        return "--output" not in self.argv
 
     @property
-    def command_line(self) -> str:
+    def line(self) -> str:
         """The command as a user types it."""
-        program = "python -m" if self.command.startswith("experiments.") else "milco"
-        line = f"{program} {shlex.join(self.argv)}"
-        return f"{line} > {shlex.quote(str(self.output))}" if self.stdout else line
+        return shlex.join(self.argv) + (f" > {shlex.quote(str(self.output))}" if self.prints else "")
 
-    def missing(self) -> Iterator["Step"]:
-        """Yield the steps that its output lacks, in the order of running; shared inputs may come twice.
+    def pipeline(self, missing: bool = False) -> Iterator["Step"]:
+        """Yield the steps up to this one in the order of running; shared inputs may come twice.
 
-        What a complete output was made of may have been removed.
+        missing: Only what is to be run. What a complete output was made of may have been removed.
         """
-        if not self.done.exists():
+        if not (missing and self.done.exists()):
             for step in self.inputs:
-                yield from step.missing()
+                yield from step.pipeline(missing)
             yield self
 
-    def pipeline(self) -> Iterator["Step"]:
-        """Yield the steps up to this one in the order of running; shared inputs may come twice."""
-        for step in self.inputs:
-            yield from step.pipeline()
-        yield self
+
+def run(step: Step) -> None:
+    """Run a command in this process.
+
+    Raises:
+        MilcoError: The command failed; the message is its own.
+        KeyboardInterrupt: It was interrupted.
+    """
+    log(f"$ {step.line}")
+    if step.argv[0] == "milco":
+        main, arguments = import_module("milco_pyserini.cli.main").main, step.argv[1:]
+    else:
+        main, arguments = import_module(step.argv[2]).main, step.argv[3:]
+    errors: Any = _Stderr(sys.stderr)
+    with contextlib.redirect_stderr(errors), contextlib.ExitStack() as stack:
+        # stdout is for the tables.
+        printed = stack.enter_context(atomic_file(step.output, "w")) if step.prints else errors
+        with contextlib.redirect_stdout(printed):
+            code = main(arguments)
+        if code > 128:
+            raise KeyboardInterrupt
+        if code:
+            raise MilcoError(errors.text.strip().rpartition("\n")[2])
+
+
+class _Stderr:
+    """stderr that remembers the end of what was written."""
+
+    def __init__(self, stream: Any) -> None:
+        self.text = ""
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self.text = (self.text + text)[-5000:]
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class Pipeline:
@@ -90,7 +106,7 @@ class Pipeline:
 
     Args:
         directory: Of vectors, indexes, runs and evaluations.
-        checkpoints: Key of a condition's checkpoint -> name or path.
+        checkpoints: Key of a system's checkpoint -> name or path.
         local: Benchmark, or name of a corpus or topics -> copy of its publisher's files.
         device: Of the encoders.
         threads: That index and search.
@@ -107,136 +123,145 @@ class Pipeline:
         self.directory = directory
         self.checkpoints = checkpoints
         self.local = local or {}
-        self._device = {} if device == "auto" else {"device": device}
-        self._threads = {} if threads == 1 else {"threads": threads}
+        self._device = None if device == "auto" else device
+        self._threads = None if threads == 1 else threads
 
-    def has_checkpoints(self, condition: Condition) -> bool:
-        """Return whether every encoder of a condition is available, or may be downloaded."""
-        parts = [find_condition(part) for part in condition.parts] or [condition]
-        return all(part.checkpoint is None or part.checkpoint in self.checkpoints for part in parts)
+    def encode(self, system: System, dataset: Dataset, topics: bool = False) -> Step:
+        """Encode the documents, or the topics."""
+        kind, name = (TOPICS, dataset.topics) if topics else (CORPUS, dataset.corpus)
+        source = self._located(name)
+        output = self.directory / "vectors" / f"{_short(name)}{'.topics' if topics else ''}.{system.name}"
+        splits = dataset.split_passages and not topics
+        argv = _argv(
+            "milco encode",
+            **{kind: source},
+            encoder=self._checkpoint(system),
+            split_passages=splits and system.max_length is None,
+            max_length=system.max_length if splits else None,
+            dense=system.kind == DENSE,
+            lowercase=system.lowercase and dataset.lowercase,
+            device=self._device,
+            output=output,
+        )
+        return Step(argv, output, output / MANIFEST, (), ((kind, source), *self._encoders(system)))
 
-    def encode(self, condition: Condition, dataset: Dataset) -> Step:
-        """Encode the documents."""
-        options: Options = {}
-        if dataset.split_passages and condition.max_length is None:
-            options = {"split_passages": True}
-        elif dataset.split_passages:
-            options = {"max_length": condition.max_length}
-        return self._encode(condition, dataset, CORPUS, _short(dataset.corpus), options)
-
-    def index(self, condition: Condition, dataset: Dataset, prune: str | None = None) -> Step:
+    def index(self, system: System, dataset: Dataset, prune: str | None = None) -> Step:
         """Index the documents, pruned by a rule."""
-        output = self.directory / "indexes" / f"{_short(dataset.corpus)}.{condition.name}{_suffix(prune=prune)}"
-        if condition.kind == BM25:
+        output = self.directory / "indexes" / f"{_short(dataset.corpus)}.{system.name}{_suffix(prune=prune)}"
+        given: dict[str, Any]
+        inputs: tuple[Step, ...] = ()
+        reads: tuple[Source, ...] = ()
+        if system.kind == BM25:
             corpus = self._located(dataset.corpus)
-            analysis = {"tokenizer": self._checkpoint(condition)} if condition.checkpoint else {}
-            options: Options = {"engine": "bm25", "corpus": corpus, **(analysis or {"language": dataset.language})}
-            requires = (Requirement(CORPUS, corpus), *self._encoders(condition))
-            return _step("index", options | {"output": output} | self._threads, output / MANIFEST, (), requires)
-        vectors = self.encode(condition, dataset)
-        options = {"vectors": vectors.output}
-        options |= {"engine": "flat"} if condition.kind == DENSE else {}
-        options |= {"prune": (prune,)} if prune else {}
-        return _step("index", options | {"output": output} | self._threads, output / MANIFEST, (vectors,))
+            analysis = {"tokenizer": self._checkpoint(system)} if system.checkpoint else {"language": dataset.language}
+            given = {"engine": "bm25", "corpus": corpus, **analysis}
+            reads = ((CORPUS, corpus), *self._encoders(system))
+        else:
+            inputs = (self.encode(system, dataset),)
+            engine = "flat" if system.kind == DENSE else None
+            given = {"vectors": inputs[0].output, "engine": engine, "prune": prune}
+        argv = _argv("milco index", **given, threads=self._threads, output=output)
+        return Step(argv, output, output / MANIFEST, inputs, reads)
 
-    def search(
-        self, condition: Condition, dataset: Dataset, prune: str | None = None, alpha: str | None = None
-    ) -> Step:
+    def search(self, system: System, dataset: Dataset, prune: str | None = None, alpha: str | None = None) -> Step:
         """Search the topics.
 
         Args:
             prune: Rule for the documents. Topics are then encoded once for all rules.
             alpha: Weight of the pivot view of the topics.
         """
-        options: Options
-        corpus, topics = _short(dataset.corpus), _short(dataset.topics)
+        corpus, name = _short(dataset.corpus), _short(dataset.topics)
         # Corpus and topics of one language usually share its name.
-        name = topics if topics.startswith(corpus) else f"{corpus}.{topics}"
-        output = self.directory / "runs" / f"{name}.{condition.name}{_suffix(prune, alpha)}.txt"
-        if condition.kind == FUSION:
-            runs = tuple(self.search(find_condition(part), dataset, prune, alpha) for part in condition.parts)
-            options = {"runs": tuple(run.output for run in runs), "method": "rrf", "output": output}
-            return _step("search fuse", options, output, runs)
-        inputs = [self.index(condition, dataset, prune)]
-        options = {"index": inputs[0].output}
-        requires: tuple[Requirement, ...] = ()
+        name = name if name.startswith(corpus) else f"{corpus}.{name}"
+        output = self.directory / "runs" / f"{name}.{system.name}{_suffix(prune, alpha)}.txt"
+        if system.kind == FUSION:
+            inputs = tuple(self.search(find_system(part), dataset, prune, alpha) for part in system.parts)
+            argv = _argv("milco search fuse", runs=[run.output for run in inputs], method="rrf", output=output)
+            return Step(argv, output, output, inputs)
+        inputs = (self.index(system, dataset, prune),)
+        topics = self._located(dataset.topics)
+        reads: tuple[Source, ...] = ((TOPICS, topics),)
         if prune:
-            inputs.append(self._encode(condition, dataset, TOPICS, f"{topics}.topics", {}))
-            options |= {"topics": str(inputs[1].output)}
-        else:
-            options |= {"topics": self._located(dataset.topics)}
-            requires = (Requirement(TOPICS, options["topics"]),)
-        passages = dataset.split_passages and condition.kind != BM25 and condition.max_length is None
-        # Passages to start from; --max-passage-hits is DEPTH by default.
-        options |= {"hits": 1000, "max_passage": True} if passages else {"hits": DEPTH}
-        options |= {"alpha": float(alpha)} if alpha is not None else {}
-        options |= {"remove_query": True} if dataset.remove_query else {}
-        if not prune and condition.kind != BM25:
-            requires += self._encoders(condition)
-            options |= self._device
-        return _step("search", options | {"output": output} | self._threads, output, tuple(inputs), requires)
+            inputs, reads = (*inputs, self.encode(system, dataset, topics=True)), ()
+            topics = str(inputs[1].output)
+        elif system.kind != BM25:
+            reads += self._encoders(system)
+        passages = dataset.split_passages and system.kind != BM25 and system.max_length is None
+        argv = _argv(
+            "milco search",
+            index=inputs[0].output,
+            topics=topics,
+            # Passages to start from; --max-passage-hits is DEPTH by default.
+            hits=1000 if passages else DEPTH,
+            max_passage=passages,
+            alpha=alpha,
+            remove_query=dataset.remove_query,
+            device=None if prune or system.kind == BM25 else self._device,
+            threads=self._threads,
+            output=output,
+        )
+        return Step(argv, output, output, inputs, reads)
 
     def evaluate(self, run: Step, dataset: Dataset, measures: Sequence[str]) -> Step:
         """Evaluate a run, as JSON. measures: at least one that is not of language fairness."""
         from milco_pyserini.eval.fairness import FAIRNESS_MEASURES
 
         output = self.directory / "evaluations" / f"{run.output.stem}.json"
-        qrels = self._located(dataset.topics)
-        inputs: tuple[Step, ...] = (run,)
-        options: Options
-        requires: tuple[Requirement, ...] = (Requirement(QRELS, qrels),)
+        qrels, inputs = self._located(dataset.topics), (run,)
+        reads: tuple[Source, ...] = ((QRELS, qrels),)
         if dataset.judged_by_answers:
             judged, corpus = self.directory / "qrels" / run.output.name, self._located(dataset.corpus)
-            options = {"topics": qrels, "corpus": corpus, "run": (run.output,), "depth": DEPTH, "output": judged}
-            needed = (Requirement(ANSWERS, qrels), Requirement(CORPUS, corpus))
-            qrels, inputs = str(judged), (run, _step("experiments.judge", options, judged, (run,), needed))
-            requires = ()
-        named = tuple(measure for measure in measures if measure not in FAIRNESS_MEASURES)
-        options = {"run": (run.output,), "qrels": (qrels,), "measures": named, "format": "json"}
-        if len(named) < len(measures):
-            corpora = tuple(map(self._located, dataset.language_of))
-            options |= {"fairness": True, "corpus": corpora}
-            requires += tuple(Requirement(CORPUS, corpus) for corpus in corpora)
-        return _step("eval", options | {"output": output}, output, inputs, requires)
+            options = {"topics": qrels, "corpus": corpus, "run": run.output, "depth": DEPTH, "output": judged}
+            argv = _argv("python -m experiments.judge", **options)
+            inputs, reads = (Step(argv, judged, judged, inputs, ((ANSWERS, qrels), (CORPUS, corpus))),), ()
+            qrels = str(judged)
+        named = [measure for measure in measures if measure not in FAIRNESS_MEASURES]
+        corpora = [self._located(corpus) for corpus in dataset.language_of] if len(named) < len(measures) else []
+        argv = _argv(
+            "milco eval",
+            run=run.output,
+            qrels=qrels,
+            measures=named,
+            format="json",
+            fairness=bool(corpora),
+            corpus=corpora or None,
+            output=output,
+        )
+        return Step(argv, output, output, inputs, (*reads, *((CORPUS, corpus) for corpus in corpora)))
 
     def latency(
-        self, condition: Condition, dataset: Dataset, engine: str, prune: Sequence[str], dense: Sequence[str]
+        self, system: System, dataset: Dataset, engine: str, prune: Sequence[str], dense: Sequence[str]
     ) -> Step:
         """Time searches of the pivot view with one engine, pruned in several ways, and of dense encoders."""
-        vectors = self.encode(condition, dataset)
+        vectors, topics = self.encode(system, dataset), self._located(dataset.topics)
         output = self.directory / "latency" / ".".join([_short(dataset.corpus), *map(directory_name, dense)])
-        topics = self._located(dataset.topics)
-        options: Options = {"vectors": vectors.output, "topics": topics, "qrels": topics}
-        options |= {"engines": (engine,), "views": ("pivot",), "prune": tuple(prune)}
-        options |= {"dense": tuple(dense)} if dense else {}
-        requires = (Requirement(TOPICS, topics), Requirement(QRELS, topics), *self._encoders(condition))
-        requires += tuple(Requirement(ENCODER, name) for name in dense)
-        options |= self._threads
-        return _step("experiments.latency", options | {"output": output}, output / "latency.json", (vectors,), requires)
+        argv = _argv(
+            "python -m experiments.latency",
+            vectors=vectors.output,
+            topics=topics,
+            qrels=topics,
+            engines=engine,
+            views="pivot",
+            prune=prune,
+            dense=dense or None,
+            threads=self._threads,
+            output=output,
+        )
+        reads = ((TOPICS, topics), (QRELS, topics), *self._encoders(system), *((ENCODER, name) for name in dense))
+        return Step(argv, output, output / "latency.json", (vectors,), reads)
 
-    def statistics(self, condition: Condition, dataset: Dataset) -> Step:
+    def statistics(self, system: System, dataset: Dataset) -> Step:
         """Describe the sparsity of the documents' vectors, as JSON."""
-        vectors = self.encode(condition, dataset)
+        vectors, corpus = self.encode(system, dataset), self._located(dataset.corpus)
         output = self.directory / "statistics" / f"{vectors.output.name}.json"
-        corpus = self._located(dataset.corpus)
-        options = {"vectors": vectors.output, "corpus": corpus, "format": "json"}
-        requires = (Requirement(CORPUS, corpus), *self._encoders(condition))
-        return Step("analyze statistics", tuple(options.items()), output, output, (vectors,), requires, stdout=True)
+        argv = _argv("milco analyze statistics", vectors=vectors.output, corpus=corpus, format="json")
+        return Step(argv, output, output, (vectors,), ((CORPUS, corpus), *self._encoders(system)))
 
-    def _encode(self, condition: Condition, dataset: Dataset, what: str, stem: str, options: Options) -> Step:
-        name = self._located(dataset.corpus if what == CORPUS else dataset.topics)
-        output = self.directory / "vectors" / f"{stem}.{condition.name}"
-        flags = {"dense": condition.kind == DENSE, "lowercase": condition.lowercase and dataset.lowercase}
-        options = {what: name, "encoder": self._checkpoint(condition), **options}
-        options |= {flag: True for flag, on in flags.items() if on} | self._device
-        requires = (Requirement(what, name), *self._encoders(condition))
-        return _step("encode", {**options, "output": output}, output / MANIFEST, (), requires)
+    def _checkpoint(self, system: System) -> str:
+        return self.checkpoints[str(system.checkpoint)]
 
-    def _checkpoint(self, condition: Condition) -> str:
-        return self.checkpoints[str(condition.checkpoint)]
-
-    def _encoders(self, condition: Condition) -> tuple[Requirement, ...]:
-        return () if condition.checkpoint is None else (Requirement(ENCODER, self._checkpoint(condition)),)
+    def _encoders(self, system: System) -> tuple[Source, ...]:
+        return () if system.checkpoint is None else ((ENCODER, self._checkpoint(system)),)
 
     def _located(self, name: str) -> str:
         """Return NAME@PATH if there is a local copy of the corpus or topics, or of their benchmark."""
@@ -250,10 +275,15 @@ class Pipeline:
         return f"{name}@{copy}" if copy else name
 
 
-def _step(
-    command: str, options: Options, done: Path, inputs: tuple[Step, ...], requires: tuple[Requirement, ...] = ()
-) -> Step:
-    return Step(command, tuple(options.items()), options["output"], done, inputs, requires)
+def _argv(command: str, **options: Any) -> tuple[str, ...]:
+    """Return a command as words. Options that are None or False are left out, True is a flag."""
+    words = command.split()
+    for name, value in options.items():
+        if value is not None and value is not False:
+            words.append(f"--{name.replace('_', '-')}")
+            values = value if isinstance(value, list | tuple) else () if value is True else (value,)
+            words += map(str, values)
+    return tuple(words)
 
 
 def _suffix(prune: str | None = None, alpha: str | None = None) -> str:

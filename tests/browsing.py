@@ -4,9 +4,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-# Window of a phone.
-PHONE = {"width": 360, "height": 640}
-
 
 @contextlib.contextmanager
 def opened(browser: Any, address: str, **context: Any) -> Iterator[Any]:

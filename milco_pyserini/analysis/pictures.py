@@ -41,9 +41,6 @@ STYLE: Any = {
     "legend.frameon": False,
     "xtick.color": GREY,
     "ytick.color": GREY,
-    # Text that can be searched, and the same bytes for the same figures.
-    "svg.fonttype": "none",
-    "svg.hashsalt": "milco",
 }
 # Enough points to show a distribution; more only darken the picture.
 _MAX_POINTS = 4000

@@ -272,18 +272,6 @@ def sync_path(path: Path) -> None:
         os.close(descriptor)
 
 
-def fingerprint(path: Path) -> str | None:
-    """Return a hash of the names, sizes and times of a directory's files; None if there is no such directory."""
-    if not path.is_dir():
-        return None
-    digest = hashlib.blake2b(digest_size=_CHECKSUM_BYTES)
-    for file in sorted(path.rglob("*")):
-        if file.is_file():
-            stat = file.stat()
-            digest.update(f"{file.relative_to(path)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
-
-
 def visible_files(directory: Path) -> list[Path]:
     """Return the files in a directory at any depth, sorted, without those that are hidden or in a hidden directory.
 

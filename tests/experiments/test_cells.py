@@ -1,0 +1,190 @@
+"""The paper's tables as data: published figures, and the commands of each cell."""
+
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from experiments.cells import Cell, Key, Plan, plan_all, plan_table
+from experiments.steps import CORPUS, QRELS, TOPICS, Pipeline, Step
+from experiments.tables import find_table, paper, task_datasets
+from milco_pyserini.cli.parser import parse
+from milco_pyserini.corpora import catalog
+
+PUBLISHED = dict(paper().checkpoints)
+EVERY = {str(system.checkpoint): f"models/{name}" for name, system in paper().systems.items()} | PUBLISHED
+# The options of each command that steps run.
+OPTIONS = {
+    "milco encode": "milco_pyserini.cli.encode:EncodeOptions",
+    "milco index": "milco_pyserini.cli.index:IndexOptions",
+    "milco search": "milco_pyserini.cli.search:SearchOptions",
+    "milco search fuse": "milco_pyserini.cli.search:FuseOptions",
+    "milco eval": "milco_pyserini.cli.eval:EvalOptions",
+    "milco analyze statistics": "milco_pyserini.cli.analyze:StatisticsOptions",
+    "python -m experiments.judge": "experiments.judge:JudgeOptions",
+    "python -m experiments.latency": "experiments.latency:LatencyOptions",
+}
+
+
+def command_of(step: Step) -> str:
+    """The words before the options."""
+    return " ".join(step.argv).partition(" --")[0]
+
+
+@pytest.fixture(scope="module")
+def cells() -> dict[Key, Cell]:
+    """The cells of every table with every system, as if there were a checkpoint for each."""
+    pipeline = Pipeline(Path("reproduction"), EVERY)
+    plans = [plan_table(table, pipeline, list(paper().systems)) for table in paper().tables.values()]
+    return {cell.key: cell for plan in plans for _, cells in plan for cell in cells}
+
+
+@pytest.fixture(scope="module")
+def steps(cells: dict[Key, Cell]) -> set[Step]:
+    """All their steps."""
+    return {step for cell in cells.values() for step in cell.pipeline()}
+
+
+@pytest.mark.parametrize(
+    ("key", "figure"),
+    [
+        (("miracl", "MILCO", "ar"), 80.4),
+        (("miracl", "MILCO", "avg"), 72.3),
+        (("miracl", "6: noMILCO (SCT KD, MLM m)", "yo"), 46.9),
+        (("miracl-hn", "M3-Dense", "zh"), 62.7),
+        (("mldr", "MILCO", "th"), 45.8),
+        (("mldr", "2: MILCO (SAP, SCT KD, MLM en)", "avg"), 69.9),
+        (("mkqa", "MILCO", "zh_hk"), 75.3),
+        (("mkqa", "M3-Sparse", "avg"), 45.3),
+        (("mteb-v2", "MILCO", "Statcan"), 24.0),
+        (("mteb-v2", "M3-Dense", "Avg."), 62.02),
+        (("neuclir", "MILCO", "mlir_2024"), 42.7),
+        (("beir", "MILCO", "NQ"), 64.9),
+        (("beir", "SPLADE v3", "Avg (Large)"), 53.3),
+        (("limit", "BM25", "recall@2"), 85.7),
+        (("pruning-top-k", "500", "te"), 87.92),
+        (("pruning-mass", "99", "terms"), 6.5),
+        (("pruning-mass", "99", "avg"), 39.5),
+        (("alpha", "0.50", "avg"), 72.66),
+        (("latency", "MILCO (p=60)", "avg ms"), 0.44),
+        (("latency", "MILCO (p=0)", "index MB"), 61_000),
+        (("latency", "Qwen3-Embed-0.6B", "queries/s"), 777),
+        (("coverage", "fa", "gain on dense"), -1.09),
+        (("coverage", "de", "bitext pairs"), 24_431_450),
+    ],
+)
+def test_published_figures_are_in_the_units_of_the_table(cells: dict[Key, Cell], key: Key, figure: float) -> None:
+    """One of each table, and of each layout of the paper's files."""
+    assert cells[key].published == pytest.approx(figure)
+
+
+def test_every_command_is_valid(steps: set[Step]) -> None:
+    """Its options are those of the command."""
+    assert len(steps) > 5000 and {command_of(step) for step in steps} == OPTIONS.keys()
+    shapes = {(command_of(step), *(word for word in step.argv if word[:2] == "--")): step for step in steps}
+    for step in shapes.values():
+        module, name = OPTIONS[command_of(step)].split(":")
+        options = getattr(import_module(module), name)
+        words = step.argv[len(command_of(step).split()) :]
+        assert step.prints or parse(options, words, "milco").output == step.output or step.done.name == "latency.json"
+
+
+def test_a_command_line_is_quoted_for_a_shell() -> None:
+    """Paths with spaces; a command that prints its output is redirected to the file."""
+    step = Step(("milco", "analyze", "statistics", "--vectors", "a b"), Path("out dir/x.json"), Path("x"))
+    assert step.line == "milco analyze statistics --vectors 'a b' > 'out dir/x.json'"
+
+
+def test_no_two_steps_write_the_same_file(steps: set[Step]) -> None:
+    """One would take the other's output for its own."""
+    assert max(Counter(step.done for step in steps).values()) == 1
+
+
+def test_every_corpus_and_topics_are_known_by_name(steps: set[Step]) -> None:
+    """Nothing is downloaded."""
+    known = {CORPUS: catalog.CORPORA, TOPICS: catalog.TOPICS, QRELS: catalog.TOPICS}
+    for kind, name in {source for step in steps for source in step.reads if source[0] in known}:
+        assert name in known[kind], name
+
+
+def test_a_corpus_is_encoded_once_for_all_tables(steps: set[Step]) -> None:
+    """MIRACL's hard negatives serve their own table, pruning, alpha, coverage, lengths and MTEB's task."""
+    encoded = [step.output.name for step in steps if step.argv[1] == "encode" and "miracl-hn-ar" in step.output.name]
+    assert encoded.count("miracl-hn-ar.milco") == 1
+
+
+def test_long_documents_are_split_for_models_that_read_512_tokens(cells: dict[Key, Cell]) -> None:
+    """Their best passage counts. BGE-M3 reads complete documents."""
+    encode, index, search, _ = [step.line for step in cells["mldr", "MILCO", "ar"].pipeline()]
+    assert "--split-passages" in encode and "--lowercase" in encode and "--max-passage" in search
+    encode, index, search, _ = [step.line for step in cells["mldr", "M3-Dense", "ar"].pipeline()]
+    assert "--max-length 8192 --dense" in encode and "--max-passage" not in search and "--engine flat" in index
+
+
+def test_mkqa_is_judged_by_answers_on_one_english_index(cells: dict[Key, Cell]) -> None:
+    """25 languages of topics, one index of passages, Success@100."""
+    first, second = cells["mkqa", "MILCO", "ar"].pipeline(), cells["mkqa", "MILCO", "zh_tw"].pipeline()
+    assert first[:2] == second[:2]
+    assert [command_of(step) for step in first[2:]] == ["milco search", "python -m experiments.judge", "milco eval"]
+    assert "--measures Success@100" in second[-1].line and "mkqa-zh-tw-test" in second[2].line
+
+
+def test_columns_of_one_run_are_evaluated_together(cells: dict[Key, Cell]) -> None:
+    """LIMIT's three depths: one evaluation, whichever column is asked for."""
+    evaluation = cells["limit", "MILCO", "recall@2"].pipeline()[-1]
+    assert evaluation == cells["limit", "MILCO", "recall@100"].pipeline()[-1]
+    assert "--measures R@2 R@10 R@100" in evaluation.line
+
+
+def test_mteb_tasks_have_the_languages_of_its_definitions() -> None:
+    """Belebele: each language with itself, with English both ways, and six with their other script."""
+    counts = {task: len(datasets) for task, datasets in task_datasets().items()}
+    assert counts == {"Belebele": 376, "MIRACL-HN": 18, "MLQA": 98, "Statcan": 4, "Twitter": 1, "Wiki": 16}
+    assert {dataset.measure for dataset in task_datasets()["Statcan"].values()} == {"R@10"}
+
+
+def test_times_are_another_machines(cells: dict[Key, Cell]) -> None:
+    """A latency is never held against the paper; the effectiveness in the same row is."""
+    assert cells["latency", "MILCO (p=10)", "avg ms"].note == "another machine"
+    assert cells["latency", "MILCO (p=10)", "nDCG@10"].note == ""
+
+
+def test_bm25_is_compared_with_a_caveat_where_the_paper_tokenizes_otherwise(
+    cells: dict[Key, Cell],
+) -> None:
+    """The paper's BM25 is of BGE-M3's tokens; LIMIT's is Pyserini's."""
+    assert cells["miracl", "BM25", "ar"].note == cells["miracl", "BM25", "avg"].note == "another tokenizer"
+    assert cells["miracl", "BM25 on BGE-M3's tokens", "ar"].note == cells["limit", "BM25", "recall@2"].note == ""
+
+
+def names(plan: Plan) -> set[str]:
+    """The names of its tables."""
+    return {table.name for table, _ in plan}
+
+
+def test_all_is_every_table_of_the_paper_that_has_what_was_asked_for() -> None:
+    """Swahili is in MIRACL's tables, not in BEIR's; analyses of MILCO need it among the systems."""
+    assert set(paper().by_cost) == paper().tables.keys() - {"sample"}
+    assert len(set(paper().by_cost)) == len(paper().by_cost)
+    pipeline = Pipeline(Path("out"), EVERY)
+    assert names(plan_all(pipeline, ["m3-dense"], ["sw"])) == {"miracl-hn", "miracl"}
+    swahili = names(plan_all(pipeline, [], ["sw"]))
+    assert {"alpha", "pruning-mass", "coverage", "lengths-sw"} < swahili and "beir" not in swahili
+
+
+def test_the_sample_has_analyses_only_with_milco_and_no_published_figure() -> None:
+    """Figures of other systems need not wait for them; the paper's figures are of other collections."""
+    pipeline = Pipeline(Path("out"), EVERY)
+    assert names(plan_table(find_table("sample"), pipeline, ["m3-dense"])) == {"sample", "sample-pool"}
+    plan = plan_table(find_table("sample"), pipeline, ["m3-dense", "milco"])
+    assert len(plan) == 7 and {cell.published for _, cells in plan for cell in cells} == {None}
+
+
+def test_local_copies_are_named_in_the_commands() -> None:
+    """Of a benchmark, or of one of its names; outputs are named as without them."""
+    pipeline = Pipeline(Path("out"), PUBLISHED, {"mldr": "copies/mldr", "mldr-ar-test": "copies/ar"})
+    ((_, (cell,)),) = plan_table(find_table("mldr"), pipeline, ["milco"], ["ar"])
+    encode, _, search, _ = cell.pipeline()
+    assert "mldr-ar@copies/mldr" in encode.argv and "mldr-ar-test@copies/ar" in search.argv
+    assert search.output == Path("out/runs/mldr-ar-test.milco.txt")

@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from experiments.dense import DOCUMENTS, QUERIES, DenseBaseline
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.dense import open_dense
 from milco_pyserini.analysis.experiment import UNPRUNED, RetrievalTask, parse_variants
 from milco_pyserini.analysis.timing import SearchQuery, time_searches
 from milco_pyserini.analysis.workbench import IndexMeasurement, Workbench
@@ -12,8 +16,9 @@ from milco_pyserini.cli import program
 from milco_pyserini.cli.analyze import TaskOptions, print_measurements
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import directory_name
-from milco_pyserini.errors import MilcoError, shown, validate_unique
+from milco_pyserini.errors import validate_unique
 from milco_pyserini.index.faiss_engines import HnswEngine
+from milco_pyserini.index.protocol import EngineSearcher, Hits
 from milco_pyserini.options import option
 
 PROG = "python -m experiments.latency"
@@ -85,7 +90,7 @@ def measure_latency(
         task: See open_task().
         output: Directory for latency.csv, latency.json, runs and indexes. Existing indexes are reused.
         prune, engines: See parse_variants().
-        dense: Dense encoders or directories of dense vectors, see DenseBaseline.
+        dense: Dense encoders or directories of dense vectors, see open_dense().
         dense_pooling: "cls", "mean" or "last" (default: as the encoder's files specify, else mean).
         rounds: How often each topic is timed; the median counts.
         threads: Threads that build indexes.
@@ -96,45 +101,28 @@ def measure_latency(
     variants = parse_variants(prune, engines)
     # Vectors, index and run of each are kept under its name.
     validate_unique("--dense", map(directory_name, dense))
+    hnsw = HnswEngine()
     if dense:
-        HnswEngine().available()
+        hnsw.available()
+    label = f"{hnsw.name} M={hnsw.links} ef={hnsw.ef_search}"
     workbench = Workbench(Path(output), task, variants, rounds, threads)
-    baselines = {name: _open_dense(workbench, name, dense_pooling) for name in dense}
+    baselines: dict[str, Path] = {}
+    searches: dict[str, SearchQuery] = {}
+    for name in dense:
+        documents, queries = open_dense(name, dense_pooling, task, workbench.directory / "dense")
+        index = workbench.built(f"hnsw.{directory_name(name)}", f"{name}, {label}", hnsw, documents)
+        baselines[name] = index.path
+        searches[name] = partial(_search, index.searcher(), queries, task.hits)
     indexes = {variant: workbench.index(variant) for variant in variants}
-    searches = {name: search for name, (_, search) in baselines.items()}
     searches |= {str(variant): workbench.open(variant, index) for variant, index in indexes.items()}
     timed = time_searches(searches, len(task.ids), rounds)
-    measurements = [
-        workbench.measure_dense(name, _hnsw_name(), path, timed[name]) for name, (path, _) in baselines.items()
-    ]
+    measurements = [workbench.measure_dense(name, label, path, timed[name]) for name, path in baselines.items()]
     measurements += [workbench.measure(variant, index, timed[str(variant)]) for variant, index in indexes.items()]
     return workbench.report(measurements, "latency")
 
 
-def _open_dense(workbench: Workbench, name: str, pooling: str | None) -> tuple[Path, SearchQuery]:
-    """Return the HNSW index of a dense baseline, built if it does not exist, and how to search it."""
-    task, folder = workbench.task, directory_name(name)
-    baseline = DenseBaseline(name, pooling, task, workbench.directory / "dense" / folder)
-    queries = baseline.load(QUERIES)
-    rows = {topic: row for row, topic in enumerate(queries.ids)}
-    missing = [topic for topic in task.ids if topic not in rows]
-    if missing:
-        raise MilcoError(f"--dense {name} has no vector of topic {shown(missing[0])}")
-    origin = baseline.origin(DOCUMENTS)
-    index = workbench.built(
-        f"hnsw.{folder}",
-        f"{name}, {_hnsw_name()}",
-        HnswEngine(),
-        lambda of: of.get("of") == origin,
-        lambda: baseline.load(DOCUMENTS),
-    )
-    searcher, vectors = index.searcher(), queries.matrix[[rows[topic] for topic in task.ids]]
-    return index.path, lambda number: searcher.search([vectors[number]], task.hits)[0]
-
-
-def _hnsw_name() -> str:
-    engine = HnswEngine()
-    return f"{engine.name} M={engine.links} ef={engine.ef_search}"
+def _search(searcher: EngineSearcher, queries: NDArray[np.float32], hits: int, number: int) -> Hits:
+    return searcher.search([queries[number]], hits)[0]
 
 
 if __name__ == "__main__":

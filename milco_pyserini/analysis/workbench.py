@@ -5,7 +5,7 @@ runs, for milco eval. points/ has the measurements that a sweep need not repeat.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -117,36 +117,28 @@ class Workbench:
         """Return the index of a variant, with a message if it leaves documents out."""
         store = self.task.pruned(variant.rules)
         name = self._name(variant.index_name)
-        index = self.built(name, str(variant), variant.spec.engine, lambda of: of == store.manifest, lambda: store)
+        index = self.built(name, str(variant), variant.spec.engine, store)
         if empty := index.manifest["empty_documents"]:
             log(f"{variant}: {counted(empty, 'document')} without terms, which no query can find")
         return index
 
-    def built(
-        self,
-        name: str,
-        label: str,
-        engine: Engine,
-        is_of: Callable[[dict], bool],
-        open_vectors: Callable[[], DocumentSource],
-    ) -> Index:
+    def built(self, name: str, label: str, engine: Engine, vectors: DocumentSource) -> Index:
         """Return an existing index of the same vectors and settings, or a new one.
 
         Args:
             name: Of its directory.
             label: For messages.
-            is_of: Returns whether the vectors' manifest in an existing index is that of these vectors.
 
         Raises MilcoError for docids that a run cannot have.
         """
         path = self.directory / "indexes" / name
         plan = {"format_version": INDEX_VERSION, "engine": engine.name, "build_settings": engine.settings(BUILD)}
         manifest = read_checked(path / MANIFEST) if is_index(path) else None
-        if manifest is not None and is_of(manifest["vectors"]) and not plan_difference(manifest, plan):
+        if manifest is not None and manifest["vectors"] == vectors.manifest and not plan_difference(manifest, plan):
             index = Index(path, manifest)
         else:
             log(f"{label}: building")
-            index = build_index(open_vectors(), engine, path, self.threads, overwrite=True)
+            index = build_index(vectors, engine, path, self.threads, overwrite=True)
         if (docid := index.manifest["id_with_space"]) is not None:
             raise MilcoError(f"{label}: docid {shown(docid)} has white space, which separates the columns of a run")
         return index

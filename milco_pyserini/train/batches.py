@@ -117,10 +117,11 @@ def pair_length(pair: BitextPair) -> int:
 
 
 class ExampleStream(IterableDataset):
-    """A stream from its n-th example on, in blocks of similar length, divided among data loader workers.
+    """A training process's share of a stream, from its n-th example on, in blocks of similar length.
 
-    Worker k yields every block whose number, counted from the first, is k modulo the number of workers, and the
-    loader asks the workers in turn, so the order does not depend on their number.
+    The blocks are divided among data loader workers: worker k yields every block whose number, counted from the first,
+    is k modulo the number of workers, and the loader asks the workers in turn, so the order does not depend on their
+    number.
 
     Args:
         stream: endless and reproducible.
@@ -129,23 +130,33 @@ class ExampleStream(IterableDataset):
         length: of an example. Within a window of blocks, examples of similar length are gathered into blocks, which
             come in random order. None keeps the stream's order.
         seed: of the order of the blocks.
+        process, processes: number of this training process, and of all; each has an equal part of every block.
     """
 
     def __init__(
-        self, stream: IterableDataset, first: int, block: int, length: Callable[[Any], int] | None, seed: int
+        self,
+        stream: IterableDataset,
+        first: int,
+        block: int,
+        length: Callable[[Any], int] | None,
+        seed: int,
+        process: int = 0,
+        processes: int = 1,
     ) -> None:
         self.stream = stream
         self.first = first
         self.block = block
         self.length = length
         self.seed = seed
+        size = block // processes
+        self.share = slice(process * size, (process + 1) * size)
 
     def __iter__(self) -> Iterator:
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         for place, block in enumerate(self.blocks()):
             if place % workers == number:
-                yield from block
+                yield from block[self.share]
 
     def blocks(self) -> Iterator[list]:
         """Yield blocks of examples forever."""

@@ -12,8 +12,6 @@ from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import checksum, publish, read_json, visible_files, write_json
 
-STATE = "trainer_state.json"
-ALARMS = "alarms.pt"
 CHECKSUMS = "checksums.json"
 
 _NAME = re.compile(r"checkpoint-(\d+)")
@@ -23,8 +21,7 @@ _DISK_FULL = ("No space left", "quota exceeded", "unexpected pos", "file write f
 
 def list_checkpoints(run: Path) -> list[Path]:
     """Return the complete checkpoints of a run, oldest first."""
-    found = [path for path in run.glob("checkpoint-*") if _NAME.fullmatch(path.name)]
-    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
+    return sorted((path for path in run.glob("checkpoint-*") if _NAME.fullmatch(path.name)), key=checkpoint_step)
 
 
 def newest_checkpoint(run: Path) -> Path | None:
@@ -33,8 +30,8 @@ def newest_checkpoint(run: Path) -> Path | None:
 
 
 def checkpoint_step(checkpoint: Path | None) -> int:
-    """Return the global step of a checkpoint; 0 for None."""
-    return int(read_json(checkpoint / STATE)["global_step"]) if checkpoint else 0
+    """Return the step after which a checkpoint was written; 0 for None."""
+    return int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
 
 
 def publish_checkpoint(written: Path, run: Path) -> None:

@@ -48,7 +48,6 @@ class Alignment(nn.Module):
         self.model = model
         # Not a submodule: it has no gradients and does not belong in checkpoints.
         object.__setattr__(self, "teacher", teacher)
-        # The Trainer would take `config` for a model's.
         self.options = config
         self.dtype = dtype
 

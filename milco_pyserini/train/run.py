@@ -10,11 +10,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from accelerate import PartialState
+from accelerate.utils import set_seed
 from torch import nn
 from torch.utils.data import IterableDataset
-from transformers import TrainingArguments, set_seed
 
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log
@@ -44,11 +45,12 @@ from milco_pyserini.train.data.parallel import MixedStream, ParallelCollection, 
 from milco_pyserini.train.data.retrieval import open_retrieval
 from milco_pyserini.train.data.streams import BitextStream, RetrievalStream
 from milco_pyserini.train.dense_teacher import DenseTeacher
-from milco_pyserini.train.monitor import CollapseMonitor, GroundingProbe
+from milco_pyserini.train.monitor import GroundingProbe
 from milco_pyserini.train.objectives import Alignment, Contrast
+from milco_pyserini.train.optimization import warmup_steps
 from milco_pyserini.train.start import load_start
 from milco_pyserini.train.teachers import AlignmentTeacher, open_teacher, validate_vocabulary
-from milco_pyserini.train.trainer import ObjectiveTrainer, TrainingTask, training_arguments
+from milco_pyserini.train.trainer import Trainer, TrainingTask, join_processes
 
 CONFIG = "config.yaml"
 MANIFEST = "manifest.json"
@@ -87,16 +89,17 @@ def train_sap(
     teacher = teacher or open_aligner(config.teacher, encoder, sources, config.padding, config.max_length)
     validate_vocabulary(teacher.vocabulary, encoder.vocabulary.english)
     examples = sum(stream.sizes)
-    arguments = training_arguments(config, run, num_steps(config, examples))
+    device = join_processes(config.device)
     if isinstance(teacher, nn.Module):
-        teacher.to(arguments.device)
+        teacher.to(device)
     if make_objective is not None:
         objective = make_objective(encoder.model)
     else:
-        objective = Alignment(encoder.model, teacher, config, choose_dtype(config.dtype, arguments.device))
+        objective = Alignment(encoder.model, teacher, config, choose_dtype(config.dtype, device))
     collate = AlignmentCollator(texts, teacher, config.max_length)
     data = {"examples": examples, **{f"digest of {source.name}": source.stats().digest for source in sources}}
-    run_training(config, TrainingTask(encoder, objective, stream, data, collate, probe, pair_length), arguments)
+    task = TrainingTask(encoder, objective, stream, data, collate, probe, pair_length)
+    run_training(config, task, run, num_steps(config, examples), device)
 
 
 def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) -> None:
@@ -152,21 +155,21 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
         examples += sum(passages.sizes)
         digests |= {f"digest of {source.name}": source.stats().digest for source in sources}
     stream = MixedStream(streams, config.batch_size, config.seed) if len(streams) > 1 else streams[0][1]
-    arguments = training_arguments(config, run, num_steps(config, examples))
+    device = join_processes(config.device)
     aligner = None
     if config.alignment_weight:
         aligner = open_aligner(config.teacher, encoder, pairs, "-inf", config.passage_max_length)
         validate_vocabulary(aligner.vocabulary, encoder.vocabulary.english)
         if isinstance(aligner, nn.Module):
-            aligner.to(arguments.device)
+            aligner.to(device)
     if make_objective is not None:
         objective = make_objective(encoder.model)
     else:
         dropped_ids = encoder.tokenizer.special_ids if encoder.model.config.source_drop_special else ()
-        dtype = choose_dtype(config.dtype, arguments.device)
+        dtype = choose_dtype(config.dtype, device)
         teacher = None
         if config.dense_teacher is not None:
-            dense = DenseEncoder(config.dense_teacher, device=arguments.device, dtype=dtype)
+            dense = DenseEncoder(config.dense_teacher, device=device, dtype=dtype)
             teacher = DenseTeacher(dense, stream, config.teacher_temperature)
         objective = Contrast(encoder.model, config, dtype, dropped_ids, teacher, aligner)
     collate = ContrastCollator(
@@ -174,7 +177,8 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
     )
     # Without a length: negatives of a batch must come from one collection, as the streams' blocks do.
     data = {"examples": examples, **digests}
-    run_training(config, TrainingTask(encoder, objective, stream, data, collate, probe), arguments)
+    task = TrainingTask(encoder, objective, stream, data, collate, probe)
+    run_training(config, task, run, num_steps(config, examples), device)
 
 
 def open_aligner(
@@ -202,31 +206,32 @@ def open_start(config: TrainingConfig, echo: bool, *lengths: int) -> tuple[Milco
     return encoder, texts, probe
 
 
-def run_training(config: TrainingConfig, task: TrainingTask, arguments: TrainingArguments) -> None:
-    """Train to the end, from the newest checkpoint if there is one, and write the model to RUN/model."""
+def run_training(config: TrainingConfig, task: TrainingTask, run: Path, steps: int, device: torch.device) -> None:
+    """Train to the last step, from the newest checkpoint if there is one, and write the model to RUN/model."""
     set_seed(config.seed)
-    run = Path(str(arguments.output_dir))
+    processes = PartialState()
     encoder = task.encoder
     if config.gradient_checkpointing:
         encoder.model.encoder.gradient_checkpointing_enable({"use_reentrant": False})
     lock = contextlib.ExitStack()
     try:
-        if arguments.process_index == 0:
+        if processes.is_main_process:
             with reporting_write_errors(str(run), run):
-                lock.enter_context(prepared_directory(config, run, {"devices": arguments.world_size, **task.data}))
+                lock.enter_context(prepared_directory(config, run, {"devices": processes.num_processes, **task.data}))
         # With --overwrite, other processes would still see the old checkpoints.
-        PartialState().wait_for_everyone()
-        trainer = ObjectiveTrainer(task, config, arguments, CollapseMonitor())
+        processes.wait_for_everyone()
+        trainer = Trainer(task, config, run, steps, device)
         newest = newest_checkpoint(run)
-        if trainer.is_world_process_zero():
+        if processes.is_main_process:
             batch = config.batch_size * config.accumulation
-            devices = f"each of {arguments.world_size} devices" if arguments.world_size > 1 else "1 device"
+            several = processes.num_processes > 1
+            devices = f"each of {processes.num_processes} devices" if several else "1 device"
             resuming = f", resuming from {newest.name}" if newest else ""
-            if arguments.warmup_steps >= arguments.max_steps:
+            if warmup_steps(config, steps) >= steps:
                 log(f"warning: --warmup {config.warmup:,g} is all of the run: its learning rate never reaches the peak")
-            log(f"Training {counted(arguments.max_steps, 'step')} of {batch} examples on {devices}{resuming}")
-        trainer.train_to_end()
-        if trainer.is_world_process_zero():
+            log(f"Training {counted(steps, 'step')} of {batch} examples on {devices}{resuming}")
+        trainer.train()
+        if processes.is_main_process:
             model = run / MODEL
             with (
                 reporting_write_errors(str(model), run),

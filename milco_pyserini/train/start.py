@@ -13,8 +13,8 @@ from milco_pyserini.model.loading import loading, validate_weights
 from milco_pyserini.model.modeling import LexEcho
 from milco_pyserini.model.tokenization import load_tokenizer
 from milco_pyserini.train.config import TrainingConfig
+from milco_pyserini.train.optimization import freeze_parts
 from milco_pyserini.train.teachers import open_masked_language_model
-from milco_pyserini.train.trainer import freeze_parts
 
 # Parameter names of BERT, RoBERTa and DistilBERT heads, and ours.
 _HEAD_NAMES = (

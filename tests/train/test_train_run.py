@@ -17,7 +17,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import Tensor
-from transformers import get_scheduler
 
 from milco_pyserini.cli.train import main
 from milco_pyserini.encode import MilcoEncoder
@@ -27,8 +26,8 @@ from milco_pyserini.io.locks import locked_file
 from milco_pyserini.options import validate
 from milco_pyserini.train import losses
 from milco_pyserini.train.config import CONFIGS, SapConfig, load_config, parse_part_rates
+from milco_pyserini.train.optimization import make_schedule, part_rate
 from milco_pyserini.train.start import connect
-from milco_pyserini.train.trainer import part_rate, training_arguments
 
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
 FOREIGN = "Fluss Brücke Buch Hafen Stadt Markt Zug Bibliothek Brief Karte Wasser Arzt Norden Morgen Geschichte".split()
@@ -415,12 +414,11 @@ def test_a_damaged_line_of_the_log_is_dropped(start: Path, bitext: Path, run: Pa
 
 
 @pytest.mark.parametrize("name", ["constant", "linear", "cosine"])
-def test_every_schedule_begins_with_the_warm_up(name: str, tmp_path: Path) -> None:
+def test_every_schedule_begins_with_the_warm_up(name: str) -> None:
     """From 0 to the peak, in so many steps."""
     config = SapConfig(config="", schedule=name, warmup=10, learning_rate=1.0)
-    made = training_arguments(config, tmp_path, 100)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=config.learning_rate)
-    schedule = get_scheduler(made.lr_scheduler_type, optimizer, made.warmup_steps, made.max_steps)
+    schedule = make_schedule(optimizer, config, steps=100)
     rates = []
     for _ in range(11):
         rates.append(schedule.get_last_lr()[0])

@@ -19,15 +19,12 @@ from golden_set import GOLDEN, bent
 from safetensors.torch import load_file
 from torch import Tensor
 from torchrun_program import BROKEN_STEP, Report, record_texts
-from transformers import TrainingArguments
 
 from milco_pyserini.cli.train import main
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train import losses, objectives, trainer
 from milco_pyserini.train.checkpoints import newest_checkpoint
-from milco_pyserini.train.config import SapConfig
-from milco_pyserini.train.trainer import training_arguments
 
 PROGRAM = Path(__file__).parents[1] / "torchrun_program.py"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
@@ -194,13 +191,6 @@ def test_another_number_of_processes_is_refused(
     assert main(arguments(place, "sap", run.name, "alignment")) == 2
     assert f"{run} was begun with devices 2, not 1" in capfd.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
-
-
-def test_without_torchrun_a_run_takes_one_gpu(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Trainer would use larger batches on all visible GPUs."""
-    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 4))
-    made = training_arguments(SapConfig(config="", device="cpu", batch_size=8), place / "run", 1)
-    assert (made.n_gpu, made.train_batch_size) == (1, 8)
 
 
 def test_machines_with_different_checkpoints_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+"""Optimizer and learning rates of a run: AdamW, rates by part of the model, frozen parts, warm-up and schedule."""
+
+import math
+
+from torch import nn
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from transformers import get_scheduler
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.train.config import TrainingConfig, parse_part_rates
+
+
+def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
+    """Return AdamW with a learning rate for each part and weight decay on matrices only."""
+    rates = parse_part_rates(config.part_rates)
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            rate = part_rate(rates, name, config.learning_rate)
+            decay = config.weight_decay if parameter.dim() > 1 else 0.0
+            groups.setdefault((rate, decay), []).append(parameter)
+    return AdamW(
+        [{"params": parameters, "lr": rate, "weight_decay": decay} for (rate, decay), parameters in groups.items()],
+        fused=True,
+    )
+
+
+def make_schedule(optimizer: Optimizer, config: TrainingConfig, steps: int) -> LRScheduler:
+    """Return the schedule of the learning rates over all steps of a run: linear warm-up, then config.schedule."""
+    # The library's "constant" has no warm-up.
+    name = "constant_with_warmup" if config.schedule == "constant" else config.schedule
+    return get_scheduler(name, optimizer, warmup_steps(config, steps), steps)
+
+
+def warmup_steps(config: TrainingConfig, steps: int) -> int:
+    """Return the number of warm-up steps of a run."""
+    return math.ceil(config.warmup * steps) if config.warmup < 1 else int(config.warmup)
+
+
+def freeze_parts(model: nn.Module, config: TrainingConfig) -> None:
+    """Freeze the parts with learning rate 0; frozen parameters stay frozen.
+
+    Raises MilcoError if no parameter is in a part, or none is left to train.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    rates = parse_part_rates(config.part_rates)
+    for part in rates:
+        if not any(_is_in(name, part) for name in names):
+            modules = ", ".join(sorted({name.split(".")[0] for name in names}))
+            raise MilcoError(f"--part-rates {part}: the model has no such module. Its modules are {modules}.")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(parameter.requires_grad and part_rate(rates, name, math.inf) > 0)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise MilcoError(f"--part-rates {' '.join(config.part_rates)}: no parameter is left to train")
+
+
+def part_rate(rates: dict[str, float], name: str, default: float) -> float:
+    """Return the learning rate of a parameter: that of the smallest module that contains it."""
+    parts = [part for part in rates if _is_in(name, part)]
+    return rates[max(parts, key=len)] if parts else default
+
+
+def _is_in(name: str, part: str) -> bool:
+    return f"{name}.".startswith(f"{part}.")

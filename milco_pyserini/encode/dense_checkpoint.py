@@ -13,7 +13,7 @@ from milco_pyserini.defaults import POOLINGS
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.model.finding import listed
-from milco_pyserini.model.loading import loading, text_length, token_limit, validate_weights
+from milco_pyserini.model.loading import loading, quiet_transformers, text_length, token_limit, validate_weights
 from milco_pyserini.model.tokenization import TextTokenizer, load_tokenizer
 
 CLS, MEAN, LAST = POOLINGS
@@ -52,7 +52,7 @@ def load_network(directory: Path) -> tuple[Any, TextTokenizer, int, tuple[int, i
 
     # transformers 4.57.3 to 4.57.6 warn about every large tokenizer as if it were Mistral's.
     silent = {} if "stral" in str(config.get("model_type")) else {"fix_mistral_regex": False}
-    with loading(directory, "a dense encoder"):
+    with loading(directory, "a dense encoder"), quiet_transformers():
         fast = AutoTokenizer.from_pretrained(directory, trust_remote_code=False, **silent)
         model, report = AutoModel.from_pretrained(directory, trust_remote_code=False, output_loading_info=True)
     validate_weights(directory, dict(model.named_parameters()))

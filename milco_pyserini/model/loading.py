@@ -52,6 +52,19 @@ def loading(
         raise MilcoError(f"{path} cannot be read{kind and ' as '}{kind}: {reason}. {fix}.") from error
 
 
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence transformers' advice on missing and unused weights, for loaders that check its loading report."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
 def one_line(error: Exception) -> str:
     """Return the first line of an error's text, truncated, without its period; its type if it has no text."""
     return (str(error).strip() or type(error).__name__).split("\n")[0][:200].rstrip(". ")

@@ -9,7 +9,7 @@ from transformers import AutoModel
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
-from milco_pyserini.model.loading import loading, validate_weights
+from milco_pyserini.model.loading import loading, quiet_transformers, validate_weights
 from milco_pyserini.model.modeling import LexEcho
 from milco_pyserini.model.tokenization import load_tokenizer
 from milco_pyserini.train.config import TrainingConfig
@@ -63,7 +63,7 @@ def load_start(config: TrainingConfig, echo: bool) -> MilcoEncoder:
 def connect(encoder_name: str, english_name: str) -> MilcoEncoder:
     """Put a new connector between a pretrained encoder and the head of an English masked language model."""
     directory = find_checkpoint(encoder_name)
-    with loading(directory, "a multilingual encoder"):
+    with loading(directory, "a multilingual encoder"), quiet_transformers():
         encoder, report = AutoModel.from_pretrained(
             directory,
             add_pooling_layer=False,

@@ -1,6 +1,8 @@
 """milco encode --dense: dense vectors by checkpoints of many layouts, in a store like that of sparse vectors."""
 
+import io
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -269,6 +271,23 @@ def test_a_missing_pooler_does_not_change_the_hash(tmp_path: Path) -> None:
     BertForMaskedLM(BertConfig(vocab_size=13, num_hidden_layers=1, **sizes)).save_pretrained(tmp_path)
     word_tokenizer(tmp_path, before=True)
     assert len({DenseEncoder(str(tmp_path), device="cpu").weight_hash for _ in range(2)}) == 1
+
+
+def test_a_missing_pooler_is_not_reported(tmp_path: Path) -> None:
+    """transformers advises to train it; dense vectors do not depend on it."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    BertForMaskedLM(BertConfig(vocab_size=13, num_hidden_layers=1, **sizes)).save_pretrained(tmp_path)
+    word_tokenizer(tmp_path, before=True)
+    logger, stderr = logging.getLogger("transformers"), io.StringIO()
+    level, handler = logger.level, logging.StreamHandler(stderr)
+    logger.addHandler(handler)
+    try:
+        DenseEncoder(str(tmp_path), device="cpu")
+    finally:
+        logger.removeHandler(handler)
+    assert stderr.getvalue() == "" and logger.level == level
 
 
 def test_loading_prints_no_irrelevant_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

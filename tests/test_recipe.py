@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 from transformers import BertConfig, BertModel
 
@@ -22,8 +21,8 @@ from milco_pyserini.model.checkpoint import read_tensors
 from recipes.milco_mini import base, echo
 from recipes.milco_mini.__main__ import main
 from recipes.milco_mini.data import is_for_training, texts
-from recipes.milco_mini.export import quantize_blocks, write_trained
-from recipes.milco_mini.start import continue_from, write_start
+from recipes.milco_mini.export import quantize_blocks
+from recipes.milco_mini.start import write_start
 
 pytestmark = pytest.mark.usefixtures("same_threads")
 
@@ -153,7 +152,9 @@ def test_the_base_has_the_values_of_its_blocks(file: Path) -> None:
     kept = list(range(len(pieces())))
     from transformers import XLMRobertaConfig, XLMRobertaModel
 
-    as_xlm_r = XLMRobertaModel(XLMRobertaConfig(**opened.configuration(len(kept))), add_pooling_layer=False).eval()
+    as_xlm_r = XLMRobertaModel(
+        XLMRobertaConfig(**base.configuration(opened.sizes, len(kept))), add_pooling_layer=False
+    ).eval()
     as_xlm_r.load_state_dict(base.to_xlm_r(opened.state(), kept))
     ids = torch.tensor([base.make_tokenizer(opened.pieces).encode("river Stadt").ids])
     with torch.inference_mode():
@@ -219,26 +220,20 @@ def test_the_recipe_makes_a_checkpoint_and_resumes(
     assert (tmp_path / "mini" / "model.safetensors").read_bytes() == before
 
 
-def test_training_continues_from_what_an_earlier_run_has_changed(
-    data: Path, file: Path, english: Path, tmp_path: Path
-) -> None:
-    """Only changed weights are written, in 4 bits; weights of another network are refused."""
-    tokenizer = Tokenizer.from_file(str(english))
-    opened = base.PackedE5(file, hashlib.sha256(file.read_bytes()).hexdigest())
-    write_start(opened, tokenizer, texts(data), tmp_path / "start", tmp_path / "teacher")
-    encoder = MilcoEncoder.from_pretrained(tmp_path / "start", device="cpu", dtype="float32")
-    name = "encoder.encoder.layer.11.output.dense.weight"
-    with torch.no_grad():
-        encoder.model.state_dict()[name].mul_(2)
-    write_trained(encoder.model, tmp_path / "start", tmp_path / "trained")
-    assert read_tensors(tmp_path / "trained").keys() == {name}
-    continue_from(tmp_path / "start", tmp_path / "trained", tmp_path / "continued")
-    before, after = read_tensors(tmp_path / "start"), read_tensors(tmp_path / "continued")
-    assert [key for key in before if not torch.equal(before[key], after[key])] == [name]
-    torch.testing.assert_close(after[name], 2 * before[name])
-    save_file({"decoder.weight": torch.ones(2, 2)}, tmp_path / "trained" / "model.safetensors")
-    with pytest.raises(MilcoError, match=r"has no weights of this network: decoder\.weight"):
-        continue_from(tmp_path / "start", tmp_path / "trained", tmp_path / "other")
+def test_the_base_may_be_a_checkpoint_in_full_precision(data: Path, english: Path, tmp_path: Path) -> None:
+    """As on the hub: the network and the pieces are the same; another kind of network is refused."""
+    network().save_pretrained(tmp_path / "e5")
+    base.write_tokenizer(base.make_tokenizer(pieces()), tmp_path / "e5", {})
+    opened = base.HubE5(str(tmp_path / "e5"))
+    assert opened.pieces == pieces()
+    state = network().state_dict()
+    assert opened.sizes["layers"] == LAYERS and all(torch.equal(opened.state()[name], state[name]) for name in state)
+    write_start(opened, Tokenizer.from_file(str(english)), texts(data), tmp_path / "start", tmp_path / "teacher")
+    name = "encoder.encoder.layer.3.output.dense.weight"
+    assert torch.equal(read_tensors(tmp_path / "start")[name], state[name.removeprefix("encoder.")])
+    (tmp_path / "e5" / "config.json").write_text('{"model_type": "xlm-roberta"}')
+    with pytest.raises(MilcoError, match="expected that of intfloat/multilingual-e5-small"):
+        base.HubE5(str(tmp_path / "e5"))
 
 
 def test_held_out_queries_are_those_of_a_tenth_of_the_passages(data: Path) -> None:

@@ -25,8 +25,6 @@ Config = TypeVar("Config", bound=NetworkConfig)
 ENGLISH = "english"
 
 _SCALE = "_scale"
-# Rows after those of a quantized matrix, stored with another precision.
-_REST = "_rest"
 # Parts that inference does not use.
 _DROPPED = re.compile(r"(^|\.)(en_lsr\.|m_model\.pooler\.|pooler\.)|\.position_ids$")
 # The authors' names (model-notes 1.3) and our own. RoBERTa-style heads have no "predictions.transform".
@@ -93,7 +91,7 @@ def read_checkpoint(directory: Path, variants: Iterable[str]) -> tuple[dict[str,
 
 
 def read_tensors(directory: Path) -> dict[str, Tensor]:
-    """Return every tensor by its name in the checkpoint, quantized matrices dequantized to float32 and joined.
+    """Return every tensor by its name in the checkpoint, quantized matrices dequantized to float32.
 
     Raises MilcoError for a file that cannot be read, for integers without a scale, and for values of used tensors
     that are not finite.
@@ -113,14 +111,6 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
                 f"checkpoint {directory}: {name} has {tensor.dtype} values without their {name}{_SCALE}: a quantized "
                 "matrix needs the scale of each row. Download the checkpoint again."
             )
-    for name in [name for name in raw if name + _REST in raw]:
-        rest = raw.pop(name + _REST)
-        if raw[name].shape[1:] != rest.shape[1:]:
-            raise MilcoError(
-                f"checkpoint {directory}: {name} {tuple(raw[name].shape)} and its remaining rows {tuple(rest.shape)} "
-                "differ in width. Download the checkpoint again."
-            )
-        raw[name] = torch.cat([raw[name], rest])
     validate_weights(directory, {name: tensor for name, tensor in raw.items() if not _is_unused(name)})
     return raw
 

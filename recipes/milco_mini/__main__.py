@@ -41,11 +41,12 @@ def command(options: MiniOptions) -> None:
     from milco_pyserini.train.run import MODEL, train_sap, train_sct
 
     from . import data, echo, export, start
-    from .base import PackedE5
+    from .base import HubE5, PackedE5
 
     with loading(options.english, "a tokenizer"):
         english = Tokenizer.from_file(str(options.english))
-    base = PackedE5(options.base or find_base())
+    packed = find_base() if options.base is None else Path(options.base)
+    base = PackedE5(packed) if packed.suffix == ".bin" else HubE5(str(packed))
     options.begin(_FREE)
     torch.set_num_threads(options.threads)
     work, folder = options.work, options.data
@@ -55,23 +56,18 @@ def command(options: MiniOptions) -> None:
         data.write_english(folder, work / "english", options.seed)
     if not (work / "queries").exists():
         data.write_queries(folder, work / "queries")
-    if options.trained is not None:
-        start.continue_from(work / "start", options.trained, work / "trained")
-        aligned = work / "trained"
-    else:
-        aligned = work / "sap" / MODEL
-        sap = load_config(
-            SapConfig,
-            str(_HERE / "sap.yaml"),
-            model=str(work / "start"),
-            bitext=(
-                *(f"{folder / name}={share}" for name, share in data.SAP_SHARES.items()),
-                f"{work / 'english'}={data.ENGLISH_SHARE}",
-            ),
-            output=work / "sap",
-            seed=options.seed,
-        )
-        train_sap(replace(sap, steps=options.sap_steps or sap.steps))
+    sap = load_config(
+        SapConfig,
+        "mini-sap",
+        model=str(work / "start"),
+        bitext=(
+            *(f"{folder / name}={share}" for name, share in data.SAP_SHARES.items()),
+            f"{work / 'english'}={data.ENGLISH_SHARE}",
+        ),
+        output=work / "sap",
+        seed=options.seed,
+    )
+    train_sap(replace(sap, steps=options.sap_steps or sap.steps))
     contrast_data: dict[str, Any] = {
         "parallel": tuple(
             f"{folder / name}={share}" for name, share in data.PARALLEL.items() if (folder / name).is_dir()
@@ -82,11 +78,11 @@ def command(options: MiniOptions) -> None:
     }
 
     def contrast(name: str, start: Path, output: Path, steps: int | None) -> Path:
-        config = load_config(SctConfig, str(_HERE / name), model=str(start), output=output, **contrast_data)
+        config = load_config(SctConfig, name, model=str(start), output=output, **contrast_data)
         train_sct(replace(config, steps=steps or config.steps))
         return output / MODEL
 
-    contrasted = contrast("sct.yaml", aligned, work / "sct", options.sct_steps)
+    contrasted = contrast("mini-sct", work / "sap" / MODEL, work / "sct", options.sct_steps)
     if not (work / "fitted").exists():
         encoder = MilcoEncoder.from_pretrained(contrasted, device="cpu", dtype="float32")
         tokenizer = encoder.tokenizer.tokenizer
@@ -94,7 +90,7 @@ def command(options: MiniOptions) -> None:
         echo.fit_echo(encoder.model, echo.fitted_rows(folder, tokenizer), weights, _ECHO_SCALE)
         with atomic_directory(work / "fitted", overwrite=False, is_owned=lambda _: False) as directory:
             encoder.save_pretrained(directory)
-    final = contrast("lexecho.yaml", work / "fitted", work / "echo", options.echo_steps)
+    final = contrast("mini-echo-sct", work / "fitted", work / "echo", options.echo_steps)
     encoder = MilcoEncoder.from_pretrained(final, device="cpu", dtype="float32")
     export.export(encoder, (_HERE / "card.md").read_text(encoding="utf-8"), options.output)
     size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6

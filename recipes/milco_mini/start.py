@@ -12,13 +12,11 @@ from torch.nn import functional
 
 from milco_pyserini.console import log
 from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_directory, write_json
 from milco_pyserini.model import MilcoConfig, MilcoModel
-from milco_pyserini.model.checkpoint import read_tensors
 from milco_pyserini.model.tokenization import TextTokenizer
 
-from .base import PackedE5, choose_pieces, make_tokenizer, to_xlm_r, write_tokenizer
+from .base import Base, choose_pieces, configuration, make_tokenizer, to_xlm_r, write_tokenizer
 
 # Pieces that are kept because they are probable, and occurrences in the training data from which any other one is.
 _FREQUENT_PIECES, _LEAST_OCCURRENCES = 60_000, 3
@@ -31,7 +29,7 @@ _QUERY, _PASSAGE = "query: ", "passage: "
 _BATCH = 512
 
 
-def write_start(base: PackedE5, english: Tokenizer, texts: Iterable[str], start: Path, teacher: Path) -> None:
+def write_start(base: Base, english: Tokenizer, texts: Iterable[str], start: Path, teacher: Path) -> None:
     """Write a MILCO checkpoint to start, and the base as a dense encoder to teacher.
 
     Args:
@@ -44,7 +42,7 @@ def write_start(base: PackedE5, english: Tokenizer, texts: Iterable[str], start:
     log(f"Vocabulary: {len(kept):,} of {len(base.pieces):,} pieces")
     tokenizer = make_tokenizer([base.pieces[piece] for piece in kept])
     state = to_xlm_r(base.state(), kept)
-    values = base.configuration(len(kept))
+    values = configuration(base.sizes, len(kept))
     with atomic_directory(teacher, overwrite=False, is_owned=lambda _: False) as directory:
         save_file(state, directory / "model.safetensors", metadata={"format": "pt"})
         write_json(directory / "config.json", values | {"architectures": ["XLMRobertaModel"]})
@@ -104,20 +102,3 @@ def start_decoder(model: MilcoModel, tokenizer: Tokenizer, pieces: list[str]) ->
     weight = _ROW_NORM * functional.normalize(found - found.mean(dim=0), dim=1)
     model.decoder.weight.copy_(weight)
     model.decoder.bias.copy_(_LEVEL - weight @ (total / tokens))
-
-
-def continue_from(start: Path, trained: Path, output: Path) -> None:
-    """Write the checkpoint start, with the weights of export.write_trained(), to output, unless it exists.
-
-    Raises MilcoError if they cannot be read, or are of another network.
-    """
-    if output.exists():
-        return
-    encoder = MilcoEncoder.from_pretrained(start, device="cpu", dtype="float32")
-    state, weights = encoder.model.state_dict(), read_tensors(trained)
-    others = [name for name, tensor in weights.items() if name not in state or state[name].shape != tensor.shape]
-    if others or not weights:
-        raise MilcoError(f"{trained} has no weights of this network: {', '.join(others[:3]) or 'it is empty'}")
-    encoder.model.load_state_dict(state | weights)
-    with atomic_directory(output, overwrite=False, is_owned=lambda _: False) as directory:
-        encoder.save_pretrained(directory)

@@ -240,25 +240,6 @@ def quantized(matrix: torch.Tensor, largest: int) -> tuple[torch.Tensor, torch.T
     return torch.round(matrix / scale[:, None]).to(torch.int8), scale
 
 
-def test_the_rows_of_a_matrix_may_have_two_precisions(tmp_path: Path) -> None:
-    """The first ones 8 bits and the rest 4; parts of different widths are refused."""
-    encoder("distillation").save_pretrained(tmp_path / "own")
-    path = tmp_path / "own" / "model.safetensors"
-    values = read_tensors(tmp_path / "own")
-    name = "encoder.embeddings.word_embeddings.weight"
-    first, first_scale = quantized(values[name][:9], 127)
-    rest, rest_scale = quantized(values[name][9:], 7)
-    shifted = (rest + 8).to(torch.uint8)
-    parts = {name: first, f"{name}_scale": first_scale, f"{name}_rest_scale": rest_scale}
-    parts[f"{name}_rest"] = shifted[:, 0::2] | (shifted[:, 1::2] << 4)
-    wanted = torch.cat([first * first_scale[:, None], rest * rest_scale[:, None]])
-    save_safetensors(path, values | parts)
-    assert torch.equal(read_tensors(tmp_path / "own")[name], wanted)
-    save_safetensors(path, values | parts | {f"{name}_rest": parts[f"{name}_rest"][:, 1:]})
-    with pytest.raises(MilcoError, match=r"word_embeddings.weight \(9, \d+\) and its remaining rows"):
-        read_tensors(tmp_path / "own")
-
-
 @pytest.mark.parametrize("bits", [8, 4])
 def test_quantized_matrices_are_dequantized(tmp_path: Path, bits: int) -> None:
     """int8 rows, and two 4-bit values a byte (low first, value + 8), times their row's scale."""

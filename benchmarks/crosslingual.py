@@ -136,26 +136,38 @@ def pooled(
     """Return each measure's values by language: every sentence searches those of all languages, without itself."""
     ids = np.concatenate([pairs[language].ids for language in vectors])
     languages = np.repeat(list(vectors), [len(batch) for batch in vectors.values()])
-    discounts = 1 / np.log2(np.arange(min(DEPTH, len(ids))) + 2)
     found: dict[str, dict[str, NDArray[np.float64]]] = {language: {} for language in vectors}
     for view in views:
         everything = SparseBatch.concatenate([batch.view(*VIEWS[view]) for batch in vectors.values()], 0)
         for language, batch in vectors.items():
             scores = batch.view(*VIEWS[view]).dot(everything)
             scores[np.arange(len(batch)), np.flatnonzero(languages == language)] = 0
-            best = np.argpartition(-scores, len(discounts) - 1, axis=1)[:, : len(discounts)]
-            best = np.take_along_axis(best, np.argsort(-np.take_along_axis(scores, best, 1), axis=1), axis=1)
-            has_score = np.take_along_axis(scores, best, axis=1) > 0
-            own = np.array(pairs[language].ids)[:, None]
-            translations = np.minimum((ids == own).sum(axis=1) - 1, len(discounts))
-            ideal = np.concatenate([[1], np.cumsum(discounts)])[translations]
-            first = has_score[:, :HITS]
-            in_language = (languages[best[:, :HITS]] == language) & first
-            found[language] |= {
-                _named(POOLED, view, views): ((ids[best] == own) & has_score) @ discounts / ideal,
-                _named(OWN_LANGUAGE, view, views): in_language.sum(axis=1) / np.maximum(first.sum(axis=1), 1),
-            }
+            scores[scores == 0] = -np.inf
+            gain, share = pooled_measures(scores, ids, languages, np.array(pairs[language].ids), language)
+            found[language] |= {_named(POOLED, view, views): gain, _named(OWN_LANGUAGE, view, views): share}
     return found
+
+
+def pooled_measures(
+    scores: NDArray, ids: NDArray, languages: NDArray, own: NDArray, language: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return nDCG@20 of translations, and the share of the ten best that are in the queries' language, [Q] each.
+
+    Args:
+        scores: float [Q, D], minus infinity for what is not found.
+        ids, languages: of all D sentences.
+        own, language: ids [Q] and language of the queries.
+    """
+    discounts = 1 / np.log2(np.arange(min(DEPTH, len(ids))) + 2)
+    best = np.argpartition(-scores, len(discounts) - 1, axis=1)[:, : len(discounts)]
+    best = np.take_along_axis(best, np.argsort(-np.take_along_axis(scores, best, 1), axis=1), axis=1)
+    is_found = np.isfinite(np.take_along_axis(scores, best, axis=1))
+    translations = np.minimum((ids == own[:, None]).sum(axis=1) - 1, len(discounts))
+    ideal = np.concatenate([[1], np.cumsum(discounts)])[translations]
+    first = is_found[:, :HITS]
+    in_language = (languages[best[:, :HITS]] == language) & first
+    gain = ((ids[best] == own[:, None]) & is_found) @ discounts / ideal
+    return gain, in_language.sum(axis=1) / np.maximum(first.sum(axis=1), 1)
 
 
 def evaluation(pairs: SentencePairs, values: dict[str, NDArray[np.float64]]) -> Evaluation:

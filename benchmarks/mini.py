@@ -25,6 +25,7 @@ from milco_pyserini.demo.evaluation import language_matrix, summarize
 from milco_pyserini.eval import evaluate
 from milco_pyserini.eval.fairness import OWN_LANGUAGE, document_languages, evaluate_fairness
 from milco_pyserini.eval.report import ReportTable, render
+from milco_pyserini.io.runs import Run
 from milco_pyserini.options import option
 
 COLLECTIONS = ("cmrc2018", "limit-small", "cacm", "vaswani")
@@ -77,17 +78,21 @@ def sample_values(options: SameLanguageOptions) -> Values:
     qrels = open_qrels("sample")
     values: Values = {}
     for view, run in view_runs(CollectionFiles("sample", "", "sample", "sample", "sample"), options).items():
-        mean = summarize(run, qrels, language_matrix(run, qrels))
-        shares = evaluate_fairness(run, qrels, document_languages([run], qrels, ())).per_query[OWN_LANGUAGE]
-        figures = {
-            f"all languages, {MEASURE}": mean[MEASURE],
-            f"all languages, {OWN_LANGUAGE}": fmean(shares.values()),
-            f"one other language, {MEASURE}": mean["across"],
-            f"own language, {MEASURE}": mean["within"],
-        }
-        for name, value in figures.items():
-            values.setdefault(f"sample, {name}", {})[view] = value
+        for name, value in sample_figures(run, qrels).items():
+            values.setdefault(name, {})[view] = value
     return values
+
+
+def sample_figures(run: Run, qrels: dict[str, dict[str, int]]) -> dict[str, float]:
+    """Return the figures of a run of the sample's topics, by set and measure."""
+    mean = summarize(run, qrels, language_matrix(run, qrels))
+    shares = evaluate_fairness(run, qrels, document_languages([run], qrels, ())).per_query[OWN_LANGUAGE]
+    return {
+        f"sample, all languages, {MEASURE}": mean[MEASURE],
+        f"sample, all languages, {OWN_LANGUAGE}": fmean(shares.values()),
+        f"sample, one other language, {MEASURE}": mean["across"],
+        f"sample, own language, {MEASURE}": mean["within"],
+    }
 
 
 def held_out_values(options: MiniOptions) -> Values:

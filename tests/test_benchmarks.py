@@ -163,10 +163,9 @@ def held_out_data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_mini_prints_a_row_per_set_and_a_column_per_view(
-    load: Load, held_out_data: Path, pairs: Path, collection: Path, capsys: Capture
-) -> None:
-    """The sets of the model card in one table, and in how many of them both views are best."""
+@pytest.fixture
+def card_data(held_out_data: Path, pairs: Path, collection: Path) -> Path:
+    """Every set of the model card, small."""
     data = held_out_data / "eval"
     for name in ("flores", "tatoeba"):
         (data / name).mkdir(parents=True)
@@ -176,9 +175,20 @@ def test_mini_prints_a_row_per_set_and_a_column_per_view(
         (data / name).mkdir()
         for path in collection.glob("*.en.*"):
             shutil.copy(path, data / name)
-    assert load("mini").main(["--data", str(held_out_data), *ENCODER, "--format", "csv"]) == 0
+    return held_out_data
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [("mini", ["as encoded", "pivot view", "source view"]), ("dense_baseline", ["plain", "centered"])],
+)
+def test_a_row_per_set_of_the_model_card(
+    load: Load, card_data: Path, name: str, columns: list[str], capsys: Capture
+) -> None:
+    """For milco-mini with a column per view, for its baseline plain and centered: the same sets and measures."""
+    assert load(name).main(["--data", str(card_data), *ENCODER, "--format", "csv"]) == 0
     head, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
-    assert head == ["set and measure", "as encoded", "pivot view", "source view"]
+    assert head == ["set and measure", *columns]
     values = {row[0]: row[1:] for row in rows}
     assert {"sample, all languages, OwnLanguage@10", "held-out queries, nDCG@10", "FLORES, pooled nDCG@20"} <= set(
         values

@@ -52,7 +52,7 @@ class MilcoEncoder:
     >>> bool(scores[0, 0] > scores[0, 1])
     True
     >>> encoder
-    MilcoEncoder('mini', views=pivot source, dtype=float32, device=cpu, 118,497 terms)
+    MilcoEncoder('mini', views=pivot source, dtype=float32, device=cpu, 178,689 terms)
 
     A vector depends only on its text, not on the other texts of the call (float32: within 1e-5; bfloat16 and int8:
     within 1e-2). On cores that other processes use, too, encoding is several times faster if

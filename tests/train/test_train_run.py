@@ -639,7 +639,7 @@ def test_a_model_replaces_the_encoder_and_head_of_a_configuration() -> None:
         (["--config", "{tmp}/kind.yaml"], ["batch-size", "an integer", "'many'"]),
         (["--config", "{tmp}/norwegian.yaml"], ["languages has an unquoted yes, no, on or off", "in quotes"]),
         (["--config", "mini-sap"], ["--bitext is required"]),
-        (["--config", "mini-sap", "--bitext", "{bitext}", "--teacher", "{golden}/en_lsr"], ["358", "16,058"]),
+        (["--config", "mini-sap", "--bitext", "{bitext}", "--teacher", "{golden}/en_lsr"], ["358", "30,522"]),
         (["--config", "mini-sap", "--bitext", "{tmp}/one.de-en.tsv"], ["de-en.tsv:2", "column"]),
         (["--config", "mini-sap", "--config", "nope"], ["--config is given twice"]),
         (["--config", "mini-sap", "--config=nope"], ["--config is given twice"]),

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 from transformers import BertConfig, BertModel
 
@@ -160,7 +161,7 @@ def test_the_base_has_the_values_of_its_blocks(file: Path) -> None:
     with torch.inference_mode():
         torch.testing.assert_close(as_xlm_r(ids).last_hidden_state, model(ids).last_hidden_state, rtol=1e-5, atol=1e-5)
     original = network().state_dict()["encoder.layer.0.output.dense.weight"]
-    again, scales = quantize_blocks(opened.state()["encoder.layer.0.output.dense.weight"])
+    again, scales, _ = quantize_blocks(opened.state()["encoder.layer.0.output.dense.weight"])
     assert (again.shape, scales.shape) == ((HIDDEN, INTERMEDIATE // 2), (HIDDEN, INTERMEDIATE // base.BLOCK))
     assert (opened.state()["encoder.layer.0.output.dense.weight"] - original).abs().max() < 0.02
 
@@ -188,12 +189,12 @@ def test_quantized_matrices_stay_as_they_are() -> None:
     matrix = torch.randn(50, 64)
 
     def values(matrix: torch.Tensor) -> torch.Tensor:
-        packed, scales = quantize_blocks(matrix)
+        packed, scales, _ = quantize_blocks(matrix)
         levels = torch.stack([packed & 15, packed >> 4], dim=-1).flatten(1).float() - 8
         return (levels.unflatten(1, (2, 32)) * scales.float().unsqueeze(-1)).flatten(1)
 
     once = values(matrix)
-    assert torch.equal(values(once), once)
+    assert torch.equal(values(once), once) and quantize_blocks(once)[2] == 0 < quantize_blocks(matrix)[2]
     largest = matrix.unflatten(1, (2, 32)).abs().amax(dim=-1).repeat_interleave(32, dim=1)
     assert ((once - matrix).square().mean() / matrix.square().mean()).sqrt() < 0.12
     assert ((once - matrix).abs() <= 0.26 * largest).all()
@@ -214,6 +215,9 @@ def test_the_recipe_makes_a_checkpoint_and_resumes(
     stored, start = read_tensors(tmp_path / "mini"), read_tensors(tmp_path / "work" / "start")
     lower = "encoder.encoder.layer.0.intermediate.dense.weight"
     assert torch.equal(stored[lower], start[lower])
+    with safe_open(tmp_path / "mini" / "model.safetensors", "pt") as tensors:
+        dtypes = [tensors.get_tensor(lower.replace(".0.", f".{layer}.")).dtype for layer in (0, LAYERS - 1)]
+    assert dtypes == [torch.uint8, torch.int8]
     assert DenseEncoder(tmp_path / "work" / "teacher", device="cpu").query_prompt == "query: "
     before = (tmp_path / "mini" / "model.safetensors").read_bytes()
     assert main(argv) == 0

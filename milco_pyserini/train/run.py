@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.data import IterableDataset
 
 from milco_pyserini import __version__
-from milco_pyserini.console import counted, log
+from milco_pyserini.console import counted, log, warn
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.encoder import choose_dtype
@@ -228,7 +228,7 @@ def run_training(config: TrainingConfig, task: TrainingTask, run: Path, steps: i
             devices = f"each of {processes.num_processes} devices" if several else "1 device"
             resuming = f", resuming from {newest.name}" if newest else ""
             if warmup_steps(config, steps) >= steps:
-                log(f"warning: --warmup {config.warmup:,g} is all of the run: its learning rate never reaches the peak")
+                warn(f"--warmup {config.warmup:,g} is all of the run: its learning rate never reaches the peak")
             log(f"Training {counted(steps, 'step')} of {batch} examples on {devices}{resuming}")
         trainer.train()
         if processes.is_main_process:

@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 from torch.utils.tensorboard import SummaryWriter
 
-from milco_pyserini.console import Progress, log
+from milco_pyserini.console import Progress, log, warn
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.train.checkpoints import reporting_write_errors
 
@@ -56,7 +56,7 @@ class RunLog:
         if "loss" in figures:
             log(f"Step {step:,} of {self._steps:,}: loss {figures['loss']:.4f}")
         for warning in warnings:
-            log(f"warning: {warning}")
+            warn(warning)
 
     def close(self) -> None:
         """Report the end of the run."""

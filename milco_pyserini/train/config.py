@@ -186,8 +186,6 @@ class SctConfig(TrainingConfig):
         yield from super().conflicts()
         if self.data and self.loss == "kd" and self.group_size == 1:
             yield "--group-size 1: --loss kd compares the passages of a query, give 2 or more"
-        if self.alignment_weight and not self.parallel:
-            yield f"--alignment-weight {self.alignment_weight:g}: it needs --parallel, whose translations are aligned"
         if self.parallel and self.batch_size == 1:
             yield "--batch-size 1: --parallel contrasts the texts of a batch, give 2 or more"
         try:

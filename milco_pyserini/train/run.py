@@ -157,7 +157,7 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
     stream = MixedStream(streams, config.batch_size, config.seed) if len(streams) > 1 else streams[0][1]
     device = join_processes(config.device)
     aligner = None
-    if config.alignment_weight:
+    if config.alignment_weight and pairs:
         aligner = open_aligner(config.teacher, encoder, pairs, "-inf", config.passage_max_length)
         validate_vocabulary(aligner.vocabulary, encoder.vocabulary.english)
         if isinstance(aligner, nn.Module):

@@ -9,19 +9,20 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
+from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 
 from . import MiniOptions
 
 # Options that do not change the files of stages. The steps of a training are compared by its own directory.
 _FREE = ("output", "sap_steps", "sct_steps", "echo_steps")
-_HERE = Path(__file__).parent
-# Source view next to the pivot view, chosen on validation sets (card.md).
-_ECHO_SCALE = 0.2
+# The source view next to the pivot view: while it is trained, and how much more it counts afterwards. It is as much as
+# search among all languages bears (the model card's validation sets).
+_ECHO_SCALE, _ECHO_GAIN = 0.2, 3**0.5
 # Tokens in more than 2 % of texts have no source weight.
 _LEAST_IDF = 4.0
 
@@ -36,7 +37,9 @@ def command(options: MiniOptions) -> None:
 
     from milco_pyserini.encode import MilcoEncoder
     from milco_pyserini.io.files import atomic_directory
+    from milco_pyserini.model.finding import find_checkpoint
     from milco_pyserini.model.loading import loading
+    from milco_pyserini.model.modeling import LexEcho
     from milco_pyserini.train.config import SapConfig, SctConfig, load_config
     from milco_pyserini.train.run import MODEL, train_sap, train_sct
 
@@ -68,17 +71,20 @@ def command(options: MiniOptions) -> None:
         seed=options.seed,
     )
     train_sap(replace(sap, steps=options.sap_steps or sap.steps))
-    contrast_data: dict[str, Any] = {
-        "parallel": tuple(
-            f"{folder / name}={share}" for name, share in data.PARALLEL.items() if (folder / name).is_dir()
-        ),
-        "data": (str(work / "queries"),),
-        "dense_teacher": str(work / "teacher"),
-        "seed": options.seed,
-    }
 
-    def contrast(name: str, start: Path, output: Path, steps: int | None) -> Path:
-        config = load_config(SctConfig, name, model=str(start), output=output, **contrast_data)
+    def contrast(name: str, start: Path, output: Path, steps: int | None, part: float = 1.0) -> Path:
+        """Train, and return the model. part: of the shares of the batches that translations have."""
+        pairs = {str(folder / name): share for name, share in data.PARALLEL.items() if (folder / name).is_dir()}
+        config = load_config(
+            SctConfig,
+            name,
+            model=str(start),
+            output=output,
+            parallel=tuple(f"{source}={part * share:g}" for source, share in pairs.items()),
+            data=(str(work / "queries"),),
+            dense_teacher=str(work / "teacher"),
+            seed=options.seed,
+        )
         train_sct(replace(config, steps=steps or config.steps))
         return output / MODEL
 
@@ -90,9 +96,12 @@ def command(options: MiniOptions) -> None:
         echo.fit_echo(encoder.model, echo.fitted_rows(folder, tokenizer), weights, _ECHO_SCALE)
         with atomic_directory(work / "fitted", overwrite=False, is_owned=lambda _: False) as directory:
             encoder.save_pretrained(directory)
-    final = contrast("mini-echo-sct", work / "fitted", work / "echo", options.echo_steps)
+    final = contrast("mini-echo-sct", work / "fitted", work / "echo", options.echo_steps, part=0.5)
     encoder = MilcoEncoder.from_pretrained(final, device="cpu", dtype="float32")
-    export.export(encoder, (_HERE / "card.md").read_text(encoding="utf-8"), options.output)
+    with torch.no_grad():
+        cast(LexEcho, encoder.model.echo).scale.mul_(_ECHO_GAIN)
+    card = find_checkpoint(MINI) / "README.md"
+    export.export(encoder, card.read_text(encoding="utf-8"), options.output)
     size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
     log(f"Wrote {options.output}: {size:.1f} MB")
 

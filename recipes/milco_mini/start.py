@@ -67,6 +67,8 @@ def connect(encoder: dict[str, Any], state: dict[str, Tensor], pieces: int) -> M
         english_vocab_size=pieces,
         source_pool="max",
         source_drop_special=True,
+        # Every processor is to print the figures of the documentation.
+        cpu_dtype="float32",
     )
     model = MilcoModel(config).eval()
     model.encoder.load_state_dict(state)

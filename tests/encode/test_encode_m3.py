@@ -74,7 +74,7 @@ def test_weights_equal_the_layers(checkpoint: Path, form: type, monkeypatch: pyt
     """Packed, as on the CPU, and padded: every text of a batch equals encoder and layer applied to it."""
     if form is PaddedForward:
         monkeypatch.setattr(
-            "milco_pyserini.encode.encoder.choose_forward",
+            "milco_pyserini.encode.network.choose_forward",
             lambda network, device, dtype: PaddedForward(network.to_model(), device, dtype),
         )
     encoder = load(checkpoint)

@@ -134,8 +134,8 @@ def test_alpha_weighs_the_views_of_queries(index: Path, tmp_path: Path, monkeypa
     class Recording:
         fields = None
 
-        def __init__(self, index: Index) -> None:
-            self.index = index
+        def require_open(self) -> None:
+            """It is never closed."""
 
         def search(
             self, queries: list[dict[str, float]], k: int, threads: int = 1, filters: object = None
@@ -145,7 +145,7 @@ def test_alpha_weighs_the_views_of_queries(index: Path, tmp_path: Path, monkeypa
 
     queries = MilcoQueryEncoder(encoder("distillation"), max_length=9, lowercase=True)
     monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: queries, raising=False)
-    monkeypatch.setattr(Index, "searcher", lambda self, settings: Recording(self))
+    monkeypatch.setattr(Index, "open_searcher", lambda self, settings: (self, Recording()))
     texts = [" ".join(text.split()) for text in TEXTS if text.split()]
     topics = tmp_path / "topics.tsv"
     topics.write_text("".join(f"{n}\t{text}\n" for n, text in enumerate(texts)), encoding="utf-8")

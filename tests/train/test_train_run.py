@@ -293,11 +293,10 @@ def test_a_dense_teacher_is_distilled_across_languages_and_within_one(
         ("--parallel a=x", "expected a number after =, got 'x'"),
         ("--parallel a", "unknown bitext 'a'"),
         ("--parallel a=.2 a=.7", "source a is given twice"),
-        ("--data x --alignment-weight .5", "--alignment-weight 0.5: it needs --parallel"),
         ("--parallel {bitext} --batch-size 1", "--batch-size 1: --parallel contrasts the texts of a batch"),
         ("--data x --loss kd --group-size 1", "--group-size 1: --loss kd compares the passages of a query"),
         ("--data {pairs} --languages de yo", "--languages yo: the data has no examples in it, only in de"),
-        ("--parallel {bitext}", "60 English sentences are too few for batches of 24 groups; lower --batch-size"),
+        ("--parallel {bitext}", "60 English sentences are too few for batches of 32 groups; lower --batch-size"),
     ],
 )
 def test_data_of_sct_that_cannot_be_right_is_refused(

@@ -2,7 +2,7 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import expm1, log
 from pathlib import Path
 
@@ -121,11 +121,11 @@ def test_fitting_reads_a_limited_number_of_texts(monkeypatch: pytest.MonkeyPatch
     """MAX_TEXTS of an endless stream."""
     monkeypatch.setattr(lexical_teacher, "MAX_TEXTS", len(COUNTED))
 
-    def stream() -> object:
+    def stream() -> Iterator[str]:
         yield from COUNTED
         raise AssertionError("read too far")
 
-    teacher = open_teacher("lexical", tokenizer(), stream)
+    teacher = open_teacher("lexical", tokenizer(), stream())
     assert torch.equal(targets(teacher, *COUNTED), targets(lexical(), *COUNTED))
 
 

@@ -2,9 +2,9 @@
 
 The console blocks of a page are run in order, in a directory of their own and in lines of 100 characters: milco and
 Python code in this process. If a page of docs/ reads files that README's commands write, it starts with a copy of them.
-Every line of the shown output must be printed: words and counts exactly, other numbers within 2 percent, times and
-rates with any value. `...` matches anything, and a line `...` omitted lines. Commands that need a network, GPUs, a
-cluster or hours are in sh blocks, which are only parsed.
+Every line of the shown output must be printed, in order: words and counts exactly, other numbers within 2 percent,
+times and rates with any value. `...` matches anything, and a line `...` omitted lines. Commands that need a network,
+GPUs, a cluster or hours are in sh blocks, which are only parsed.
 """
 
 import ast
@@ -120,9 +120,17 @@ def console_steps(text: str) -> Iterator[Step]:
 
 
 def missing_lines(step: Step, output: str) -> list[str]:
-    """Return the shown lines that the output lacks. White space counts as one space."""
-    lines = [" ".join(line.split()) for line in output.splitlines()]
-    return [line for line in step.shown if line.strip() != "..." and not any(is_like(line, each) for each in lines)]
+    """Return the shown lines that the output lacks after those before them. White space counts as one space."""
+    lines, missing, place = [" ".join(line.split()) for line in output.splitlines()], [], 0
+    for shown in step.shown:
+        if shown.strip() == "...":
+            continue
+        found = next((at for at in range(place, len(lines)) if is_like(shown, lines[at])), None)
+        if found is None:
+            missing.append(shown)
+        else:
+            place = found + 1
+    return missing
 
 
 def is_like(shown: str, line: str) -> bool:
@@ -253,6 +261,12 @@ def test_a_missing_line_is_reported() -> None:
     step = Step("milco", ("a  0.49...", "...", "b 12 in ... s", "gone"))
     assert missing_lines(step, "warning\n a 0.4973\nb 12 in 3.5 s\n") == ["gone"]
     assert missing_lines(step, "a 0.5012\nb 13 in 3.5 s\ngone\n") == ["a  0.49...", "b 12 in ... s"]
+
+
+def test_lines_in_another_order_or_fewer_are_missing() -> None:
+    """A line that is shown twice must be printed twice."""
+    assert missing_lines(Step("milco", ("a 1", "b 2")), "b 2\na 1\n") == ["b 2"]
+    assert missing_lines(Step("milco", ("a 1", "a 1")), "a 1\n") == ["a 1"]
 
 
 @pytest.mark.parametrize(

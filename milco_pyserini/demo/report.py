@@ -18,7 +18,7 @@ NAMES = dict(
 WHY = """\
 The source view finds passages that share words with the query, which are those of its own language: it helps within a
 language. The pivot view alone ranks languages more alike where all are searched at once, as here."""
-TERMS = "Strongest terms of some queries; those with ~ are consonants of a word, by which names match across scripts"
+TERMS = "Strongest terms of some queries"
 
 
 def demo_text(result: DemoResult) -> str:

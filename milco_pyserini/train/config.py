@@ -175,7 +175,7 @@ class SctConfig(TrainingConfig):
     alignment_weight: float = _loss(
         0.0, metavar="W", minimum=0, help="weight of SAP's loss on the texts of --parallel, which keeps terms grounded"
     )
-    teacher: str = _loss(LEXICAL, metavar="NAME|FILE", help="as of milco train sap, for --alignment-weight")
+    teacher: str = _loss(LEXICAL, metavar="NAME|FILE", help="teacher of --alignment-weight, as in milco train sap")
     regularizer: str = _loss("l1", choices=("l1", "flops"), help="sparsity regularizer")
     lambda_query: float = _loss(1e-3, metavar="W", minimum=0, help="regularization weight of queries")
     lambda_passage: float = _loss(1e-5, metavar="W", minimum=0, help="regularization weight of passages")

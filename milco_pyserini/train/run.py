@@ -66,10 +66,8 @@ _FREE = ("workers", "gradient-checkpointing", "keep")
 MakeObjective = Callable[[MilcoModel], nn.Module]
 
 
-def train_sap(
-    config: SapConfig, teacher: AlignmentTeacher | None = None, make_objective: MakeObjective | None = None
-) -> None:
-    """Run or resume sparse alignment pretraining. teacher: replaces the configuration's."""
+def train_sap(config: SapConfig, make_objective: MakeObjective | None = None) -> None:
+    """Run or resume sparse alignment pretraining."""
     validate(config)
     if not config.bitext:
         raise MilcoError("--bitext is required: files or directories of sentence pairs, or collections by name")
@@ -86,8 +84,7 @@ def train_sap(
         concatenate=config.concatenate,
         weights={name: share for name, share in shares.items() if share is not None},
     )
-    teacher = teacher or open_aligner(config.teacher, encoder, sources, config.padding, config.max_length)
-    validate_vocabulary(teacher.vocabulary, encoder.vocabulary.english)
+    teacher = open_aligner(config.teacher, encoder, sources, config.padding, config.max_length)
     examples = sum(stream.sizes)
     device = join_processes(config.device)
     if isinstance(teacher, nn.Module):
@@ -159,7 +156,6 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
     aligner = None
     if config.alignment_weight and pairs:
         aligner = open_aligner(config.teacher, encoder, pairs, "-inf", config.passage_max_length)
-        validate_vocabulary(aligner.vocabulary, encoder.vocabulary.english)
         if isinstance(aligner, nn.Module):
             aligner.to(device)
     if make_objective is not None:
@@ -184,11 +180,16 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
 def open_aligner(
     name: str, encoder: MilcoEncoder, sources: Sequence[BitextSource], padding: str, max_length: int
 ) -> AlignmentTeacher:
-    """Open the teacher of alignment; a lexical one is fitted to the sources. Raises MilcoError, as open_teacher()."""
+    """Open the teacher of alignment; a lexical one is fitted to the sources.
+
+    Raises MilcoError as open_teacher() does, and if its vocabulary is not the encoder's.
+    """
     # In turn: it reads only so many of them.
     rows = zip_longest(*(source.pairs() for source in sources))
     english = (pair.english for row in rows for pair in row if pair)
-    return open_teacher(name, encoder.english_tokenizer, english, padding, max_length)
+    teacher = open_teacher(name, encoder.english_tokenizer, english, padding, max_length)
+    validate_vocabulary(teacher.vocabulary, encoder.vocabulary.english)
+    return teacher
 
 
 def open_start(config: TrainingConfig, echo: bool, *lengths: int) -> tuple[MilcoEncoder, TextCollator, GroundingProbe]:

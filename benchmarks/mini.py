@@ -15,14 +15,21 @@ from statistics import fmean
 
 import crosslingual
 import held_out
-from same_language import FORMATS, VIEWS, CollectionFiles, SameLanguageOptions, find_collection, view_runs
+from same_language import (
+    FORMATS,
+    VIEWS,
+    CollectionFiles,
+    SameLanguageOptions,
+    evaluate_view,
+    find_collection,
+    view_runs,
+)
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
 from milco_pyserini.corpora import open_qrels
 from milco_pyserini.defaults import MINI
 from milco_pyserini.demo.evaluation import language_matrix, summarize
-from milco_pyserini.eval import evaluate
 from milco_pyserini.eval.fairness import OWN_LANGUAGE, document_languages, evaluate_fairness
 from milco_pyserini.eval.report import ReportTable, render
 from milco_pyserini.io.runs import Run
@@ -57,10 +64,8 @@ def command(options: MiniOptions) -> None:
     values = sample_values(views)
     for name, collection in files.items():
         runs, qrels = view_runs(collection, views), open_qrels(collection.qrels)
-        # The queries of Vaswani are in capitals: none of their own tokens is in a document.
         values[f"{name}, {MEASURE}"] = {
-            view: evaluate(run, qrels, [MEASURE]).mean[MEASURE] if any(run.values()) else 0.0
-            for view, run in runs.items()
+            view: evaluate_view(run, qrels, [MEASURE]).mean[MEASURE] for view, run in runs.items()
         }
     values |= held_out_values(options)
     values |= sentence_values(options)

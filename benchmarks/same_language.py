@@ -19,6 +19,7 @@ from milco_pyserini.corpora import open_qrels, open_topics
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import Evaluation, compare_evaluations, evaluate, render
+from milco_pyserini.eval.evaluation import QrelsMapping
 from milco_pyserini.index.protocol import Hits
 from milco_pyserini.io.runs import Run
 from milco_pyserini.options import option
@@ -69,7 +70,7 @@ def command(options: SameLanguageOptions) -> None:
     for collection in collections:
         qrels = open_qrels(collection.qrels)
         for name, run in all_runs(collection, options).items():
-            results.setdefault(name, {})[collection.name] = evaluate(run, qrels, MEASURES)
+            results.setdefault(name, {})[collection.name] = evaluate_view(run, qrels, MEASURES)
     comparison = compare_evaluations(results, test="t" if options.bm25 else "none")
     if options.format == "json":
         sys.stdout.write(comparison.to_json())
@@ -78,6 +79,13 @@ def command(options: SameLanguageOptions) -> None:
     alpha = [] if options.alpha is None else [f"alpha {options.alpha} in both"]
     note = ", ".join([f"encoder {options.encoder}", *alpha, *options.prune])
     sys.stdout.write(render(replace(table, notes=(*table.notes, note)), options.format))
+
+
+def evaluate_view(run: Run, qrels: QrelsMapping, measures: Sequence[str]) -> Evaluation:
+    """Evaluate a run; 0 for one without hits: the source view of Vaswani's queries, which are in capitals."""
+    if any(run.values()):
+        return evaluate(run, qrels, measures)
+    return Evaluation(dict.fromkeys(measures, 0.0), {name: dict.fromkeys(qrels, 0.0) for name in measures})
 
 
 def find_collection(directory: Path) -> CollectionFiles:

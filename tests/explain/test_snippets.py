@@ -33,11 +33,11 @@ def highlighted(found: Snippet) -> list[str]:
 
 def test_the_extract_has_the_strongest_terms() -> None:
     """It begins with their sentence, and … stands for what is left out."""
-    text = f"{3 * FILL}Penicillin became a medicine in Oxford. {3 * FILL}"
-    found = snippet("Who made penicillin a medicine?", text)
-    assert found.text.startswith("… Penicillin became a medicine in Oxford. Ships")
+    text = f"{3 * FILL}Coffee came from Yemen. {3 * FILL}"
+    found = snippet("coffee from Yemen", text)
+    assert found.text.startswith("… Coffee came from Yemen. Ships")
     assert found.text.endswith(" …")
-    assert highlighted(found)[-1] == "medicine"
+    assert highlighted(found)[:2] == ["Coffee", "Yemen"]
     assert len(found.text) <= 124
 
 

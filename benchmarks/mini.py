@@ -8,6 +8,7 @@ least as good as either view alone, to three decimals.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from same_language import (
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
-from milco_pyserini.corpora import open_qrels
+from milco_pyserini.corpora import open_corpus, open_qrels
 from milco_pyserini.defaults import MINI
 from milco_pyserini.demo.evaluation import language_matrix, summarize
 from milco_pyserini.eval.fairness import OWN_LANGUAGE, document_languages, evaluate_fairness
@@ -83,11 +84,36 @@ def command(options: MiniOptions) -> None:
 def sample_values(options: SameLanguageOptions) -> Values:
     """Return the figures of the sample: 650 passages in 13 languages, at once and one other language at a time."""
     qrels = open_qrels("sample")
+    documents = {document.id: document.id.partition("-")[0] for document in open_corpus("sample")}
     values: Values = {}
     for view, run in view_runs(CollectionFiles("sample", "", "sample", "sample", "sample"), options).items():
-        for name, value in sample_figures(run, qrels).items():
+        figures = sample_figures(run, qrels)
+        figures |= {
+            f"{name}, balanced": value
+            for name, value in sample_figures(balanced(run, documents), qrels).items()
+            if "all languages" in name
+        }
+        for name, value in figures.items():
             values.setdefault(name, {})[view] = value
     return values
+
+
+def balanced(run: Run, documents: dict[str, str]) -> Run:
+    """Return a run with the mean score of a document's language, for the query, subtracted from its score.
+
+    That is the product of the query and the mean vector of the language.
+
+    Args:
+        documents: docid -> language, of all documents.
+    """
+    sizes = Counter(documents.values())
+    balanced_run: Run = {}
+    for topic, scores in run.items():
+        means = dict.fromkeys(sizes, 0.0)
+        for docid, score in scores.items():
+            means[documents[docid]] += score / sizes[documents[docid]]
+        balanced_run[topic] = {docid: scores.get(docid, 0.0) - means[language] for docid, language in documents.items()}
+    return balanced_run
 
 
 def sample_figures(run: Run, qrels: dict[str, dict[str, int]]) -> dict[str, float]:

@@ -45,10 +45,14 @@ def write(message: str, stream: TextIO | None = None) -> None:
 
 
 class _Console(logging.Handler):
-    """Writes messages as commands show them."""
+    """Writes messages as commands show them. render: how the running command shows the library's parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.render: Callable[[str], str] = str
 
     def emit(self, record: logging.LogRecord) -> None:
-        write(f"{'warning: ' if record.levelno == logging.WARNING else ''}{self.format(record)}")
+        write(f"{'warning: ' if record.levelno == logging.WARNING else ''}{self.render(self.format(record))}")
 
 
 _CONSOLE = _Console()
@@ -68,19 +72,19 @@ def start_messages() -> None:
 
 
 @contextlib.contextmanager
-def messages_shown() -> Iterator[None]:
-    """Show messages and progress on stderr within the block, as commands do."""
-    if shows_messages():
-        yield
-        return
-    level, propagates = _LOGGER.level, _LOGGER.propagate
+def messages_shown(render: Callable[[str], str] = str) -> Iterator[None]:
+    """Show messages and progress on stderr within the block, as commands do: as render() returns them."""
+    shown, level, propagates, before = shows_messages(), _LOGGER.level, _LOGGER.propagate, _CONSOLE.render
     start_messages()
+    _CONSOLE.render = render
     try:
         yield
     finally:
-        _LOGGER.removeHandler(_CONSOLE)
-        _LOGGER.setLevel(level)
-        _LOGGER.propagate = propagates
+        _CONSOLE.render = before
+        if not shown:
+            _LOGGER.removeHandler(_CONSOLE)
+            _LOGGER.setLevel(level)
+            _LOGGER.propagate = propagates
 
 
 def counted(number: int, one: str, more: str = "") -> str:

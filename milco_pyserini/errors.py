@@ -14,9 +14,12 @@ _MOST_LISTED = 12
 class MilcoError(Exception):
     """Bad input or a missing part. Every command prints it as one line and ends with exit code 2.
 
+    Parameters are in backticks, as in Python: a command prints `max_length` as --max-length, `overwrite=True` as
+    --overwrite and `prune=top-k:100` as --prune top-k:100 (milco_pyserini.cli.rendering).
+
     Args:
-        message: what is wrong, with the value, and the rule: "--hits expects an integer, got 'x'".
-        hint: the fix, as a sentence of its own: "Pass --encoder x or rebuild the index.". str() appends it.
+        message: what is wrong, with the value, and the rule: "`hits=0`: must be at least 1".
+        hint: the fix, as a sentence of its own: "Pass `encoder=x` or rebuild the index.". str() appends it.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -74,7 +77,7 @@ def nearest(value: str, names: Iterable[str], cutoff: float = 0.6) -> str | None
 
 
 def validate_unique(what: str, values: Iterable[object], hint: str = "Once is enough.") -> None:
-    """Raise MilcoError if a value is given twice. what: the option or kind of value, such as "--prune"."""
+    """Raise MilcoError if a value is given twice. what: the parameter or kind of value, such as "`prune`"."""
     seen = set()
     for value in values:
         if value in seen:

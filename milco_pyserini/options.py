@@ -77,14 +77,12 @@ def option(
 
 
 def option_name(field: dataclasses.Field) -> str:
-    """Return the name of a field's option as users type it: "--max-length", or "PATH" for a positional one."""
-    if field.metadata["positional"]:
-        return field.metadata["metavar"] or field.name.upper()
-    return "--" + field.name.replace("_", "-")
+    """Return the name of a field as messages have it: "`max_length`", which commands print as --max-length."""
+    return f"`{field.name}`"
 
 
 def changed_options(options: Any, *names: str) -> list[str]:
-    """Return those of the named fields that differ from their default, as users type them."""
+    """Return those of the named fields that differ from their default, as option_name() has them."""
     fields = {field.name: field for field in dataclasses.fields(options)}
     return [option_name(fields[name]) for name in names if getattr(options, name) != fields[name].default]
 
@@ -128,16 +126,16 @@ def value_error(field: dataclasses.Field, value: Any) -> MilcoError | None:
         return MilcoError(f"{option_name(field)} takes several values, got the string {value!r}: write [{value!r}]")
     values = value if isinstance(value, tuple | list) else (value,)
     if field.metadata["choices"] and len(set(values)) < len(values):
-        return MilcoError(f"{option_name(field)} {' '.join(values)}: give each value once")
+        return MilcoError(f"`{field.name}={' '.join(values)}`: give each value once")
     for one in values:
         choices = field.metadata["choices"]
         if choices and isinstance(one, str) and one and one not in choices:
             return unknown_name(f"value for {option_name(field)}", one, choices)
         if isinstance(one, str | Path) and "\0" in str(one):
-            return MilcoError(f"{option_name(field)} {shown(str(one))} has a NUL character, as no name or path may")
+            return MilcoError(f"`{field.name}={shown(str(one))}` has a NUL character, as no name or path may")
         if isinstance(one, int | float) and not isinstance(one, bool):
             try:
-                validate_number(option_name(field), one, *field.metadata["range"])
+                validate_number(field.name, one, *field.metadata["range"])
             except MilcoError as error:
                 return error
     return None
@@ -153,7 +151,7 @@ def validate_number(
     """Raise MilcoError if a number is not finite or is outside its range.
 
     Args:
-        name: of the option or argument, for the message: "--hits".
+        name: of the parameter, or a phrase such as "number of texts", for the message.
     """
     if maximum is None and isinstance(value, int) and value > MAX_INTEGER:
         maximum = MAX_INTEGER
@@ -175,4 +173,5 @@ def validate_number(
     else:
         rule = f"above {lowest:,}" if is_finite else f"a finite number above {lowest:,}"
     number = f"{value:g}" if isinstance(value, float) else str(value)
-    raise MilcoError(f"{name} {number}: must be {rule}")
+    given = f"`{name}={number}`" if name.isidentifier() else f"{name} {number}"
+    raise MilcoError(f"{given}: must be {rule}")

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from milco_pyserini.cli import program
+from milco_pyserini.cli.rendering import flag_of, flags_of
 from milco_pyserini.errors import MilcoError, shown, unknown_name
-from milco_pyserini.options import InvalidOptions, option_name, validate, value_error
+from milco_pyserini.options import InvalidOptions, validate, value_error
 
 OptionsT = TypeVar("OptionsT")
 
@@ -56,7 +57,7 @@ def run_command(
     def parse_and_run() -> int | None:
         return command(parse(options_class, sys.argv[1:] if argv is None else argv, prog))
 
-    return program.run(prog, parse_and_run, interrupted)
+    return program.run(prog, parse_and_run, interrupted, flags_of(prog, options_class))
 
 
 def run_subcommand(prog: str, summary: str, table: Mapping[str, Subcommand], argv: Sequence[str]) -> int:
@@ -100,7 +101,7 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
         if group not in groups:
             groups[group] = parser.add_argument_group(group)
         _add(groups[group], field, *hints[name])
-    synonyms = {word: option_name(field) for field in fields.values() for word in field.metadata["synonyms"]}
+    synonyms = {word: flag_of(field) for field in fields.values() for word in field.metadata["synonyms"]}
     errors = _option_errors(parser, argv, synonyms)
     misspelled = bool(errors)
     try:
@@ -116,7 +117,7 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
         if raw is None or raw == []:
             # A misspelled option may be the required one.
             if field.default is dataclasses.MISSING and not misspelled:
-                errors.append(MilcoError(f"{option_name(field)} is required"))
+                errors.append(MilcoError(f"{flag_of(field)} is required"))
             continue
         try:
             values[name] = _read(field, hints[name][0], raw)
@@ -139,9 +140,7 @@ def _unexpected(options_class: type, given: argparse.Namespace, unexpected: Sequ
     names = [field for field in fields if field.default is dataclasses.MISSING] or [
         field for field in fields if field.name == own
     ]
-    pairs = " ".join(
-        f"{option_name(field)} {shlex.quote(value)}" for field, value in zip(names, unexpected, strict=False)
-    )
+    pairs = " ".join(f"{flag_of(field)} {shlex.quote(value)}" for field, value in zip(names, unexpected, strict=False))
     is_value = pairs and not unexpected[0].startswith("-")
     how = f": name its option, as in {pairs}" if is_value else f" (see {prog} --help)"
     return MilcoError(f"unexpected argument {unexpected[0]!r}{how}")
@@ -187,10 +186,10 @@ def _add(group: Any, field: dataclasses.Field, value_type: type, several: bool) 
     metadata = field.metadata
     help_text = metadata["help"].replace("%", "%%")
     if value_type is bool:
-        names, action = [*metadata["names"], option_name(field)], "store_true"
+        names, action = [*metadata["names"], flag_of(field)], "store_true"
         if field.default is True:
             # A training configuration sets it.
-            names, action, help_text = [f"--no-{names[-1][2:]}"], "store_false", f"do not {help_text}"
+            names, action, help_text = [flag_of(field)], "store_false", f"do not {help_text}"
         group.add_argument(*names, dest=field.name, action=action, help=help_text)
         return
     if field.default not in (dataclasses.MISSING, None, (), ""):
@@ -203,7 +202,7 @@ def _add(group: Any, field: dataclasses.Field, value_type: type, several: bool) 
             count = "*" if several else "?"
         group.add_argument(field.name, nargs=count, metavar=metadata["metavar"] or field.name.upper(), help=help_text)
         return
-    names = [*metadata["names"], option_name(field)]
+    names = [*metadata["names"], flag_of(field)]
     count = "+" if several else None
     action = "extend" if metadata["repeatable"] else "store"
     group.add_argument(*names, dest=field.name, action=action, nargs=count, metavar=metavar, help=help_text)
@@ -241,13 +240,13 @@ def _read(field: dataclasses.Field, value_type: type, raw: Any) -> Any:
             raw.encode()
         except UnicodeEncodeError:
             raise MilcoError(
-                f"{option_name(field)} {raw!a} is not UTF-8: texts and names are written as UTF-8",
+                f"{flag_of(field)} {raw!a} is not UTF-8: texts and names are written as UTF-8",
                 hint="Check the terminal's encoding, or rename the file",
             ) from None
     if value_type is Path and not raw:
-        raise MilcoError(f"{option_name(field)} is empty: give a path")
+        raise MilcoError(f"{flag_of(field)} is empty: give a path")
     try:
         return value_type(raw)
     except ValueError:
         expected = {int: "an integer", float: "a number"}.get(value_type, value_type.__name__)
-        raise MilcoError(f"{option_name(field)} expects {expected}, got {shown(raw)}") from None
+        raise MilcoError(f"{flag_of(field)} expects {expected}, got {shown(raw)}") from None

@@ -7,10 +7,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import FrameType
 from typing import Any
 
+from milco_pyserini.cli.rendering import NO_FLAGS, with_flags
 from milco_pyserini.console import messages_shown, start_messages, write
 from milco_pyserini.errors import DISK_FULL, MilcoError
 from milco_pyserini.options import InvalidOptions
@@ -44,51 +46,54 @@ def start(main: Callable[[], int | None], prog: str = "milco") -> int:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-@messages_shown()
-def run(prog: str, command: Callable[[], int | None], interrupted: str = "") -> int:
+def run(
+    prog: str, command: Callable[[], int | None], interrupted: str = "", flags: Mapping[str, str] = NO_FLAGS
+) -> int:
     """Run a command and turn every outcome into an exit code.
 
     0 or its own, 2 for bad input, 130 for Ctrl-C, 143 for SIGTERM. A bug remains a traceback.
 
     Args:
         interrupted: what Ctrl-C or SIGTERM leaves of the command's work, and how to resume.
+        flags: parameter -> option, for messages (rendering.flags_of()).
     """
-    try:
-        _check_environment()
-        code = command() or 0
-        sys.stdout.flush()
-        return code
-    except SystemExit:
-        _drop_unwritten()
-        raise
-    except InvalidOptions as invalid:
-        for error in invalid.errors:
-            fail(prog, str(error))
-        return BAD_INPUT
-    except MilcoError as error:
-        return fail(prog, str(error))
-    except OSError as error:
-        if isinstance(error, BrokenPipeError) and _is_stdout_broken():
-            # The reader of stdout (head, less) has closed it, which is not an error.
+    with messages_shown(partial(with_flags, flags=flags)):
+        try:
+            _check_environment()
+            code = command() or 0
+            sys.stdout.flush()
+            return code
+        except SystemExit:
             _drop_unwritten()
-            return 0
-        where = f"{error.filename}: " if error.filename else ""
-        fix = ""
-        if error.errno in DISK_FULL:
-            fix = f". Free some space, then run the same command again{interrupted and f' ({interrupted})'}"
-        return fail(prog, f"{where}{error.strerror or error}{fix}")
-    except BaseException as error:
-        # Interrupting an import may raise any error.
-        if not isinstance(error, KeyboardInterrupt) and _interrupts.first is None:
             raise
-        _interrupts.write(f"{prog}: {_ENDING[_interrupts.number]}{interrupted and '; '}{interrupted}")
-        return 128 + _interrupts.number
+        except InvalidOptions as invalid:
+            for error in invalid.errors:
+                fail(prog, str(error), flags)
+            return BAD_INPUT
+        except MilcoError as error:
+            return fail(prog, str(error), flags)
+        except OSError as error:
+            if isinstance(error, BrokenPipeError) and _is_stdout_broken():
+                # The reader of stdout (head, less) has closed it, which is not an error.
+                _drop_unwritten()
+                return 0
+            where = f"{error.filename}: " if error.filename else ""
+            fix = ""
+            if error.errno in DISK_FULL:
+                fix = f". Free some space, then run the same command again{interrupted and f' ({interrupted})'}"
+            return fail(prog, f"{where}{error.strerror or error}{fix}")
+        except BaseException as error:
+            # Interrupting an import may raise any error.
+            if not isinstance(error, KeyboardInterrupt) and _interrupts.first is None:
+                raise
+            _interrupts.write(f"{prog}: {_ENDING[_interrupts.number]}{interrupted and '; '}{interrupted}")
+            return 128 + _interrupts.number
 
 
-def fail(prog: str, message: str) -> int:
-    """Report an error in one line on stderr; return the exit code 2."""
+def fail(prog: str, message: str, flags: Mapping[str, str] = NO_FLAGS) -> int:
+    """Report an error in one line on stderr; return the exit code 2. flags: as of run()."""
     _drop_unwritten()
-    line = " ".join(message.split())
+    line = " ".join(with_flags(message, flags).split())
     write(f"{prog}: error: {line}")
     return BAD_INPUT
 

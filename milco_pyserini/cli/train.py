@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from milco_pyserini.cli import program
 from milco_pyserini.cli.parser import Subcommand, run_subcommand
+from milco_pyserini.cli.rendering import flags_of
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train.config import SapConfig, SctConfig, with_config_defaults
 from milco_pyserini.train.rewriting import MineOptions, ScoreOptions
@@ -63,10 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     table = dict(SUBCOMMANDS)
     if arguments[:1] in (["sap"], ["sct"]):
         stage = arguments[0]
+        config_class: type = table[stage].options
         try:
-            config_class: type = with_config_defaults(table[stage].options, arguments[1:])
+            config_class = with_config_defaults(config_class, arguments[1:])
         except MilcoError as error:
-            return program.fail(f"{PROG} {stage}", str(error))
+            prog = f"{PROG} {stage}"
+            return program.fail(prog, str(error), flags_of(prog, config_class))
         table[stage] = replace(table[stage], options=config_class)
     return run_subcommand(PROG, SUMMARY, table, arguments)
 

@@ -15,6 +15,7 @@ from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.directory import Index, open_index, validate_sparse
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits, QueryEncoder, QueryOptions
+from milco_pyserini.options import validate_number
 from milco_pyserini.search.documents import CachedDocuments, CorpusLookup, open_lookup
 from milco_pyserini.search.topics import SearchTopics
 from milco_pyserini.sparse import SparseBatch
@@ -387,5 +388,4 @@ def _validate_texts(texts: Any) -> None:
 def _validate_count(name: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}, expected an integer")
-    if value < 1:
-        raise MilcoError(f"{name} {value}: must be at least 1")
+    validate_number(name, value, minimum=1)

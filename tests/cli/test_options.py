@@ -63,7 +63,7 @@ def test_an_empty_path_is_not_the_working_directory() -> None:
 def test_a_string_in_place_of_several_values_is_refused() -> None:
     """In Python, its letters would be the values."""
     validate(Options("x", measures=["RR"]))  # type: ignore[arg-type]
-    with pytest.raises(MilcoError, match=r"--measures takes several values, got the string 'RR': write \['RR'\]"):
+    with pytest.raises(MilcoError, match=r"`measures` takes several values, got the string 'RR': write \['RR'\]"):
         validate(Options("x", measures="RR"))  # type: ignore[arg-type]
 
 

@@ -162,12 +162,12 @@ def test_documents_of_a_request_are_explained_by_one_search(monkeypatch: pytest.
     [
         ({"text": " \n"}, "the query is empty: set q"),
         ({"text": "x" * 2001}, "the query has 2,001 characters: it may have up to 2,000"),
-        ({"k": 0}, "k 0: must be from 1 to 100"),
-        ({"k": 101}, "k 101: must be from 1 to 100"),
-        ({"offset": -1}, "offset -1: must be from 0 to 1,000"),
+        ({"k": 0}, "`k=0`: must be from 1 to 100"),
+        ({"k": 101}, "`k=101`: must be from 1 to 100"),
+        ({"offset": -1}, "`offset=-1`: must be from 0 to 1,000"),
         ({"offset": 995}, r"offset 995 \+ k 10: documents are ranked down to rank 1,000"),
-        ({"alpha": 1.5}, "alpha 1.5: must be from 0 to 1"),
-        ({"alpha": float("nan")}, "alpha nan: must be from 0 to 1"),
+        ({"alpha": 1.5}, "`alpha=1.5`: must be from 0 to 1"),
+        ({"alpha": float("nan")}, "`alpha=nan`: must be from 0 to 1"),
         ({"views": ("pivto",)}, "unknown view 'pivto': did you mean 'pivot'?"),
     ],
 )

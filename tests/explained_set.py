@@ -11,8 +11,8 @@ from milco_pyserini.corpora import open_topics
 from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
 from milco_pyserini.explain import Explainer
 from milco_pyserini.index import Index, build_index, find_engine
+from milco_pyserini.index.lookup import CorpusLookup, open_lookup
 from milco_pyserini.index.protocol import DocumentLookup
-from milco_pyserini.search.documents import CorpusLookup, open_lookup
 from milco_pyserini.sparse import PlainStore, VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 

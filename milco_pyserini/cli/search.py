@@ -255,7 +255,7 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
     from milco_pyserini.corpora.catalog import is_known_corpus
     from milco_pyserini.explain.render import terminal_width
     from milco_pyserini.explain.snippets import LENGTH
-    from milco_pyserini.search.documents import corpus_name
+    from milco_pyserini.index.lookup import corpus_name
 
     encoded, filters = searcher.encode_queries([options.query or ""]), parse_filters(options.filter)
     found = searcher.search_queries(encoded, options.hits or _ONE_QUERY_HITS, options.threads, filters)[0]

@@ -19,7 +19,15 @@ from milco_pyserini.index import jvm
 from milco_pyserini.index.documents import CheckedDocuments
 from milco_pyserini.index.errors import engine_errors, reason_of
 from milco_pyserini.index.lucene_java import explain_newer_lucene, lucene_version
-from milco_pyserini.index.protocol import BuildResult, Engine, EngineSearcher, Hits, QueryOptions, SourceOptions
+from milco_pyserini.index.protocol import (
+    EXACT_FLOAT,
+    BuildResult,
+    Engine,
+    EngineSearcher,
+    Hits,
+    QueryOptions,
+    SourceOptions,
+)
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import TEXT_INDEX
 
@@ -77,7 +85,7 @@ class Bm25Engine(Engine):
     """BM25 with k1 = 0.9 and b = 0.4; ties by docid. Documents without a word are left out."""
 
     name = "bm25"
-    exactness = "exact float"
+    exactness = EXACT_FLOAT
     query_type = "texts"
     manifest_fields = TEXT_INDEX
     checked = CheckedTexts

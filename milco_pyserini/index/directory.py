@@ -13,8 +13,8 @@ from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.documents import CorpusDocuments, DocumentSource, indexed_corpus_paths, open_corpus_documents
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.index.protocol import BUILD, SEARCH, Engine, EngineSearcher, SourceOptions
-from milco_pyserini.index.recall import APPROXIMATE, report_recall, write_ground_truth
+from milco_pyserini.index.protocol import APPROXIMATE, BUILD, SEARCH, Engine, EngineSearcher, SourceOptions
+from milco_pyserini.index.recall import report_recall, write_ground_truth
 from milco_pyserini.index.registry import DEFAULT_ENGINE, ENGINES, find_engine
 from milco_pyserini.index.shards import (
     ShardedSearcher,

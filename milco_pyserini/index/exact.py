@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from milco_pyserini.index.documents import Filters
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.inversion import PostingRuns
-from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
+from milco_pyserini.index.protocol import EXACT_FLOAT, BuildResult, EngineSearcher, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.index.storage import StoredFiles, StoredFilesWriter, StringTable, map_array, write_strings
 from milco_pyserini.io.files import atomic_file
@@ -33,7 +33,7 @@ class ExactEngine(SparseEngine):
     """Exact float scores; ties by docid. An index takes 8 bytes per posting; building needs as much more, on disk."""
 
     name = "exact"
-    exactness = "exact float"
+    exactness = EXACT_FLOAT
     stores_documents = True
 
     def build(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
@@ -83,6 +83,8 @@ class ExactEngine(SparseEngine):
 class ExactSearcher(EngineSearcher):
     """An open exact index; arrays as ExactEngine.build() wrote them."""
 
+    has_weights = True
+
     def __init__(
         self,
         directory: Path,
@@ -109,10 +111,23 @@ class ExactSearcher(EngineSearcher):
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the index has."""
-        rows = {docid: bisect_left(self.ids, docid) for docid in docids}
-        known = {docid: row for docid, row in rows.items() if row < len(self.ids) and self.ids[row] == docid}
+        known = {docid: row for docid in docids if (row := self._row(docid)) is not None}
         texts = cast(StoredFiles, self._stored).take(np.asarray(list(known.values()), np.int64))
         return dict(zip(known, texts, strict=True))
+
+    def weights(self, docid: str, terms: Sequence[str]) -> dict[str, float] | None:
+        """Return the float32 weights in the postings, in the order of the index's columns."""
+        row = self._row(docid)
+        if row is None:
+            return None
+        indptr, rows, postings = self._postings
+        weights = {}
+        for column, term in sorted((self.columns[term], term) for term in terms if term in self.columns):
+            start, end = indptr[column], indptr[column + 1]
+            place = start + np.searchsorted(rows[start:end], row)
+            if place < end and rows[place] == row:
+                weights[term] = float(postings[place])
+        return weights
 
     def _find(
         self, queries: Sequence[dict[str, float]], k: int, threads: int, allowed: NDArray[np.bool_]
@@ -153,6 +168,10 @@ class ExactSearcher(EngineSearcher):
         order = np.lexsort((np.arange(len(scores)), -scores))[:k]
         found = order[scores[order] > 0]
         return Hits(self.ids.take(found), scores[found])
+
+    def _row(self, docid: str) -> int | None:
+        row = bisect_left(self.ids, docid)
+        return row if row < len(self.ids) and self.ids[row] == docid else None
 
     def _vector(self, query: dict[str, float]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the known terms in the order of columns, so that the sum does not depend on the order of the dict."""

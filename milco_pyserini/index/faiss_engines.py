@@ -19,8 +19,10 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import (
+    APPROXIMATE,
     BUILD,
     DEFAULT_QUERIES,
+    EXACT_FLOAT,
     SEARCH,
     BuildResult,
     Engine,
@@ -194,7 +196,7 @@ class FlatEngine(FaissEngine):
     """The inner product with every document: the ground truth of dense vectors."""
 
     name = "flat"
-    exactness = "exact float"
+    exactness = EXACT_FLOAT
     spare = 16
 
     def new_index(self, dimensions: int) -> Any:
@@ -209,7 +211,7 @@ class HnswEngine(FaissEngine):
     """A graph of neighbors; the default settings are those of the paper's latency table."""
 
     name = "hnsw"
-    exactness = "approximate"
+    exactness = APPROXIMATE
 
     links: int = setting(32, BUILD, 2, 1024, "neighbors of a vector in the graph, M")
     ef_search: int = setting(64, SEARCH, 1, 10**6, "candidate vectors of a search")

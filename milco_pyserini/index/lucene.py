@@ -30,7 +30,7 @@ from milco_pyserini.index import jvm
 from milco_pyserini.index.documents import Filters
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import REFERENCE, STRING, explain_newer_lucene, java_function, lucene_version
-from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
+from milco_pyserini.index.protocol import EXACT_INTEGER, BuildResult, EngineSearcher, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.sparse import DELIMITER
 from milco_pyserini.sparse.quantization import quantize_vector
@@ -51,7 +51,7 @@ class LuceneEngine(SparseEngine):
     """Exact sums of integers. Documents without terms are left out, as Anserini leaves them out."""
 
     name = "lucene"
-    exactness = "exact integer"
+    exactness = EXACT_INTEGER
     stores_documents = True
     is_updatable = True
     # Lucene opens the commit with the highest number.
@@ -99,6 +99,8 @@ class LuceneSearcher(EngineSearcher):
     Args:
         scale: impact of a query's term = round(weight x scale), as in the documents.
     """
+
+    has_weights = True
 
     def __init__(self, engine: str, directory: Path, scale: float, documents: int) -> None:
         super().__init__(engine, directory, documents)
@@ -167,8 +169,8 @@ class LuceneSearcher(EngineSearcher):
             start = end
         return found
 
-    def impacts(self, docid: str, terms: Sequence[str]) -> dict[str, int] | None:
-        """Return the impacts of those of the terms that a document has; None if the index lacks the document."""
+    def weights(self, docid: str, terms: Sequence[str]) -> dict[str, int] | None:
+        """Return the impacts in the postings."""
         content = self._impacts(self._index, _counted_string(docid), "".join(map(_counted_string, terms))).tostring()
         if not content:
             return None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from milco_pyserini.encode import MilcoEncoder
 
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
+EXACT_INTEGER, EXACT_FLOAT, APPROXIMATE = "exact integer", "exact float", "approximate"
 BUILD = "build"
 SEARCH = "search"
 # What a closed index still states about itself.
@@ -121,7 +122,7 @@ class BuildResult:
 
 class EngineSearcher:
     """An open index. Engines implement find(), and stored() and find_filtered() if they store documents; everyone else
-    calls search() and documents(), in as many threads as they like, and close() in the end.
+    calls search(), documents() and weights(), in as many threads as they like, and close() in the end.
 
     Args:
         engine: name of the engine.
@@ -131,6 +132,9 @@ class EngineSearcher:
 
     fields: Mapping[str, str] | None = None
     """The type of each stored field, by which searches can filter; None if the index stores no documents."""
+
+    has_weights = False
+    """Whether weights() reads the index."""
 
     is_closed = False
 
@@ -219,6 +223,14 @@ class EngineSearcher:
         """Return the stored JSON of those documents that the index has."""
         raise NotImplementedError
 
+    def weights(self, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:
+        """Return what the index holds of a document for those of the terms that it has; None if it lacks the document.
+
+        Impacts >= 1 where scores are sums of integers, otherwise float32 values, in the order in which a score adds up
+        their products. For engines whose postings can be read; the others cannot be explained by themselves.
+        """
+        raise NotImplementedError
+
 
 class QueryEncoder(Protocol):
     """Converts texts to the queries of an engine."""
@@ -278,7 +290,7 @@ def setting(default: float, when: str, low: float, high: float, what: str) -> An
 class Engine:
     """One way to index and search.
 
-    name: in the registry and in every manifest. exactness: "exact integer", "exact float", or "approximate", whose
+    name: in the registry and in every manifest. exactness: EXACT_INTEGER, EXACT_FLOAT, or APPROXIMATE, whose
     recall is measured when an index is built. query_type: what a query is, for messages. manifest_fields: what the
     manifests of its indexes hold (a table of io.manifest). checked: validates and counts documents while build() reads
     them. source_option: of milco index, names the documents. stores_documents: build() stores documents.corpus.

@@ -30,7 +30,7 @@ import numpy as np
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.documents import CorpusDocuments, Filters
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.index.protocol import BuildResult, EngineSearcher, Hits
+from milco_pyserini.index.protocol import EXACT_INTEGER, BuildResult, EngineSearcher, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import size_on_disk
@@ -56,7 +56,7 @@ class QdrantEngine(SparseEngine):
     """Exact sums of integers. Building holds the vectors in memory once; the index is on disk."""
 
     name = "qdrant"
-    exactness = "exact integer"
+    exactness = EXACT_INTEGER
     is_updatable = True
     changes_files = True
     stores_documents = True
@@ -113,6 +113,8 @@ class QdrantSearcher(EngineSearcher):
         scale: impact of a query's term = round(weight x scale), as in the documents.
     """
 
+    has_weights = True
+
     def __init__(self, directory: Path, scale: float, documents: int) -> None:
         from qdrant_edge import EdgeShard
 
@@ -164,14 +166,16 @@ class QdrantSearcher(EngineSearcher):
         records = self._shard.retrieve(list(known), with_payload=True, with_vector=False)
         return {known[cast(int, record.id)]: cast(dict, record.payload)[_RAW] for record in records}
 
-    def vector(self, docid: str) -> dict[str, int] | None:
-        """Return the {term: impact} of a document; None if the index lacks it."""
+    def weights(self, docid: str, terms: Sequence[str]) -> dict[str, int] | None:
+        """Return the impacts in the document's vector."""
         number = self.numbers.get(docid)
-        found = [] if number is None else self._shard.retrieve([number], with_payload=False, with_vector=True)
-        if not found:
+        points = [] if number is None else self._shard.retrieve([number], with_payload=False, with_vector=True)
+        if not points:
             return None
-        vector = cast(Any, found[0].vector)[VECTOR]
-        return {self.terms[column]: int(impact) for column, impact in zip(vector.indices, vector.values, strict=True)}
+        vector = cast(Any, points[0].vector)[VECTOR]
+        impacts = dict(zip(vector.indices, vector.values, strict=True))
+        columns = ((term, self.columns.get(term)) for term in terms)
+        return {term: int(impacts[column]) for term, column in columns if column in impacts}
 
     @cached_property
     def numbers(self) -> dict[str, int]:

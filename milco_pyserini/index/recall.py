@@ -14,7 +14,6 @@ from milco_pyserini.index.documents import DocumentSource
 from milco_pyserini.index.protocol import EngineSearcher, GroundTruth, Hits
 from milco_pyserini.io.manifest import RECALL, intact, read_checked, write_checked
 
-APPROXIMATE = "approximate"
 # Recall is known up to half of them: a tie at the last position may have as many documents again.
 DEPTH = 200
 MAX_RECALL_DEPTH = DEPTH // 2

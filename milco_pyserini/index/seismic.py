@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.index.protocol import BUILD, SEARCH, BuildResult, EngineSearcher, Hits, setting
+from milco_pyserini.index.protocol import APPROXIMATE, BUILD, SEARCH, BuildResult, EngineSearcher, Hits, setting
 from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import atomic_file, full_disk_errors, read_json, write_json
@@ -67,7 +67,7 @@ class SeismicEngine(SparseEngine):
     """
 
     name = "seismic"
-    exactness = "approximate"
+    exactness = APPROXIMATE
 
     n_postings: int = setting(200, BUILD, 1, 10**9, "postings that a term keeps, on average")
     summary_energy: float = setting(0.4, BUILD, 0.05, 1, "share of the weight of its documents that a summary keeps")

@@ -108,6 +108,7 @@ class ShardedSearcher(EngineSearcher):
         super().__init__(shards[0].engine, path, sum(shard.num_documents for shard in shards))
         self.shards = shards
         self.fields = shards[0].fields
+        self.has_weights = shards[0].has_weights
 
     def release(self) -> None:
         """Close every shard."""
@@ -126,6 +127,11 @@ class ShardedSearcher(EngineSearcher):
     def stored(self, docids: Sequence[str]) -> dict[str, str | bytes]:
         """Return the stored JSON of those documents that a shard has."""
         return {docid: raw for shard in self.shards for docid, raw in shard.stored(docids).items()}
+
+    def weights(self, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:
+        """Return the weights in the shard that has the document."""
+        weights = (shard.weights(docid, terms) for shard in self.shards)
+        return next((numbers for numbers in weights if numbers is not None), None)
 
 
 def _merge(found: Sequence[Hits], k: int) -> Hits:

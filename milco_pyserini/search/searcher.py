@@ -14,9 +14,9 @@ import numpy as np
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.directory import Index, open_index, validate_sparse
+from milco_pyserini.index.lookup import CachedDocuments, CorpusLookup, open_lookup
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits, QueryEncoder, QueryOptions
 from milco_pyserini.options import validate_number
-from milco_pyserini.search.documents import CachedDocuments, CorpusLookup, open_lookup
 from milco_pyserini.search.topics import SearchTopics
 from milco_pyserini.sparse import SparseBatch
 

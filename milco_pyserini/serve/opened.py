@@ -13,7 +13,7 @@ from milco_pyserini.corpora import open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.encode import MilcoQueryEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain.contributions import EngineWeights, engine_weights
+from milco_pyserini.explain.contributions import EngineWeights
 from milco_pyserini.index import open_index
 from milco_pyserini.index.protocol import QueryOptions
 from milco_pyserini.index.shards import find_shards
@@ -104,7 +104,7 @@ class OpenedIndex:
     @cached_property
     def weights(self) -> EngineWeights:
         """What the engine multiplies, read from the index that is searched."""
-        return engine_weights(self.searcher.engine_searcher, self.searcher.index)
+        return EngineWeights(self.searcher.engine_searcher, self.searcher.index)
 
     def has_changed(self) -> bool:
         """Return whether a manifest of the index on disk is no longer the one that was opened."""

@@ -21,7 +21,7 @@ from milco_pyserini.cli.index import main as index_command
 from milco_pyserini.cli.search import main as search
 from milco_pyserini.cli.verify import main as verify
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain.contributions import engine_weights
+from milco_pyserini.explain.contributions import EngineWeights
 from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.shards import shard_name
 from milco_pyserini.integrations.pyserini.encoders import vectors_of
@@ -111,7 +111,7 @@ def test_the_numbers_of_an_explanation_are_those_of_one_index(built: Built, kind
     """Of every document of a ranking, in the same order."""
     queries = queries_for(kind, 3)
     opened = [open_index(built.path(name)) for name in (kind, kind + SHARDS)]
-    one, sharded = (engine_weights(index.searcher(), index) for index in opened)
+    one, sharded = (EngineWeights(index.searcher(), index) for index in opened)
     assert (sharded.scale, sharded.unit, sharded.is_readable) == (one.scale, one.unit, True)
     for query, hits in zip(queries, opened[0].searcher().search(queries, 20), strict=True):
         terms = list(query)

@@ -12,12 +12,13 @@ from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain import Explainer, Explanation, compare
-from milco_pyserini.explain import explainer as explainer_module
-from milco_pyserini.explain.contributions import EngineWeights, find_store
+from milco_pyserini.explain.contributions import find_store
 from milco_pyserini.explain.explanation import report_page
 from milco_pyserini.explain.terms import Contribution, ExplainedText, Term
 from milco_pyserini.index import build_index, find_engine
-from milco_pyserini.search.documents import CorpusLookup, IndexedCorpus
+from milco_pyserini.index.exact import ExactSearcher
+from milco_pyserini.index.lookup import CorpusLookup, IndexedCorpus
+from milco_pyserini.index.protocol import EngineSearcher, Hits
 from milco_pyserini.sparse import open_store
 
 
@@ -76,6 +77,25 @@ def test_the_index_that_is_searched_is_explained(engine: str, tmp_path: Path) ->
         built.update(delete=[docid])
     one = Explainer(built, query_encoder(), searcher=searcher).explain(query, [docid])[0]
     assert one.score and one.difference == 0
+
+
+def test_any_engine_is_explained_by_its_weights() -> None:
+    """Explanations know the protocol only: neither text nor vector is needed where weights() reads the index."""
+    built = index("exact")
+    exact = built.searcher()
+
+    class Other(EngineSearcher):
+        has_weights = True
+
+        def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
+            return exact.find(queries, k, threads)
+
+        def weights(self, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:
+            return exact.weights(docid, terms)
+
+    other = Other("other", built.path, exact.num_documents)
+    for explanation in Explainer(built, query_encoder(), searcher=other).explain(queries(1)[0]):
+        assert explanation.score == explanation.total and explanation.difference == 0
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
@@ -164,7 +184,7 @@ def test_an_index_knows_its_encoder_and_corpus() -> None:
 
 def test_unreadable_engines_are_explained_by_text_or_vector(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without both, an error names the options; a text that was not indexed is noted."""
-    monkeypatch.setattr(explainer_module, "engine_weights", lambda *_: EngineWeights())
+    monkeypatch.setattr(ExactSearcher, "has_weights", False)
     built, query = index("exact"), queries(20)[3]
     for source in ((documents(built), None), (None, store())):
         for one in explainer(built, *source).explain(query):

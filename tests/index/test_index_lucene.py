@@ -449,11 +449,11 @@ def test_impacts_are_those_of_documents_that_were_not_deleted(built: SimpleNames
     shutil.copytree(built.ours.path, tmp_path / "index")
     searcher = open_index(tmp_path / "index").update(delete=[gone]).searcher()
     terms = [*vectors[kept], *vectors[gone], "nowhere"]
-    found = built.ours.searcher().impacts(gone, terms)
+    found = built.ours.searcher().weights(gone, terms)
     assert found == vectors[gone]
-    assert searcher.impacts(kept, terms) == vectors[kept]
-    assert searcher.impacts(kept, []) == {}
-    assert searcher.impacts(gone, terms) is searcher.impacts("nowhere", []) is None
+    assert searcher.weights(kept, terms) == vectors[kept]
+    assert searcher.weights(kept, []) == {}
+    assert searcher.weights(gone, terms) is searcher.weights("nowhere", []) is None
 
 
 def test_the_classes_are_compiled_from_their_source(tmp_path: Path) -> None:

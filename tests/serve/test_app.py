@@ -14,7 +14,7 @@ from served_set import DOCUMENTS, searcher, service
 
 from milco_pyserini.encode import QueryTable
 from milco_pyserini.index import Index
-from milco_pyserini.search.documents import CachedDocuments, CorpusLookup, IndexedCorpus
+from milco_pyserini.index.lookup import CachedDocuments, CorpusLookup, IndexedCorpus
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.opened import OpenedIndex, example_queries

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from golden_set import GOLDEN
 from scipy.sparse import csr_array
 
 from milco_pyserini import Index, MilcoEncoder, Searcher
@@ -22,7 +23,6 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Hits
 from milco_pyserini.io.manifest import read_checked, write_checked
-from milco_pyserini.model import find_checkpoint
 from milco_pyserini.search import SearchTopics
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 
@@ -31,12 +31,13 @@ TEXTS = {
     "river": "The Nile is a long river in Africa.",
     "music": "The orchestra played music by Mozart.",
 }
-QUERY = "Who invented the telephone?"
+QUERY = "telephone"
+CHECKPOINT = str(GOLDEN / "ckpt_distillation")
 
 
 @pytest.fixture(scope="module")
 def encoder() -> MilcoEncoder:
-    return MilcoEncoder.from_pretrained("mini", device="cpu", dtype="float32")
+    return MilcoEncoder.from_pretrained(CHECKPOINT, device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def vectors(corpus: Path) -> Path:
     """A vector store of the corpus."""
     output = corpus.with_name("vectors")
     common = ["--device", "cpu", "--dtype", "float32"]
-    assert encode(["--corpus", str(corpus), "--encoder", "mini", "--output", str(output), *common]) == 0
+    assert encode(["--corpus", str(corpus), "--encoder", CHECKPOINT, "--output", str(output), *common]) == 0
     return output
 
 
@@ -73,7 +74,7 @@ def test_texts_of_an_updated_index_are_those_of_the_update(
     index = Index.build(str(vectors), tmp_path / "docs", "lucene")
     corpus, new = tmp_path / "new.jsonl", tmp_path / "new"
     corpus.write_text(json.dumps({"id": "phone", "text": "Meucci invented the telephone, too."}) + "\n")
-    common = ["--encoder", "mini", "--device", "cpu", "--dtype", "float32"]
+    common = ["--encoder", CHECKPOINT, "--device", "cpu", "--dtype", "float32"]
     assert encode(["--corpus", str(corpus), "--output", str(new), *common]) == 0
     index.update(new)
     texts = {hit.docid: hit.text for hit in Searcher.open(index.path, encoder).search(QUERY + " Music, rivers.", 3)}
@@ -193,9 +194,8 @@ def test_the_index_knows_its_encoder(index: Path, searcher: Searcher) -> None:
     """Without an encoder, the manifest's is loaded; another one is refused."""
     opened = Searcher.open(str(index), device="cpu", dtype="float32")
     assert opened.search(QUERY).docids == searcher.search(QUERY).docids
-    other = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
     with pytest.raises(MilcoError, match="does not fit"):
-        Searcher.open(index, other, device="cpu").search(QUERY)
+        Searcher.open(index, GOLDEN / "ckpt_alignment", device="cpu").search(QUERY)
 
 
 def test_vectors_in_memory_are_indexed_with_their_encoder(
@@ -212,11 +212,11 @@ def test_vectors_in_memory_are_indexed_with_their_encoder(
     assert found.scores == pytest.approx(sorted(similarities, reverse=True), rel=1e-5)
     assert found[0].text is None
     about = Index.open(str(built.path)).vectors
-    assert (about["encoder"], about["views"]) == ("mini", ["pivot", "source"])
+    assert (about["encoder"], about["views"]) == (CHECKPOINT, ["pivot", "source"])
     pivots = Index.build(batch.view("pivot"), tmp_path / "pivots", "exact", ids=list(TEXTS), encoder=encoder)
     assert pivots.vectors["views"] == ["pivot"]
     other = SparseBatch.from_dicts([{"w": 1.0}], Vocabulary(["w"], []))
-    with pytest.raises(MilcoError, match="the vectors have another vocabulary than encoder mini"):
+    with pytest.raises(MilcoError, match="the vectors have another vocabulary than encoder "):
         Index.build(other, tmp_path / "other", "exact", ids=["a"], encoder=encoder)
     with pytest.raises(MilcoError, match="a document has an empty id"):
         Index.build(batch, tmp_path / "other", "exact", ids=["a", "", "c"], encoder=encoder)
@@ -253,9 +253,8 @@ def test_bm25_searches_for_words(tmp_path: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")
 def test_dense_vectors_are_searched_by_their_own_encoder(corpus: Path, tmp_path: Path) -> None:
     """A store of milco encode --dense; texts of hits are available as for other engines."""
-    mini = str(find_checkpoint("mini"))
     output = tmp_path / "dense"
-    assert encode(["--corpus", str(corpus), "--encoder", mini, "--dense", "--output", str(output)]) == 0
+    assert encode(["--corpus", str(corpus), "--encoder", CHECKPOINT, "--dense", "--output", str(output)]) == 0
     built = Index.build(output, tmp_path / "index", "flat")
     hit = Searcher.open(built.path).search(f"phone {TEXTS['phone']}", k=1)[0]
     assert (hit.docid, hit.text) == ("phone", f"phone {TEXTS['phone']}")
@@ -368,7 +367,7 @@ def test_lines_that_were_skipped_have_no_texts(tmp_path: Path, encoder: MilcoEnc
     """The others have; a corpus that was changed after the index was built is reported."""
     corpus, vectors = tmp_path / "corpus.jsonl", tmp_path / "vectors"
     corpus.write_text('{"id": "bad id", "text": "x"}\n' + json.dumps({"id": "river", "text": TEXTS["river"]}) + "\n")
-    common = ["--encoder", "mini", "--device", "cpu", "--dtype", "float32"]
+    common = ["--encoder", CHECKPOINT, "--device", "cpu", "--dtype", "float32"]
     assert encode(["--corpus", str(corpus), "--output", str(vectors), "--skip-bad-lines", *common]) == 0
     index = Index.build(vectors, tmp_path / "index", "exact")
     assert Searcher.open(index.path, encoder).search("a river")[0].text == TEXTS["river"]
@@ -382,7 +381,7 @@ def test_hits_of_documents_by_their_best_passage_have_texts(
     texts = {"long": "The Nile is a river. " * 9 + "Bell patented the telephone.", "short": "A telephone."}
     corpus, vectors = tmp_path / "corpus.jsonl", tmp_path / "vectors"
     corpus.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in texts.items()))
-    options = ["--encoder", "mini", "--device", "cpu", "--dtype", "float32", "--split-passages", "--max-length", "16"]
+    options = ["--encoder", CHECKPOINT, "--device", "cpu", "--dtype", "float32", "--split-passages", "--max-length", "16"]
     assert encode(["--corpus", str(corpus), "--output", str(vectors), *options]) == 0
     index = Index.build(vectors, tmp_path / "index", "exact", store_documents=is_stored)
     found = Searcher.open(index.path, encoder).search_topics(SearchTopics(["q"], texts=[QUERY]), 2, passages=5)
@@ -402,7 +401,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         directory.mkdir()
         (directory / "docs.jsonl").write_text(json.dumps({"id": "river", "text": text}) + "\n")
     monkeypatch.chdir(root)
-    common = ["--encoder", "mini", "--device", "cpu", "--dtype", "float32"]
+    common = ["--encoder", CHECKPOINT, "--device", "cpu", "--dtype", "float32"]
     assert encode(["--corpus", "docs.jsonl", "--output", "vectors", *common]) == 0
     Index.build("vectors", "index", "exact")
     monkeypatch.chdir(other)

@@ -292,7 +292,7 @@ def copied(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
         for count in range(3 if engine in _UPDATED else 1):
             old = _build(workdir / f"{engine}{count}", inputs / "more", engine)
             for number in range(count):
-                _milco(workdir, f"index --update --delete {inputs}/ids{number} --output {old.name}")
+                _milco(workdir, f"index update --index {old.name} --delete {inputs}/ids{number}")
             yield engine, _mixed(workdir, f"over one with {counted(count, 'update')}", new, old, inputs)
     sharded = _build(workdir / "sharded", inputs / "vectors", "exact", shards=2)
     yield "exact", _mixed(workdir, "shards over one", sharded, _build(workdir / "o", inputs / "more", "exact"), inputs)
@@ -315,7 +315,7 @@ def updated(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
             with damaged.open("r+b") as handle:
                 handle.seek(place)
                 handle.write(bytes([content[place] ^ 1 << draw.randrange(8)]))
-            command = f"index --update --delete {inputs}/ids0 --output damaged"
+            command = f"index update --index damaged --delete {inputs}/ids0"
             reported = _run(command.split(), workdir).code == 2 or _run(["verify", "damaged"], workdir).code == 2
             problem = "" if reported else "the damage has a new checksum"
             yield engine, Trial(f"{file.relative_to(intact)}, bit of byte {place:,} flipped", problem)
@@ -331,7 +331,7 @@ def opened(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
         old = _build(workdir / f"{engine}-old", inputs / "vectors", engine)
         new = Path(shutil.copytree(old, workdir / f"{engine}-new"))
         if engine in _UPDATED:
-            _milco(workdir, f"index --update --vectors {inputs}/more --output {new.name}")
+            _milco(workdir, f"index update --index {new.name} --vectors {inputs}/more")
         else:
             new = _build(workdir / f"{engine}-more", inputs / "more", engine)
         answers = []
@@ -400,10 +400,10 @@ _RERUN = {
     },
     "index --store": "index --vectors {inputs}/vectors --store --corpus {inputs}/corpus.jsonl --output out",
     "index, a shard": "index --vectors {inputs}/vectors --engine exact --output out --shard-id 1 --shard-num 2",
-    "update --since": "index --output out --update --since {inputs}/vectors --vectors {inputs}/more",
-    "update": "index --output out --update --vectors {inputs}/other",
-    "update --delete": "index --output out --update --delete {inputs}/ids0",
-    "update, empty --delete": "index --output out --update --delete {inputs}/none",
+    "update --since": "index update --index out --since {inputs}/vectors --vectors {inputs}/more",
+    "update": "index update --index out --vectors {inputs}/other",
+    "update --delete": "index update --index out --delete {inputs}/ids0",
+    "update, empty --delete": "index update --index out --delete {inputs}/none",
     "encode": "encode --corpus {inputs}/other.jsonl --encoder mini --output out",
     "export": "export --vectors {inputs}/vectors --to elasticsearch --output out",
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from milco_pyserini.cli.parser import Subcommand, run_subcommand
+from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import log
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.eval.report import FORMATS
@@ -132,7 +132,7 @@ class SweepOptions(TaskOptions):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, 2 for bad input, 130 for Ctrl-C."""
-    return run_subcommand(PROG, _SUMMARY, SUBCOMMANDS, sys.argv[1:] if argv is None else argv)
+    return dispatch(PROG, SUBCOMMANDS, argv, _SUMMARY)
 
 
 def _statistics(options: StatisticsOptions) -> None:

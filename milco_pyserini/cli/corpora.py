@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from milco_pyserini.cli.parser import Subcommand, run_subcommand
+from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError, nearest, unknown_name
 from milco_pyserini.options import option
@@ -49,8 +49,7 @@ class ShowOptions:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run milco corpora; return the exit code."""
-    summary = "List benchmarks and their names."
-    return run_subcommand(PROG, summary, SUBCOMMANDS, list(sys.argv[1:] if argv is None else argv))
+    return dispatch(PROG, SUBCOMMANDS, argv, "List benchmarks and their names.")
 
 
 def list_benchmarks(options: ListOptions) -> None:

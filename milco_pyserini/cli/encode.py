@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from milco_pyserini.cli.parser import run_command
+from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import DTYPES, vectors_directory
 from milco_pyserini.encode.devices import LAUNCHERS, LOCAL, validate_devices
@@ -19,6 +19,7 @@ from milco_pyserini.io.files import size_on_disk
 from milco_pyserini.options import changed_options, option
 
 _SCALE_OUT = "scale-out"
+_RESUMES = "complete parts are kept; rerun the same command to resume"
 # Options of vector stores, which --text does not write.
 _OF_STORES = (
     *("output", "overwrite", "reuse", "skip_bad_lines", "split_passages", "format", "part_size"),
@@ -159,11 +160,9 @@ def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:
         sys.stdout.write(listing(view, terms[:top_k], len(terms)))
 
 
+SUBCOMMANDS = {"query-table": Subcommand(QueryTableOptions, make_query_table, _RESUMES)}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    interrupted = "complete parts are kept; rerun the same command to resume"
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] == ["query-table"]:
-        name = "milco encode query-table"
-        return run_command(name, QueryTableOptions, make_query_table, arguments[1:], interrupted=interrupted)
-    return run_command("milco encode", EncodeOptions, encode_command, arguments, interrupted=interrupted)
+    return dispatch("milco encode", SUBCOMMANDS, argv, Subcommand(EncodeOptions, encode_command, _RESUMES))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.cli.parser import run_command
+from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError, shown, validate_name, validate_unique
 from milco_pyserini.eval.measures import EXAMPLES
@@ -93,10 +93,7 @@ class MeasuresOptions:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, 2 for bad input, 130 for Ctrl-C."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] == ["measures"]:
-        return run_command(f"{PROG} measures", MeasuresOptions, _list_measures, arguments[1:])
-    return run_command(PROG, EvalOptions, _evaluate, arguments, interrupted="nothing was written")
+    return dispatch(PROG, SUBCOMMANDS, argv, Subcommand(EvalOptions, _evaluate, "nothing was written"))
 
 
 def _list_measures(options: MeasuresOptions) -> None:
@@ -240,3 +237,6 @@ def _summary(evaluation: "Evaluation", fairness: bool) -> str:
             "both descending)"
         )
     return ", ".join(parts)
+
+
+SUBCOMMANDS = {"measures": Subcommand(MeasuresOptions, _list_measures)}

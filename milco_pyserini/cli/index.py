@@ -1,6 +1,7 @@
 """milco index --vectors vectors/miracl-ar: index a vector store.
 
 milco index --engine bm25 --corpus miracl-ar: index the texts of a corpus.
+milco index update --index indexes/miracl-ar.lucene --vectors vectors/new: add, replace and delete documents.
 milco index tune --index indexes/miracl-ar.seismic: find the fastest settings that reach a recall.
 """
 
@@ -9,17 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from milco_pyserini.cli.parser import run_command
+from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import log
 from milco_pyserini.defaults import INDEXES, directory_name, missing_vectors
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.options import MAX_INTEGER, MAX_THREADS, changed_options, option
+from milco_pyserini.options import MAX_INTEGER, MAX_THREADS, option
 
 _PRUNING = "Pruning"
 _BM25 = "BM25"
 _APPROXIMATE = "Approximate engines"
 _EXTERNAL = "External vectors"
-_UPDATE = "Update an index (lucene, qdrant)"
 _SHARDS = "Shards (all engines but bm25)"
 # Below it, clusters gain nothing and take much more than postings.
 _FEW_DOCUMENTS = 100_000
@@ -40,7 +40,6 @@ class IndexOptions:
       milco index --vectors vectors/miracl-ar
       milco index --vectors vectors/miracl-ar --store
       milco index --engine bm25 --corpus miracl-ar
-      milco index tune --index indexes/miracl-ar.seismic --recall .95
     """
 
     vectors: Path | None = option(None, metavar="DIR", help="vector store of milco encode (all engines but bm25)")
@@ -88,16 +87,6 @@ class IndexOptions:
     topics: Path | None = option(
         None, group=_APPROXIMATE, metavar="DIR", help="encoded topics to measure recall on (default: sampled documents)"
     )
-    update: bool = option(
-        False, group=_UPDATE, help="change the index at --output: add --vectors, replacing the same ids"
-    )
-    since: Path | None = option(
-        None,
-        group=_UPDATE,
-        metavar="DIR",
-        help="store that the index was built from: write only what differs, and delete documents that --vectors lacks",
-    )
-    delete: Path | None = option(None, group=_UPDATE, metavar="FILE", help="docids to delete, one per line")
     plain: bool = option(False, group=_EXTERNAL, help="--vectors is external Anserini JSONL: a directory or a file")
     scale: float | None = option(
         None, group=_EXTERNAL, above=0, maximum=MAX_INTEGER, help="impact = round(weight x scale), for float weights"
@@ -110,17 +99,45 @@ class IndexOptions:
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
-        if self.vectors is not None and self.corpus is not None and not (self.store or self.update):
+        if self.vectors is not None and self.corpus is not None and not self.store:
             yield "--vectors and --corpus exclude each other: an index has one source (--store reads both)"
         if self.scale is not None and not self.plain:
             yield "--scale is for --plain: a vector store states its own"
-        if (self.since is not None or self.delete is not None) and not self.update:
-            yield "--since and --delete are for --update"
-        for name in ("overwrite", "store", "store_vectors", "topics", "language", "tokenizer", *_BUILD_SETTINGS):
-            if self.update and getattr(self, name):
-                yield f"--{name.replace('_', '-')} is for a new index, --update changes one"
-        if self.update and self.shard_num > 1:
-            yield "--shard-num is for a new index, --update changes one"
+
+
+@dataclass(frozen=True)
+class UpdateOptions:
+    """Add, replace and delete documents of an index (lucene, qdrant).
+
+    Documents of --vectors are added, in place of those with the same id. With --since, only what differs is written.
+
+      milco index update --index indexes/news.lucene --vectors vectors/today --since vectors/yesterday
+      milco index update --index indexes/news.lucene --delete gone.txt
+    """
+
+    index: Path = option(metavar="DIR", synonyms=("--output",), help="index to change")
+    vectors: Path | None = option(None, metavar="DIR", help="vector store of milco encode, whose documents are added")
+    since: Path | None = option(
+        None,
+        metavar="DIR",
+        help="store that the index was built from: write only what differs, and delete documents that --vectors lacks",
+    )
+    delete: Path | None = option(None, metavar="FILE", help="docids to delete, one per line")
+    prune: tuple[str, ...] = option((), metavar="RULE", help="the pruning rules that the index was built with")
+    views: tuple[str, ...] = option((), metavar="VIEW", help="the views that the index was built with")
+    corpus: str | None = option(
+        None, metavar="NAME|PATH", help="documents to store, if the corpus moved since it was encoded"
+    )
+    threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build")
+    plain: bool = option(False, group=_EXTERNAL, help="--vectors is external Anserini JSONL: a directory or a file")
+    scale: float | None = option(
+        None, group=_EXTERNAL, above=0, maximum=MAX_INTEGER, help="impact = round(weight x scale), for float weights"
+    )
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield messages about options that exclude each other."""
+        if self.scale is not None and not self.plain:
+            yield "--scale is for --plain: a vector store states its own"
 
 
 @dataclass(frozen=True)
@@ -139,13 +156,10 @@ class TuneOptions:
 
 
 def command(options: IndexOptions) -> None:
-    """Build or update the index."""
+    """Build the index."""
     from milco_pyserini.index import Index, find_engine
 
     engine = find_engine(options.engine)
-    if options.update:
-        _update(options)
-        return
     source, other = options.vectors, options.corpus
     if engine.source_option == "--corpus":
         source, other = other, source  # type: ignore[assignment]
@@ -180,17 +194,12 @@ def command(options: IndexOptions) -> None:
         log(f"Of fewer than {_FEW_DOCUMENTS:,} documents, --engine lucene is exact and takes about {size:,.1f} MB")
 
 
-def _update(options: IndexOptions) -> None:
+def update(options: UpdateOptions) -> None:
+    """Update the index."""
     from milco_pyserini.index import open_index
     from milco_pyserini.index.update import read_docids
 
-    if options.output is None and options.vectors is None:
-        raise MilcoError("--update needs --output, the index to change")
-    name = "" if options.vectors is None else directory_name(options.vectors.name)
-    index = open_index(options.output or INDEXES / f"{name}.{options.engine}")
-    if changed_options(options, "engine") and options.engine != index.engine.name:
-        raise MilcoError(f"--engine {options.engine}: {index.path} was built by {index.engine.name}, omit it")
-    index.update(
+    open_index(options.index).update(
         options.vectors,
         since=options.since,
         delete=None if options.delete is None else read_docids(options.delete),
@@ -219,9 +228,12 @@ def tune(options: TuneOptions) -> None:
     tune_index(open_index(options.index), options.recall, options.hits, options.topics, options.vectors, report)
 
 
+SUBCOMMANDS = {
+    "update": Subcommand(UpdateOptions, update, "the index is unchanged"),
+    "tune": Subcommand(TuneOptions, tune, "the index is unchanged"),
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] == ["tune"]:
-        return run_command("milco index tune", TuneOptions, tune, arguments[1:], interrupted="the index is unchanged")
-    return run_command("milco index", IndexOptions, command, arguments, interrupted="no index was written")
+    return dispatch("milco index", SUBCOMMANDS, argv, Subcommand(IndexOptions, command, "no index was written"))

@@ -67,5 +67,5 @@ def _page() -> str:
     for group, commands in GROUPS.items():
         page += f"\n{group}:\n"
         page += "".join(f"  {command:<11}{purpose}\n" for command, purpose in commands.items())
-    page += "\nStart with `milco demo`. `milco COMMAND --help` lists the options of a command.\n"
+    page += "\nStart with `milco demo`. `milco COMMAND --help` lists the options of a command, and its subcommands.\n"
     return page

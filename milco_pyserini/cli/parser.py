@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 
 from milco_pyserini.cli import program
 from milco_pyserini.cli.rendering import flag_of, flags_of
-from milco_pyserini.errors import MilcoError, shown, unknown_name
+from milco_pyserini.errors import MilcoError, nearest, shown, unknown_name
 from milco_pyserini.options import InvalidOptions, validate, value_error
 
 OptionsT = TypeVar("OptionsT")
@@ -31,11 +31,15 @@ _WIDEST = 100
 
 @dataclasses.dataclass(frozen=True)
 class Subcommand:
-    """One subcommand: its options, the function that runs it, and what Ctrl-C leaves of its work."""
+    """A command or subcommand: its options, the function that runs it, and what Ctrl-C leaves of its work."""
 
     options: type
     run: Callable[[Any], int | None]
     interrupted: str = ""
+
+
+Subcommands = Mapping[str, Subcommand]
+_NONE: Subcommands = types.MappingProxyType({})
 
 
 def run_command(
@@ -44,6 +48,7 @@ def run_command(
     command: Callable[[OptionsT], int | None],
     argv: Sequence[str] | None,
     interrupted: str = "",
+    subcommands: Subcommands = _NONE,
 ) -> int:
     """Parse the command line and run the command; return its exit code (see program.run).
 
@@ -52,36 +57,52 @@ def run_command(
         command: returns its exit code if that is not 0.
         argv: its arguments; None for those of this process.
         interrupted: what Ctrl-C leaves of the command's work, and how to resume.
+        subcommands: listed on its help page.
     """
 
     def parse_and_run() -> int | None:
-        return command(parse(options_class, sys.argv[1:] if argv is None else argv, prog))
+        return command(parse(options_class, sys.argv[1:] if argv is None else argv, prog, subcommands))
 
     return program.run(prog, parse_and_run, interrupted, flags_of(prog, options_class))
 
 
-def run_subcommand(prog: str, summary: str, table: Mapping[str, Subcommand], argv: Sequence[str]) -> int:
-    """Run the subcommand that argv begins with, or print the page that lists them; return the exit code."""
-    if not argv or argv[0] in ("-h", "--help"):
-        return program.run(prog, lambda: print_page(prog, summary, table))
-    name, *arguments = argv
-    if name not in table:
-        return program.fail(prog, str(unknown_name("subcommand", name, table)))
-    chosen = table[name]
-    return run_command(f"{prog} {name}", chosen.options, chosen.run, arguments, chosen.interrupted)
+def dispatch(prog: str, subcommands: Subcommands, argv: Sequence[str] | None, default: Subcommand | str) -> int:
+    """Run the subcommand that argv begins with; return the exit code.
+
+    Args:
+        argv: the arguments; None for those of this process.
+        default: the command without a subcommand, or the summary of one that always has a subcommand.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = arguments[0] if arguments else ""
+
+    def print_page() -> None:
+        summary = _wrapped(str(default))
+        sys.stdout.write(f"usage: {prog} SUBCOMMAND [options]\n\n{summary}\n\n{_listed(prog, subcommands)}\n")
+
+    if name in subcommands:
+        command = subcommands[name]
+        return run_command(f"{prog} {name}", command.options, command.run, arguments[1:], command.interrupted)
+    if isinstance(default, Subcommand) and (name.startswith("-") or nearest(name, subcommands) is None):
+        return run_command(prog, default.options, default.run, arguments, default.interrupted, subcommands)
+    if isinstance(default, str) and name in ("", "-h", "--help"):
+        return program.run(prog, print_page)
+    return program.fail(prog, str(unknown_name("subcommand", name, subcommands)))
 
 
-def print_page(prog: str, summary: str, table: Mapping[str, Subcommand]) -> None:
-    """Print the help page of a command that has subcommands."""
-    sys.stdout.write(f"usage: {prog} SUBCOMMAND [options]\n\n{_wrapped(summary)}\n\n")
-    width = max(map(len, table))
-    for name, subcommand in table.items():
+def _listed(prog: str, subcommands: Subcommands) -> str:
+    """Return the part of a help page that lists subcommands, or "" if there are none."""
+    if not subcommands:
+        return ""
+    width = max(map(len, subcommands))
+    lines = ["subcommands:"]
+    for name, subcommand in subcommands.items():
         purpose = inspect.cleandoc(subcommand.options.__doc__ or "").split("\n")[0].rstrip(".")
-        sys.stdout.write(f"  {name:<{width}}  {purpose}\n")
-    sys.stdout.write(f"\n{prog} SUBCOMMAND --help lists the options of a subcommand.\n")
+        lines.append(f"  {name:<{width}}  {purpose}")
+    return "\n".join([*lines, "", f"{prog} SUBCOMMAND --help lists the options of a subcommand."])
 
 
-def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> OptionsT:
+def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str, subcommands: Subcommands = _NONE) -> OptionsT:
     """Read a command line into an options object. --help prints the page and exits with code 0.
 
     Raises:
@@ -90,6 +111,7 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
     parser = _Parser(
         prog=prog,
         description=inspect.cleandoc(options_class.__doc__ or ""),
+        epilog=_listed(prog, subcommands),
         allow_abbrev=False,
         formatter_class=_HelpFormatter,
     )
@@ -102,6 +124,7 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str) -> Opti
             groups[group] = parser.add_argument_group(group)
         _add(groups[group], field, *hints[name])
     synonyms = {word: flag_of(field) for field in fields.values() for word in field.metadata["synonyms"]}
+    synonyms |= {f"--{name}": f"{prog} {name}" for name in subcommands}
     errors = _option_errors(parser, argv, synonyms)
     misspelled = bool(errors)
     try:

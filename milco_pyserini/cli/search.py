@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from milco_pyserini.cli.parser import run_command
+from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import RUNS, directory_name, only_index
@@ -398,9 +398,9 @@ def fuse(options: FuseOptions) -> None:
     log(f"Fused {len(runs)} runs ({options.method}) into {place}: {counted(len(topics), 'query', 'queries')}")
 
 
+SUBCOMMANDS = {"fuse": Subcommand(FuseOptions, fuse, "no run was written")}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] == ["fuse"]:
-        return run_command("milco search fuse", FuseOptions, fuse, arguments[1:], interrupted="no run was written")
-    return run_command("milco search", SearchOptions, command, arguments, interrupted="no run was written")
+    return dispatch("milco search", SUBCOMMANDS, argv, Subcommand(SearchOptions, command, "no run was written"))

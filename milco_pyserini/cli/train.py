@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from milco_pyserini.cli import program
-from milco_pyserini.cli.parser import Subcommand, run_subcommand
+from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.cli.rendering import flags_of
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train.config import SapConfig, SctConfig, with_config_defaults
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             prog = f"{PROG} {stage}"
             return program.fail(prog, str(error), flags_of(prog, config_class))
         table[stage] = replace(table[stage], options=config_class)
-    return run_subcommand(PROG, SUMMARY, table, arguments)
+    return dispatch(PROG, table, arguments, SUMMARY)
 
 
 def validate_installation(*further: str) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from milco_pyserini import __version__
 from milco_pyserini.cli.main import COMMANDS, main
-from milco_pyserini.cli.train import SUBCOMMANDS
 
 HEAVY = "torch transformers numba jnius pyserini scipy pyarrow ir_datasets ir_measures matplotlib seismic".split()
 # Prints for each command: its exit code, its page, and the modules of HEAVY that were loaded.
@@ -30,14 +29,12 @@ for command in json.loads(sys.argv[1]):
 print(json.dumps(found))
 """
 
-ALL_COMMANDS = [
-    *COMMANDS,
-    *(f"train {stage}" for stage in SUBCOMMANDS),
-    *("analyze statistics", "analyze sweep", "index tune", "search fuse"),
-    "encode query-table",
-    "eval measures",
-    "corpora list",
-]
+SUBCOMMANDS = {
+    command: getattr(import_module(f"milco_pyserini.cli.{command}"), "SUBCOMMANDS", {}) for command in COMMANDS
+}
+# Without a subcommand, these print their help page.
+GROUPS = ("analyze", "corpora", "train")
+ALL_COMMANDS = [*COMMANDS, *(f"{command} {name}" for command, table in SUBCOMMANDS.items() for name in table)]
 
 
 def options_of(module: ModuleType) -> list[type]:
@@ -65,19 +62,29 @@ def test_help_of_every_command_loads_nothing_heavy(command: str, pages: dict) ->
     assert "usage: " in page
 
 
+@pytest.mark.parametrize("command", [command for command, table in SUBCOMMANDS.items() if table])
+def test_the_help_page_of_a_command_lists_its_subcommands(
+    command: str, pages: dict, capsys: pytest.CaptureFixture
+) -> None:
+    """Each with its purpose; a misspelled one is answered with the nearest."""
+    page = " ".join(pages[command][1].split())
+    for name, subcommand in SUBCOMMANDS[command].items():
+        assert f" {name} {subcommand.options.__doc__.splitlines()[0].rstrip('.')} " in f"{page} "
+        assert main([command, name[:-1]]) == 2
+        assert f"unknown subcommand {name[:-1]!r}: did you mean {name!r}?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_has_a_help_text(command: str) -> None:
     """Every command has a description, and every option a help text."""
-    train = [subcommand.options for subcommand in SUBCOMMANDS.values()]
+    train = [subcommand.options for subcommand in SUBCOMMANDS["train"].values()]
     for options in train if command == "train" else options_of(import_module(f"milco_pyserini.cli.{command}")):
         assert (options.__doc__ or "").strip()
         for field in dataclasses.fields(options):
             assert field.metadata["help"].strip(), f"{command} --{field.name} has no help"
 
 
-@pytest.mark.parametrize(
-    "command", [command for command in ALL_COMMANDS if command not in ("pyserini", "train", "corpora", "analyze")]
-)
+@pytest.mark.parametrize("command", [command for command in ALL_COMMANDS if command not in ("pyserini", *GROUPS)])
 def test_an_unknown_option_suggests_the_nearest(command: str, capsys: pytest.CaptureFixture) -> None:
     """A misspelled option is one line on stderr, with the valid names, and exit code 2."""
     assert main([*command.split(), "--hepl"]) == 2

@@ -144,12 +144,12 @@ def test_the_command_updates_and_deletes(
     Index.build(before, index, kind)
     capsys.readouterr()
     updated = ["--vectors", str(store(tmp_path / "after", after)), "--since", str(before)]
-    assert main(["--output", index, "--update", *updated]) == 0
+    assert main(["update", "--index", index, *updated]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith(f"Updated {index}: 2 documents, ") and lines[1] == "Deleted 1 docid"
     assert lines[2].startswith(f"{index} holds {len(after):,} documents and takes ")
     (tmp_path / "gone").write_text("more\n\nunknown\n")
-    assert main(["--output", index, "--update", "--delete", str(tmp_path / "gone")]) == 0
+    assert main(["update", "--index", index, "--delete", str(tmp_path / "gone")]) == 0
     assert "Deleted 1 of 2 docids: the index does not have all of them\n" in capsys.readouterr().err
     assert open_index(index).manifest["documents"] == len(after) - 1
 
@@ -191,7 +191,7 @@ def test_vectors_that_do_not_fit_are_refused(
     (tmp_path / "ids").write_text("x\n")
     given = [one.format(other=other, old=tmp_path / "old", ids=tmp_path / "ids") for one in options]
     before = answers(index.path)
-    assert main(["--output", str(index.path), "--update", "--vectors", str(new), *given]) == 2
+    assert main(["update", "--index", str(index.path), "--vectors", str(new), *given]) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert re.search(message, error), error
     assert open_index(index.path) == index and answers(index.path) == before
@@ -207,15 +207,15 @@ def test_since_needs_an_index_that_only_it_has_changed(
     (tmp_path / "ids").write_text("x\n")
     for number, options in enumerate((["--delete", str(tmp_path / "ids")], ["--vectors", str(same)])):
         index = Index.build(old, tmp_path / f"index{number}", kind)
-        assert main(["--output", str(index.path), "--update", *options]) == 0
+        assert main(["update", "--index", str(index.path), *options]) == 0
         before = answers(index.path)
-        assert main(["--output", str(index.path), "--update", "--vectors", str(same), "--since", str(old)]) == 2
+        assert main(["update", "--index", str(index.path), "--vectors", str(same), "--since", str(old)]) == 2
         assert "has been updated without --since, so it no longer matches" in capsys.readouterr().err
         assert answers(index.path) == before
     # A document that is the same in both stores is refused, too.
     index = Index.build(old, tmp_path / "index2", kind)
     given = ["--vectors", str(same), "--since", str(old), "--delete", str(tmp_path / "ids")]
-    assert main(["--output", str(index.path), "--update", *given]) == 2
+    assert main(["update", "--index", str(index.path), *given]) == 2
     assert "document 'x' is in" in capsys.readouterr().err
 
 
@@ -236,16 +236,18 @@ def test_passages_in_memory_do_not_replace_those_of_an_index(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--output {exact} --update --vectors {store}", "engine exact cannot update an index, lucene and qdrant can"),
-        ("--output {lucene} --update", "an update needs documents to add (--vectors) or ids to delete (--delete)"),
-        ("--update", "--update needs --output"),
-        ("--output {lucene}none --update --vectors {store}", "no index at "),
-        ("--output {lucene} --since {store} --vectors {store}", "--since and --delete are for --update"),
-        ("--output {lucene} --update --overwrite --vectors {store}", "--overwrite is for a new index"),
-        ("--output {lucene} --update --delete {lucene}/none", "No such file"),
-        ("--output {lucene} --update --vectors {store} --engine qdrant", "was built by lucene, omit it"),
-        ("--output {lucene} --update --vectors {store} --corpus sample", "stores no documents, omit it"),
-        ("--output {lucene} --update --vectors {plain} --plain", "its plain is True, the index has None"),
+        ("update --index {exact} --vectors {store}", "engine exact cannot update an index, lucene and qdrant can"),
+        ("update --index {lucene}", "an update needs documents to add (--vectors) or ids to delete (--delete)"),
+        ("update --vectors {store}", "--index is required"),
+        ("update --output {lucene} --vectors {store}", "unknown option '--output': did you mean '--index'?"),
+        (
+            "--output {lucene} --update --vectors {store}",
+            "unknown option '--update': did you mean 'milco index update'",
+        ),
+        ("update --index {lucene}none --vectors {store}", "no index at "),
+        ("update --index {lucene} --delete {lucene}/none", "No such file"),
+        ("update --index {lucene} --vectors {store} --corpus sample", "stores no documents, omit it"),
+        ("update --index {lucene} --vectors {plain} --plain", "its plain is True, the index has None"),
     ],
 )
 def test_bad_options_are_one_line(
@@ -338,7 +340,7 @@ def test_an_update_does_not_hide_damage(pool: Documents, tmp_path: Path, capsys:
         first = handle.read(1)[0]
         handle.seek(0)
         handle.write(bytes([first ^ 8]))
-    assert main(["--output", str(index.path), "--update", "--vectors", str(tmp_path / "old")]) == 2
+    assert main(["update", "--index", str(index.path), "--vectors", str(tmp_path / "old")]) == 2
     assert f"{index.path} is damaged ({file.relative_to(index.path)}: " in capsys.readouterr().err
     assert verify([str(index.path)]) == 2
 
@@ -350,7 +352,7 @@ def test_files_of_the_user_are_not_lost(kind: str, tmp_path: Path, capsys: pytes
     (index.path / "notes").mkdir()
     (index.path / "notes" / "mine.csv").write_text("1")
     (tmp_path / "ids").write_text("x\n")
-    update = ["--output", str(index.path), "--update", "--delete", str(tmp_path / "ids")]
+    update = ["update", "--index", str(index.path), "--delete", str(tmp_path / "ids")]
     assert main(update) == 2
     assert "holds notes/mine.csv, which its manifest does not list" in capsys.readouterr().err
     shutil.rmtree(index.path / "notes")
@@ -393,7 +395,7 @@ def test_an_update_that_succeeded_can_be_run_again(
     (tmp_path / "ids").write_text("unknown\n")
     given = [option.format(old=old, ids=tmp_path / "ids") for option in options]
     index = Index.build(old, tmp_path / "index", kind)
-    command = ["--output", str(index.path), "--update", "--vectors", str(new), *given]
+    command = ["update", "--index", str(index.path), "--vectors", str(new), *given]
     assert main(command) == 0
     updated = open_index(index.path)
     (tmp_path / f".index{PARTIAL}1").mkdir()
@@ -404,7 +406,7 @@ def test_an_update_that_succeeded_can_be_run_again(
     assert open_index(index.path) == updated and not list(tmp_path.glob(".*"))
     if options:
         other = store(tmp_path / "other", {"x": {"w1": 6}})
-        assert main(["--output", str(index.path), "--update", "--vectors", str(other), *given]) == 2
+        assert main(["update", "--index", str(index.path), "--vectors", str(other), *given]) == 2
         assert "was not built from" in capsys.readouterr().err
 
 
@@ -417,7 +419,7 @@ def test_a_day_without_deletions_is_a_success(kind: str, tmp_path: Path, capsys:
         (tmp_path / f".index{PARTIAL}1").mkdir()
         os.utime(tmp_path / f".index{PARTIAL}1", (0, 0))
         gone.write_text(ids)
-        assert main(["--output", str(index.path), "--update", "--delete", str(gone)]) == 0
+        assert main(["update", "--index", str(index.path), "--delete", str(gone)]) == 0
         assert line in capsys.readouterr().err and not list(tmp_path.glob(".*"))
     assert open_index(index.path).manifest["documents"] == 1
 

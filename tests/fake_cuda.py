@@ -8,7 +8,6 @@ import ctypes
 import functools
 import sys
 import weakref
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +22,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
-_COPIES = (aten.copy_, aten._to_copy)
-_SIZED_BY_VALUES = (aten.nonzero, aten.masked_select, aten.bincount, aten._unique2)
+# Operations whose result's size depends on values, and what they return for zeros.
+_SIZED_BY_VALUES = {
+    aten.nonzero: lambda tensor: tensor.new_empty((0, tensor.dim()), dtype=torch.int64),
+    aten.masked_select: lambda tensor, mask: tensor.new_empty(0),
+    aten.bincount: lambda tensor, weights, size: tensor.new_empty(size, dtype=torch.int64),
+    aten._unique2: lambda tensor, *_: (tensor.new_empty(1), torch.empty_like(tensor), tensor.new_empty(1)),
+}
 # Numbers of torch's.
 _DEVICE_TYPES = {"cuda": 1, "xpu": 12, "mps": 13}
 _REGISTER_GUARD = "_ZN3c104impl19registerDeviceGuardENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"
@@ -44,7 +48,6 @@ class FakeStream:
         self.reached = max(self.reached, event)
 
     def synchronize(self) -> None:
-        self.card.wait()
         self.card.copying.clear()
 
     def __enter__(self) -> None:
@@ -55,10 +58,9 @@ class FakeStream:
 
 
 class FakeCard(TorchDispatchMode):
-    """Counts what the CPU waits for, and records what is read too early or from memory that may be reused.
+    """Records what is read too early, or from memory that may be reused.
 
     Attributes:
-        syncs: number of times that the CPU waited for the device, by function; "transformers" for all of its own.
         hazards: operations of another stream than the main one that read what it has not waited for, or memory that
             the allocator does not know it reads; copies that the CPU reads while they are under way.
         allocated, peak: bytes of the tensors on the card, now and at most.
@@ -67,17 +69,15 @@ class FakeCard(TorchDispatchMode):
 
     def __init__(self, reads: Mapping[str, object]) -> None:
         super().__init__()
-        self.syncs: Counter[str] = Counter()
         self.hazards: list[str] = []
         self.allocated = self.peak = self.time = 0
         self.free = 80 << 30
         self.main = self.stream = FakeStream(self)
         # Memory, by address: with the time at which the main stream wrote it; that the allocator knows another stream
-        # reads; that a copy is written to; that is pinned.
+        # reads; that a copy is written to; that is allocated.
         self.written: dict[int, int] = {}
         self.recorded: set[int] = set()
         self.copying: set[int] = set()
-        self.pinned: set[int] = set()
         self._known: set[int] = set()
         self._reads = reads
 
@@ -94,26 +94,24 @@ class FakeCard(TorchDispatchMode):
                 return result
         if any(map(is_on_card, read)):
             if packet is aten._local_scalar_dense:
-                return self._reads[self.wait()]
+                return self.value()
             if packet in _SIZED_BY_VALUES:
-                self.wait()
-                return sized_by_zeros(packet, *inputs)
+                return _SIZED_BY_VALUES[packet](*inputs)
             if packet is aten.index:
-                # Masks, and positions on the CPU.
-                if any(place.dtype == torch.bool or not is_on_card(place) for place in tensors_of(inputs[1])):
-                    self.wait()
-                inputs = inputs[0], [place if place is None else positions(place) for place in inputs[1]]
+                # A mask of zeros selects nothing.
+                inputs = (
+                    inputs[0],
+                    [
+                        place.new_empty(0, dtype=torch.int64)
+                        if place is not None and place.dtype == torch.bool
+                        else place
+                        for place in inputs[1]
+                    ],
+                )
         result = function(*inputs, **options)
         made = tensors_of(result)
-        if packet in _COPIES and is_on_card(made[0]) != is_on_card(read[-1]):
-            on_cpu = address(read[-1] if is_on_card(made[0]) else made[0])
-            asynchronous = options.get("non_blocking") or inputs[2:] == (True,)
-            if not asynchronous or on_cpu not in self.pinned:
-                self.wait()
-            elif is_on_card(read[-1]):
-                self.copying.add(on_cpu)
-        if options.get("pin_memory"):
-            self.pinned.add(address(made[0]))
+        if packet is aten.copy_ and inputs[2:] == (True,) and is_on_card(read[-1]) and not is_on_card(made[0]):
+            self.copying.add(address(made[0]))
         self._follow(function, read, made)
         return result
 
@@ -143,26 +141,18 @@ class FakeCard(TorchDispatchMode):
         self.written.pop(place, None)
         self.recorded.discard(place)
 
-    def wait(self) -> str:
-        """Count that the CPU waits for the device; return the name of the function that waits."""
+    def value(self) -> Any:
+        """Return the value that the function outside torch that reads one gets."""
         frame: Any = sys._getframe(1)
         while frame.f_code.co_filename == __file__ or "/torch/" in frame.f_code.co_filename:
             frame = frame.f_back
-        name = "transformers" if "/transformers/" in frame.f_code.co_filename else frame.f_code.co_qualname
-        self.syncs[name] += 1
-        return name
+        return self._reads["transformers" if "/transformers/" in frame.f_code.co_filename else frame.f_code.co_qualname]
 
     def to_numpy(self, tensor: Tensor) -> np.ndarray:
         """Return zeros of the tensor's shape and dtype."""
         if address(tensor) in self.copying:
             self.hazards.append("a copy is read while it is under way")
         return np.zeros(tensor.shape, str(tensor.dtype).removeprefix("torch."))
-
-    def pin(self, tensor: Tensor) -> Tensor:
-        """Return a copy in pinned memory."""
-        copy = tensor.clone()
-        self.pinned.add(address(copy))
-        return copy
 
 
 @contextmanager
@@ -182,10 +172,8 @@ def fake_cuda(reads: Mapping[str, object]) -> Iterator[FakeCard]:
         patch.setattr(torch.cuda, "current_stream", lambda device: card.main)
         patch.setattr(torch.cuda, "stream", lambda stream: stream)
         patch.setattr(Tensor, "record_stream", lambda tensor, stream: card.recorded.add(address(tensor)))
-        patch.setattr(Tensor, "pin_memory", lambda tensor: card.pin(tensor))
-        patch.setattr(
-            FakeTensor, "tolist", lambda tensor: np.full(tensor.shape, reads[card.wait()]).tolist(), raising=False
-        )
+        patch.setattr(Tensor, "pin_memory", Tensor.clone)
+        patch.setattr(FakeTensor, "tolist", lambda tensor: [card.value()] * len(tensor), raising=False)
         patch.setattr(FakeTensor, "numpy", lambda tensor: card.to_numpy(tensor), raising=False)
         with FakeTensorMode(allow_non_fake_inputs=True), card:
             yield card
@@ -223,19 +211,3 @@ def address(tensor: Tensor) -> int:
 
 def tensors_of(values: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
-
-
-def sized_by_zeros(packet: Any, tensor: Tensor, *options: Any) -> Any:
-    """Return what an operation whose result's size depends on values returns for zeros."""
-    if packet is aten.nonzero:
-        return tensor.new_empty((0, tensor.dim()), dtype=torch.int64)
-    if packet is aten.masked_select:
-        return tensor.new_empty(0)
-    if packet is aten.bincount:
-        return tensor.new_empty(options[1], dtype=torch.int64)
-    return tensor.new_empty(1), torch.empty_like(tensor), tensor.new_empty(1)
-
-
-def positions(place: Tensor) -> Tensor:
-    """Return the positions that an index selects: none for a mask of zeros."""
-    return place.new_empty(0, dtype=torch.int64) if place.dtype == torch.bool else place

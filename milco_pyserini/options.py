@@ -94,10 +94,10 @@ def parse_filters(given: Iterable[str]) -> dict[str, list[str]]:
     {'lang': ['de', 'fr'], 'year': ['2024']}
     """
     filters: dict[str, list[str]] = {}
-    for one in given:
-        name, equals, value = one.partition("=")
+    for condition in given:
+        name, equals, value = condition.partition("=")
         if not name or not equals:
-            raise MilcoError(f"filter {one}: expected FIELD=VALUE, such as lang=de")
+            raise MilcoError(f"filter {condition}: expected FIELD=VALUE, such as lang=de")
         filters.setdefault(name, []).append(value)
     return filters
 
@@ -127,15 +127,15 @@ def value_error(field: dataclasses.Field, value: Any) -> MilcoError | None:
     values = value if isinstance(value, tuple | list) else (value,)
     if field.metadata["choices"] and len(set(values)) < len(values):
         return MilcoError(f"`{field.name}={' '.join(values)}`: give each value once")
-    for one in values:
+    for item in values:
         choices = field.metadata["choices"]
-        if choices and isinstance(one, str) and one and one not in choices:
-            return unknown_name(f"value for {option_name(field)}", one, choices)
-        if isinstance(one, str | Path) and "\0" in str(one):
-            return MilcoError(f"`{field.name}={shown(str(one))}` has a NUL character, as no name or path may")
-        if isinstance(one, int | float) and not isinstance(one, bool):
+        if choices and isinstance(item, str) and item and item not in choices:
+            return unknown_name(f"value for {option_name(field)}", item, choices)
+        if isinstance(item, str | Path) and "\0" in str(item):
+            return MilcoError(f"`{field.name}={shown(str(item))}` has a NUL character, as no name or path may")
+        if isinstance(item, int | float) and not isinstance(item, bool):
             try:
-                validate_number(field.name, one, *field.metadata["range"])
+                validate_number(field.name, item, *field.metadata["range"])
             except MilcoError as error:
                 return error
     return None

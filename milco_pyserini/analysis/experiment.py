@@ -77,7 +77,7 @@ class IndexSpec:
 
     def label(self, *when: str) -> str:
         """Return the engine with its given settings for BUILD or SEARCH, such as "seismic query_cut=10"."""
-        settings = {name: value for one in when for name, value in self.engine.settings(one).items()}
+        settings = {name: value for setting in when for name, value in self.engine.settings(setting).items()}
         given = (f"{name}={value:g}" for name, value in settings.items() if name in self.given)
         return " ".join([self.engine.name, *given])
 

@@ -61,9 +61,9 @@ def draw_sweep(path: Path, measurements: Sequence[IndexMeasurement]) -> None:
         for number, engine in enumerate(engines)
     }
     axes = {
-        "terms per document": [[one.terms or 0 for one in curve] for curve in curves.values()],
-        "index size (MB)": [[one.size / 1e6 for one in curve] for curve in curves.values()],
-        "latency (ms per query, one core)": [[one.mean_ms for one in curve] for curve in curves.values()],
+        "terms per document": [[point.terms or 0 for point in curve] for curve in curves.values()],
+        "index size (MB)": [[point.size / 1e6 for point in curve] for curve in curves.values()],
+        "latency (ms per query, one core)": [[point.mean_ms for point in curve] for curve in curves.values()],
     }
     figure = Figure((4 * len(axes), 3.4 * len(measures) + 0.9), dpi=160, layout="constrained")
     figure.suptitle("pruning: effectiveness against cost")
@@ -71,13 +71,13 @@ def draw_sweep(path: Path, measurements: Sequence[IndexMeasurement]) -> None:
     for measure, row in zip(measures, panels, strict=True):
         for panel, (label, positions) in zip(row, axes.items(), strict=True):
             for ((kind, engine), curve), xs in zip(curves.items(), positions, strict=True):
-                ys = [one.measures[measure] for one in curve]
+                ys = [point.measures[measure] for point in curve]
                 panel.plot(xs, ys, color=colors[kind], markersize=4.5, linewidth=1.3, **styles[engine])
                 # The curves of other engines have the same rules.
-                for one, x, y in zip(curve, xs, ys, strict=True) if engine == engines[0] else ():
-                    if one.vectors != UNPRUNED:
+                for point, x, y in zip(curve, xs, ys, strict=True) if engine == engines[0] else ():
+                    if point.vectors != UNPRUNED:
                         panel.annotate(
-                            "+".join(rule.rpartition(":")[2] for rule in one.vectors.split(",")),
+                            "+".join(rule.rpartition(":")[2] for rule in point.vectors.split(",")),
                             (x, y),
                             (3, -7),
                             textcoords="offset points",
@@ -109,14 +109,14 @@ def sweep_curves(measurements: Sequence[IndexMeasurement]) -> dict[tuple[str, st
     The unpruned vectors are part of each curve of their engine.
     """
     groups: dict[tuple[str, str], list[IndexMeasurement]] = {}
-    for one in measurements:
-        kind = ",".join(rule.rpartition(":")[0] for rule in one.vectors.split(","))
-        groups.setdefault((kind, one.index), []).append(one)
+    for point in measurements:
+        kind = ",".join(rule.rpartition(":")[0] for rule in point.vectors.split(","))
+        groups.setdefault((kind, point.index), []).append(point)
     # Without a value, "none" is of the kind "".
     unpruned = {engine: group for (kind, engine), group in groups.items() if not kind}
     curves = {key: unpruned.get(key[1], []) + group for key, group in groups.items() if key[0]}
     curves = curves or {(UNPRUNED, engine): group for engine, group in unpruned.items()}
-    return {key: sorted(group, key=lambda one: -(one.terms or 0)) for key, group in curves.items()}
+    return {key: sorted(group, key=lambda point: -(point.terms or 0)) for key, group in curves.items()}
 
 
 @rc_context(STYLE)

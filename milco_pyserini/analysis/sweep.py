@@ -66,7 +66,7 @@ def sweep(
         for variant in group:
             known[variant] = measurement = workbench.measure(variant, indexes[variant], timed[variant.name])
             workbench.record(variant, measurement)
-    measurements = workbench.report([one for one in known.values() if one is not None], "sweep")
+    measurements = workbench.report([measurement for measurement in known.values() if measurement is not None], "sweep")
     draw_sweep(Path(output) / "sweep.png", measurements)
     return measurements
 

@@ -76,11 +76,17 @@ def measurements_table(measurements: Sequence[IndexMeasurement]) -> ReportTable:
     measures = list(measurements[0].measures)
     rows = [
         (
-            *(one.vectors, one.index, one.mean_ms, one.p95_ms, one.queries_per_second),
-            *(one.measures[measure] for measure in measures),
-            *(one.size / 1e6, one.terms),
+            *(
+                measurement.vectors,
+                measurement.index,
+                measurement.mean_ms,
+                measurement.p95_ms,
+                measurement.queries_per_second,
+            ),
+            *(measurement.measures[measure] for measure in measures),
+            *(measurement.size / 1e6, measurement.terms),
         )
-        for one in measurements
+        for measurement in measurements
     ]
     heads = ("ms", "ms p95", "queries/s", *measures, "MB", "terms")
     return ReportTable(("vectors", "index"), heads, rows, (3, 3, 0, *[DIGITS] * len(measures), 2, 1))
@@ -178,7 +184,7 @@ class Workbench:
     def recorded(self, variant: IndexVariant) -> IndexMeasurement | None:
         """Return an earlier measurement of the same documents, topics and settings; None if there is none."""
         path = self._record_path(variant)
-        names = [one.name for one in fields(IndexMeasurement) if one.name != "measures"]
+        names = [field.name for field in fields(IndexMeasurement) if field.name != "measures"]
         if not is_json_with(path, "asked", *names):
             return None
         known = read_json(path)
@@ -193,12 +199,12 @@ class Workbench:
         """Evaluate the runs and write NAME.csv and NAME.json; return the measurements with their measures."""
         task = self.task
         measured = [
-            replace(one, measures=evaluate(self.directory / one.run, task.grades, task.measures).mean)
-            for one in measurements
+            replace(measurement, measures=evaluate(self.directory / measurement.run, task.grades, task.measures).mean)
+            for measurement in measurements
         ]
         with atomic_file(self.directory / f"{name}.csv", "w") as file:
             file.write(render(measurements_table(measured), "csv"))
-        points = [vars(one) | {"figures": one.measures} for one in measured]
+        points = [vars(measurement) | {"figures": measurement.measures} for measurement in measured]
         for point in points:
             del point["measures"]
         about = {

@@ -140,7 +140,9 @@ def open_answers(name: str) -> dict[str, list[str]]:
 
 def find_benchmark(name: str) -> Benchmark | None:
     """Return the benchmark that a name of a corpus or of topics belongs to; None if it is not such a name."""
-    return next((one for one in BENCHMARKS.values() if name in one.corpora or name in one.topics), None)
+    return next(
+        (benchmark for benchmark in BENCHMARKS.values() if name in benchmark.corpora or name in benchmark.topics), None
+    )
 
 
 def has_copies(name: str) -> bool:
@@ -148,7 +150,7 @@ def has_copies(name: str) -> bool:
     entries: list[BenchmarkCorpus | BenchmarkTopics | None] = [CORPORA.get(name), TOPICS.get(name)]
     if name in BENCHMARKS:
         entries = [*BENCHMARKS[name].corpora.values(), *BENCHMARKS[name].topics.values()]
-    return any(one is not None and one.has_copies for one in entries)
+    return any(entry is not None and entry.has_copies for entry in entries)
 
 
 def corpus_language(name: str) -> str | None:
@@ -266,7 +268,11 @@ def _unknown(name: str, word: str, table: Mapping[str, Any]) -> MilcoError:
     elif near is None:
         guess = "pass a path, a name that 'milco corpora list' shows, or an id of https://ir-datasets.com"
     else:
-        benchmark = next(one for one in BENCHMARKS.values() if near in (one.name, *one.corpora, *one.topics))
+        benchmark = next(
+            benchmark
+            for benchmark in BENCHMARKS.values()
+            if near in (benchmark.name, *benchmark.corpora, *benchmark.topics)
+        )
         names = benchmark.corpus_names if word == "corpus" else benchmark.topics_names
         codes = [*benchmark.languages[:_MAX_LANGUAGES], *(["..."] if len(benchmark.languages) > _MAX_LANGUAGES else [])]
         languages = f" ({' '.join(codes)})" if "LANG" in names else ""

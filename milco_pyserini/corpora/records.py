@@ -83,7 +83,7 @@ def _flat_fields(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[
             yield prefix + name, value.isoformat()
         elif isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
             yield prefix + name, value
-        elif isinstance(value, list | tuple) and value and all(isinstance(one, str) for one in value):
+        elif isinstance(value, list | tuple) and value and all(isinstance(item, str) for item in value):
             yield prefix + name, list(value)
 
 

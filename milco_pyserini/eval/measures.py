@@ -115,7 +115,7 @@ def _validated(name: str, measure: "ir_measures.Measure") -> "ir_measures.Measur
         if parameter == "cutoff" and parameter not in supported:
             raise MilcoError(f"measure {shown(name)}: {measure.NAME} takes no cutoff")
         if parameter not in supported or parameter not in _PARAMETERS:
-            valid = [one for one in ("rel", "judged_only") if one in supported]
+            valid = [parameter for parameter in ("rel", "judged_only") if parameter in supported]
             raise MilcoError(
                 f"measure {shown(name)}: {measure.NAME} takes {', '.join(valid) or 'no parameter'}, not {parameter!r}"
             )

@@ -102,7 +102,7 @@ def trace_vector(
         kept = replace(kept, weights=impacts.astype(np.float32) / np.float32(scale))
     terms = vocabulary.terms
     encoded, indexed = (
-        dict(zip(terms[one.columns].tolist(), one.weights.tolist(), strict=True)) for one in (batch, kept)
+        dict(zip(terms[vectors.columns].tolist(), vectors.weights.tolist(), strict=True)) for vectors in (batch, kept)
     )
     return VectorTrace(encoded, indexed, {terms[column]: reason for column, reason in removed.items()})
 

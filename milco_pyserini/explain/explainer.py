@@ -238,7 +238,7 @@ class Explainer:
 
     def _with_losses(self, explanation: Explanation, vector: dict[str, float], trace: VectorTrace) -> Explanation:
         """Add what the steps from encoder to index removed. vector: the query's weights."""
-        matched = {one.term.term for one in explanation.contributions}
+        matched = {contribution.term.term for contribution in explanation.contributions}
         pruning = self.index.vectors.get("pruning")
         lost, unpruned = [], 0.0
         for term, weight in vector.items():
@@ -257,7 +257,7 @@ class Explainer:
                 reason = f"pruning {pruning}" if pruning else "not in the index"
             described = Term.of(term, self.encoder.encoder.vocabulary)
             lost.append(LostTerm(described, weight, trace.encoded[term], score, reason))
-        lost.sort(key=lambda one: -one.score)
+        lost.sort(key=lambda match: -match.score)
         dropped = dict(Counter(trace.removed.values()))
         return replace(explanation, lost=tuple(lost), dropped=dropped, unpruned=unpruned)
 

@@ -78,20 +78,20 @@ class Explanation:
     @cached_property
     def strongest(self) -> list[Contribution]:
         """The contributions, largest first."""
-        return sorted(self.contributions, key=lambda one: (-one.score, one.term.term))
+        return sorted(self.contributions, key=lambda contribution: (-contribution.score, contribution.term.term))
 
     @cached_property
     def shares(self) -> dict[str, float]:
         """Each view's share of the score, in [0, 1]; "other" for terms that the encoder's vocabulary lacks."""
         sums = {PIVOT: 0.0, SOURCE: 0.0}
-        for one in self.contributions:
-            sums[one.term.view] = sums.get(one.term.view, 0.0) + one.score
+        for contribution in self.contributions:
+            sums[contribution.term.view] = sums.get(contribution.term.view, 0.0) + contribution.score
         return {view: amount / self.total if self.total else 0.0 for view, amount in sums.items()}
 
     @cached_property
     def share(self) -> float:
         """The share of the query's weight that the document matches, in [0, 1]: see terms.matched_share()."""
-        return matched_share(self.query.weights, {one.term.term for one in self.contributions})
+        return matched_share(self.query.weights, {contribution.term.term for contribution in self.contributions})
 
     @cached_property
     def query_only(self) -> list[tuple[Term, float]]:
@@ -103,18 +103,18 @@ class Explanation:
         """The document's terms that the query lacks, strongest first; None if not all of its terms are known."""
         return self._only(self.document, self.query) if self.document.complete else None
 
-    def _only(self, one: ExplainedText, other: ExplainedText) -> list[tuple[Term, float]]:
+    def _only(self, text: ExplainedText, other: ExplainedText) -> list[tuple[Term, float]]:
         vocabulary = self.vocabulary or Vocabulary([], [])
-        only = [(term, weight) for term, weight in one.weights.items() if term not in other.weights]
+        only = [(term, weight) for term, weight in text.weights.items() if term not in other.weights]
         return [(Term.of(term, vocabulary), weight) for term, weight in sorted(only, key=lambda two: (-two[1], two[0]))]
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
 
-        def contribution(one: Contribution) -> dict[str, Any]:
-            name = one.term.term
+        def contribution(part: Contribution) -> dict[str, Any]:
+            name = part.term.term
             return {
-                **_flat(one),
+                **_flat(part),
                 "query_origins": [vars(origin) for origin in self.query.origins.get(name, ())],
                 "document_origins": [vars(origin) for origin in self.document.origins.get(name, ())],
             }
@@ -137,10 +137,10 @@ class Explanation:
             "alpha": self.alpha,
             "share": self.share,
             "shares": self.shares,
-            "contributions": [contribution(one) for one in self.contributions],
+            "contributions": [contribution(part) for part in self.contributions],
             "query_only": weights(self.query_only),
             "document_only": weights(self.document_only),
-            "lost": None if self.lost is None else [_flat(one) for one in self.lost],
+            "lost": None if self.lost is None else [_flat(match) for match in self.lost],
             "dropped": self.dropped,
             "unpruned": self.unpruned,
             "notes": list(self.notes),
@@ -187,7 +187,7 @@ class Explanation:
         for reason, count in (self.dropped or {}).items():
             lines.append(f"  removed from the document by {reason}: {counted(count, 'term')}")
         lost = self.lost or ()
-        lines += [f"  lost match: {one.term.text}, {number(one.score)} ({one.reason})" for one in lost[:top_k]]
+        lines += [f"  lost match: {match.term.text}, {number(match.score)} ({match.reason})" for match in lost[:top_k]]
         if len(lost) > top_k:
             lines.append(f"  lost matches: {len(lost) - top_k:,} more")
         return text + wrap_lines(lines, columns)
@@ -195,14 +195,18 @@ class Explanation:
     def _table(self, top_k: int, columns: int) -> str:
         first, rest = self.strongest[:top_k], self.strongest[top_k:]
         rows = []
-        for one in first:
-            origins = " → ".join(filter(None, (self.query.tokens(one.term), self.document.tokens(one.term))))
-            bar = "█" * max(1, round(_BAR * one.score / (first[0].score or 1)))
-            product = f"{format_number(one.query, self.unit)} x {format_number(one.document, self.unit)}"
-            term = f"{one.term.text}: {origins}" if origins else one.term.text
-            rows.append((one.score, bar, product, one.term.view, term))
+        for contribution in first:
+            origins = " → ".join(
+                filter(None, (self.query.tokens(contribution.term), self.document.tokens(contribution.term)))
+            )
+            bar = "█" * max(1, round(_BAR * contribution.score / (first[0].score or 1)))
+            product = (
+                f"{format_number(contribution.query, self.unit)} x {format_number(contribution.document, self.unit)}"
+            )
+            term = f"{contribution.term.text}: {origins}" if origins else contribution.term.text
+            rows.append((contribution.score, bar, product, contribution.term.view, term))
         if rest:
-            rows.append((sum(one.score for one in rest), "", "", "", counted(len(rest), "more term")))
+            rows.append((sum(contribution.score for contribution in rest), "", "", "", counted(len(rest), "more term")))
         # What a narrow terminal shows: score, share, view, term.
         is_shown = (True, True, columns >= _WIDE, columns >= _MEDIUM, True, True)
         cells = [
@@ -210,7 +214,7 @@ class Explanation:
         ]
         headers = ("score", "share", "", "query x document", "view", "term: query → document")
         shown = [[cell for cell, keep in zip(row, is_shown, strict=True) if keep] for row in (headers, *cells)]
-        align = "".join(one for one, keep in zip("rrlrll", is_shown, strict=True) if keep)
+        align = "".join(side for side, keep in zip("rrlrll", is_shown, strict=True) if keep)
         return text_table(shown[1:], shown[0], align, columns)
 
     def __repr__(self) -> str:
@@ -285,7 +289,7 @@ class Comparison:
             "difference": self.total,
             "rounding": self.rounding.difference if self.rounding else 0.0,
             "note": self.note,
-            "terms": [{**_flat(one), "difference": one.difference} for one in self.differences],
+            "terms": [{**_flat(difference), "difference": difference.difference} for difference in self.differences],
         }
 
     def to_text(self, top_k: int = 20, width: int | None = None) -> str:
@@ -305,11 +309,15 @@ class Comparison:
             head = f"{names[0]} and {names[1]} have the same score, {scores[0]}"
         rest = self.differences[top_k:]
         rows = [
-            [*map(number, (one.difference, one.first, one.second)), one.term.view, one.term.text]
-            for one in (*self.differences[:top_k], *([self.rounding] if self.rounding else []))
+            [
+                *map(number, (difference.difference, difference.first, difference.second)),
+                difference.term.view,
+                difference.term.text,
+            ]
+            for difference in (*self.differences[:top_k], *([self.rounding] if self.rounding else []))
         ]
         if rest:
-            left = number(sum(one.difference for one in rest))
+            left = number(sum(difference.difference for difference in rest))
             rows.append([left, "", "", "", counted(len(rest), "more term")])
         text = wrap_lines([head, *([f"  note: {self.note}"] if self.note else [])], columns)
         headers = ("difference", "first", "second", "view", "term")
@@ -322,7 +330,7 @@ class Comparison:
         return self.to_text()
 
 
-def compare(one: Explanation, other: Explanation) -> Comparison:
+def compare(first: Explanation, other: Explanation) -> Comparison:
     """Compare two explanations of one query, in the order of the engine's ranks.
 
     Documents without a rank come last, the larger sum first. Terms that add the same to both are left out.
@@ -330,9 +338,9 @@ def compare(one: Explanation, other: Explanation) -> Comparison:
     Raises:
         ValueError: the explanations are of different queries.
     """
-    if one.query.weights != other.query.weights:
+    if first.query.weights != other.query.weights:
         raise ValueError("the explanations are of different queries")
-    first, second = sorted((one, other), key=lambda each: (each.rank or inf, -each.total))
+    first, second = sorted((first, other), key=lambda each: (each.rank or inf, -each.total))
     scores = [{part.term: part.score for part in side.contributions} for side in (first, second)]
     differences = [
         TermDifference(term, first.query.weights[term.term], scores[0].get(term, 0), scores[1].get(term, 0))
@@ -357,7 +365,7 @@ def explanation_fragment(explanation: Explanation) -> str:
 
 
 def _by_view(terms: Sequence[tuple[Term, float]]) -> dict[str, list[tuple[Term, float]]]:
-    views = {view: [one for one in terms if one[0].view == view] for view in (PIVOT, SOURCE, OTHER)}
+    views = {view: [term for term in terms if term[0].view == view] for view in (PIVOT, SOURCE, OTHER)}
     return {view: found for view, found in views.items() if found}
 
 

@@ -141,7 +141,7 @@ def _truncate(
     if passage is not None:
         start, stop = tokens[before].start, tokens[before + len(kept) - 1].stop
         text = text[start:stop]
-        tokens[inner] = [one._replace(start=one.start - start, stop=one.stop - start) for one in tokens[inner]]
+        tokens[inner] = [token._replace(start=token.start - start, stop=token.stop - start) for token in tokens[inner]]
     return text, len(text) if is_complete else tokens[inner][-1].stop, tokens
 
 

@@ -76,7 +76,7 @@ def text_table(rows: Sequence[Sequence[str]], headers: Sequence[str], align: str
         [[printable(cell) for cell in row] for row in rows],
         headers,
         "plain",
-        colalign=[names[one] for one in align],
+        colalign=[names[side] for side in align],
         disable_numparse=True,
         preserve_whitespace=True,
     )

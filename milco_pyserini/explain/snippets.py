@@ -73,7 +73,7 @@ def make_snippets(
     >>> encoder = MilcoEncoder.from_pretrained("mini")
     >>> query = encoder.encode_query("a river").to_dicts()[0]
     >>> (snippet,) = make_snippets(query, ["Bell patented the telephone. The Nile is a river."], encoder)
-    >>> [snippet.text[one["start"] : one["stop"]] for one in snippet.highlights()]
+    >>> [snippet.text[span["start"] : span["stop"]] for span in snippet.highlights()]
     ['river']
 
     Args:
@@ -94,7 +94,7 @@ def make_snippets(
             if start <= first and last <= stop:
                 origins.setdefault(term, []).append(Origin(first - start, last - start, "", 1.0))
         contributions = tuple(
-            Contribution(one, query[one.term], 1.0, query[one.term]) for one in terms if one.term in origins
+            Contribution(term, query[term.term], 1.0, query[term.term]) for term in terms if term.term in origins
         )
         extract = ExplainedText("", text[start:stop], {}, num_encoded=stop - start, origins=origins)
         before, after = [_BEFORE] if start else [], [_AFTER] if stop < len(text) else []
@@ -112,9 +112,11 @@ def _occurrences(
     """
     tokenizer, vocabulary = encoder.tokenizer, encoder.vocabulary
     meaningless = {*tokenizer.special_ids, tokenizer.tokenizer.token_to_id("▁")}
-    columns = {vocabulary.columns[one.term] - vocabulary.english_size: one.term for one in terms if one.view == SOURCE}
+    columns = {
+        vocabulary.columns[term.term] - vocabulary.english_size: term.term for term in terms if term.view == SOURCE
+    }
     pieces = {number: term for number, term in columns.items() if number not in meaningless}
-    words = {one.piece.removeprefix("▁").lower(): one.term for one in terms if one.view == PIVOT}
+    words = {term.piece.removeprefix("▁").lower(): term.term for term in terms if term.view == PIVOT}
     found: list[list[tuple[int, int, str]]] = [
         [
             (word.start(), word.end(), words[word[0].lower()])

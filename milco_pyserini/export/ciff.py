@@ -35,7 +35,7 @@ class CiffTarget(Target):
             for number, (docid, total) in enumerate(zip(ids, totals, strict=True)):
                 handle.write(_message(_number(1, number) + _text(2, docid) + _number(3, total)))
         if export.topics is not None:
-            queries = ({"id": one.id, "vector": one.weights} for one in export.topics)
+            queries = ({"id": topic.id, "vector": topic.weights} for topic in export.topics)
             write_lines(directory / "queries.jsonl", queries)
 
 

@@ -108,7 +108,9 @@ class ElasticsearchServer:
 
     def write(self, vectors: list[Vector]) -> None:
         """Index documents by a bulk request."""
-        self._bulk([{"_op_type": "index", "_id": one.id, "_source": {FIELD: one.weights}} for one in vectors])
+        self._bulk(
+            [{"_op_type": "index", "_id": document.id, "_source": {FIELD: document.weights}} for document in vectors]
+        )
 
     def delete(self, ids: list[str]) -> None:
         """Delete documents by a bulk request."""

@@ -90,8 +90,8 @@ def client(module: str, extra: str) -> Any:
 def validate_version(title: str, version: str, *oldest: tuple[int, int]) -> None:
     """Raise MilcoError unless a version is at least one of oldest of its major version, or of a later major version."""
     major, minor = (int(number) for number in re.findall(r"\d+", f"{version} 0 0")[:2])
-    if (major, minor) < max((one for one in oldest if one[0] == major), default=oldest[-1]):
-        needed = " or ".join(f"{one[0]}.{one[1]}" for one in oldest)
+    if (major, minor) < max((version for version in oldest if version[0] == major), default=oldest[-1]):
+        needed = " or ".join(f"{version[0]}.{version[1]}" for version in oldest)
         raise MilcoError(f"this is {title} {version}: {needed} or later is needed")
 
 

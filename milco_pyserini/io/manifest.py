@@ -213,7 +213,7 @@ def validate_files(directory: Path, files: Iterable[dict], content: int = _SMALL
         DamagedError: for the first file that differs.
     """
     left = content
-    for listed in sorted(files, key=lambda one: one["bytes"]):
+    for listed in sorted(files, key=lambda file: file["bytes"]):
         validate_size(directory, listed)
         left -= listed["bytes"]
         if left >= 0 and "checksum" in listed and checksum(directory / listed["file"]) != listed["checksum"]:
@@ -265,8 +265,8 @@ def _validate(value: Any, kind: Any, name: str) -> None:
             _validate(value, get_args(kind)[0], name)
     elif isinstance(kind, list):
         _validate(value, list, name)
-        for number, one in enumerate(value):
-            _validate(one, kind[0], f"{name}[{number}]")
+        for number, item in enumerate(value):
+            _validate(item, kind[0], f"{name}[{number}]")
     elif isinstance(kind, dict):
         _validate(value, dict, name)
         for key, of in kind.items():

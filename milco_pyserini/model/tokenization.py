@@ -91,9 +91,9 @@ class TextTokenizer:
         """
         after = self.num_special_tokens[1]
         longer = [beginnings(text, max_length) for text in texts]
-        rows = self.ids([next(one) for one in longer])
-        for number, one in enumerate(longer):
-            while len(rows[number]) < 2 * max_length and (text := next(one, None)) is not None:
+        rows = self.ids([next(words) for words in longer])
+        for number, words in enumerate(longer):
+            while len(rows[number]) < 2 * max_length and (text := next(words, None)) is not None:
                 rows[number] = self.ids([text])[0]
         return [
             Tokens(

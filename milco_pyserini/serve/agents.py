@@ -57,14 +57,14 @@ def create_mcp_server(service: SearchService) -> MCPServer:
             (found,) = await service.explain(SearchRequest(query, alpha=alpha), [docid])
         terms = [
             {
-                "term": one.term.text,
-                "view": one.term.view,
-                "score": one.score,
-                "share": round(one.score / (found.total or 1), 4),
-                "in_query": found.query.tokens(one.term),
-                "in_document": found.document.tokens(one.term),
+                "term": match.term.text,
+                "view": match.term.view,
+                "score": match.score,
+                "share": round(match.score / (found.total or 1), 4),
+                "in_query": found.query.tokens(match.term),
+                "in_document": found.document.tokens(match.term),
             }
-            for one in found.strongest[:_TERMS]
+            for match in found.strongest[:_TERMS]
         ]
         return {"docid": docid, "rank": found.rank, "score": found.shown_score, "terms": terms}
 

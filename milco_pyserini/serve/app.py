@@ -337,9 +337,12 @@ def _operations(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
             body = about.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
             if body:
                 model = schema["components"]["schemas"][body["$ref"].rpartition("/")[2]]
-                fields = [(name, one, name in model["required"]) for name, one in model["properties"].items()]
+                fields = [(name, schema, name in model["required"]) for name, schema in model["properties"].items()]
             else:
-                fields = [(one["name"], one["schema"], one["required"]) for one in about.get("parameters", ())]
+                fields = [
+                    (parameter["name"], parameter["schema"], parameter["required"])
+                    for parameter in about.get("parameters", ())
+                ]
             rows = [
                 {
                     "name": name,

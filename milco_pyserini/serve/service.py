@@ -222,7 +222,7 @@ class SearchService:
 
             # A few at a time, so that other requests are explained in between.
             parts = [wanted[start : start + _FEW] for start in range(0, len(wanted), _FEW)]
-            return [one for part in parts for one in await self._run("explain", explain, part)]
+            return [explanation for part in parts for explanation in await self._run("explain", explain, part)]
 
     async def encode(
         self, texts: Sequence[str], kind: str = "query", alpha: float | None = None, views: Sequence[str] = ()
@@ -248,7 +248,7 @@ class SearchService:
                 found = options.encoder.encode_document(
                     some, max_length=length, views=options.views, lowercase=index.lowercase
                 ).to_dicts()
-            return [dict(sorted(one.items(), key=lambda item: (-item[1], item[0]))) for one in found]
+            return [dict(sorted(vector.items(), key=lambda item: (-item[1], item[0]))) for vector in found]
 
         with self._accepted():
             # A few at a time, so that queries are encoded in between.
@@ -354,13 +354,13 @@ class SearchService:
     async def _encode_waiting(self) -> None:
         """Encode batches of waiting queries until none waits; those of a batch have the same index, alpha and views."""
 
-        def options(one: tuple[OpenedIndex, SearchRequest, asyncio.Future]) -> tuple:
-            return one[0], one[1].alpha, one[1].views
+        def options(waiting: tuple[OpenedIndex, SearchRequest, asyncio.Future]) -> tuple:
+            return waiting[0], waiting[1].alpha, waiting[1].views
 
         while self._waiting:
             opened, alpha, views = options(self._waiting[0])
-            batch = [one for one in self._waiting if options(one) == (opened, alpha, views)][:_BATCH]
-            self._waiting = [one for one in self._waiting if one not in batch]
+            batch = [request for request in self._waiting if options(request) == (opened, alpha, views)][:_BATCH]
+            self._waiting = [request for request in self._waiting if request not in batch]
             self.batches(len(batch))
             texts = [request.text for _, request, _ in batch]
             try:
@@ -385,7 +385,7 @@ def _find(opened: OpenedIndex, request: SearchRequest, query: dict[str, float]) 
     hits = opened.searcher.search_queries([query], depth, filters=request.filters)[0]
     ranked = list(hits[request.offset : last])
     documents = [hit.document and _passage(opened, hit.docid, hit.document) for hit in ranked]
-    texts = [text for one in documents if one for text in (one.title, one.text)]
+    texts = [text for document in documents if document for text in (document.title, document.text)]
     snippets = iter(make_snippets(query, texts, opened.encoder.encoder, LENGTH, opened.lowercase))
     found = []
     shares = opened.weights.matched_shares(query, [hit.docid for hit in ranked])
@@ -397,7 +397,7 @@ def _find(opened: OpenedIndex, request: SearchRequest, query: dict[str, float]) 
     for hit in hits[:FACET_HITS] if request.facet else ():
         values = hit.document.fields.get(request.facet, []) if hit.document else []
         counts.update(map(filter_text, values if isinstance(values, list) else [values]))
-    return SearchResponse(request, found, hits.total, sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+    return SearchResponse(request, found, hits.total, sorted(counts.items(), key=lambda count: (-count[1], count[0])))
 
 
 def _passage(opened: OpenedIndex, docid: str, document: Document) -> Document:

@@ -116,7 +116,7 @@ def _prepare_search(arguments: list[str]) -> list[str]:
     elif not (options.onnx_encoder or options.pretokenized):
         encoder = vectors.get("encoder")
         words = [topic.split() for topic in topics]
-        is_text = sum(map(len, words)) < _ENCODED_REPETITIONS * sum(len(set(one)) for one in words)
+        is_text = sum(map(len, words)) < _ENCODED_REPETITIONS * sum(len(set(tokens)) for tokens in words)
         if encoder is None and is_text:
             raise MilcoError(
                 f"--topics {options.topics} are texts, and {options.index} names no encoder: their words would be "
@@ -155,7 +155,11 @@ def _prepare_encode(arguments: list[str]) -> list[str]:
 
     document_encoder_class_map[ALIAS] = lambda model_name, device: MilcoDocumentEncoder(name, device)
     defaults = ["--max-length", "0"]
-    return [part for one in _with_alias(arguments) for part in ([one, *defaults] if one == "encoder" else [one])]
+    return [
+        part
+        for argument in _with_alias(arguments)
+        for part in ([argument, *defaults] if argument == "encoder" else [argument])
+    ]
 
 
 def _prepare_encode_query(arguments: list[str]) -> list[str]:

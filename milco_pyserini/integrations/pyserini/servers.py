@@ -58,14 +58,16 @@ def prepare_server(arguments: list[str]) -> list[str]:
         indexes, _ = load_server_config(config)
     except ValueError as error:
         raise MilcoError(f"--config {config}: {error}") from None
-    opened = {one.path: _open(one.path, one.encoder) for one in indexes.values() if one.index_type == "impact"}
+    opened = {
+        index.path: _open(index.path, index.encoder) for index in indexes.values() if index.index_type == "impact"
+    }
     utils.SEARCHER_FACTORIES["impact"] = (
         lambda path, query_encoder: opened.pop(path, None) or _open(path, query_encoder),
         *utils.SEARCHER_FACTORIES["impact"][1:],
     )
     # Otherwise local indexes are looked up among the prebuilt ones. server.mcp has no option for it.
     backend.get_backend = partial(backend.get_backend, no_prebuilt_indexes=True)
-    log(f"{PROG}: serving {', '.join(name for name, one in indexes.items() if one.index_type == 'impact')}")
+    log(f"{PROG}: serving {', '.join(name for name, index in indexes.items() if index.index_type == 'impact')}")
     return ["--config", config, *rest]
 
 

@@ -1,9 +1,11 @@
 """What every test shares: no test reaches the hub, and no test fails because the machine is busy."""
 
+import atexit
 import importlib.util
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +24,11 @@ threads.apply()
 # Before any test imports huggingface_hub, which reads it once.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# Indexes of bitext do not stay in the user's cache.
+if "MILCO_DATA" not in os.environ:
+    os.environ["MILCO_DATA"] = tempfile.mkdtemp(prefix="milco-tests-")
+    atexit.register(shutil.rmtree, os.environ["MILCO_DATA"], ignore_errors=True)
 
 # A shell starts its background jobs with Ctrl-C ignored, and so would be the programs that the tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

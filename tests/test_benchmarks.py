@@ -321,6 +321,17 @@ def test_training_head_prints_both_formulations_and_their_agreement(
     assert float(agreement.split()[-2]) < 1e-5
 
 
+def test_training_batches_prints_what_batches_contain(load: Load, capsys: Capture) -> None:
+    """Few passages are repeated in a batch of a small simulation, and every source has its share."""
+    module = load("training_batches")
+    small = ["--batches", "64", "512", "--count", "4000", "--scale", ".0005", "--languages", "3"]
+    assert module.main(small) == 0
+    header, small_batch, large_batch, shares, memory, resumed = capsys.readouterr().out.splitlines()
+    assert header.startswith("batch") and memory.startswith("memory") and resumed.startswith("first batch")
+    assert 0 <= float(small_batch.split()[1]) <= float(large_batch.split()[1]) < 0.2
+    assert shares.startswith("share of a source: at most")
+
+
 def test_training_throughput_prints_a_rate_and_its_share_of_the_limit(load: Load, capsys: Capture) -> None:
     """Pairs per second, and the share of plain matrix products."""
     module = load("training_throughput")

@@ -31,7 +31,15 @@ def numbered_lines(path: str | Path, bad: Callable[[int, str], None] | None = No
     """Yield (number, line) for every line that is not blank, without its end; numbers count from 1, with blank lines.
 
     One line at a time is in memory. bad(number, reason) receives a line of more than 64 MB, which is skipped; without
-    it, such a line is an error.
+    it, such a line is an error. Raises as open_lines() does.
+    """
+    with open_lines(path) as handle:
+        yield from lines_of(handle, str(path), bad)
+
+
+@contextlib.contextmanager
+def open_lines(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file for lines_of(), decompressed; its errors are raised in the block.
 
     Raises:
         MilcoError: path is not a regular file (a pipe may never end), is a truncated or damaged gzip file, or is
@@ -47,14 +55,22 @@ def numbered_lines(path: str | Path, bad: Callable[[int, str], None] | None = No
         if begin.startswith(magic):
             handle.close()
             raise MilcoError(f"{path} is compressed, but not by gzip: decompress it first ({program} {path})")
-    if path.suffix == ".gz" or begin.startswith(_GZIP_MAGIC):
+    if is_gzip(path):
         handle.close()
         handle = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(path, "rb"), _BUFFER_BYTES))
     with handle:
         try:
-            yield from lines_of(handle, str(path), bad)
+            yield handle
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise MilcoError(f"{path} is not a complete gzip file ({error}): fetch or write it again") from None
+
+
+def is_gzip(path: Path) -> bool:
+    """Return whether a file is decompressed when its lines are read. Raises OSError."""
+    if path.suffix == ".gz":
+        return True
+    with path.open("rb") as handle:
+        return handle.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
 
 
 def lines_of(

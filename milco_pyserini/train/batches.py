@@ -8,17 +8,14 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import Dataset
 
 from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.data.parallel import Translations
-from milco_pyserini.train.data.streams import QueryGroup
+from milco_pyserini.train.data.streams import ExampleStream, QueryGroup
 from milco_pyserini.train.dense_teacher import batch_texts
 from milco_pyserini.train.teachers import AlignmentTeacher
-
-# Blocks among which examples are sorted by length: a few percent of a batch is padding then.
-_WINDOW = 32
 
 
 class TextCollator:
@@ -116,61 +113,64 @@ def pair_length(pair: BitextPair) -> int:
     return len(pair.text.encode()) + len(pair.english.encode())
 
 
-class ExampleStream(IterableDataset):
-    """A training process's share of a stream, from its n-th example on, in blocks of similar length.
+class ProcessBatches:
+    """The batches of a training process, from its n-th on: the batch sampler of a DataLoader, forever.
 
-    The blocks are divided among data loader workers: worker k yields every block whose number, counted from the first,
-    is k modulo the number of workers, and the loader asks the workers in turn, so the order does not depend on their
-    number.
+    It runs in the training process, which reads the stream once; data loader workers tokenize. So their number does
+    not change the order.
 
     Args:
-        stream: endless and reproducible.
-        first: number of examples to skip, which a resumed run has seen.
-        block: examples of one batch over all training processes.
-        length: of an example. Within a window of blocks, examples of similar length are gathered into blocks, which
-            come in random order. None keeps the stream's order.
-        seed: of the order of the blocks.
-        process, processes: number of this training process, and of all; each has an equal part of every block.
+        stream: of examples.
+        first: number of batches to skip, which a resumed run has seen.
+        size: examples of a batch.
+        process, processes: number of this training process, and of all; the batches of all processes together are
+            consecutive examples of the stream.
+        length: of an example, where gathered is more than 1.
+        gathered: batches of this process that are sorted by length together, and come in random order; below 2,
+            examples come in the order of the stream.
+        seed: of that order.
     """
 
     def __init__(
         self,
-        stream: IterableDataset,
+        stream: ExampleStream,
         first: int,
-        block: int,
-        length: Callable[[Any], int] | None,
-        seed: int,
+        size: int,
         process: int = 0,
         processes: int = 1,
+        length: Callable[[Any], int] | None = None,
+        gathered: int = 0,
+        seed: int = 0,
     ) -> None:
         self.stream = stream
         self.first = first
-        self.block = block
+        self.size = size
+        self.process = process
+        self.processes = processes
         self.length = length
+        self.gathered = gathered
         self.seed = seed
-        size = block // processes
-        self.share = slice(process * size, (process + 1) * size)
 
-    def __iter__(self) -> Iterator:
-        worker = get_worker_info()
-        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        for place, block in enumerate(self.blocks()):
-            if place % workers == number:
-                yield from block[self.share]
-
-    def blocks(self) -> Iterator[list]:
-        """Yield blocks of examples forever."""
-        if self.length is None:
-            examples = itertools.islice(self.stream, self.first, None)
-            while True:
-                yield list(itertools.islice(examples, self.block))
-        size = _WINDOW * self.block
-        window, seen = divmod(self.first, size)
-        examples = itertools.islice(self.stream, window * size, None)
+    def __iter__(self) -> Iterator[list]:
+        size, total = self.size, self.size * self.processes
+        share = slice(self.process * size, (self.process + 1) * size)
+        if self.gathered < 2:
+            yield from self.stream.blocks(self.first * total, total, share)
+        window, seen = divmod(self.first, self.gathered)
+        blocks = self.stream.blocks(window * self.gathered * total, total, share)
         while True:
-            by_length = sorted(itertools.islice(examples, size), key=self.length)
-            starts = list(range(0, size, self.block))
-            random.Random(f"{self.seed} {window}").shuffle(starts)
-            for start in starts[seen // self.block :]:
-                yield by_length[start : start + self.block]
+            examples = itertools.chain.from_iterable(itertools.islice(blocks, self.gathered))
+            by_length = sorted(examples, key=self.length)
+            starts = list(range(0, len(by_length), size))
+            random.Random(f"{self.seed} {self.process} {window}").shuffle(starts)
+            for start in starts[seen:]:
+                yield by_length[start : start + size]
             window, seen = window + 1, 0
+
+
+class GivenExamples(Dataset):
+    """The dataset of a batch sampler that yields examples in place of their numbers."""
+
+    def __getitems__(self, examples: list) -> list:
+        """Return the examples of a batch."""
+        return examples

@@ -127,6 +127,12 @@ class SapConfig(TrainingConfig):
         0.0, metavar="SHARE", minimum=0, maximum=1, help="share of examples that join 2, 4 or 8 pairs"
     )
     max_length: int = _data(256, minimum=1, help="tokens per text, at most")
+    group_by_length: int = _data(
+        0,
+        metavar="N",
+        minimum=0,
+        help="sort each N batches of a process by length: less padding, but batches are no random samples",
+    )
     padding: str = _loss("-inf", choices=("-inf", "zero"), help="logits of padding; zero as in the authors' loss")
     english_weight: float = _loss(1.0, metavar="W", minimum=0, help="loss weight of the English side; 0 skips it")
     margin: float = _loss(0.0, metavar="M", minimum=0, help="distance below 0 at which logits still count as active")

@@ -15,7 +15,6 @@ import yaml
 from accelerate import PartialState
 from accelerate.utils import set_seed
 from torch import nn
-from torch.utils.data import IterableDataset
 
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log, warn
@@ -43,7 +42,7 @@ from milco_pyserini.train.data import UNDETERMINED
 from milco_pyserini.train.data.bitext import BitextSource, open_bitext
 from milco_pyserini.train.data.parallel import MixedStream, ParallelCollection, ParallelStream
 from milco_pyserini.train.data.retrieval import open_retrieval
-from milco_pyserini.train.data.streams import BitextStream, RetrievalStream
+from milco_pyserini.train.data.streams import BitextStream, ExampleStream, RetrievalStream
 from milco_pyserini.train.dense_teacher import DenseTeacher
 from milco_pyserini.train.monitor import GroundingProbe
 from milco_pyserini.train.objectives import Alignment, Contrast
@@ -86,6 +85,8 @@ def train_sap(config: SapConfig, make_objective: MakeObjective | None = None) ->
     )
     teacher = open_aligner(config.teacher, encoder, sources, config.padding, config.max_length)
     examples = sum(stream.sizes)
+    if (skipped := sum(source.stats().skipped for source in sources)) and _is_first_process():
+        log(f"Skipped {counted(skipped, 'row')} of the bitext, in which one side is empty: {examples:,} pairs remain")
     device = join_processes(config.device)
     if isinstance(teacher, nn.Module):
         teacher.to(device)
@@ -95,7 +96,7 @@ def train_sap(config: SapConfig, make_objective: MakeObjective | None = None) ->
         objective = Alignment(encoder.model, teacher, config, choose_dtype(config.dtype, device))
     collate = AlignmentCollator(texts, teacher, config.max_length)
     data = {"examples": examples, **{f"digest of {source.name}": source.stats().digest for source in sources}}
-    task = TrainingTask(encoder, objective, stream, data, collate, probe, pair_length)
+    task = TrainingTask(encoder, objective, stream, data, collate, probe, pair_length, config.group_by_length)
     run_training(config, task, run, num_steps(config, examples), device)
 
 
@@ -121,7 +122,7 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
     if not config.probe and _is_first_process():
         log("Grounding is not monitored: pass --probe FILE with held-out sentence pairs (de-en.tsv)")
     parallel_share = sum(share or 0 for share in shares.values())
-    streams: list[tuple[float, IterableDataset]] = []
+    streams: list[tuple[float, ExampleStream]] = []
     examples, digests = 0, dict[str, str]()
     if shares:
         collections = [
@@ -171,7 +172,6 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
     collate = ContrastCollator(
         texts, config.query_max_length, config.passage_max_length, config.dense_teacher is not None, aligner
     )
-    # Without a length: negatives of a batch must come from one collection, as the streams' blocks do.
     data = {"examples": examples, **digests}
     task = TrainingTask(encoder, objective, stream, data, collate, probe)
     run_training(config, task, run, num_steps(config, examples), device)

@@ -16,14 +16,14 @@ from accelerate import PartialState
 from accelerate.utils import gather_object, send_to_device
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.devices import choose_device
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import read_tensors, rename_tensors
 from milco_pyserini.model.loading import loading
-from milco_pyserini.train.batches import ExampleStream
+from milco_pyserini.train.batches import GivenExamples, ProcessBatches
 from milco_pyserini.train.checkpoints import (
     checkpoint_step,
     list_checkpoints,
@@ -32,6 +32,7 @@ from milco_pyserini.train.checkpoints import (
     reporting_write_errors,
 )
 from milco_pyserini.train.config import TrainingConfig
+from milco_pyserini.train.data.streams import ExampleStream
 from milco_pyserini.train.monitor import CollapseMonitor, GroundingProbe
 from milco_pyserini.train.optimization import make_optimizer, make_schedule
 from milco_pyserini.train.run_log import RunLog
@@ -49,17 +50,18 @@ class TrainingTask:
 
     encoder: the model and its tokenizers. objective: computes the loss of a batch (objectives.py). stream: endless and
     reproducible examples. data: number of examples and digests, for the manifest. collate: examples to a batch. probe:
-    held-out pairs for the alarms. length: of an example, to batch examples of similar length; None keeps the stream's
-    order.
+    held-out pairs for the alarms. gathered: batches of a process that are sorted by length together, and length, of an
+    example; below 2, examples come in the order of the stream.
     """
 
     encoder: MilcoEncoder
     objective: nn.Module
-    stream: IterableDataset
+    stream: ExampleStream
     data: dict[str, Any]
     collate: Callable[[list], dict]
     probe: GroundingProbe
     length: Callable[[Any], int] | None = None
+    gathered: int = 0
 
 
 def join_processes(device: str) -> torch.device:
@@ -150,14 +152,20 @@ class Trainer:
     def _batches(self) -> Iterator[dict]:
         """Return the batches of this process that the run has not seen yet."""
         config, processes = self._config, self._processes
-        block = config.batch_size * processes.num_processes
-        first = self._done * config.accumulation * block
-        process = processes.process_index, processes.num_processes
-        examples = ExampleStream(self._task.stream, first, block, self._task.length, config.seed, *process)
+        batches = ProcessBatches(
+            self._task.stream,
+            self._done * config.accumulation,
+            config.batch_size,
+            processes.process_index,
+            processes.num_processes,
+            self._task.length,
+            self._task.gathered,
+            config.seed,
+        )
         return iter(
             DataLoader(
-                examples,
-                config.batch_size,
+                GivenExamples(),
+                batch_sampler=batches,
                 num_workers=config.workers,
                 collate_fn=self._task.collate,
                 pin_memory=self._device.type == "cuda",

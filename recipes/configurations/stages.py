@@ -46,6 +46,7 @@ def align(options: ConfigurationsOptions, dense: bool) -> Path:
         temperature=2.0,
         concatenate=0.3,
         max_length=_SENTENCE_LENGTH,
+        group_by_length=32,
         margin=0.3,
         mean="teacher",
         batch_size=options.sap_batch,

@@ -57,7 +57,7 @@ def test_a_collection_is_the_training_split_of_its_languages(cache: Path) -> Non
     write_parquet(snapshot / "en-zh-tw/train-00000-of-00001.parquet", [("是", "Yes.")])
     write_parquet(snapshot / "all/train-00000-of-00001.parquet", SENTENCES)
     german, chinese = open_bitext(["talks"])
-    assert (german.name, german.collection, german.language, german.stats().pairs) == ("talks (de)", "talks", "de", 6)
+    assert (german.name, german.collection, german.language, german.stats().pairs) == ("talks (de)", "talks", "de", 4)
     assert list(german.pairs()) == [
         ("de", "Hallo!", "Hi."),
         ("de", "Grüß Gott!", "Good day."),
@@ -84,10 +84,21 @@ def test_mmarco_passages_are_joined_by_id(cache: Path) -> None:
     write_passages(snapshot, "german", "0\tEin Hund.", "1\t", "2\tEine Kuh.")
     write_passages(snapshot, "dutch", "0\tEen hond.", "2\tEen koe.")
     german, dutch = open_bitext(["mmarco"])
-    assert (german.name, german.stats().pairs) == ("mmarco (de)", 8_841_823)
+    assert (german.name, *german.stats()) == ("mmarco (de)", 2, "", 1)
     assert list(german.pairs()) == [("de", "Ein Hund.", "A dog."), ("de", "Eine Kuh.", "A cow.")]
     with pytest.raises(MilcoError, match=r"dutch_collection\.tsv:2: passage 2 where English has 1. Remove both"):
         list(dutch.pairs())
+
+
+def test_queries_of_mmarco_are_joined_by_id(cache: Path) -> None:
+    """In the order of the language; a query without an English one is skipped and counted."""
+    for language, lines in (("english", "7\twho?\n5\twhere?\n"), ("german", "5\two?\n9\twann?\n7\twer?\n")):
+        path = cached(cache, "mmarco_query") / f"data/google/queries/train/{language}_queries.train.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(lines, encoding="utf-8")
+    (german,) = open_bitext(["mmarco_query"])
+    assert list(german.pairs()) == [("de", "wo?", "where?"), ("de", "wer?", "who?")]
+    assert german.stats() == (2, "", 1)
 
 
 def test_collections_and_files_mix_in_one_stream(cache: Path, tmp_path: Path) -> None:

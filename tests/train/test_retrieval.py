@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.batches import ExampleStream
+from milco_pyserini.train.batches import GivenExamples, ProcessBatches
 from milco_pyserini.train.data.retrieval import (
     RetrievalExample,
     RetrievalFile,
@@ -237,7 +237,8 @@ def test_temperature_flattens_the_distribution_of_sources(tmp_path: Path) -> Non
 def test_data_loader_workers_do_not_change_the_order(tmp_path: Path, seen: int) -> None:
     """Two data loader workers yield what one process yields, from the start and after resuming."""
     stream = RetrievalStream(open_retrieval([collection(tmp_path / "a.jsonl", 40)]), 2, 1, block=4)
-    loader = DataLoader(ExampleStream(stream, seen, 4, None, 1), batch_size=4, num_workers=2, collate_fn=list)
+    batches = ProcessBatches(stream, seen // 4, 4)
+    loader = DataLoader(GivenExamples(), batch_sampler=batches, num_workers=2, collate_fn=list)
     batches = list(itertools.islice(loader, 7))
     assert [group for batch in batches for group in batch] == first(stream, 40)[seen : seen + 28]
 

@@ -1,16 +1,18 @@
-"""Sentence pairs for alignment (SAP): TSV or JSONL files named LANG-en.*, and the paper's nine collections on the hub.
+"""Sentence pairs for alignment (SAP): TSV or JSONL files named LANG-en.*, and the paper's collections on the hub.
 
 Eight collections are Parquet files with the columns english and non_english, in a folder en-LANG for each language;
 their folder "all" repeats the same pairs and is not read. (The paper's counts of most are about twice the hub's, as if
 "all" had been counted too.) mmarco is MS MARCO's passages, machine translated: for each language a file of id TAB
-passage, which is joined with the English file. Files are downloaded to the hub's cache, so training reads from disk: 56
-GB for all of mmarco, 8 for opensubtitles, 6 for jw300, less for the others.
+passage, which is joined with the English file; mmarco_query, its training queries. Files are downloaded to the hub's
+cache, so training reads from disk: 56 GB for all of mmarco, 8 for opensubtitles, 6 for jw300, less for the others.
+Those in Parquet are unpacked to lines, about twice their size, because their footers alone, with the place of every
+thousand rows, would fill the memory.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -19,29 +21,34 @@ import orjson
 from milco_pyserini.corpora.records import BadLineError
 from milco_pyserini.errors import MilcoError, unknown_name, validate_unique
 from milco_pyserini.io.hub import DATASET, fetch_hub_file, list_hub_files
-from milco_pyserini.io.lines import first_line, numbered_lines
+from milco_pyserini.io.lines import first_line, is_gzip, lines_of, numbered_lines, open_lines
 from milco_pyserini.train.data import UNDETERMINED
-from milco_pyserini.train.data.files import find_data_files, open_parquet, parse_json, parsed_lines
+from milco_pyserini.train.data.files import find_data_files, open_parquet, parse_json
+from milco_pyserini.train.data.pair_index import PairIndex, Row, Scan, open_index
 
-# Repositories by the names of the paper's table.
-COLLECTIONS = {"mmarco": "unicamp-dl/mmarco"} | {
+# Repositories by the names of the paper's table, and that of the authors' code for MS MARCO's training queries.
+COLLECTIONS = dict.fromkeys(("mmarco", "mmarco_query"), "unicamp-dl/mmarco") | {
     name: f"sentence-transformers/parallel-sentences-{name}"
     for name in "wikititles wikimatrix europarl opensubtitles talks tatoeba jw300 news-commentary".split()
 }
-MMARCO_PASSAGES = 8_841_823
 
 _FORMAT = re.compile(r"\.(tsv|jsonl)(\.gz)?$")
 # An ISO 639 code, optionally with a script or region: de, zh-tw, sr-latn, es-419; not the wmt-de of wmt-de-en.tsv.
 _LANGUAGE = re.compile(r"[a-z]{2}-[a-z]{2}|[a-z]{2,3}(?:-(?:[A-Za-z]{4}|[A-Z]{2}|[0-9]{3}))?")
 _FILE_NAME = re.compile(rf"({_LANGUAGE.pattern})-en\.")
 _NAMING = "LANG-en.tsv or LANG-en.jsonl (optionally .gz), such as de-en.tsv.gz"
-_MMARCO_FILE = re.compile(r"data/google/collections/([a-z]+)_collection\.tsv")
+_MMARCO_FILES = {
+    "mmarco": re.compile(r"data/google/collections/([a-z]+)_collection\.tsv"),
+    "mmarco_query": re.compile(r"data/google/queries/train/([a-z]+)_queries\.train\.tsv"),
+}
 _MMARCO_LANGUAGES = "ar:arabic de:german es:spanish fr:french hi:hindi id:indonesian it:italian ja:japanese nl:dutch"
 _MMARCO_LANGUAGES += " pt:portuguese ru:russian vi:vietnamese zh:chinese"
 # wikititles has one folder, "data", for some hundred languages, without a language column.
 _TRAIN_FILE = re.compile(r"(?:en-(?P<language>[a-z]{2,3}(?:-[a-z]+)?)|data)/train-\d+-of-(?P<count>\d+)\.parquet")
 _COLUMNS = ["non_english", "english"]
 _ROWS_AT_A_TIME = 1024
+# What would end a line or a column of unpacked pairs.
+_BREAKS = re.compile(r"[\t\r\n]+")
 _HINT = "Run the same command once with a network, or pass local files named LANG-en.tsv.gz."
 
 
@@ -54,10 +61,14 @@ class BitextPair(NamedTuple):
 
 
 class BitextStats(NamedTuple):
-    """Number of pairs. digest: of the pairs; "" for a collection on the hub, whose revision is fixed."""
+    """Numbers of pairs, and of rows that are skipped because one side is empty.
+
+    digest: of the pairs; "" for a collection on the hub, whose revision is fixed.
+    """
 
     pairs: int
     digest: str = ""
+    skipped: int = 0
 
 
 class BitextSource(Protocol):
@@ -68,7 +79,13 @@ class BitextSource(Protocol):
     language: str
 
     def stats(self) -> BitextStats:
-        """Return the number and the digest of the pairs. Raises MilcoError if they cannot be read."""
+        """Return the numbers and the digest of the pairs. Raises MilcoError if they cannot be read."""
+
+    def rows(self, block: int) -> list[Row]:
+        """Return the pairs [block x BLOCK, (block + 1) x BLOCK), as they are in the files."""
+
+    def parse(self, row: Row) -> BitextPair:
+        """Return the pair of a row."""
 
     def pairs(self) -> Iterator[BitextPair]:
         """Yield the pairs from the start, always in the same order and in constant memory."""
@@ -115,7 +132,43 @@ def open_bitext(
     return [source for source in sources if source.language in languages]
 
 
-class BitextFile:
+class IndexedBitext(ABC):
+    """Sentence pairs of one language in files with an index, which stats() builds or finds in the cache.
+
+    collection: the name that open_bitext() was given for them.
+    """
+
+    def __init__(self, collection: str, name: str, language: str) -> None:
+        self.collection = collection
+        self.name = name
+        self.language = language
+
+    @cached_property
+    @abstractmethod
+    def index(self) -> PairIndex:
+        """The index, which the first access builds if it is not in the cache."""
+
+    @abstractmethod
+    def parse(self, row: Row) -> BitextPair:
+        """Return the pair of a row, stripped of surrounding white space."""
+
+    def stats(self) -> BitextStats:
+        """Return the numbers and the digest of the pairs.
+
+        The first call reads all files, so broken lines are found before training. Raises MilcoError with file and line.
+        """
+        return BitextStats(self.index.pairs, self.index.digest, self.index.skipped)
+
+    def rows(self, block: int) -> list[Row]:
+        """Return the pairs of a block, as they are in the files."""
+        return self.index.rows(block)
+
+    def pairs(self) -> Iterator[BitextPair]:
+        """Yield the pairs in file order. Raises as stats() does."""
+        return (self.parse(row) for block in range(len(self.index.offsets) - 1) for row in self.rows(block))
+
+
+class BitextFile(IndexedBitext):
     """The sentence pairs of one file.
 
     Args:
@@ -131,37 +184,29 @@ class BitextFile:
         found = _FORMAT.search(path.name)
         if not found:
             raise MilcoError(f"{path} is not bitext: its name must be {_NAMING}")
-        self.collection = collection
-        self.name = str(path)
         self._path = path
         self._ids = ids
         self._is_json = found[1] == "jsonl"
-        self.language = self._read_language()
-
-    def stats(self) -> BitextStats:
-        """Return the number and the digest of the pairs.
-
-        The first call reads the file, so broken lines are found before training.
-        """
-        return self._stats
+        super().__init__(collection, str(path), self._read_language())
 
     @cached_property
-    def _stats(self) -> BitextStats:
-        count, digest = 0, blake2b(digest_size=16)
-        for pair in self.pairs():
-            count += 1
-            digest.update("\t".join(pair).encode())
-        if not count:
-            raise MilcoError(f"{self.name} has no pairs: remove it or download it again")
-        return BitextStats(count, digest.hexdigest())
+    def index(self) -> PairIndex:
+        """The index of the file; a gzip file is unpacked."""
+        return open_index(self.name, [self._path], f"ids {self._ids}", is_gzip(self._path), self._scan)
 
-    def pairs(self) -> Iterator[BitextPair]:
-        """Yield the pairs in file order, stripped of surrounding white space.
+    def parse(self, row: Row) -> BitextPair:
+        """Return the pair of a line. Raises BadLineError."""
+        (line,) = row
+        return BitextPair(self.language, *(self._parse_json(line) if self._is_json else self._parse_tsv(line)))
 
-        Raises MilcoError with file and line number at the first line that is not a pair.
-        """
-        parse = self._parse_json if self._is_json else self._parse_tsv
-        return (BitextPair(self.language, *pair) for _, pair in parsed_lines(self._path, parse))
+    def _scan(self) -> Scan:
+        with open_lines(self._path) as handle:
+            for number, line in lines_of(handle, self.name):
+                try:
+                    self.parse((line,))
+                except BadLineError as error:
+                    raise MilcoError(f"{self._path}:{number}: {error}") from None
+                yield line, (handle.tell(),)
 
     def _parse_tsv(self, line: bytes) -> tuple[str, str]:
         try:
@@ -199,7 +244,7 @@ class BitextFile:
         raise MilcoError(f"{self._path}: no language in the file name: name it {_NAMING}{alternative}")
 
 
-class HubBitext:
+class HubBitext(IndexedBitext):
     """The pairs of one language of a collection, downloaded by stats() to the hub's cache.
 
     Args:
@@ -209,9 +254,7 @@ class HubBitext:
     """
 
     def __init__(self, collection: str, language: str, files: list[str]) -> None:
-        self.collection = collection
-        self.language = language
-        self.name = f"{collection} ({language})"
+        super().__init__(collection, f"{collection} ({language})", language)
         self._files = files
 
     def paths(self) -> list[Path]:
@@ -219,47 +262,74 @@ class HubBitext:
         repository = COLLECTIONS[self.collection]
         return [fetch_hub_file(repository, file, repo_type=DATASET, hint=_HINT) for file in self._files]
 
-    def stats(self) -> BitextStats:
-        """Return the number of pairs, downloading the files. Raises MilcoError for a damaged file."""
-        return BitextStats(sum(open_parquet(path, *_COLUMNS).metadata.num_rows for path in self.paths()))
+    @cached_property
+    def index(self) -> PairIndex:
+        """The index of the unpacked pairs."""
+        paths = self.paths()
+        return open_index(self.name, paths, "parquet", True, lambda: self._scan(paths))
 
-    def pairs(self) -> Iterator[BitextPair]:
-        """Yield the pairs in file order, stripped; pairs with an empty side are skipped."""
-        for path in self.paths():
+    def parse(self, row: Row) -> BitextPair:
+        """Return the pair of an unpacked line."""
+        text, _, english = row[0].decode().partition("\t")
+        return BitextPair(self.language, text, english)
+
+    def stats(self) -> BitextStats:
+        """Return the numbers of pairs and of skipped rows. Raises MilcoError for a damaged file."""
+        return BitextStats(self.index.pairs, skipped=self.index.skipped)
+
+    def _scan(self, paths: list[Path]) -> Scan:
+        for path in paths:
             for batch in open_parquet(path, *_COLUMNS).iter_batches(_ROWS_AT_A_TIME, columns=_COLUMNS):
-                texts, englishes = (batch.column(name).to_pylist() for name in _COLUMNS)
-                for text, english in zip(texts, englishes, strict=True):
-                    pair = BitextPair(self.language, (text or "").strip(), (english or "").strip())
-                    if pair.text and pair.english:
-                        yield pair
+                columns = (batch.column(name).to_pylist() for name in _COLUMNS)
+                for row in zip(*columns, strict=True):
+                    text, english = (_BREAKS.sub(" ", side or "").strip() for side in row)
+                    yield (f"{text}\t{english}".encode(), ()) if text and english else None
 
 
 class HubPassages(HubBitext):
     """The passages of mmarco in one language with their English originals. files: of the language, and English."""
 
-    def stats(self) -> BitextStats:
-        """Return the published number of passages, without reading gigabytes to count them."""
-        self.paths()
-        return BitextStats(MMARCO_PASSAGES)
+    @cached_property
+    def index(self) -> PairIndex:
+        """The index of both files, which are read in place."""
+        path, english = self.paths()
+        return open_index(self.name, [path, english], "passages", False, lambda: self._scan([path, english]))
 
-    def pairs(self) -> Iterator[BitextPair]:
-        """Yield the passages in file order; those with an empty side are skipped.
+    def rows(self, block: int) -> list[Row]:
+        """Return the lines of a block whose passages are not empty."""
+        return [row for row in super().rows(block) if all(map(_passage, row))]
 
-        Raises MilcoError with file and line if the ids of the two files differ.
-        """
-        path, english_path = self.paths()
-        both = zip(numbered_lines(path), numbered_lines(english_path), strict=False)
-        for (number, line), (_, english_line) in both:
-            docid, _, text = line.decode("utf-8", "replace").partition("\t")
-            english_docid, _, english = english_line.decode("utf-8", "replace").partition("\t")
-            if docid != english_docid:
-                raise MilcoError(
-                    f"{path}:{number}: passage {docid} where English has {english_docid}",
-                    "Remove both files from the hub's cache to download them again.",
-                )
-            pair = BitextPair(self.language, text.strip(), english.strip())
-            if pair.text and pair.english:
-                yield pair
+    def parse(self, row: Row) -> BitextPair:
+        """Return the pair of two lines, without their ids."""
+        return BitextPair(self.language, *map(_passage, row))
+
+    def _scan(self, paths: list[Path]) -> Scan:
+        path, english_path = paths
+        with open_lines(path) as handle, open_lines(english_path) as english_handle:
+            both = zip(lines_of(handle, str(path)), lines_of(english_handle, str(english_path)), strict=False)
+            for (number, line), (_, english_line) in both:
+                docid, english_docid = (side.partition(b"\t")[0] for side in (line, english_line))
+                if docid != english_docid:
+                    raise MilcoError(
+                        f"{path}:{number}: passage {docid.decode('utf-8', 'replace')} where English has "
+                        f"{english_docid.decode('utf-8', 'replace')}",
+                        "Remove both files from the hub's cache to download them again.",
+                    )
+                is_pair = _passage(line) and _passage(english_line)
+                yield (line, (handle.tell(), english_handle.tell())) if is_pair else None
+
+
+class HubQueries(HubBitext):
+    """MS MARCO's training queries in one language with their English originals. files: of the language, and English."""
+
+    def _scan(self, paths: list[Path]) -> Scan:
+        texts, english_texts = (
+            {line.partition(b"\t")[0]: _BREAKS.sub(" ", _passage(line)) for _, line in numbered_lines(path)}
+            for path in paths
+        )
+        for docid, text in texts.items():
+            english = english_texts.get(docid, "")
+            yield (f"{text}\t{english}".encode(), ()) if text and english else None
 
 
 def hub_sources(name: str) -> list[BitextSource]:
@@ -271,11 +341,12 @@ def hub_sources(name: str) -> list[BitextSource]:
     repository = COLLECTIONS[name]
     files = list_hub_files(repository, repo_type=DATASET, hint=_HINT)
     sources: list[BitextSource] = []
-    if name == "mmarco":
-        by_name = {found[1]: file for file in files if (found := _MMARCO_FILE.fullmatch(file))}
+    if name in _MMARCO_FILES:
+        source_class = HubPassages if name == "mmarco" else HubQueries
+        by_name = {found[1]: file for file in files if (found := _MMARCO_FILES[name].fullmatch(file))}
         for code, _, language in (pair.partition(":") for pair in _MMARCO_LANGUAGES.split()):
             if language in by_name and "english" in by_name:
-                sources.append(HubPassages(name, code, [by_name[language], by_name["english"]]))
+                sources.append(source_class(name, code, [by_name[language], by_name["english"]]))
     else:
         by_language: dict[str, list[str]] = {}
         counts: dict[str, int] = {}
@@ -295,6 +366,11 @@ def hub_sources(name: str) -> list[BitextSource]:
             f"bitext {name}: neither {repository} on the hub nor its cached copy has files of pairs", _HINT
         )
     return sources
+
+
+def _passage(line: bytes) -> str:
+    """Return the passage after the id of a line of mmarco."""
+    return line.decode("utf-8", "replace").partition("\t")[2].strip()
 
 
 def _stripped(text: str, name: str) -> str:

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import IterableDataset
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import validate_number
 from milco_pyserini.train.data.bitext import BitextSource
-from milco_pyserini.train.data.streams import QueryGroup
+from milco_pyserini.train.data.streams import ExampleStream, QueryGroup
 
 ENGLISH = "en"
 # Neighbors on each side that a joined text has at most.
@@ -67,7 +66,7 @@ class ParallelCollection:
         return cls(name, list(rows.values()), places, digest.hexdigest())
 
 
-class ParallelStream(IterableDataset):
+class ParallelStream(ExampleStream):
     """An endless stream of Translations, identical every time it is read from the start.
 
     A collection is drawn by its share and yields block groups in a row, no two of which share a sentence. For each, a
@@ -153,7 +152,7 @@ class ParallelStream(IterableDataset):
         return Translations(languages, tuple(texts), tuple(joined), tuple(english))
 
 
-class MixedStream(IterableDataset):
+class MixedStream(ExampleStream):
     """An endless stream of blocks of examples, each from one of several streams.
 
     Args:
@@ -162,7 +161,7 @@ class MixedStream(IterableDataset):
         seed: of all draws.
     """
 
-    def __init__(self, streams: Sequence[tuple[float, IterableDataset]], block: int, seed: int) -> None:
+    def __init__(self, streams: Sequence[tuple[float, ExampleStream]], block: int, seed: int) -> None:
         self._streams = list(streams)
         self._block = block
         self._seed = seed

@@ -3,33 +3,61 @@
 import itertools
 import math
 import random
-from bisect import bisect
+from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from torch.utils.data import IterableDataset
+import numpy as np
+from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.options import validate_number
 from milco_pyserini.train.data.bitext import BitextPair, BitextSource
+from milco_pyserini.train.data.pair_index import BLOCK, Row
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource
 
 _CONCATENATED = (2, 4, 8)
 # A rarely drawn source is shuffled too.
 _MIN_BUFFER = 256
+# Examples among which the sources of a BitextStream are shuffled; each has its share of them, to one example.
+_CHUNK = 16_384
 # Stands for all collections without a weight: no path and no collection has this name.
 _REST = ""
 _MINE_HINT = "Mine them with milco train mine."
 _SCORE_HINT = "Add them with milco train score."
 
 
-class BitextStream(IterableDataset):
-    """An endless stream of pairs from many sources, identical every time it is read from the start.
+class ExampleStream(ABC):
+    """An endless stream of training examples, identical every time it is read from the start."""
 
-    A language is drawn with probability proportional to n ** (1 / temperature), n being its number of pairs, then one
-    of its sources in proportion to the source's size. Where collections have weights, a collection is drawn first. A
-    source is read in order through a shuffle buffer: each of its pairs comes once before any comes twice.
+    @abstractmethod
+    def __iter__(self) -> Iterator[Any]:
+        """Yield examples forever."""
+
+    def blocks(self, first: int, size: int, share: slice) -> Iterator[list]:
+        """Yield a share of each block of consecutive examples, forever.
+
+        Args:
+            first: number of the example at which the first block begins.
+            size: examples of a block.
+            share: those of a block that are returned; the others need not be read.
+        """
+        examples = itertools.islice(self, first, None)
+        while True:
+            yield list(itertools.islice(examples, size))[share]
+
+
+class BitextStream(ExampleStream):
+    """An endless stream of pairs from many sources, which can be read from any example on.
+
+    A language has a share proportional to n ** (1 / temperature), n being its number of pairs, and its sources in
+    proportion to their sizes. Where collections have weights, a collection has its share first. The shares hold to one
+    example per source among every 16,384 examples, which are shuffled. Each pair of a source comes once before any
+    comes twice: a pass reads blocks of 128 consecutive pairs in random order, shuffled with the other blocks that are
+    in memory. So sources in the same order, such as the translations of mmarco, do not meet in a batch, and the place
+    of a pair follows from its number.
 
     Args:
         sources: at least one. Each is asked for its size, which reads files once and finds broken lines.
@@ -49,7 +77,7 @@ class BitextStream(IterableDataset):
         sources: Sequence[BitextSource],
         temperature: float,
         seed: int,
-        buffer: int = 100_000,
+        buffer: int = 200_000,
         concatenate: float = 0.0,
         weights: Mapping[str, float] | None = None,
     ) -> None:
@@ -60,29 +88,105 @@ class BitextStream(IterableDataset):
         validate_number("concatenate", concatenate, minimum=0, maximum=1)
         self.sources = list(sources)
         self.seed = seed
+        self.buffer = buffer
         self.concatenate = concatenate
         self.sizes = [source.stats().pairs for source in self.sources]
         self.probabilities = source_probabilities(self.sources, self.sizes, temperature, weights or {})
-        self._buffers = [
-            min(size, max(_MIN_BUFFER, math.ceil(buffer * probability)))
-            for size, probability in zip(self.sizes, self.probabilities, strict=True)
-        ]
+        # How far each source is from its next example at the start, of the distance between two of them.
+        draw = random.Random(f"{seed}")
+        self._phases = np.array([draw.random() for _ in self.sources])
 
     def __iter__(self) -> Iterator[BitextPair]:
-        rng = random.Random(f"{self.seed}")
-        streams = [
-            shuffled_pairs(source, size, random.Random(f"{self.seed} {number}"))
-            for number, (source, size) in enumerate(zip(self.sources, self._buffers, strict=True))
+        return itertools.chain.from_iterable(self.blocks(0, _MIN_BUFFER, slice(None)))
+
+    def blocks(self, first: int, size: int, share: slice) -> Iterator[list[BitextPair]]:
+        """Yield a share of each block of consecutive examples, forever; arguments as for ExampleStream."""
+        readers = [
+            ShuffledPairs(source, pairs, max(_MIN_BUFFER, math.ceil(self.buffer * probability)), (self.seed, number))
+            for number, (source, pairs, probability) in enumerate(
+                zip(self.sources, self.sizes, self.probabilities, strict=True)
+            )
         ]
-        bounds = list(itertools.accumulate(self.probabilities))
-        last = len(streams) - 1
+        drawn = self._drawn(first)
         while True:
-            stream = streams[min(bisect(bounds, rng.random() * bounds[-1]), last)]
-            if rng.random() < self.concatenate:
-                languages, texts, english = zip(*itertools.islice(stream, rng.choice(_CONCATENATED)), strict=True)
-                yield BitextPair(languages[0], " ".join(texts), " ".join(english))
-            else:
-                yield next(stream)
+            block = list(itertools.islice(drawn, size))
+            yield [self._example(readers[source], number) for source, number in block[share]]
+
+    def _drawn(self, first: int) -> Iterator[tuple[int, int]]:
+        """Yield the source of each example from the first-th on, and the example's number in that source."""
+        most = (first + len(self.sources)) // _CHUNK + 2
+        chunk = bisect_right(range(most), first, key=lambda chunk: int(self._before(chunk).sum())) - 1
+        begun = self._before(chunk)
+        skipped = first - int(begun.sum())
+        while True:
+            ended = self._before(chunk + 1)
+            sources = np.repeat(np.arange(len(begun)), ended - begun)
+            sources = np.random.default_rng((self.seed, chunk)).permutation(sources)
+            numbers = np.empty_like(sources)
+            ranges = [np.arange(*bounds) for bounds in zip(begun.tolist(), ended.tolist(), strict=True)]
+            numbers[np.argsort(sources, kind="stable")] = np.concatenate(ranges)
+            yield from zip(sources[skipped:].tolist(), numbers[skipped:].tolist(), strict=True)
+            chunk, begun, skipped = chunk + 1, ended, 0
+
+    def _before(self, chunk: int) -> NDArray[np.int64]:
+        """Return the number of examples of each source before a chunk."""
+        return np.ceil(chunk * _CHUNK * np.array(self.probabilities) - self._phases).astype(np.int64)
+
+    def _example(self, reader: "ShuffledPairs", number: int) -> BitextPair:
+        pairs = [reader.pair(place) for place in range(self._pairs_before(number), self._pairs_before(number + 1))]
+        if len(pairs) == 1:
+            return pairs[0]
+        languages, texts, english = zip(*pairs, strict=True)
+        return BitextPair(languages[0], " ".join(texts), " ".join(english))
+
+    def _pairs_before(self, number: int) -> int:
+        """Return the pairs of a source in its examples before this one; joined ones have 2, 4, 8, 2, ... pairs."""
+        rounds, rest = divmod(int(number * self.concatenate), len(_CONCATENATED))
+        further = [size - 1 for size in _CONCATENATED]
+        return number + rounds * sum(further) + sum(further[:rest])
+
+
+class ShuffledPairs:
+    """The pairs of a source in random order, each once in a pass, a window of which is in memory.
+
+    Args:
+        source: of the pairs.
+        size: its number of pairs.
+        window: pairs in memory, rounded to blocks.
+        seed: of the order.
+    """
+
+    def __init__(self, source: BitextSource, size: int, window: int, seed: tuple[int, ...]) -> None:
+        self._source = source
+        self._size = size
+        self._window = window
+        self._seed = seed
+        self._turn = -1
+        self._begin = self._end = 0
+
+    def pair(self, place: int) -> BitextPair:
+        """Return the pair at a place of the endless sequence of passes; fast if places ascend."""
+        if not self._begin <= place < self._end:
+            self._load(place)
+        return self._source.parse(self._rows[self._order[place - self._begin]])
+
+    def _load(self, place: int) -> None:
+        turn, within = divmod(place, self._size)
+        if turn != self._turn:
+            self._turn = turn
+            sizes = np.full(-(-self._size // BLOCK), BLOCK)
+            sizes[-1] = self._size - BLOCK * (len(sizes) - 1)
+            self._blocks = np.random.default_rng((*self._seed, turn)).permutation(len(sizes))
+            # The place in the pass at which each block begins, and the last one ends.
+            self._starts = np.concatenate([[0], sizes[self._blocks].cumsum()])
+        # A window is the blocks that begin in it.
+        number = self._starts[np.searchsorted(self._starts, within, "right") - 1] // self._window
+        first, last = np.searchsorted(self._starts[:-1], [number * self._window, (number + 1) * self._window])
+        self._rows: list[Row] = []
+        for block in self._blocks[first:last].tolist():
+            self._rows += self._source.rows(block)
+        self._order = np.random.default_rng((*self._seed, turn, number)).permutation(len(self._rows)).tolist()
+        self._begin, self._end = (turn * self._size + int(self._starts[edge]) for edge in (first, last))
 
 
 def source_probabilities(
@@ -116,22 +220,6 @@ def source_probabilities(
     ]
 
 
-def shuffled_pairs(source: BitextSource, buffer: int, rng: random.Random) -> Iterator[BitextPair]:
-    """Yield the pairs of a source forever, each pass through a shuffle buffer that is emptied at its end."""
-    draw = rng.random
-    while True:
-        pairs = source.pairs()
-        held = list(itertools.islice(pairs, buffer))
-        if not held:
-            raise MilcoError(f"{source.name} has no pairs")
-        for pair in pairs:
-            place = int(draw() * buffer)
-            yield held[place]
-            held[place] = pair
-        rng.shuffle(held)
-        yield from held
-
-
 class QueryGroup(NamedTuple):
     """A query with a positive passage, then negatives, and the teacher's score of each passage, or None."""
 
@@ -141,7 +229,7 @@ class QueryGroup(NamedTuple):
     scores: tuple[float, ...] | None
 
 
-class RetrievalStream(IterableDataset):
+class RetrievalStream(ExampleStream):
     """An endless stream of groups, identical every time it is read from the start.
 
     A source is drawn with probability proportional to n ** (1 / temperature), n being its number of examples, and

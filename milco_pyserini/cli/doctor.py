@@ -17,9 +17,10 @@ from pathlib import Path
 
 from milco_pyserini import __version__
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
+from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, split_revision
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import jvm
+from milco_pyserini.options import option
 
 DISTRIBUTION = "milco-pyserini"
 INCOMPLETE = 1
@@ -74,8 +75,13 @@ except Exception as error:
 class DoctorOptions:
     """Check what milco_pyserini needs on this machine, and report how to get what is missing.
 
-    The exit code is 0 if nothing is missing, else 1.
+    With --encoder, only that encoder is loaded, and its weights are compared with those that its authors publish. The
+    exit code is 0 if nothing is missing and nothing differs, else 1.
     """
+
+    encoder: str | None = option(
+        None, metavar="NAME|DIR", help="check this encoder only, as milco-650m against the weights of its model card"
+    )
 
 
 @dataclass(frozen=True)
@@ -234,6 +240,37 @@ def default_encoder() -> Iterator[CheckResult]:
         )
 
 
+def published_weights(name: str) -> Iterator[CheckResult]:
+    """Load an encoder, and compare its weights with those that its authors publish, text by text."""
+    from milco_pyserini.encode import load_encoder
+    from milco_pyserini.model.published import PUBLISHED, TOLERANCE
+
+    encoder = load_encoder(name, device="cpu", dtype="float32")
+    yield CheckResult("encoder", GOOD, repr(encoder))
+    texts = PUBLISHED.get(Path(split_revision(name)[0]).name)
+    if texts is None:
+        yield CheckResult("published weights", NOTE, f"none are known of {name}, only of {', '.join(PUBLISHED)}")
+        return
+    pieces = [*encoder.vocabulary.english, *encoder.vocabulary.source]
+    for published in texts:
+        batch, wrong = encoder.encode(published.text), []
+        for view, weights in (("pivot", published.pivot), ("source", published.source)):
+            vector = batch.view(view) if weights else batch
+            found = {
+                pieces[column]: float(weight) for column, weight in zip(vector.columns, vector.weights, strict=True)
+            }
+            wrong += [
+                f"{piece} ({view}) {found.get(piece, 0):.4f} instead of {weight:.4f}"
+                for piece, weight in weights.items()
+                if abs(found.get(piece, 0) - weight) > TOLERANCE
+            ]
+        count = len(published.pivot) + len(published.source)
+        what = f"{count - len(wrong)} of {count} are as published for {published.text!r}"
+        if wrong:
+            wrong.append("the network is read otherwise than by its authors, or is of another revision (NAME@REVISION)")
+        yield CheckResult("published weights", MISSING if wrong else GOOD, what, "\n".join(wrong))
+
+
 def _why_unreachable(address: str) -> str:
     """Return why a server cannot be reached, or "". In a thread, because a DNS lookup has no timeout."""
     answer = [f"no answer within {_HUB_SECONDS:.0f} s"]
@@ -293,8 +330,12 @@ def examine(check: Callable[[], Iterable[CheckResult]]) -> Iterator[CheckResult]
 def _report(options: DoctorOptions) -> int:
     """Print the result of each check as it is made; return the exit code."""
     missing: dict[str, None] = {}
+
+    def encoder() -> Iterator[CheckResult]:
+        return published_weights(options.encoder or "")
+
     _write(f"milco_pyserini {__version__}")
-    for title, checks in CHECKS.items():
+    for title, checks in (CHECKS if options.encoder is None else {"Encoder": (encoder,)}).items():
         _write(f"\n{_colored(title, '1')}")
         for finding in itertools.chain.from_iterable(map(examine, checks)):
             if finding.state == MISSING:

@@ -5,13 +5,13 @@ milco encode query-table --encoder omai-research/milco-650m --output tables/milc
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import counted, log
-from milco_pyserini.defaults import DTYPES, vectors_directory
+from milco_pyserini.defaults import DTYPES, vectors_directory, with_revision
 from milco_pyserini.encode.devices import LAUNCHERS, LOCAL, validate_devices
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
@@ -53,6 +53,9 @@ class EncodeOptions(EncodePlan):
     overwrite: bool = option(False, help="replace a complete store, or one with other options, at --output")
     reuse: Path | None = option(
         None, metavar="DIR", help="finished vector store whose vectors are reused: only texts that it lacks are encoded"
+    )
+    revision: str | None = option(
+        None, metavar="REV", group="encoder", help="commit, tag or branch of the hub's checkpoint, as in NAME@REV"
     )
     skip_bad_lines: bool = option(False, help="skip and report invalid lines of the corpus")
     device: str = option(
@@ -100,6 +103,7 @@ class QueryTableOptions:
 def encode_command(options: EncodeOptions) -> None:
     """Encode what the options name. Raises MilcoError before anything is written if they are invalid."""
     plan = EncodePlan(**{field.name: getattr(options, field.name) for field in fields(EncodePlan)})
+    plan = replace(plan, encoder=with_revision(options.encoder, options.revision))
     if options.text is not None:
         text = options.text
         if text == "-":

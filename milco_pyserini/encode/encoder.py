@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from milco_pyserini.console import Progress, Report
-from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES
+from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, with_revision
 from milco_pyserini.encode.csr import empty_batch
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.network import Network
@@ -112,16 +112,22 @@ class MilcoEncoder:
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
         english_prefix: str = "",
+        revision: str | None = None,
         **variants: Any,
     ) -> "MilcoEncoder":
         """Load a MILCO checkpoint: a directory, a hub name, or "mini".
 
         >>> encoder = MilcoEncoder.from_pretrained("mini", source_pool="max", pivot_top_k=100)
 
-        variants: MilcoConfig fields that replace the checkpoint's. Other arguments as for the class. Raises MilcoError
-        if the checkpoint cannot be found or is not complete.
+        Args:
+            revision: commit, tag or branch of a hub name; "NAME@REVISION" is the same.
+            variants: MilcoConfig fields that replace the checkpoint's.
+            device, dtype, english_prefix: as for the class.
+
+        Raises:
+            MilcoError: the checkpoint cannot be found or is not complete.
         """
-        name = os.fspath(name_or_path)
+        name = with_revision(os.fspath(name_or_path), revision)
         choose_device(device)
         directory = find_checkpoint(name)
         model = load_checkpoint(directory, variants)

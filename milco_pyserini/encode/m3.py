@@ -14,6 +14,7 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
+from milco_pyserini.defaults import split_revision
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.io.hub import fetch_hub_file
@@ -42,11 +43,12 @@ def find_head(name: str, directory: Path) -> Path | None:
     """
     if (directory / HEAD).is_file():
         return directory / HEAD
-    if Path(name).is_dir() or name.count("/") != 1:
+    repository, _ = split_revision(name)
+    if Path(name).is_dir() or repository.count("/") != 1:
         return None
     # A snapshot's directory is named after its revision. If the hub has no such file or cannot be reached: None.
     with contextlib.suppress(MilcoError):
-        return fetch_hub_file(name, HEAD, revision=directory.name)
+        return fetch_hub_file(repository, HEAD, revision=directory.name)
     return None
 
 

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from milco_pyserini.defaults import DEFAULT_ENCODER, ST
+from milco_pyserini.defaults import DEFAULT_ENCODER, ST, with_revision
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.m3 import HEAD, empty_vocabulary, find_head, load_m3
@@ -11,7 +11,7 @@ from milco_pyserini.encode.query_table import QUERY_TABLE, QueryTable
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.model import find_checkpoint
-from milco_pyserini.model.configuration import MODEL_TYPE
+from milco_pyserini.model.configuration import is_milco
 from milco_pyserini.model.tokenization import load_tokenizer
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def load_encoder(
     device: "str | torch.device" = "auto",
     dtype: "str | torch.dtype" = "auto",
     english_prefix: str = "",
+    revision: str | None = None,
 ) -> MilcoEncoder:
     """Load a sparse encoder of any kind: MILCO, a masked language model (SPLADE), BGE-M3, st:NAME|DIR, a QueryTable.
 
@@ -33,7 +34,7 @@ def load_encoder(
     of sentence-transformers, with the pivot view. Arguments as for MilcoEncoder.from_pretrained(). Raises MilcoError,
     with what was expected, for any other checkpoint.
     """
-    name = os.fspath(name_or_path)
+    name = with_revision(os.fspath(name_or_path), revision)
     choose_device(device)
     directory = find_checkpoint(name)
     if name.startswith(ST):
@@ -48,7 +49,7 @@ def load_encoder(
             documents, tokenizer, tokenizer.tokenizer, name, device, dtype, english_prefix, query_encoder
         )
     config = read_json(directory / "config.json")
-    if config.get("model_type") == MODEL_TYPE:
+    if is_milco(config):
         return MilcoEncoder.from_pretrained(name, device, dtype, english_prefix)
     if config.get("model_type") == QUERY_TABLE:
         return QueryTable.from_pretrained(name, device, dtype, english_prefix)

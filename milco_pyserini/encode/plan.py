@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, POOLINGS, VIEWS
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.model import find_checkpoint
 from milco_pyserini.model.configuration import VIEW_VARIANTS
+from milco_pyserini.model.finding import find_checkpoint, find_commit
 from milco_pyserini.options import changed_options, option
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class EncodePlan:
         DEFAULT_ENCODER,
         metavar="NAME|DIR",
         group=_ENCODER,
-        help="checkpoint: hub name, directory, or mini (embedded); st:NAME|DIR for a SparseEncoder of "
-        "sentence-transformers",
+        help="checkpoint: hub name (NAME@REVISION pins a commit), directory, or mini (embedded); st:NAME|DIR for a "
+        "SparseEncoder of sentence-transformers",
     )
     max_length: int | None = option(
         None, minimum=MIN_LENGTH, group=_ENCODER, help="tokens of a text (default: the checkpoint's)"
@@ -194,6 +194,8 @@ def encoder_fields(encoder: Any, device: str) -> dict[str, Any]:
         "device": device.partition(":")[0],
         "versions": {
             "milco_pyserini": __version__,
+            # The commit of a checkpoint from the hub.
+            **({"checkpoint": commit} if (commit := find_commit(encoder.name)) else {}),
             "torch": torch.__version__,
             # Importing it takes seconds, and the vectors may not need it.
             "transformers": importlib.metadata.version("transformers"),

@@ -21,7 +21,7 @@ from milco_pyserini.encode.dense_checkpoint import read_prompts
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.model import MilcoConfig
-from milco_pyserini.model.configuration import MODEL_TYPE
+from milco_pyserini.model.configuration import is_milco
 from milco_pyserini.model.loading import loading, token_limit, validate_weights
 from milco_pyserini.model.tokenization import TextTokenizer
 
@@ -127,7 +127,7 @@ def load_sparse_encoder(directory: Path, dtype: torch.dtype) -> list[tuple[Any, 
     validate_library()
     path = directory / _MODEL_CLASS
     config, kind = directory / "config.json", read_json(path).get("model_type") if path.is_file() else None
-    if config.is_file() and read_json(config).get("model_type") == MODEL_TYPE:
+    if config.is_file() and is_milco(read_json(config)):
         raise MilcoError(f"{directory} is a MILCO checkpoint: give its name without st:")
     if kind != "SparseEncoder":
         what = f"names a {kind}" if kind else "does not name one"

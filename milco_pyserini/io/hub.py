@@ -112,7 +112,7 @@ def list_hub_files(
 @contextlib.contextmanager
 def _hub_errors(what: str, repository: str, repo_type: str | None, hint: str) -> Iterator[None]:
     """Turn every failure of the hub's library into one MilcoError, and silence the warnings of its own attempts."""
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     # Without a network the library raises its own errors, those of requests, time-outs and, from 1.0 on, httpx's.
     failures: tuple[type[Exception], ...] = (OSError, RuntimeError)
@@ -135,6 +135,8 @@ def _hub_errors(what: str, repository: str, repo_type: str | None, hint: str) ->
         raise MilcoError(
             f"{what} is not in the local cache and the hub has no public repository {repository}", hint
         ) from None
+    except RevisionNotFoundError:
+        raise MilcoError(f"{what} is not in the local cache and the hub has no such revision of it", hint) from None
     except failures as error:
         if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
             raise

@@ -16,8 +16,10 @@ from torch import Tensor
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.io.files import read_json, write_json
-from milco_pyserini.model.configuration import MODEL_TYPE, VARIANTS, NetworkConfig
+from milco_pyserini.io.hub import fetch_hub_file
+from milco_pyserini.model.configuration import ENCODER_FIELD, VARIANTS, NetworkConfig, is_milco
 from milco_pyserini.model.finding import MODULES, listed, weight_files
+from milco_pyserini.model.gte import gte_config, is_gte, rename_gte
 from milco_pyserini.model.loading import loading, one_line, validate_weights
 
 Config = TypeVar("Config", bound=NetworkConfig)
@@ -48,12 +50,17 @@ _NOT_IN_SHAPES = (
     "hidden_act",
     "pad_token_id",
 )
+# The encoder of milco-650m is XLM-R large: the default checkpoint needs no second download.
+_KNOWN_ENCODERS = {
+    "BAAI/bge-m3-unsupervised": {"model_type": "xlm-roberta", "num_attention_heads": 16, "layer_norm_eps": 1e-5}
+}
 # The tensors whose shapes give the sizes of a network.
 _WORDS = "encoder.embeddings.word_embeddings.weight"
 _POSITIONS = "encoder.embeddings.position_embeddings.weight"
 _TYPES = "encoder.embeddings.token_type_embeddings.weight"
 _LAYERS = "encoder.encoder.layer."
 _INTERMEDIATE = "encoder.encoder.layer.0.intermediate.dense.weight"
+_QKV = re.compile(r"\.attention\.qkv_proj\.")
 _PROJECTOR = "connector.projector.weight"
 _DECODER = "decoder.weight"
 # sentence-transformers' file with the model's class; MODULES names its modules, each with its directory.
@@ -87,6 +94,8 @@ def read_checkpoint(directory: Path, variants: Iterable[str]) -> tuple[dict[str,
         if name not in VARIANTS:
             raise unknown_name("variant", name, VARIANTS)
     tensors = rename_tensors(read_tensors(directory))
+    if any(_QKV.search(name) for name in tensors):
+        tensors = rename_gte(tensors)
     return read_config(directory, tensors), tensors
 
 
@@ -180,9 +189,13 @@ def rename_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def read_config(directory: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """Return a configuration's fields; in the authors' layout the sizes come from the tensors, by our names."""
     values = read_json(directory / "config.json")
-    if values.get("model_type") != MODEL_TYPE:
+    if not is_milco(values) and _PROJECTOR not in tensors:
         raise MilcoError(f"{directory} has a {values.get('model_type')!r} model, not a MILCO checkpoint")
-    return values if "encoder" in values else _authors_config(directory, tensors)
+    if "encoder" not in values:
+        return _authors_config(directory, tensors)
+    encoder = values["encoder"]
+    is_own_gte = isinstance(encoder, Mapping) and is_gte(encoder)
+    return values | {"encoder": gte_config(encoder)} if is_own_gte else values
 
 
 def make_config(
@@ -231,36 +244,61 @@ def select_tensors(
 
 
 def _authors_config(directory: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """Shapes give every size but the heads, which have 64 dimensions unless the sub-model's config states more."""
-    sizes = (_WORDS, _POSITIONS, _TYPES, _INTERMEDIATE, _PROJECTOR, _DECODER)
+    """Shapes give the sizes; the rest, the number of heads above all, is in the config.json of the encoder."""
+    sizes = [_WORDS, _PROJECTOR, _DECODER]
+    known = _encoder_config(directory)
+    if not is_gte(known):
+        sizes += [_POSITIONS, _TYPES, _INTERMEDIATE]
     missing = [name for name in sizes if name not in tensors]
     if missing:
         raise MilcoError(f"checkpoint {directory} lacks {listed(missing)}")
     for name in sizes:
         if tensors[name].ndim != 2:
             raise MilcoError(f"checkpoint {directory}: {name} has {tensors[name].ndim} dimensions, not 2")
-    hidden_size = tensors[_WORDS].shape[1]
-    encoder = {
-        "model_type": "xlm-roberta",
-        "vocab_size": tensors[_WORDS].shape[0],
-        "hidden_size": hidden_size,
-        "num_hidden_layers": len({name.split(".")[3] for name in tensors if name.startswith(_LAYERS)}),
-        "num_attention_heads": max(1, hidden_size // 64),
-        "intermediate_size": tensors[_INTERMEDIATE].shape[0],
-        "max_position_embeddings": tensors[_POSITIONS].shape[0],
-        "type_vocab_size": tensors[_TYPES].shape[0],
-        "layer_norm_eps": 1e-5,
-    }
-    for place in sub_model_directories(directory, "multilingual_encoder_checkpoint")[:1]:
-        if (place / "config.json").is_file():
-            known = read_json(place / "config.json")
-            encoder.update({name: known[name] for name in _NOT_IN_SHAPES if name in known})
+    if is_gte(known):
+        encoder = gte_config(known)
+    else:
+        encoder = {
+            "model_type": "xlm-roberta",
+            "hidden_size": tensors[_WORDS].shape[1],
+            "num_hidden_layers": len({name.split(".")[3] for name in tensors if name.startswith(_LAYERS)}),
+            "intermediate_size": tensors[_INTERMEDIATE].shape[0],
+            "max_position_embeddings": tensors[_POSITIONS].shape[0],
+            "type_vocab_size": tensors[_TYPES].shape[0],
+            "layer_norm_eps": 1e-5,
+            **{name: known[name] for name in _NOT_IN_SHAPES if name in known},
+        }
     return {
-        "encoder": encoder,
+        "encoder": encoder | {"vocab_size": tensors[_WORDS].shape[0]},
         "english_hidden_size": tensors[_PROJECTOR].shape[0],
         "english_vocab_size": tensors[_DECODER].shape[0],
         "echo": any(name.startswith("echo.") for name in tensors),
     }
+
+
+def _encoder_config(directory: Path) -> dict[str, Any]:
+    """Return the config.json of the encoder that a checkpoint names: next to it, or from the hub.
+
+    Raises MilcoError if it is in neither place, or does not state the number of attention heads.
+    """
+    name = read_json(directory / "config.json").get(ENCODER_FIELD)
+    places = [place / "config.json" for place in sub_model_directories(directory, ENCODER_FIELD)]
+    local = next((place for place in places if place.is_file()), None)
+    if local is None and name in _KNOWN_ENCODERS:
+        return _KNOWN_ENCODERS[name]
+    fix = f"Put the config.json of its encoder into {directory / (name or 'encoder')}"
+    if local is None:
+        if not name or name.count("/") != 1 or name.startswith((".", "/")):
+            what = f"{name!r}, which has no config.json" if name else "no encoder"
+            raise MilcoError(
+                f"checkpoint {directory}: {ENCODER_FIELD} names {what}: the number of attention heads is not in the "
+                f"tensors. {fix}{'' if name else f' and name it in {ENCODER_FIELD}'}."
+            )
+        local = fetch_hub_file(name, "config.json", hint=f"{fix}: the tensors do not state its attention heads.")
+    known = read_json(local)
+    if "num_attention_heads" not in known:
+        raise MilcoError(f"{local} states no num_attention_heads: the tensors do not, either. {fix}.")
+    return known
 
 
 def sub_model_directories(directory: Path, field: str) -> list[Path]:

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 from milco_pyserini.errors import MilcoError, unknown_name
 
 MODEL_TYPE = "milco"
+# By which the authors' config.json names the encoder and the English model.
+ENCODER_FIELD, ENGLISH_FIELD = "multilingual_encoder_checkpoint", "lsr_encoder_checkpoint"
 ECHO_VARIANTS = ("linear", "paper")
 SOURCE_POOLS = ("sum", "max")
-# Encoders with BERT's names of tensors, which checkpoint.py reads.
-ENCODERS = ("bert", "camembert", "roberta", "xlm-roberta", "xlm-roberta-xl")
+# Encoders with BERT's names of tensors, which checkpoint.py reads, and that of gte.py.
+ENCODERS = ("bert", "camembert", "gte", "roberta", "xlm-roberta", "xlm-roberta-xl")
 # Those of one architecture: positions count from the padding id + 1, LayerNorm after each sum.
 XLM_R_TYPES = ("xlm-roberta", "roberta", "camembert")
 # Fields on which the terms and weights of a view depend.
@@ -157,6 +159,11 @@ class NetworkConfig:
 
     def _set_others(self, others: dict[str, Any]) -> None:
         """Take the fields that are not MILCO's."""
+
+
+def is_milco(values: Mapping[str, Any]) -> bool:
+    """Return whether a config.json is a MILCO checkpoint's: by its type, or by the sub-models that it names."""
+    return values.get("model_type") == MODEL_TYPE or ENCODER_FIELD in values or ENGLISH_FIELD in values
 
 
 def is_plain(values: Mapping[str, Any]) -> bool:

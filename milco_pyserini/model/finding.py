@@ -3,7 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, ST, check_local_name
+from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, ST, check_local_name, split_revision
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import is_json_with, read_json
 from milco_pyserini.io.hub import cached_snapshot, fetch_snapshot
@@ -21,7 +21,7 @@ _EMBEDDED = {MINI: Path(__file__).parent.parent / "resources" / "milco-mini"}
 
 
 def find_checkpoint(name: str, weights: bool = True) -> Path:
-    """Return the directory of a checkpoint: "mini", a local path, or a snapshot from the hub.
+    """Return the directory of a checkpoint: "mini", a local path, or a snapshot from the hub (NAME or NAME@REVISION).
 
     weights: as for find_model(). Raises MilcoError, with the fix, if it is none of these.
     """
@@ -39,7 +39,7 @@ def find_model(name: str, kind: str, example: str, embedded: str, weights: bool 
     """Return the directory of a checkpoint: a local path, or a hub name's snapshot, from the cache if it is there.
 
     Args:
-        name: a directory, or OWNER/NAME on the hub.
+        name: a directory, or OWNER/NAME on the hub, with or without @REVISION.
         kind: the noun for messages, such as "encoder".
         example, embedded: for messages: another name on the hub, and one that needs no hub.
         weights: whether the weights are needed; if not, only tokenizer and configuration are downloaded.
@@ -52,10 +52,11 @@ def find_model(name: str, kind: str, example: str, embedded: str, weights: bool 
         return Path(name)
     from huggingface_hub.errors import HFValidationError
 
+    repository, revision = split_revision(name)
     # A cached snapshot is used without a network. If it lacks the weights, a download was interrupted or fetched only
     # the tokenizer, and continues when the weights are needed.
     try:
-        cached = cached_snapshot(name)
+        cached = cached_snapshot(repository, revision=revision)
     except HFValidationError:
         raise MilcoError(f"{name!r} is not a hub name: expected owner/name, such as {example}") from None
     if cached is not None:
@@ -67,7 +68,15 @@ def find_model(name: str, kind: str, example: str, embedded: str, weights: bool 
                 weight_files(place)
                 return cached
     hint = f"Pass the path of a downloaded checkpoint, or {embedded!r}, which needs no download."
-    return fetch_snapshot(name, _ALL_FILES if weights else _SMALL_FILES, what=f"{kind} {name!r}", hint=hint)
+    patterns = _ALL_FILES if weights else _SMALL_FILES
+    return fetch_snapshot(repository, patterns, what=f"{kind} {name!r}", revision=revision, hint=hint)
+
+
+def find_commit(name: str) -> str | None:
+    """Return the commit of a hub name's snapshot in the cache; None for "mini" and a directory. Errors as above."""
+    directory = find_checkpoint(name, weights=False)
+    places = (place for place in (directory, directory.parent) if place.parent.name == "snapshots")
+    return next((place.name for place in places), None)
 
 
 def weight_files(directory: Path) -> list[Path]:

@@ -194,8 +194,12 @@ class MilcoModel(SparseEncoderModel, PreTrainedModel):
             model = cls(config)
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         model.load_state_dict(select_tensors(directory, shapes, tensors), assign=True)
-        # Constants of transformers that no checkpoint has: the number of each position, and 0 for each token's type.
-        embeddings = model.encoder.embeddings
-        embeddings.position_ids = torch.arange(config.encoder.max_position_embeddings).expand((1, -1))
-        embeddings.token_type_ids = torch.zeros_like(embeddings.position_ids)
+        # Constants of transformers that no checkpoint has: the frequencies of rotary positions, or the number of each
+        # position and 0 for each token's type.
+        if hasattr(model.encoder, "rotary_emb"):
+            model.encoder.rotary_emb = type(model.encoder.rotary_emb)(config.encoder)
+        else:
+            embeddings = model.encoder.embeddings
+            embeddings.position_ids = torch.arange(config.encoder.max_position_embeddings).expand((1, -1))
+            embeddings.token_type_ids = torch.zeros_like(embeddings.position_ids)
         return model.eval()

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.model.checkpoint import ENGLISH, sub_model_directories
-from milco_pyserini.model.configuration import MODEL_TYPE
+from milco_pyserini.model.configuration import ENCODER_FIELD, ENGLISH_FIELD, is_milco
 from milco_pyserini.model.finding import TOKENIZER_FILES, find_checkpoint
 from milco_pyserini.model.loading import loading
 
@@ -182,7 +182,7 @@ def open_english_tokenizer(name: str) -> TextTokenizer:
     Raises MilcoError as open_tokenizer() does.
     """
     directory = find_checkpoint(name, weights=False)
-    if read_json(directory / "config.json").get("model_type") != MODEL_TYPE:
+    if not is_milco(read_json(directory / "config.json")):
         return load_tokenizer(directory)
     return TextTokenizer(load_english_tokenizer(directory), f"the English tokenizer of {directory}")
 
@@ -192,13 +192,13 @@ def load_tokenizer(directory: Path) -> TextTokenizer:
 
     Raises MilcoError if neither the checkpoint nor the sub-model that it names has one.
     """
-    tokenizer = _find(directory, "multilingual_encoder_checkpoint", [directory])
+    tokenizer = _find(directory, ENCODER_FIELD, [directory])
     return TextTokenizer(tokenizer, f"the tokenizer of {directory}")
 
 
 def load_english_tokenizer(directory: Path) -> Tokenizer:
     """Load the English WordPiece tokenizer, whose vocabulary names the pivot columns."""
-    return _find(directory, "lsr_encoder_checkpoint", [directory / ENGLISH])
+    return _find(directory, ENGLISH_FIELD, [directory / ENGLISH])
 
 
 def _find(directory: Path, field: str, places: list[Path]) -> Tokenizer:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from golden_set import GOLDEN, TEXTS
 
 from milco_pyserini.cli import doctor
 from milco_pyserini.cli.doctor import GOOD, MISSING, NOTE, CheckResult, examine
@@ -155,6 +156,25 @@ def test_an_unreachable_hub_is_a_note(
     (finding,) = examine(doctor.default_encoder)
     assert finding.state == NOTE and reason in finding.what
     assert "--encoder mini" in finding.fix
+
+
+@pytest.mark.golden
+def test_weights_are_compared_with_those_that_authors_publish(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Equal weights are good; of others the report has both, and the exit code is 1."""
+    from milco_pyserini.model import published
+
+    text = published.PublishedText(TEXTS[1], {"baltimore": 1.0189908742904663})
+    monkeypatch.setattr(published, "PUBLISHED", {"ckpt_distillation": (text,)})
+    checkpoint = str(GOLDEN / "ckpt_distillation")
+    assert doctor.main(["--encoder", checkpoint]) == 0
+    lines = capsys.readouterr().out
+    assert "baltimore" not in lines and "Packages" not in lines
+    text = published.PublishedText(TEXTS[1], {"baltimore": 1.5})
+    monkeypatch.setattr(published, "PUBLISHED", {"ckpt_distillation": (text,)})
+    assert doctor.main(["--encoder", checkpoint]) == doctor.INCOMPLETE
+    assert "baltimore (pivot) 1.0190 instead of 1.5000" in capsys.readouterr().out
 
 
 def test_reports_where_ir_datasets_stores_collections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ import pytest
 import torch
 from golden_set import CHECKPOINTS, GOLDEN, TEXTS, Tensors, bent, dense, encoder, save_safetensors, tensors
 
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode import EncodePlan, MilcoEncoder, encode_corpus, load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import write_json
 from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
 from milco_pyserini.model.checkpoint import read_tensors, rename_tensors
+from milco_pyserini.model.finding import find_commit
 from milco_pyserini.model.loading import text_length
 from milco_pyserini.model.tokenization import open_tokenizer
 
@@ -306,16 +307,27 @@ def test_sub_models_may_be_inside_the_checkpoint(tmp_path: Path) -> None:
     assert_same_vectors(directory, "distillation")
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("m_encoder", "checkpoint, "), ("en_lsr", "checkpoint/english")])
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("m_encoder", r"number of attention heads .*\. Put the config\.json"),
+        ("en_lsr", r"expected tokenizer\.json in "),
+    ],
+)
 def test_a_missing_sub_model_is_named(tmp_path: Path, name: str, wanted: str) -> None:
-    """Without a tokenizer there is no vocabulary: the error lists the directories that were searched."""
+    """Heads are in no tensor's shape and a vocabulary in no tensor: neither is guessed, the error names the place."""
     directory = bent(tmp_path, "distillation")
     shutil.rmtree(tmp_path / name)
-    if name == "m_encoder":
-        # The encoder's heads are not in any shape: 64 dimensions each, unless its own configuration is there.
-        assert MilcoModel.from_pretrained(directory).config.encoder.num_attention_heads == 1
-    with pytest.raises(MilcoError, match=r"has no tokenizer: expected tokenizer\.json in "):
+    with pytest.raises(MilcoError, match=wanted):
         read(directory)
+
+
+def test_a_checkpoint_is_known_by_its_sub_models(tmp_path: Path) -> None:
+    """config.json may have any model_type if it names the encoder and the English model."""
+    directory = bent(tmp_path, "distillation")
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"model_type": "mlsr"}))
+    assert isinstance(load_encoder(directory, device="cpu", dtype="float32").model, MilcoModel)
 
 
 def test_tokenizers_are_read_from_vocab_txt(tmp_path: Path) -> None:
@@ -472,3 +484,46 @@ def test_a_cached_checkpoint_may_lack_a_tokenizer(
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", cached)
     assert open_tokenizer("someone/small-milco").pieces == encoder("distillation").tokenizer.pieces
+
+
+def test_heads_are_those_of_the_encoder_on_the_hub(
+    hub_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """config.json of an encoder that is only named is fetched; if it cannot be, the error says where to put it."""
+    directory = bent(tmp_path, "distillation")
+    config = json.loads((directory / "config.json").read_text())
+    config["multilingual_encoder_checkpoint"] = "someone/small-milco"
+    (directory / "config.json").write_text(json.dumps(config))
+    with pytest.raises(MilcoError, match="attention heads") as error:
+        MilcoModel.from_pretrained(directory)
+    assert str(directory / "someone/small-milco") in str(error.value)
+    shutil.copy(GOLDEN / "m_encoder" / "config.json", hub_cache)
+    assert MilcoModel.from_pretrained(directory).config.encoder.num_attention_heads == 4
+
+
+def test_a_revision_of_a_checkpoint_is_pinned(hub_cache: Path, tmp_path: Path) -> None:
+    """NAME@REVISION reads that snapshot, whatever main is, and its commit can be recorded."""
+    other = hub_cache.with_name("b" * 40)
+    shutil.copytree(GOLDEN / "en_lsr", other)
+    shutil.copytree(GOLDEN / "en_lsr", hub_cache, dirs_exist_ok=True)
+    (hub_cache.parents[1] / "refs" / "v1").write_text("b" * 40)
+    assert find_checkpoint("someone/small-milco") == hub_cache
+    for revision in ("v1", "b" * 40):
+        assert find_checkpoint(f"someone/small-milco@{revision}") == other
+        assert find_commit(f"someone/small-milco@{revision}") == "b" * 40
+        assert load_encoder("someone/small-milco", revision=revision).name == f"someone/small-milco@{revision}"
+    assert find_commit("mini") is None
+    with pytest.raises(MilcoError, match="'mini' is not on the hub"):
+        load_encoder("mini", revision="v1")
+    with pytest.raises(MilcoError, match="small-milco@v2' is not in the local cache"):
+        find_checkpoint("someone/small-milco@v2")
+
+
+def test_the_commit_of_a_checkpoint_is_recorded(hub_cache: Path, tmp_path: Path) -> None:
+    """A store's manifest has the encoder with its revision, and the commit that it was."""
+    shutil.copytree(GOLDEN / "en_lsr", hub_cache, dirs_exist_ok=True)
+    (tmp_path / "texts.jsonl").write_text('{"id": "1", "text": "bridge"}\n')
+    plan = EncodePlan(encoder="someone/small-milco@main")
+    manifest = encode_corpus(tmp_path / "texts.jsonl", tmp_path / "store", plan, device="cpu")
+    assert manifest["encoder"] == "someone/small-milco@main"
+    assert manifest["versions"]["checkpoint"] == "a" * 40

@@ -47,7 +47,7 @@ class EncodeMemoryOptions:
     few: int = option(1_000, minimum=1, metavar="N", help="documents of the small corpus")
     encoder: str = option(MINI, help="checkpoint: name on the Hub, directory, or mini (embedded)")
     corpus: str = option("sample", metavar="NAME|PATH", help="corpus from which words are drawn")
-    output_format: str = option("jsonl", choices=("jsonl", "parquet"), help="--format of the encode command")
+    format: str = option("jsonl", choices=("jsonl", "parquet"), help="--format of the encode command")
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", metavar="DTYPE", help="auto, float32 or bfloat16")
 
@@ -75,7 +75,7 @@ def encode(directory: Path, count: int, options: EncodeMemoryOptions) -> tuple[f
         for number, text in enumerate(short_texts(options.corpus, count)):
             handle.write(orjson.dumps({"id": f"d{number}", "contents": text}) + b"\n")
     arguments = ["--corpus", str(corpus), "--output", f"{directory}/store", "--encoder", options.encoder]
-    arguments += ["--format", options.output_format, "--device", options.device, "--dtype", options.dtype]
+    arguments += ["--format", options.format, "--device", options.device, "--dtype", options.dtype]
     started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", _CHILD, *arguments], check=False, capture_output=True)
     lines = done.stderr.decode(errors="replace").strip().splitlines() or [""]

@@ -1,6 +1,6 @@
 """Compare the sum of contributions with the engine's score for every hit, with lucene and exact.
 
-python benchmarks/explained.py --queries 200 --hits 10
+python benchmarks/explained.py --queries 200 --k 10
 
 The embedded sample is encoded and indexed by both engines; the queries alternate between its languages. Sums are
 rounded as the engines round their scores. Expected differences: 0 for lucene (integers), at most 1e-6 for exact.
@@ -34,7 +34,7 @@ class ExplainedOptions:
 
     encoder: str = option(MINI, help="checkpoint: name on the Hub, directory, or mini (embedded)")
     queries: int = option(200, minimum=1, metavar="N", help="queries, spread over all languages")
-    hits: int = option(10, minimum=1, metavar="K", help="hits per query")
+    k: int = option(10, minimum=1, help="hits per query")
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
 
 
@@ -53,7 +53,7 @@ def command(options: ExplainedOptions) -> None:
         encode_corpus(CORPUS, vectors, EncodePlan(options.encoder), device=options.device)
         for name in ENGINES:
             index = build_index(open_store(vectors), find_engine(name), Path(directory) / name)
-            hits, largest = differences(index, queries, options.hits)
+            hits, largest = differences(index, queries, options.k)
             sys.stdout.write(f"{name}: {len(queries)} queries, {hits:,} hits, largest difference {largest:g}\n")
 
 

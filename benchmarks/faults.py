@@ -326,7 +326,7 @@ def opened(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
     """Replace an index while a search opens it: before its files are compared, and before they are opened."""
     from milco_pyserini.index import Index, find_engine
 
-    search = f"search --index out --topics {inputs}/topics --hits 1000 --output again"
+    search = f"search --index out --topics {inputs}/topics --k 1000 --output again"
     for engine in ("lucene", "qdrant", "exact"):
         old = _build(workdir / f"{engine}-old", inputs / "vectors", engine)
         new = Path(shutil.copytree(old, workdir / f"{engine}-new"))
@@ -429,7 +429,7 @@ def _build(path: Path, vectors: Path, engine: str, shards: int = 1) -> Path:
 
 def _mixed(workdir: Path, what: str, new: Path, old: Path, inputs: Path) -> Trial:
     """Copy an index over an older one, search and verify it."""
-    search = f"search --topics {inputs}/topics --hits 1000 --tag t"
+    search = f"search --topics {inputs}/topics --k 1000 --tag t"
     _milco(workdir, f"{search} --index {new.name} --output expected --overwrite")
     before = {path.relative_to(new) for path in new.rglob("*")}
     left = [path for path in old.rglob("*") if path.is_file() and path.relative_to(old) not in before]

@@ -1,6 +1,6 @@
 """Compare opening and searching an index with Pyserini's LuceneImpactSearcher, at equal results.
 
-python benchmarks/lucene_search.py --documents 20000 --queries 300 --hits 10 1000 --repeats 3
+python benchmarks/lucene_search.py --documents 20000 --queries 300 --k 10 1000 --repeats 3
 
 Each round is a fresh process with one JVM, in which both systems open the same index and search the same queries one
 by one, in turn: first all queries with one, then all with the other. Pyserini searches a query on one thread, and so
@@ -53,7 +53,7 @@ class LuceneSearchOptions:
 
     documents: int = option(20_000, minimum=1, metavar="N", help="documents in the collection")
     queries: int = option(300, minimum=1, metavar="N", help="queries of up to 65 terms")
-    hits: tuple[int, ...] = option((10, 1000), minimum=1, metavar="K", help="hits per query; a row per value")
+    k: tuple[int, ...] = option((10, 1000), minimum=1, help="hits per query; a row per value")
     passes: int = option(3, minimum=1, metavar="N", help="timed passes over the queries per round, after one untimed")
     repeats: int = option(3, minimum=1, metavar="N", help="rounds; medians are printed")
     threads: int = option(1, minimum=1, metavar="N", help="threads of milco for one query; Pyserini has one")
@@ -120,7 +120,7 @@ def measure(root: Path, options: LuceneSearchOptions) -> list[Latencies]:
         return [hit.docid for hit in hits], np.array([hit.score for hit in hits], np.float32)
 
     numbers = range(len(queries))
-    for k in options.hits:
+    for k in options.k:
         for number in numbers:
             validate_equal(number, search_milco(number, k), search_pyserini(number, k))
         times: dict[str, list[list[Clock]]] = {"milco": [], "pyserini": []}
@@ -184,7 +184,7 @@ def print_table(options: LuceneSearchOptions, terms: int, rounds: Sequence[Seque
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     for row in rows:
         print("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]))  # noqa: T201
-    searches = options.queries * len(options.hits) * options.repeats
+    searches = options.queries * len(options.k) * options.repeats
     print(  # noqa: T201
         f"ms, means and 95th percentiles over {options.queries:,} queries on {counted(options.threads, 'thread')} "
         f"(Pyserini: 1), {options.documents:,} documents, {terms:,} terms; docids and scores are equal for all of "

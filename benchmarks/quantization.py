@@ -37,7 +37,7 @@ class QuantizationOptions:
     scales: tuple[float, ...] = option(
         (10.0, 100.0, 1000.0), above=0, metavar="X", help="impact = round(weight x scale)"
     )
-    hits: int = option(10, minimum=1, metavar="K", help="top documents that are compared")
+    k: int = option(10, minimum=1, help="top documents that are compared")
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
     format: str = option("text", choices=FORMATS, help="format of the table")
@@ -55,9 +55,9 @@ def command(options: QuantizationOptions) -> None:
         store = open_store(vectors)
         assert isinstance(store, VectorStore)
         queries = open_query_encoder(store.manifest, device=options.device, dtype=options.dtype).encode_batch(texts)
-        exact = search(store, "exact", queries, options.hits)
-        rows = [compare_scale(rescaled(store, scale), queries, exact, options.hits) for scale in options.scales]
-    heads = (f"overlap@{options.hits}", "identical", "impacts")
+        exact = search(store, "exact", queries, options.k)
+        rows = [compare_scale(rescaled(store, scale), queries, exact, options.k) for scale in options.scales]
+    heads = (f"overlap@{options.k}", "identical", "impacts")
     note = f"encoder {options.encoder}; {len(store):,} documents of {options.corpus}; {len(texts):,} queries"
     sys.stdout.write(render(ReportTable(("scale",), heads, rows, notes=(note,)), options.format))
 
@@ -67,20 +67,20 @@ def rescaled(store: VectorStore, scale: float) -> VectorStore:
     return replace(store, manifest=store.manifest | {"scale": scale})
 
 
-def search(store: VectorStore, engine: str, queries: Sequence[dict[str, float]], hits: int) -> list[set[str]]:
+def search(store: VectorStore, engine: str, queries: Sequence[dict[str, float]], k: int) -> list[set[str]]:
     """Return the top documents of each query in an index of the store."""
     from milco_pyserini.index import build_index, find_engine
 
     with tempfile.TemporaryDirectory() as directory:
         searcher = build_index(store, find_engine(engine), Path(directory) / "index").searcher()
-        return [set(found.docids) for found in searcher.search(queries, hits)]
+        return [set(found.docids) for found in searcher.search(queries, k)]
 
 
 def compare_scale(
-    store: VectorStore, queries: Sequence[dict[str, float]], exact: Sequence[set[str]], hits: int
+    store: VectorStore, queries: Sequence[dict[str, float]], exact: Sequence[set[str]], k: int
 ) -> tuple[str, float, float, float]:
     """Return the row of one scale, over the queries that find something exactly."""
-    lucene = search(store, "lucene", queries, hits)
+    lucene = search(store, "lucene", queries, k)
     pairs = [(one, other) for one, other in zip(exact, lucene, strict=True) if one]
     overlap = np.mean([len(one & other) / len(one) for one, other in pairs])
     identical = np.mean([one == other for one, other in pairs])

@@ -62,7 +62,7 @@ class ScaleOptions:
         ("exact", "lucene"), choices=ENGINES, metavar="ENGINE", help=f"of {', '.join(ENGINES)}; exact for recall"
     )
     queries: int = option(100, minimum=1, metavar="N", help="queries of about 40 terms")
-    hits: tuple[int, ...] = option((10, 1000), minimum=1, metavar="K", help="hits per query")
+    k: tuple[int, ...] = option((10, 1000), minimum=1, help="hits per query")
     rounds: int = option(3, minimum=1, metavar="N", help="timed rounds of every query")
     threads: int = option(2, minimum=1, metavar="N", help="threads of builds; lucene also searches with so many")
     output: Path = option(Path("scale.json"), metavar="FILE", help="JSON file of the figures; extended if it exists")
@@ -145,7 +145,7 @@ def search_all(root: Path, engines: Sequence[str], options: ScaleOptions, both_v
             )
             searches[SEARCHER] = pyserini_search(root / engine, queries)
     figures: dict[str, dict] = {system: {} for system in searches}
-    for k in options.hits:
+    for k in options.k:
         # Untimed: to warm up, and to compare.
         hits = {system: [search(number, k) for number in range(options.queries)] for system, search in searches.items()}
         if SEARCHER in hits:

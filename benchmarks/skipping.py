@@ -51,7 +51,7 @@ class SkippingOptions:
     documents: int = option(200_000, minimum=PART, metavar="N", help="documents, in parts of 2,000")
     queries: int = option(20, minimum=1, metavar="N", help="queries of about 38 terms")
     blocks: tuple[int, ...] = option((32, 64, 128), minimum=1, metavar="N", help="documents per block")
-    hits: tuple[int, ...] = option((10, 100, 1000), minimum=1, metavar="K", help="documents that are wanted")
+    k: tuple[int, ...] = option((10, 100, 1000), minimum=1, help="documents that are wanted")
 
 
 def command(options: SkippingOptions) -> None:
@@ -69,20 +69,20 @@ def command(options: SkippingOptions) -> None:
         postings = csc_array(matrix)
         for size in options.blocks:
             shares = [
-                blocks_to_read(postings, query.indices, query.data, size, options.hits)
+                blocks_to_read(postings, query.indices, query.data, size, options.k)
                 for query in (queries[[row]] for row in range(options.queries))
             ]
             lines.append([order, f"blocks of {size}", *np.mean(shares, axis=0)])
         costs = [
-            maxscore(postings, query.indices, query.data, options.hits)
+            maxscore(postings, query.indices, query.data, options.k)
             for query in (queries[[row]] for row in range(options.queries))
         ]
         lines.append([order, "MaxScore", *np.mean(costs, axis=0)])
-    heads = [f"k={k}" for k in options.hits]
+    heads = [f"k={k}" for k in options.k]
     notes = (f"share of blocks, or of postings, to read; {documents.shape[0]:,} documents, {options.queries} queries",)
     table = ReportTable(("order", "method"), heads, lines, [3] * len(heads), notes)
     sys.stdout.write(render(table, "text"))
-    columns = ["MB", *(f"ms, k={k}" for k in options.hits)]
+    columns = ["MB", *(f"ms, k={k}" for k in options.k)]
     lucene = [[order, *figures] for order, figures in lucene_figures(orders, options).items()]
     sys.stdout.write("\n" + render(ReportTable(("Lucene index",), columns, lucene, [1] * len(columns)), "text"))
 
@@ -97,7 +97,7 @@ def lucene_figures(orders: dict[str, csr_array], options: SkippingOptions) -> di
             figures[order] = [size_on_disk(index.path) / 1e6]
             searchers[order] = index.searcher()
         queries = topical_queries(options.queries, both_views=True)
-        for k in options.hits:
+        for k in options.k:
             milliseconds: dict[str, list[float]] = {order: [] for order in orders}
             # The first round warms up.
             for warm in range(_ROUNDS + 1):

@@ -76,9 +76,9 @@ def compared(step: str, seconds: Mapping[str, Sequence[float]], figures: Callabl
     return rows
 
 
-def format_rows(rows: Sequence[Row], output_format: str, conditions: Mapping[str, Any]) -> str:
+def format_rows(rows: Sequence[Row], format: str, conditions: Mapping[str, Any]) -> str:
     """Return the rows as a table in a format of render(), or as JSON with all digits and rounds."""
-    if output_format == JSON:
+    if format == JSON:
         value = {"milco_pyserini": __version__, **conditions, "rows": [vars(row) for row in rows]}
         return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode() + "\n"
     columns = [name for name in COLUMNS if any(not isnan(row.figures.get(name, nan)) for row in rows)]
@@ -88,7 +88,7 @@ def format_rows(rows: Sequence[Row], output_format: str, conditions: Mapping[str
         "times: time relative to the first row of the step, median of the rounds",
         ", ".join(f"{name} {value}" for name, value in conditions.items()),
     )
-    return render(ReportTable(("step", "system"), columns, lines, digits, notes), output_format)
+    return render(ReportTable(("step", "system"), columns, lines, digits, notes), format)
 
 
 def with_own_peak(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float, float]:

@@ -112,7 +112,7 @@ def measure_latency(
         documents, queries = open_dense(name, dense_pooling, task, workbench.directory / "dense")
         index = workbench.built(f"hnsw.{directory_name(name)}", f"{name}, {label}", hnsw, documents)
         baselines[name] = index.path
-        searches[name] = partial(_search, index.searcher(), queries, task.hits)
+        searches[name] = partial(_search, index.searcher(), queries, task.k)
     indexes = {variant: workbench.index(variant) for variant in variants}
     searches |= {str(variant): workbench.open(variant, index) for variant, index in indexes.items()}
     timed = time_searches(searches, len(task.ids), rounds)
@@ -121,8 +121,8 @@ def measure_latency(
     return workbench.report(measurements, "latency")
 
 
-def _search(searcher: EngineSearcher, queries: NDArray[np.float32], hits: int, number: int) -> Hits:
-    return searcher.search([queries[number]], hits)[0]
+def _search(searcher: EngineSearcher, queries: NDArray[np.float32], k: int, number: int) -> Hits:
+    return searcher.search([queries[number]], k)[0]
 
 
 if __name__ == "__main__":

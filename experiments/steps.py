@@ -192,7 +192,7 @@ class Pipeline:
             index=inputs[0].output,
             topics=topics,
             # Passages to start from; --max-passage-hits is DEPTH by default.
-            hits=1000 if passages else DEPTH,
+            k=1000 if passages else DEPTH,
             max_passage=passages,
             alpha=alpha,
             remove_query=dataset.remove_query,

@@ -18,7 +18,7 @@ class MilcoError(Exception):
     --overwrite and `prune=top-k:100` as --prune top-k:100 (milco_pyserini.cli.rendering).
 
     Args:
-        message: what is wrong, with the value, and the rule: "`hits=0`: must be at least 1".
+        message: what is wrong, with the value, and the rule: "`k=0`: must be at least 1".
         hint: the fix, as a sentence of its own: "Pass `encoder=x` or rebuild the index.". str() appends it.
     """
 

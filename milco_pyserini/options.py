@@ -54,7 +54,7 @@ def option(
         choices: valid values; any other is answered with the nearest match.
         metavar: placeholder of the value on the help page (default: by type and choices).
         names: other spellings, such as "-m".
-        synonyms: what other programs call it, such as "--k": not accepted, but answered with this option.
+        synonyms: what other programs call it, such as "--hits": not accepted, but answered with this option.
         positional: the value is given without the option's name.
         repeatable: of several values; the option may be given several times, and has the values of all.
         minimum, maximum: inclusive bounds of a number; above: an exclusive lower bound. Numbers are always finite, and

@@ -91,7 +91,7 @@ def check_pipeline(encoder: str) -> None:
     for engine in ENGINES:
         milco("index", "--vectors", "vectors/sample", "--engine", engine)
         run = f"runs/{engine}.txt"
-        milco("search", "--index", f"indexes/sample.{engine}", "--topics", "sample", "--hits", "100", "--output", run)
+        milco("search", "--index", f"indexes/sample.{engine}", "--topics", "sample", "--k", "100", "--output", run)
         lines = Path(run).read_text(encoding="utf-8").splitlines()
         assert len(lines[0].split()) == 6, f"{run} does not begin with a line of six columns: {lines[0]}"
         table = json.loads(milco("eval", "--run", run, "--qrels", "sample", "-m", *MINIMUM, "--format", "json"))

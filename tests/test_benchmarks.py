@@ -250,7 +250,7 @@ def test_missing_held_out_queries_are_an_error(load: Load, tmp_path: Path, capsy
 def test_explained_compares_scores_of_both_engines(load: Load, capsys: Capture) -> None:
     """It prints queries, hits and the largest difference per engine."""
     pytest.importorskip("pyserini", reason="Pyserini is not installed")
-    assert load("explained").main(["--queries", "5", "--hits", "2", *ENCODER[:4]]) == 0
+    assert load("explained").main(["--queries", "5", "--k", "2", *ENCODER[:4]]) == 0
     lucene, exact = capsys.readouterr().out.splitlines()
     assert lucene == "lucene: 5 queries, 10 hits, largest difference 0"
     assert exact == "exact: 5 queries, 10 hits, largest difference 0"
@@ -262,7 +262,7 @@ def test_quantization_prints_a_row_per_scale(load: Load, collection: Path, capsy
     if importlib.util.find_spec("jnius") is None:
         pytest.skip("pyjnius is not installed")
     corpus, topics = str(collection / "corpus.en.jsonl.gz"), str(collection / "queries.en.tsv")
-    arguments = ["--corpus", corpus, "--topics", topics, "--hits", "3", "--scales", "1", "1000"]
+    arguments = ["--corpus", corpus, "--topics", topics, "--k", "3", "--scales", "1", "1000"]
     assert load("quantization").main([*arguments, *ENCODER]) == 0
     head, coarse, fine = capsys.readouterr().out.split("\n\n")[0].splitlines()
     assert head.split() == ["scale", "overlap@3", "identical", "impacts"]
@@ -432,7 +432,7 @@ def test_lucene_indexing_prints_a_row_per_number_of_threads(load: Load, capsys: 
 @pytest.mark.usefixtures("one_process")
 def test_lucene_search_compares_two_searchers(load: Load, capsys: Capture) -> None:
     """It prints rows for opening and for each k after it has compared all results."""
-    arguments = ["--documents", "40", "--queries", "3", "--hits", "10", "--passes", "1", "--repeats", "1"]
+    arguments = ["--documents", "40", "--queries", "3", "--k", "10", "--passes", "1", "--repeats", "1"]
     assert load("lucene_search").main(arguments) == 0
     _, first, again, search, note = capsys.readouterr().out.splitlines()
     assert first.startswith("open, first") and again.startswith("open, again")
@@ -564,7 +564,7 @@ def test_blocks_of_one_document_are_skipped_below_the_last_hit(load: Load) -> No
 @pytest.mark.integration
 def test_orders_of_documents_are_compared(load: Load, capsys: Capture) -> None:
     """Shares of blocks and Lucene indexes of both orders; the one by topic is smaller."""
-    assert load("skipping").main(["--documents", "2000", "--queries", "2", "--blocks", "32", "--hits", "10"]) == 0
+    assert load("skipping").main(["--documents", "2000", "--queries", "2", "--blocks", "32", "--k", "10"]) == 0
     _, lucene = capsys.readouterr().out.split("Lucene index")
     sizes = [float(line.split()[-2]) for line in lucene.splitlines()[1:]]
     assert sizes[1] <= sizes[0] > 0
@@ -575,7 +575,7 @@ def test_orders_of_documents_are_compared(load: Load, capsys: Capture) -> None:
 def test_engines_are_measured_at_several_sizes(load: Load, tmp_path: Path, capsys: Capture) -> None:
     """A row per size and system, from the file if it has them, and two extrapolated ones; and a picture."""
     module, picture, figures = load("scale"), tmp_path / "scale.png", tmp_path / "scale.json"
-    sizes = ["--documents", "60", "120", "--queries", "3", "--hits", "5", "--rounds", "1", "--threads", "1"]
+    sizes = ["--documents", "60", "120", "--queries", "3", "--k", "5", "--rounds", "1", "--threads", "1"]
     argv = [*sizes, "--output", str(figures), "--plot", str(picture)]
     assert module.main(argv) == 0
     table = capsys.readouterr().out

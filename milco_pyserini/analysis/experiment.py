@@ -41,7 +41,7 @@ class RetrievalTask:
         ids, vectors, texts: Each topic's id, {term: weight}, and text if it is known.
         grades: Query id -> docid -> grade.
         measures: Names of measures.
-        hits: Documents to retrieve for each topic.
+        k: Documents to retrieve for each topic.
     """
 
     store: VectorStore
@@ -53,7 +53,7 @@ class RetrievalTask:
     texts: Sequence[str] | None
     grades: Qrels
     measures: tuple[str, ...]
-    hits: int
+    k: int
 
     def pruned(self, rules: Sequence[PruningRule]) -> PrunedStore:
         """Return the documents' vectors after these rules."""
@@ -163,7 +163,7 @@ def open_task(
     *,
     views: Sequence[str] = (),
     measures: Sequence[str] = ("nDCG@10",),
-    hits: int | None = None,
+    k: int | None = None,
     encoder: str | None = None,
 ) -> RetrievalTask:
     """Open vectors, topics and qrels; encode topics that are texts. Nothing is written.
@@ -174,7 +174,7 @@ def open_task(
         qrels: A name or a file.
         views: The documents' views to index (default: all).
         measures: Names of measures.
-        hits: Documents to retrieve for each topic (default: as many as the measures need).
+        k: Documents to retrieve for each topic (default: as many as the measures need).
         encoder: Where the vectors' encoder is now, for topics that are texts.
 
     Raises:
@@ -184,8 +184,8 @@ def open_task(
     # IPrec has a recall level in place of a cutoff, and needs the complete ranking.
     cutoffs = [measure.params.get("cutoff") for measure in parsed]
     deepest = max(cutoff or 1 for cutoff in cutoffs)
-    if hits is not None and hits < deepest:
-        raise MilcoError(f"--hits {hits}: {' '.join(map(str, parsed))} needs {counted(deepest, 'document')}")
+    if k is not None and k < deepest:
+        raise MilcoError(f"--k {k}: {' '.join(map(str, parsed))} needs {counted(deepest, 'document')}")
 
     store = cast(VectorStore, open_store(Path(vectors)))
     if store.manifest.get("split_passages"):
@@ -221,7 +221,7 @@ def open_task(
         texts=queries.texts,
         grades=grades,
         measures=tuple(map(str, parsed)),
-        hits=hits or max(cutoff or _COMPLETE_RANKING for cutoff in cutoffs),
+        k=k or max(cutoff or _COMPLETE_RANKING for cutoff in cutoffs),
     )
 
 

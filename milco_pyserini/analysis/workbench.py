@@ -152,8 +152,8 @@ class Workbench:
     def open(self, variant: IndexVariant, index: Index) -> SearchQuery:
         """Open an index with the search settings of a variant."""
         searcher = index.searcher(variant.spec.engine.settings(SEARCH))
-        queries, hits = self.task.vectors, self.task.hits
-        return lambda number: searcher.search([queries[number]], hits)[0]
+        queries, k = self.task.vectors, self.task.k
+        return lambda number: searcher.search([queries[number]], k)[0]
 
     def measure(self, variant: IndexVariant, index: Index, timed: Timed) -> IndexMeasurement:
         """Write the run of a variant, and return what was measured."""
@@ -213,7 +213,7 @@ class Workbench:
             "qrels": task.qrels,
             "documents": len(task.store),
             "queries": len(task.ids),
-            "hits": task.hits,
+            "hits": task.k,
             "rounds": self.rounds,
             "processor": processor(),
             "milco_pyserini": __version__,
@@ -247,7 +247,7 @@ class Workbench:
             "documents": digest(self.task.pruned(variant.rules).manifest),
             "settings": variant.spec.settings(),
             "topics": self.task.topics_hash,
-            "hits": self.task.hits,
+            "hits": self.task.k,
             "rounds": self.rounds,
             "processor": processor(),
             "milco_pyserini": __version__,

@@ -77,8 +77,8 @@ class TaskOptions:
     measures: tuple[str, ...] = option(
         ("nDCG@10",), names=("-m",), metavar="MEASURE", help="measures, see milco eval measures"
     )
-    hits: int | None = option(
-        None, minimum=1, metavar="K", help="documents for each topic (default: as many as the measures need)"
+    k: int | None = option(
+        None, minimum=1, synonyms=("--hits",), help="documents for each topic (default: as many as the measures need)"
     )
     rounds: int = option(5, minimum=1, help="times that each topic is searched; the median counts")
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build; searches have one core")
@@ -110,7 +110,7 @@ class TaskOptions:
             self.qrels,
             views=self.views,
             measures=self.measures,
-            hits=self.hits,
+            k=self.k,
             encoder=self.encoder,
         )
 

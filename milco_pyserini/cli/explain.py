@@ -28,7 +28,7 @@ class ExplainOptions:
     index: Path | None = option(None, metavar="DIR", help="directory of the index (default: the only one in indexes/)")
     doc: tuple[str, ...] = option((), metavar="ID", help="documents of the index (default: its best hits)")
     text: tuple[str, ...] = option((), metavar="TEXT", help="texts in place of an index's documents")
-    hits: int = option(3, minimum=1, metavar="K", help="number of best hits to explain without --doc")
+    k: int = option(3, minimum=1, synonyms=("--hits",), help="number of best hits to explain without --doc")
     alpha: float | None = option(
         None,
         minimum=0,
@@ -65,7 +65,7 @@ class ExplainOptions:
         if self.html is None and self.overwrite:
             yield "--overwrite is for --html"
         if self.doc or self.text:
-            for name in changed_options(self, "hits"):
+            for name in changed_options(self, "k"):
                 yield f"{name} is for the best hits, not for --doc and --text"
         if self.json or self.html is not None:
             for name in changed_options(self, "top_k"):
@@ -92,8 +92,8 @@ def command(options: ExplainOptions) -> None:
             options.device,
             options.dtype,
         )
-        hits = max(options.hits, 2 if options.compare else 1)
-        explanations = explainer.explain(options.query, options.doc, hits)
+        k = max(options.k, 2 if options.compare else 1)
+        explanations = explainer.explain(options.query, options.doc, k)
     if options.compare and len(explanations) < 2:
         raise MilcoError(f"--compare needs two documents, but the index has {len(explanations)} for this query")
     comparison = compare(*explanations[:2]) if options.compare else None

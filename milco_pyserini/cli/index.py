@@ -150,7 +150,7 @@ class TuneOptions:
 
     index: Path = option(metavar="DIR", help="Seismic index")
     recall: float = option(0.95, above=0, maximum=1, help="share of the exact search's best documents to find")
-    hits: int = option(10, minimum=1, maximum=100, metavar="K", help="k of recall@k")
+    k: int = option(10, minimum=1, maximum=100, synonyms=("--hits",), help="k of recall@k")
     topics: Path | None = option(None, metavar="DIR", help="encoded topics to measure recall on; needs --vectors")
     vectors: Path | None = option(None, metavar="DIR", help="with --topics: vector store that the index was built from")
 
@@ -218,14 +218,14 @@ def tune(options: TuneOptions) -> None:
     from milco_pyserini.index.recall import RecallPoint
     from milco_pyserini.index.tuning import SettingPair, tune_index
 
-    header = iter([f"query_cut\theap_factor\trecall@{options.hits}\tmilliseconds\n"])
+    header = iter([f"query_cut\theap_factor\trecall@{options.k}\tmilliseconds\n"])
 
     def report(pair: SettingPair, point: RecallPoint) -> None:
         # The header comes with the first row: an index that cannot be tuned has neither.
         row = f"{pair[0]}\t{pair[1]:g}\t{point.recall:.4f}\t{point.milliseconds:.4f}\n"
         sys.stdout.write(next(header, "") + row)
 
-    tune_index(open_index(options.index), options.recall, options.hits, options.topics, options.vectors, report)
+    tune_index(open_index(options.index), options.recall, options.k, options.topics, options.vectors, report)
 
 
 SUBCOMMANDS = {

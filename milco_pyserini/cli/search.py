@@ -29,7 +29,7 @@ _RUN_HITS = 1000
 # Values of a field in a message.
 _SHOWN_VALUES = 12
 _RUN = "Run"
-_OF_RUNS = ("output", "overwrite", "output_format", "tag", "batch_size", "remove_query")
+_OF_RUNS = ("output", "overwrite", "format", "tag", "batch_size", "remove_query")
 _OF_PASSAGES = ("max_passage_delimiter", "max_passage_hits")
 _ENGINE = "Engine settings (default: those of the index)"
 _PASSAGES = "Passages"
@@ -54,11 +54,10 @@ class SearchOptions:
     )
     query: str | None = option(None, metavar="TEXT", help="one query in place of --topics; hits are printed")
     index: Path | None = option(None, metavar="DIR", help="index (default: the only one in indexes/)")
-    hits: int | None = option(
+    k: int | None = option(
         None,
         minimum=1,
-        metavar="K",
-        synonyms=("--k", "--top-k"),
+        synonyms=("--hits", "--top-k"),
         help=f"documents per query (default: {_RUN_HITS}; with --query {_ONE_QUERY_HITS})",
     )
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that search")
@@ -77,8 +76,8 @@ class SearchOptions:
         None, group=_RUN, metavar="FILE", help="file of the run, - for stdout (default: runs/INDEX.TOPICS.txt)"
     )
     overwrite: bool = option(False, group=_RUN, help="replace a run at --output, once the new one is complete")
-    output_format: str = option(
-        "trec", group=_RUN, choices=("trec", "msmarco"), synonyms=("--format",), help="format of the run"
+    format: str = option(
+        "trec", group=_RUN, choices=("trec", "msmarco"), synonyms=("--output-format",), help="format of the run"
     )
     tag: str | None = option(None, group=_RUN, help="last column of the run (default: milco-ENGINE)")
     batch_size: int = option(64, group=_RUN, minimum=1, help="topics that are encoded and searched at a time")
@@ -86,7 +85,7 @@ class SearchOptions:
         False, group=_RUN, help="leave out the document with the topic's id, as BEIR does for ArguAna and Quora"
     )
     max_passage: bool = option(
-        False, group=_PASSAGES, help="rank documents by their best passage: docids are DOCID#N, --hits counts passages"
+        False, group=_PASSAGES, help="rank documents by their best passage: docids are DOCID#N, --k counts passages"
     )
     max_passage_delimiter: str | None = option(
         None,
@@ -165,7 +164,7 @@ class FuseOptions:
         False, help="interpolation, average: min-max normalize the scores of each run and topic first"
     )
     depth: int = option(1000, minimum=1, metavar="K", help="documents of each run and topic that count")
-    hits: int = option(1000, minimum=1, metavar="K", help="documents per topic in the fused run")
+    k: int = option(1000, minimum=1, synonyms=("--hits",), help="documents per topic in the fused run")
     tag: str | None = option(None, help="last column of the run (default: milco-METHOD)")
     overwrite: bool = option(False, help="replace a run at --output, once the new one is complete")
 
@@ -224,13 +223,13 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
     from milco_pyserini.io.files import STDOUT, text_output
     from milco_pyserini.io.runs import write_hits
 
-    index, hits = searcher.index, options.hits or _RUN_HITS
+    index, k = searcher.index, options.k or _RUN_HITS
     found = searcher.search_topics(
         topics,
-        options.max_passage_hits if options.max_passage else hits,
+        options.max_passage_hits if options.max_passage else k,
         threads=options.threads,
         batch_size=options.batch_size,
-        passages=hits if options.max_passage else None,
+        passages=k if options.max_passage else None,
         delimiter=options.max_passage_delimiter or PASSAGE_DELIMITER,
         remove_query=options.remove_query,
         filters=parse_filters(options.filter),
@@ -240,7 +239,7 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
     empty = without_hits = 0
     with text_output(output) as run:
         for topic, query, best in found:
-            write_hits(run, topic, best, options.output_format, tag)
+            write_hits(run, topic, best, options.format, tag)
             empty += not len(query)
             without_hits += not len(best)
             progress.add(1, hits=len(best))
@@ -258,7 +257,7 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
     from milco_pyserini.index.lookup import corpus_name
 
     encoded, filters = searcher.encode_queries([options.query or ""]), parse_filters(options.filter)
-    found = searcher.search_queries(encoded, options.hits or _ONE_QUERY_HITS, options.threads, filters)[0]
+    found = searcher.search_queries(encoded, options.k or _ONE_QUERY_HITS, options.threads, filters)[0]
     if not searcher.has_documents:
         name = corpus_name(searcher.index)
         if not name:
@@ -389,7 +388,7 @@ def fuse(options: FuseOptions) -> None:
         alpha=0.5 if options.alpha is None else options.alpha,
         normalize=options.normalize,
         depth=options.depth,
-        hits=options.hits,
+        k=options.k,
     )
     with text_output(output) as handle:
         for topic, hits in found:

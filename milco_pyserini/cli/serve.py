@@ -27,7 +27,7 @@ class ServeOptions:
 
     index: Path | None = option(None, metavar="DIR", help="directory of the index (default: the only one in indexes/)")
     mcp: bool = option(False, help="MCP tools on stdin and stdout, for an agent that starts this command")
-    hits: int = option(10, minimum=1, maximum=100, metavar="K", help="documents on a page of results")
+    k: int = option(10, minimum=1, maximum=100, synonyms=("--hits",), help="documents on a page of results")
     alpha: float | None = option(
         None,
         minimum=0,
@@ -65,7 +65,7 @@ class ServeOptions:
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
         if self.mcp:
-            for name in changed_options(self, "host", "port", "token", "hits", "queue"):
+            for name in changed_options(self, "host", "port", "token", "k", "queue"):
                 yield f"{name} is for the server: --mcp listens at no address"
 
 

@@ -128,13 +128,13 @@ def build_bm25(documents: Iterable[Document], language: str, directory: Path) ->
     engine.build(TextDocuments(directory, _texts(language), documents), directory, threads=1)
 
 
-def search_bm25(queries: Iterable[Query], language: str, directory: Path, hits: int) -> Run:
+def search_bm25(queries: Iterable[Query], language: str, directory: Path, k: int) -> Run:
     """Return the best documents of every query."""
     from milco_pyserini.index import find_engine
 
     queries = list(queries)
     searcher = find_engine("bm25").open(directory, {"texts": _texts(language)})
-    found = searcher.search([query.text for query in queries], hits)
+    found = searcher.search([query.text for query in queries], k)
     return {
         query.id: dict(zip(best.docids, best.scores.tolist(), strict=True))
         for query, best in zip(queries, found, strict=True)
@@ -190,7 +190,7 @@ def _timed(command: str, call: Callable[[], object]) -> float:
     return time.monotonic() - started
 
 
-def _search(index: Path, alpha: float | None, hits: int, output: Path) -> float:
+def _search(index: Path, alpha: float | None, k: int, output: Path) -> float:
     from milco_pyserini.search.searcher import Searcher
     from milco_pyserini.search.topics import read_topics
 
@@ -199,12 +199,12 @@ def _search(index: Path, alpha: float | None, hits: int, output: Path) -> float:
         topics = read_topics(SAMPLE, searcher.index)
         progress = Progress("queries", len(topics.ids))
         with atomic_file(output, "w") as run:
-            for topic, _, best in searcher.search_topics(topics, hits):
+            for topic, _, best in searcher.search_topics(topics, k):
                 write_hits(run, topic, best, "trec", f"milco-{searcher.index.engine.name}")
                 progress.add(1, hits=len(best))
         progress.close(f"Searched {index} for {SAMPLE}")
 
-    words = ["search", "--index", str(index), "--topics", SAMPLE, "--hits", str(hits)]
+    words = ["search", "--index", str(index), "--topics", SAMPLE, "--k", str(k)]
     words += [] if alpha is None else ["--alpha", f"{alpha:g}"]
     return _timed(shlex.join([*words, "--output", str(output)]), search)
 

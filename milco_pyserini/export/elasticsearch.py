@@ -52,9 +52,9 @@ class ElasticsearchTarget(Target):
             yield {"index": collection}
             yield self.search_request(vector, collection).body
 
-    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> EngineRequest:
+    def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query; their docids are _id."""
-        body = {"size": hits, "_source": False, "query": self.query(query)}
+        body = {"size": k, "_source": False, "query": self.query(query)}
         return EngineRequest(f"/{collection}/_search", body)
 
     def connect(self, url: str, export: Export) -> "ElasticsearchServer":

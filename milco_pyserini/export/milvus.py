@@ -58,9 +58,9 @@ class MilvusTarget(Target):
                 )
             yield vector
 
-    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> EngineRequest:
+    def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query."""
-        return EngineRequest("/v2/vectordb/entities/search", _search(collection, [query], hits))
+        return EngineRequest("/v2/vectordb/entities/search", _search(collection, [query], k))
 
     def connect(self, url: str, export: Export) -> "MilvusServer":
         """Connect to a URL, or open the file of Milvus Lite (NAME.db)."""
@@ -135,8 +135,8 @@ def weights(vector: Vector) -> dict[str, float]:
     return {str(column): float(impact) for column, impact in zip(vector.columns, vector.impacts, strict=True)}
 
 
-def _search(collection: str, queries: Iterable[Vector], hits: int) -> dict[str, Any]:
-    about = {"collectionName": collection, "annsField": FIELD, "limit": hits, "outputFields": ["docid"]}
+def _search(collection: str, queries: Iterable[Vector], k: int) -> dict[str, Any]:
+    about = {"collectionName": collection, "annsField": FIELD, "limit": k, "outputFields": ["docid"]}
     return about | {"data": [weights(query) for query in queries]}
 
 

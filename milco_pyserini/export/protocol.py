@@ -228,7 +228,7 @@ class Target:
             "README.md shows"
         )
 
-    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> EngineRequest:
+    def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query. Raises MilcoError if the target has no such API."""
         raise MilcoError(f"{self.title} is not searched over HTTP: see the README.md of its export")
 

@@ -35,9 +35,9 @@ class QdrantTarget(Target):
             write_json(directory / "queries.json", {"searches": searches})
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
 
-    def search_request(self, query: Vector, collection: str, hits: int = HITS) -> EngineRequest:
+    def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query; their docids are in the payload."""
-        body = {"query": sparse(query), "using": VECTOR, "limit": hits, "with_payload": True}
+        body = {"query": sparse(query), "using": VECTOR, "limit": k, "with_payload": True}
         return EngineRequest(f"/collections/{collection}/points/query", body)
 
     def connect(self, url: str, export: Export) -> "QdrantServer":

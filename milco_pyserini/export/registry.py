@@ -34,13 +34,13 @@ def find_target(name: str) -> Target:
 
 
 def search_request(
-    target: str, collection: str, encoder: "MilcoQueryEncoder", text: str, hits: int = HITS
+    target: str, collection: str, encoder: "MilcoQueryEncoder", text: str, k: int = HITS
 ) -> EngineRequest:
     """Return the request by which an application searches an exported collection for a text.
 
     >>> from milco_pyserini import MilcoQueryEncoder
     >>> encoder = MilcoQueryEncoder("mini")
-    >>> path, body = search_request("elasticsearch", "sample", encoder, "Nani aligundua penisilini?", hits=3)
+    >>> path, body = search_request("elasticsearch", "sample", encoder, "Nani aligundua penisilini?", k=3)
     >>> path, body["size"]
     ('/sample/_search', 3)
 
@@ -49,14 +49,14 @@ def search_request(
         collection: its index or collection, as in milco export --collection.
         encoder: that of the documents, with their views; not another one for queries only, whose columns may be
             others. with_alpha() weighs the views.
-        hits: documents to return.
+        k: documents to return.
 
     Raises:
         MilcoError: the target is not searched over HTTP, the text has no terms, or a value is out of range.
     """
     engine = find_target(target)
     validate_collection(collection)
-    validate_number("hits", hits, minimum=1)
+    validate_number("k", k, minimum=1)
     impacts = encoder.encode(text)
     if not impacts:
         raise MilcoError(f"query {shown(text)} has no terms")
@@ -65,4 +65,4 @@ def search_request(
     values = [impacts[term] for term in terms]
     floats = [impact / encoder.scale for impact in values]
     vector = Vector("", terms, [columns[term] for term in terms], values, floats)
-    return engine.search_request(vector, collection, hits)
+    return engine.search_request(vector, collection, k)

@@ -53,7 +53,7 @@ def tune_index(
         MilcoError: if no settings reach the recall, or if the index is not of Seismic.
     """
     if not 1 <= k <= MAX_RECALL_DEPTH:
-        raise MilcoError(f"--hits {k}: must be from 1 to {MAX_RECALL_DEPTH}")
+        raise MilcoError(f"--k {k}: must be from 1 to {MAX_RECALL_DEPTH}")
     if (topics is None) != (vectors is None):
         raise MilcoError("--topics and --vectors go together: the best documents for topics are found in the vectors")
     if "shards" in index.manifest:

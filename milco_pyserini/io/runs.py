@@ -79,9 +79,9 @@ def validate_tag(tag: str) -> None:
         raise MilcoError(f"--tag {tag!r} is empty or has white space, which separates the columns of a run")
 
 
-def write_hits(handle: IO[str], topic: str, hits: Ranking, output_format: str, tag: str) -> None:
+def write_hits(handle: IO[str], topic: str, hits: Ranking, format: str, tag: str) -> None:
     """Write the lines of one topic: "topic Q0 docid rank score tag", or MS MARCO's "topic<TAB>docid<TAB>rank"."""
-    if output_format == "msmarco":
+    if format == "msmarco":
         lines = [f"{topic}\t{docid}\t{rank}\n" for rank, docid in enumerate(hits.docids, 1)]
     else:
         scored = zip(hits.docids, decreasing_scores(hits.scores), strict=True)

@@ -19,7 +19,7 @@ def fuse(
     alpha: float = 0.5,
     normalize: bool = False,
     depth: int = 1000,
-    hits: int = 1000,
+    k: int = 1000,
 ) -> Iterator[tuple[str, Hits]]:
     """Return (topic, hits) for every topic of the runs, in the order of the first run that has it.
 
@@ -32,7 +32,7 @@ def fuse(
         rrf_k: the larger, the less the first ranks dominate.
         normalize: of interpolation and average; min-max normalize the scores of each run and topic first.
         depth: number of best documents of each run that count.
-        hits: number of documents per topic in the result.
+        k: number of documents per topic in the result.
 
     Raises:
         MilcoError: the method is unknown, or does not take so many runs; a number is out of range.
@@ -44,7 +44,7 @@ def fuse(
     validate_name("fusion method", method, weights)
     if count != len(weights[method]):
         raise MilcoError(f"interpolation takes two runs, got {count}: use rrf or average")
-    for name, value in (("rrf_k", rrf_k), ("depth", depth), ("hits", hits)):
+    for name, value in (("rrf_k", rrf_k), ("depth", depth), ("k", k)):
         validate_number(name, value, minimum=1)
     validate_number("alpha", alpha, 0, 1)
 
@@ -64,7 +64,7 @@ def fuse(
             docids = list(values)
             # The sum does not depend on the order of the runs.
             fused = np.array([math.fsum(values[docid]) for docid in docids], np.float32)
-            order = np.lexsort((np.array(docids), -fused))[:hits]
+            order = np.lexsort((np.array(docids), -fused))[:k]
             yield topic, Hits([docids[place] for place in order], fused[order])
 
     return by_topic()

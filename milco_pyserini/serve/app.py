@@ -106,7 +106,7 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
         limits = {
             "max_query": MAX_QUERY_CHARACTERS,
             "max_depth": MAX_DEPTH,
-            "size": service.hits,
+            "size": service.k,
             "facet_hits": FACET_HITS,
         }
         return render("search.html", query=query, about=service.about, **limits, **values)
@@ -169,11 +169,11 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
             return HTMLResponse(page())
         for name in request.query_params:
             validate_name("parameter", name, _PAGE_PARAMETERS)
-        if not page_number.isdecimal() or not 1 <= int(page_number[:9]) <= MAX_DEPTH // service.hits:
-            raise MilcoError(f"page {shown(page_number)}: must be from 1 to {MAX_DEPTH // service.hits}")
+        if not page_number.isdecimal() or not 1 <= int(page_number[:9]) <= MAX_DEPTH // service.k:
+            raise MilcoError(f"page {shown(page_number)}: must be from 1 to {MAX_DEPTH // service.k}")
         filters = parse_filters(request.query_params.getlist("filter"))
-        offset, facet = (int(page_number) - 1) * service.hits, service.about.language if not filters else ""
-        wanted = SearchRequest(q, service.hits, offset, filters=filters, facet=facet)
+        offset, facet = (int(page_number) - 1) * service.k, service.about.language if not filters else ""
+        wanted = SearchRequest(q, service.k, offset, filters=filters, facet=facet)
         if not docids:
             filtered = [f"{name}={value}" for name, values in filters.items() for value in values]
             return HTMLResponse(page(wanted.text, response=await service.search(wanted), filtered=filtered))

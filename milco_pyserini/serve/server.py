@@ -37,7 +37,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     token: str | None = None,
-    hits: int = 10,
+    k: int = 10,
     threads: int = 2,
     queue: int = 128,
     **opened: Any,
@@ -51,7 +51,7 @@ def serve(
         host: Other than this machine's own addresses, it needs a token: who can reach it could read the documents.
         port: 0 for a free one.
         token: What requests must carry (default: the environment's MILCO_TOKEN, if it is set).
-        hits, threads, queue: as for SearchService.
+        k, threads, queue: as for SearchService.
         opened: as for open_service().
 
     Raises:
@@ -59,7 +59,7 @@ def serve(
     """
     token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
     validate_token(host, token)
-    with listen(host, port) as listener, open_service(index, hits, threads, queue, **opened) as service:
+    with listen(host, port) as listener, open_service(index, k, threads, queue, **opened) as service:
         app = create_app(service, allowed_hosts(listener), token)
         log(f"Serving {index} at {address(listener)} (API: {address(listener)}docs; stop with Ctrl-C)")
         server = create_server(app)
@@ -87,7 +87,7 @@ def serve_stdio(index: str | Path, threads: int = 2, **opened: Any) -> None:
 @contextlib.contextmanager
 def open_service(
     index: str | Path,
-    hits: int = 10,
+    k: int = 10,
     threads: int = 2,
     queue: int = 128,
     *,
@@ -105,7 +105,7 @@ def open_service(
         encoder: Where the index's encoder is now (default: the manifest's).
     """
     opened = OpenedIndex.open(index, QueryOptions(encoder, device, dtype, alpha), corpus)
-    with contextlib.closing(SearchService(opened, threads, queue, hits)) as service:
+    with contextlib.closing(SearchService(opened, threads, queue, k)) as service:
         yield service
 
 

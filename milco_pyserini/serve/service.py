@@ -176,12 +176,12 @@ class SearchService:
         opened: The index.
         threads: Threads that search.
         queue: Requests that are accepted at a time.
-        hits: Documents per page.
+        k: Documents per page.
     """
 
-    def __init__(self, opened: OpenedIndex, threads: int = 2, queue: int = 128, hits: int = 10) -> None:
+    def __init__(self, opened: OpenedIndex, threads: int = 2, queue: int = 128, k: int = 10) -> None:
         self.opened = opened
-        self.hits = hits
+        self.k = k
         self.queue = queue
         self.pending = 0
         self.batches: Callable[[int], None] = lambda size: None

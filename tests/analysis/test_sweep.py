@@ -169,7 +169,7 @@ def test_indexes_are_timed_together_as_far_as_they_fit_into_memory(
     """All in turn, or one by one."""
     assert "3 indexes in turn" in command("--prune", "none", "top-k:10", "top-k:3")[2]
     monkeypatch.setattr(sweep, "MAX_OPEN_BYTES", 1)
-    separately = command("--prune", "none", "top-k:10", "top-k:3", "--hits", "20")[2]
+    separately = command("--prune", "none", "top-k:10", "top-k:3", "--k", "20")[2]
     assert separately.count("1 index in turn") == 3
 
 
@@ -183,7 +183,7 @@ def test_indexes_are_timed_together_as_far_as_they_fit_into_memory(
         (["--engines", "exakt"], "unknown engine 'exakt': did you mean 'exact'?"),
         (["--engines", "exact:query_cut=3"], "exact has no settings"),
         (["--engines", "exact:3"], "'3' is not a setting"),
-        (["--hits", "5"], "--hits 5: nDCG@10 needs 10 documents"),
+        (["--k", "5"], "--k 5: nDCG@10 needs 10 documents"),
         (["--rounds", "0"], "--rounds 0: must be at least 1"),
         (["-m", "nDGC@10"], "unknown measure"),
         (["--qrels", "others"], "no topic of topics.jsonl is judged in others: the first topic is 'q0'"),

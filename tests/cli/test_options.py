@@ -221,8 +221,12 @@ def test_an_unknown_name_lists_the_valid_ones() -> None:
 @pytest.mark.parametrize(
     ("command", "argv", "message"),
     [
-        (search, ["--topics", "t", "--k", "3"], "unknown option '--k': did you mean '--hits'?"),
-        (search, ["--topics", "t", "--format", "trec"], "unknown option '--format': did you mean '--output-format'?"),
+        (search, ["--topics", "t", "--hits", "3"], "unknown option '--hits': did you mean '--k'?"),
+        (
+            search,
+            ["--topics", "t", "--output-format", "trec"],
+            "unknown option '--output-format': did you mean '--format'?",
+        ),
         (search, ["topics.tsv"], "unexpected argument 'topics.tsv': name its option, as in --topics topics.tsv"),
         (evaluate, ["--run", "r", "--qrels", "q", "--output-format", "csv"], "did you mean '--format'?"),
         (

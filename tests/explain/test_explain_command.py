@@ -51,7 +51,7 @@ def error_of(capsys: Capture, *arguments: object) -> str:
 
 def test_explains_the_best_hits_by_default(capsys: Capture) -> None:
     """Rank, score, the strongest terms with their origins, and the sum."""
-    out = run(capsys, "--index", index("exact").path, "--hits", 2, "--top-k", 3)
+    out = run(capsys, "--index", index("exact").path, "--k", 2, "--top-k", 3)
     assert "rank 1, exact (exact float)" in out
     assert "rank 2, exact (exact float)" in out
     assert out.count("difference 0\n") == 2
@@ -101,7 +101,7 @@ def test_a_changed_text_is_noted_first(capsys: Capture, tmp_path: Path) -> None:
     """Before the text, and no term of it is listed as the document's, in the terminal and on the page."""
     changed, page = tmp_path / "ja.jsonl", tmp_path / "why.html"
     changed.write_text("".join(f'{{"id": "ja-{n:02}", "contents": "something else"}}\n' for n in range(1, 51)))
-    arguments = ("--index", index("exact").path, "--hits", 1, "--corpus", changed)
+    arguments = ("--index", index("exact").path, "--k", 1, "--corpus", changed)
     out = run(capsys, *arguments)
     assert out.splitlines()[1].startswith("  note: the text does not give the vector")
     run(capsys, *arguments, "--html", page)
@@ -165,7 +165,7 @@ def test_alpha_explains_the_hits_of_search_alpha(capsys: Capture, tmp_path: Path
     """Documents and scores are those of the run; table, JSON and page state the weights."""
     path, topics, page = index("exact").path, tmp_path / "topics.tsv", tmp_path / "why.html"
     topics.write_text(f"1\t{QUERY}\n", encoding="utf-8")
-    weighed = ("--index", path, "--alpha", 0.3, "--hits", 5)
+    weighed = ("--index", path, "--alpha", 0.3, "--k", 5)
     assert (
         search(["--device", "cpu", *map(str, weighed), "--topics", str(topics), "--output", str(tmp_path / "run.txt")])
         == 0
@@ -203,8 +203,8 @@ def test_texts_and_vectors_may_have_moved(capsys: Capture, tmp_path: Path) -> No
         (("--query", "x", "--text", "y", "--compare"), "two documents, got 1"),
         (("--query", "x", "--doc", "1", "2", "3", "--compare"), "two documents, got 3"),
         (("--query", "x", "--doc", "1", "1", "--compare"), "document '1' is given twice"),
-        (("--query", "x", "--hits", "0"), "--hits 0: must be at least 1"),
-        (("--query", "x", "--doc", "1", "--hits", "5"), "--hits is for the best hits"),
+        (("--query", "x", "--k", "0"), "--k 0: must be at least 1"),
+        (("--query", "x", "--doc", "1", "--k", "5"), "--k is for the best hits"),
         (("--query", "x", "--json", "--top-k", "5"), "--top-k is for the terminal"),
         (("--query", "x", "--overwrite"), "--overwrite is for --html"),
         (("--query", "x", "--top-k", "-1"), "--top-k -1: must be at least 1"),

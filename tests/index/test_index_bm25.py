@@ -57,7 +57,7 @@ def test_docids_and_scores_are_pyserinis(language: str, tmp_path: Path) -> None:
     from pyserini.search.lucene import LuceneSearcher
 
     name = f"sample-{language}"
-    ours = run_of(build("--corpus", name, "--threads", 2, "--output", tmp_path / "ours"), "--topics", name, "--hits", 9)
+    ours = run_of(build("--corpus", name, "--threads", 2, "--output", tmp_path / "ours"), "--topics", name, "--k", 9)
     indexer = LuceneIndexer(args=["-index", str(tmp_path / "theirs"), "-language", language], threads=1)
     for document in open_corpus(name):
         indexer.add_doc_dict({"id": document.id, "contents": document.contents})
@@ -88,8 +88,8 @@ def test_a_full_disk_is_an_error(tmp_path: Path, capsys: Capture) -> None:
 
 def test_threads_do_not_change_hits(english: Path) -> None:
     """Batches of queries in Java give the hits of single queries; --max-passage works as for other engines."""
-    alone = run_of(english, "--topics", "sample-en", "--hits", 50)
-    assert run_of(english, "--topics", "sample-en", "--hits", 50, "--threads", 3, "--batch-size", 7) == alone
+    alone = run_of(english, "--topics", "sample-en", "--k", 50)
+    assert run_of(english, "--topics", "sample-en", "--k", 50, "--threads", 3, "--batch-size", 7) == alone
     folded = run_of(english, "--topics", "sample-en", "--max-passage", "--max-passage-hits", 50)
     assert [row[:2] for row in folded] == [row[:2] for row in alone]
 

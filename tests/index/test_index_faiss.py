@@ -221,7 +221,7 @@ def test_texts_become_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eng
     assert open_index(Path(f"indexes/c.dense.{engine}")).manifest["empty_documents"] == 1
     for topics, run in (("t.tsv", "of-texts"), ("vectors/t.dense.topics", "of-vectors")):
         # One topic at a time, so that both are searched alike.
-        assert search(["--topics", topics, "--output", run, "--hits", "5", "--batch-size", "1"]) == 0
+        assert search(["--topics", topics, "--output", run, "--k", "5", "--batch-size", "1"]) == 0
     rows = [line.split() for line in Path("of-texts").read_text().splitlines()]
     assert [row[:4] for row in rows] == [line.split()[:4] for line in Path("of-vectors").read_text().splitlines()]
     assert [row[2] for row in rows if row[3] == "1"] == ["b", "g"]

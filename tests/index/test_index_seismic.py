@@ -98,7 +98,7 @@ def test_invalid_settings_are_refused_before_anything_is_written(
 
 def test_the_search_command_takes_settings_for_one_run(built: SimpleNamespace, tmp_path: Path) -> None:
     """--query-cut and --heap-factor change the run; other engines refuse them before the search."""
-    topics = ["--topics", str(built.topics.path), "--hits", "10"]
+    topics = ["--topics", str(built.topics.path), "--k", "10"]
     on_seismic = ["--index", str(built.index.path), *topics]
     assert search([*on_seismic, "--output", str(tmp_path / "few"), "--query-cut", "1"]) == 0
     thorough = ["--query-cut", "1000", "--heap-factor", "0.01"]
@@ -321,7 +321,7 @@ def test_tune_refuses_invalid_input(built: SimpleNamespace, copied: Path, capsys
     for arguments, message in (
         (["--index", copied], "--recall 0.95: the highest that"),
         (["--index", copied, "--recall", "1.5"], "above 0 and at most 1"),
-        (["--index", copied, "--hits", "101"], "from 1 to 100"),
+        (["--index", copied, "--k", "101"], "from 1 to 100"),
         (["--index", built.root / "exact"], "exact has nothing to tune"),
     ):
         assert main(["tune", *map(str, arguments)]) == 2

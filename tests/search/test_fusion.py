@@ -91,7 +91,7 @@ def test_ties_are_in_order_of_docid() -> None:
     two = {"q": {"c": 3.0, "a": 2.0, "b": 1.0}}
     three = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
     for runs in ([one, two, three], [three, one, two]):
-        ((topic, hits),) = fuse(runs, hits=2)
+        ((topic, hits),) = fuse(runs, k=2)
         assert (topic, hits.docids) == ("q", ["a", "b"])
 
 
@@ -205,7 +205,7 @@ def test_a_fused_run_can_be_fused_again(tmp_path: Path) -> None:
         (2, {"rrf_k": 0}, "`rrf_k=0`: must be at least 1"),
         (2, {"method": "interpolation", "alpha": 1.5}, "`alpha=1.5`: must be from 0 to 1"),
         (2, {"depth": 0}, "`depth=0`: must be at least 1"),
-        (2, {"hits": -1}, "`hits=-1`: must be at least 1"),
+        (2, {"k": -1}, "`k=-1`: must be at least 1"),
     ],
 )
 def test_arguments_are_validated_at_the_call(count: int, arguments: dict, message: str) -> None:

@@ -54,10 +54,10 @@ def test_remove_query_drops_the_document_with_the_topics_id(index: Path, topics:
     record = json.loads(topics.read_text().splitlines()[0])
     whole, without = tmp_path / "whole.txt", tmp_path / "without.txt"
     one = write_plain(tmp_path / "one.jsonl", {record["id"]: record["vector"]})
-    assert main(["--index", str(index), "--topics", str(one), "--output", str(whole), "--hits", "6"]) == 0
+    assert main(["--index", str(index), "--topics", str(one), "--output", str(whole), "--k", "6"]) == 0
     best = [docid for _, docid, _ in ranking(whole)]
     named = write_plain(tmp_path / "named.jsonl", {best[1]: record["vector"]})
-    common = ["--index", str(index), "--topics", str(named), "--hits", "5"]
+    common = ["--index", str(index), "--topics", str(named), "--k", "5"]
     assert main([*common, "--output", str(without), "--remove-query"]) == 0
     assert ranking(without) == [(best[1], docid, rank) for rank, docid in enumerate([best[0], *best[2:6]], 1)]
 
@@ -67,7 +67,7 @@ def test_a_run_contains_the_hits_of_the_searcher(
 ) -> None:
     """In order of topics; queries without hits are counted."""
     run = tmp_path / "runs" / "run.txt"
-    assert main(["--index", str(index), "--topics", str(topics), "--output", str(run), "--hits", "20"]) == 0
+    assert main(["--index", str(index), "--topics", str(topics), "--output", str(run), "--k", "20"]) == 0
     records = [json.loads(line) for line in topics.read_text().splitlines()]
     vectors = [{term: impact / 100 for term, impact in record["vector"].items()} for record in records]
     found = open_index(index).searcher().search(vectors, 20)
@@ -246,7 +246,7 @@ def test_passages_are_ranked_as_documents(tmp_path: Path) -> None:
     path = build_index(store, find_engine("exact"), tmp_path / "index").path
     topics = write_plain(tmp_path / "topics.jsonl", {"q": {"x": 1}})
     run = tmp_path / "run.tsv"
-    options = ["--max-passage", "--hits", "1", "--output-format", "msmarco"]
+    options = ["--max-passage", "--k", "1", "--format", "msmarco"]
     assert main(["--index", str(path), "--topics", str(topics), "--output", str(run), *options]) == 0
     assert run.read_text() == "q\ta\t1\nq\tb\t2\n"
 
@@ -300,10 +300,10 @@ def test_invalid_input_is_one_line_and_writes_nothing(
     assert "is an index, which holds documents" in refused(capsys, *to, "--topics", index)
     assert "no-such-topics" in refused(capsys, *to, "--topics", "no-such-topics")
     assert "nothing is encoded" in refused(capsys, *to, "--topics", topics, "--encoder", "mini")
-    assert "at least 1" in refused(capsys, *to, "--topics", topics, "--hits", "0")
+    assert "at least 1" in refused(capsys, *to, "--topics", topics, "--k", "0")
     assert "from 1 to 1,024" in refused(capsys, *to, "--topics", topics, "--threads", str(2**31))
     assert "white space" in refused(capsys, *to, "--topics", topics, "--tag", "my run")
-    assert "valid are msmarco, trec" in refused(capsys, *to, "--topics", topics, "--output-format", "xml")
+    assert "valid are msmarco, trec" in refused(capsys, *to, "--topics", topics, "--format", "xml")
     assert "is a directory" in refused(
         capsys, "--index", index, "--topics", topics, "--output", tmp_path, "--overwrite"
     )

@@ -355,7 +355,7 @@ def test_query_prints_hits_that_fit_the_terminal(
 ) -> None:
     """milco search --query: rank, score, docid, title, and the query's words in the text."""
     monkeypatch.setenv("COLUMNS", "60")
-    common = ["--index", str(index), "--query", QUERY, "--device", "cpu", "--hits", "2"]
+    common = ["--index", str(index), "--query", QUERY, "--device", "cpu", "--k", "2"]
     assert search(common) == 0
     header, first, *_ = capsys.readouterr().out.splitlines()
     assert header.split() == ["rank", "score", "docid", "text"]
@@ -504,7 +504,7 @@ def test_query_and_topics_exclude_each_other(index: Path, capsys: pytest.Capture
         ([], "give one of --topics (a run) and --query"),
         (["--query", "x", "--topics", "sample"], "give one of --topics"),
         (["--query", "x", "--output", "run"], "--output is for --topics"),
-        (["--query", "x", "--output-format", "msmarco"], "--output-format is for --topics"),
+        (["--query", "x", "--format", "msmarco"], "--format is for --topics"),
         (["--query", "x", "--max-passage"], "--max-passage is for --topics"),
         (["--topics", "sample", "--max-passage-hits", "5"], "--max-passage-hits is for --max-passage"),
         (["--topics", "sample", "--json"], "--json is for --query"),

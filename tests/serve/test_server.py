@@ -156,7 +156,7 @@ def test_a_host_that_others_reach_needs_a_token(host: str) -> None:
     ("arguments", "message"),
     [
         (("--port", "70000"), "--port 70000: must be from 0 to 65,535"),
-        (("--hits", "0"), "--hits 0: must be from 1 to 100"),
+        (("--k", "0"), "--k 0: must be from 1 to 100"),
         (("--alpha", "-1"), "--alpha -1: must be from 0 to 1"),
         (("--index", "nowhere"), "no index at nowhere"),
         (("--host", "0.0.0.0", "--index", "nowhere"), "set MILCO_TOKEN to a token"),

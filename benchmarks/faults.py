@@ -137,7 +137,7 @@ CASES = (
     FaultCase("index hnsw", "index --vectors {inputs}/dense --engine hnsw --output out", every=4, reads=_DENSE),
     FaultCase(
         "index bm25",
-        "index --corpus {inputs}/corpus.jsonl --language en --engine bm25 --output out",
+        "index --corpus {inputs}/corpus.jsonl --engine bm25 --set language=en --output out",
         every=4,
         reads=_TEXTS,
     ),

@@ -137,13 +137,12 @@ def view_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict
 
 def bm25_run(collection: CollectionFiles, tokenizer: str | None = None) -> Run:
     """Return the run of Pyserini's BM25, with an analyzer for the collection's language or with a tokenizer."""
-    from milco_pyserini import Index
+    from milco_pyserini.index import BM25, Index
 
     topics = list(open_topics(collection.topics))
-    language = None if tokenizer else collection.language
+    engine = BM25(tokenizer=tokenizer) if tokenizer else BM25(language=collection.language)
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "index"
-        index = Index.build(collection.corpus, path, "bm25", language=language, tokenizer=tokenizer)
+        index = Index.build(collection.corpus, Path(directory) / "index", engine)
         hits = index.searcher().search([topic.text for topic in topics], HITS)
     return as_run(zip((topic.id for topic in topics), hits, strict=True))
 

@@ -129,10 +129,10 @@ def index_name(engine: str, options: SeismicPruningOptions) -> str:
 
 def build_index(root: Path, name: str, engine: str, settings: Mapping[str, float], threads: int) -> float:
     """Return the seconds of a build."""
-    from milco_pyserini.index import Index
+    from milco_pyserini.index import Index, find_engine
 
     started = time.perf_counter()
-    Index.build(root / "store", root / name, engine, settings=settings, threads=threads)
+    Index.build(root / "store", root / name, find_engine(engine).with_settings(settings), threads=threads)
     return time.perf_counter() - started
 
 

@@ -17,7 +17,7 @@ from milco_pyserini.cli.analyze import TaskOptions, print_measurements
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import validate_unique
-from milco_pyserini.index.faiss_engines import HnswEngine
+from milco_pyserini.index.faiss_engines import HNSW
 from milco_pyserini.index.protocol import EngineSearcher, Hits
 from milco_pyserini.options import option
 
@@ -101,7 +101,7 @@ def measure_latency(
     variants = parse_variants(prune, engines)
     # Vectors, index and run of each are kept under its name.
     validate_unique("--dense", map(directory_name, dense))
-    hnsw = HnswEngine()
+    hnsw = HNSW()
     if dense:
         hnsw.available()
     label = f"{hnsw.name} M={hnsw.links} ef={hnsw.ef_search}"

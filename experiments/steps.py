@@ -153,8 +153,8 @@ class Pipeline:
         reads: tuple[Source, ...] = ()
         if system.kind == BM25:
             corpus = self._located(dataset.corpus)
-            analysis = {"tokenizer": self._checkpoint(system)} if system.checkpoint else {"language": dataset.language}
-            given = {"engine": "bm25", "corpus": corpus, **analysis}
+            words = f"tokenizer={self._checkpoint(system)}" if system.checkpoint else f"language={dataset.language}"
+            given = {"engine": "bm25", "corpus": corpus, "set": words}
             reads = ((CORPUS, corpus), *self._encoders(system))
         else:
             inputs = (self.encode(system, dataset),)

@@ -13,9 +13,8 @@ from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary
 from milco_pyserini.corpora import Document
 from milco_pyserini.encode.dense_store import open_dense_store, write_dense
 from milco_pyserini.encode.writer import StoreWriter
-from milco_pyserini.index import Index, build_index, find_engine, open_index
+from milco_pyserini.index import BM25, Index, build_index, find_engine, open_index
 from milco_pyserini.index.documents import CorpusDocuments
-from milco_pyserini.index.protocol import SourceOptions
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
@@ -95,7 +94,7 @@ class Built:
             corpus.write_text(
                 "".join(f'{{"id": "d{row}", "contents": "w{row % 7} w{row}"}}\n' for row in range(DOCUMENTS))
             )
-            return find_engine("bm25").open_source(corpus, SourceOptions(language="en"))
+            return BM25(language="en").open_source(corpus)
         return open_store(self.path("parquet"))
 
 

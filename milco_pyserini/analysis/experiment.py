@@ -17,7 +17,7 @@ from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, shown, validate_unique
 from milco_pyserini.eval.measures import parse_measures
 from milco_pyserini.index.directory import Index
-from milco_pyserini.index.protocol import BUILD, SEARCH, Engine
+from milco_pyserini.index.protocol import BUILD, SEARCH, Engine, parse_settings
 from milco_pyserini.index.registry import find_engine
 from milco_pyserini.index.sparse_engine import SparseEngine
 from milco_pyserini.io.qrels import Qrels
@@ -88,18 +88,9 @@ class IndexSpec:
         Raises:
             MilcoError: The engine, or a setting of it, is unknown, or a value is out of range.
         """
-        name, _, rest = text.partition(":")
-        settings = {}
-        for part in rest.split(",") if rest else ():
-            setting, _, value = part.partition("=")
-            try:
-                settings[setting.strip().replace("-", "_")] = float(value)
-            except ValueError:
-                raise MilcoError(
-                    f"engine {text!r}: {part!r} is not a setting",
-                    "Write ENGINE:NAME=VALUE,NAME=VALUE, such as seismic:query_cut=10,heap_factor=0.9.",
-                ) from None
-        return cls(find_engine(name).with_settings(settings, BUILD, SEARCH), frozenset(settings))
+        name, _, settings = text.partition(":")
+        given = parse_settings(settings.split(",") if settings else ())
+        return cls(find_engine(name).with_settings(given), frozenset(given))
 
     def settings(self) -> dict[str, float]:
         """Return all settings of the engine, with its defaults."""

@@ -5,6 +5,7 @@ milco index update --index indexes/miracl-ar.lucene --vectors vectors/new: add, 
 milco index tune --index indexes/miracl-ar.seismic: find the fastest settings that reach a recall.
 """
 
+import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import MAX_INTEGER, MAX_THREADS, option
 
 _PRUNING = "Pruning"
-_BM25 = "BM25"
 _APPROXIMATE = "Approximate engines"
 _EXTERNAL = "External vectors"
 _SHARDS = "Shards (all engines but bm25)"
@@ -25,7 +25,6 @@ _SHARDS = "Shards (all engines but bm25)"
 _FEW_DOCUMENTS = 100_000
 # Of a posting in Lucene.
 _LUCENE_BYTES = 4
-_BUILD_SETTINGS = ("n_postings", "summary_energy", "links")
 
 
 @dataclass(frozen=True)
@@ -49,13 +48,19 @@ class IndexOptions:
         help="corpus: a name (miracl-ar), or JSONL or TSV (bm25; with --store, if it moved since it was encoded)",
     )
     engine: str = option("lucene", metavar="ENGINE", help="lucene, exact, qdrant, seismic, flat, hnsw or bm25")
+    set: tuple[str, ...] = option(
+        (),
+        repeatable=True,
+        metavar="NAME=VALUE",
+        synonyms=("--n-postings", "--summary-energy", "--links", "--language", "--tokenizer", "--store-vectors"),
+        help="settings of the engine: n_postings=500 (seismic), language=ar (bm25); --set help lists them",
+    )
     output: Path | None = option(None, metavar="DIR", help="directory of the index (default: indexes/NAME.ENGINE)")
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build")
     overwrite: bool = option(False, help="replace an index at --output, once the new one is complete")
     store: bool = option(
         False, help="documents in the index, for hits and filters by their fields (lucene, exact, qdrant)"
     )
-    store_vectors: bool = option(False, help="with --store: vectors, too, for Rocchio and RM3 in Pyserini (lucene)")
     prune: tuple[str, ...] = option(
         (),
         group=_PRUNING,
@@ -64,25 +69,6 @@ class IndexOptions:
     )
     views: tuple[str, ...] = option(
         (), group=_PRUNING, metavar="VIEW", help="pivot, source or both (default: those of --vectors)"
-    )
-    language: str | None = option(
-        None, group=_BM25, metavar="CODE", help="language of the analyzer, such as ar (default: from the corpus name)"
-    )
-    tokenizer: str | None = option(None, group=_BM25, help="checkpoint whose tokenizer replaces the analyzer")
-    n_postings: int | None = option(
-        None,
-        group=_APPROXIMATE,
-        help="seismic: postings that a term keeps on average (default: 200, for recall@10 .95 in up to 300,000 "
-        "documents); fewer build faster and find less",
-    )
-    summary_energy: float | None = option(
-        None,
-        group=_APPROXIMATE,
-        help="seismic: share of the weight that summaries keep (default: 0.4); at 0.2 an index with many rare terms is "
-        "40 % smaller and finds less",
-    )
-    links: int | None = option(
-        None, group=_APPROXIMATE, help="hnsw: neighbors of a vector in the graph (default: 32); more find more, slower"
     )
     topics: Path | None = option(
         None, group=_APPROXIMATE, metavar="DIR", help="encoded topics to measure recall on (default: sampled documents)"
@@ -158,32 +144,32 @@ class TuneOptions:
 def command(options: IndexOptions) -> None:
     """Build the index."""
     from milco_pyserini.index import Index, find_engine
+    from milco_pyserini.index.protocol import parse_settings
 
-    engine = find_engine(options.engine)
+    if options.set == ("help",):
+        sys.stdout.writelines(f"{line}\n" for line in describe_settings())
+        return
+    engine = find_engine(options.engine).with_settings(parse_settings(options.set))
     source, other = options.vectors, options.corpus
-    if engine.source_option == "--corpus":
+    if engine.indexes_texts:
         source, other = other, source  # type: ignore[assignment]
-    if source is None and other is None and engine.source_option == "--vectors":
+    if source is None and other is None and not engine.indexes_texts:
         raise missing_vectors()
     if source is None:
-        instead = "" if other is None else f", not {'--vectors' if other == options.vectors else '--corpus'}"
-        raise MilcoError(f"--engine {engine.name} needs {engine.source_option}{instead}")
-    name = directory_name(str(source) if engine.source_option == "--corpus" else Path(source).name)
+        needed, given = ("--corpus", "--vectors") if engine.indexes_texts else ("--vectors", "--corpus")
+        raise MilcoError(f"--engine {engine.name} needs {needed}{'' if other is None else f', not {given}'}")
+    name = directory_name(str(source) if engine.indexes_texts else Path(source).name)
     index = Index.build(
         source,
         options.output or INDEXES / f"{name}.{engine.name}",
-        engine.name,
+        engine,
         prune=options.prune,
         views=options.views,
         plain=options.plain,
         scale=options.scale,
-        language=options.language,
-        tokenizer=options.tokenizer,
         store_documents=options.store,
-        store_vectors=options.store_vectors,
         corpus=options.corpus if options.vectors is not None else None,
         topics=options.topics,
-        settings={name: value for name in _BUILD_SETTINGS if (value := getattr(options, name)) is not None},
         threads=options.threads,
         overwrite=options.overwrite,
         shard_id=options.shard_id,
@@ -192,6 +178,18 @@ def command(options: IndexOptions) -> None:
     if engine.name == "seismic" and index.manifest["documents"] < _FEW_DOCUMENTS:
         size = index.manifest["postings"] * _LUCENE_BYTES / 1e6
         log(f"Of fewer than {_FEW_DOCUMENTS:,} documents, --engine lucene is exact and takes about {size:,.1f} MB")
+
+
+def describe_settings() -> Iterator[str]:
+    """Yield a line for each setting of every engine: its default, when it applies, its range, and what it is."""
+    from milco_pyserini.index.registry import ENGINES
+
+    for engine in ENGINES.values():
+        for field in dataclasses.fields(engine):
+            low, high, _ = field.metadata["range"]
+            default = "" if field.default is None else f"={str(field.default).lower()}"
+            limits = "" if low is None else f", {low:,} to {high:,}"
+            yield f"{engine.name}: {field.name}{default} ({field.metadata['group']}{limits}): {field.metadata['help']}"
 
 
 def update(options: UpdateOptions) -> None:

@@ -16,7 +16,7 @@ _PARAMETER = re.compile(r"`([a-z_][a-z0-9_]*)(?:=([^`]*))?`")
 # Command -> parameter of the functions that it calls -> the command's option, where their names differ.
 PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "milco index": {"path": "output", "source": "vectors", "store_documents": "store"},
-    "milco index tune": {"path": "index"},
+    "milco index tune": {"path": "index", "k": "hits"},
 }
 NO_FLAGS: Mapping[str, str] = MappingProxyType({})
 

@@ -31,7 +31,6 @@ _SHOWN_VALUES = 12
 _RUN = "Run"
 _OF_RUNS = ("output", "overwrite", "format", "tag", "batch_size", "remove_query")
 _OF_PASSAGES = ("max_passage_delimiter", "max_passage_hits")
-_ENGINE = "Engine settings (default: those of the index)"
 _PASSAGES = "Passages"
 _ENCODER = "Encoder"
 
@@ -68,6 +67,14 @@ class SearchOptions:
         help="only documents with this value of a stored field (milco index --store); several values of a field are "
         "alternatives",
     )
+    set: tuple[str, ...] = option(
+        (),
+        repeatable=True,
+        metavar="NAME=VALUE",
+        synonyms=("--query-cut", "--heap-factor", "--ef-search"),
+        help="settings of the engine for these searches: query_cut=20 (seismic), ef_search=200 (hnsw); milco index "
+        "--set help lists them",
+    )
     json: bool = option(False, help="with --query: one JSON object")
     corpus: str | None = option(
         None, metavar="NAME|PATH", help="with --query: the index's documents, if they moved since they were encoded"
@@ -95,9 +102,6 @@ class SearchOptions:
         "before encoding",
     )
     max_passage_hits: int = option(100, group=_PASSAGES, minimum=1, metavar="K", help="documents per topic")
-    query_cut: int | None = option(None, group=_ENGINE, help="seismic: strongest terms of a query that are looked up")
-    heap_factor: float | None = option(None, group=_ENGINE, help="seismic: up to 1; lower is slower and finds more")
-    ef_search: int | None = option(None, group=_ENGINE, help="hnsw: candidates; more is slower and finds more")
     encoder: str | None = option(
         None,
         group=_ENCODER,
@@ -185,7 +189,7 @@ class FuseOptions:
 def command(options: SearchOptions) -> None:
     """Search. Raises MilcoError before the search if something does not fit."""
     from milco_pyserini.index import open_index
-    from milco_pyserini.index.protocol import QueryOptions
+    from milco_pyserini.index.protocol import QueryOptions, parse_settings
     from milco_pyserini.io.files import STDOUT, validate_output_file
     from milco_pyserini.io.runs import validate_tag
     from milco_pyserini.search.searcher import Searcher
@@ -193,8 +197,7 @@ def command(options: SearchOptions) -> None:
 
     index = open_index(options.index or only_index(), sparse=options.query_encoder is not None)
     queries = QueryOptions(options.encoder, options.device, options.dtype, options.alpha, options.query_encoder)
-    names = ("query_cut", "heap_factor", "ef_search")
-    settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    settings = parse_settings(options.set)
     if options.query is not None:
         print_hits(Searcher(index, queries, settings, options.corpus), options)
         return

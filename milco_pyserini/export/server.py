@@ -16,7 +16,7 @@ from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError, Unreachable
 from milco_pyserini.export.directory import report
 from milco_pyserini.export.protocol import HITS, Export, Server, Target, Vector
-from milco_pyserini.index.exact import ExactEngine
+from milco_pyserini.index.exact import Exact
 
 # The name of a variable in the environment; passwords can be in the URL.
 API_KEY = "MILCO_API_KEY"
@@ -123,7 +123,7 @@ def _check(export: Export, target: Target, server: Server, place: str, count: in
     """Compare the best scores of queries with those of exact search. count: of documents."""
     documents = export.documents
     try:
-        truth = ExactEngine().ground_truth(documents, export.topics, count)
+        truth = Exact().ground_truth(documents, export.topics, count)
     except MilcoError as error:
         raise MilcoError(
             f"{export.collection} of {place} is complete, but its scores were not compared: {error}"

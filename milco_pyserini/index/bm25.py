@@ -20,16 +20,17 @@ from milco_pyserini.index.documents import CheckedDocuments
 from milco_pyserini.index.errors import engine_errors, reason_of
 from milco_pyserini.index.lucene_java import explain_newer_lucene, lucene_version
 from milco_pyserini.index.protocol import (
+    CONTENT,
     EXACT_FLOAT,
     BuildResult,
     Engine,
     EngineSearcher,
     Hits,
     QueryOptions,
-    SourceOptions,
 )
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import TEXT_INDEX
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
@@ -81,15 +82,26 @@ class CheckedTexts(CheckedDocuments):
         return (document.id for document in self.source.documents())
 
 
-class Bm25Engine(Engine):
-    """BM25 with k1 = 0.9 and b = 0.4; ties by docid. Documents without a word are left out."""
+@dataclass(frozen=True)
+class BM25(Engine):
+    """BM25 with k1 = 0.9 and b = 0.4; ties by docid. Documents without a word are left out.
+
+    The idf depends on all documents, so an index of texts has no shards.
+    """
+
+    language: str | None = option(
+        None, group=CONTENT, help="code of Anserini's analyzer, such as ar (default: by the name of the corpus)"
+    )
+    tokenizer: str | None = option(
+        None, group=CONTENT, help="checkpoint whose tokenizer splits the texts of any language, instead of an analyzer"
+    )
 
     name = "bm25"
     exactness = EXACT_FLOAT
     query_type = "texts"
     manifest_fields = TEXT_INDEX
     checked = CheckedTexts
-    source_option = "--corpus"
+    indexes_texts = True
     scanned = "segments_*"
 
     def available(self) -> None:
@@ -101,31 +113,26 @@ class Bm25Engine(Engine):
         level = autoclass("org.apache.logging.log4j.Level").ERROR
         autoclass("org.apache.logging.log4j.core.config.Configurator").setLevel("io.anserini", level)
 
-    def open_source(self, source: Any, options: SourceOptions) -> TextDocuments:
+    def open_source(self, source: Any) -> TextDocuments:
         """Return the texts of a corpus: a name, a path, or an iterable of Document objects."""
         from milco_pyserini.corpora import Corpus, corpus_language, open_corpus
 
-        if options.shard_num > 1:
-            raise MilcoError(
-                "--shard-num: the idf of bm25 depends on all documents, scores of shards would differ: omit it"
-            )
-        options.validate_for(self.name, "language", "tokenizer")
-        if options.language and options.tokenizer:
-            raise MilcoError(f"--tokenizer {options.tokenizer} splits texts of any language: omit --language")
+        if self.language and self.tokenizer:
+            raise MilcoError(f"`tokenizer={self.tokenizer}` splits texts of any language: omit `language`")
         if isinstance(source, str | Path):
             source = open_corpus(str(source))
         name = source.name if isinstance(source, Corpus) else "the given documents"
-        language = None if options.tokenizer else options.language or corpus_language(name)
-        if language is None and options.tokenizer is None:
+        language = None if self.tokenizer else self.language or corpus_language(name)
+        if language is None and self.tokenizer is None:
             raise MilcoError(
-                f"the language of {name} is not known: give --language, whose analyzer makes the words (ar, bn, en, "
-                "...), or --tokenizer mini, whose tokens are words of any language"
+                f"the language of {name} is not known: set `language`, whose analyzer makes the words (ar, bn, en, "
+                "...), or `tokenizer=mini`, whose tokens are words of any language"
             )
         manifest = {
             "corpus": name,
             "field_rule": source.field_rule if isinstance(source, Corpus) else None,
             "language": language,
-            "tokenizer": options.tokenizer,
+            "tokenizer": self.tokenizer,
         }
         return TextDocuments(Path(name), manifest, source)
 
@@ -133,7 +140,7 @@ class Bm25Engine(Engine):
         """Return None: texts are queries."""
         for name, value in (("encoder", options.encoder), ("alpha", options.alpha)):
             if value is not None:
-                raise MilcoError(f"--{name} {value}: {self.name} searches for the words of a query, it has no encoder")
+                raise MilcoError(f"`{name}={value}`: {self.name} searches for the words of a query, it has no encoder")
 
     def build(self, documents: Any, directory: Path, threads: int) -> BuildResult:
         """Write an index that Pyserini can open; with a tokenizer, its queries have to be token ids there, too.
@@ -175,7 +182,7 @@ class Bm25Searcher(EngineSearcher):
 
         self._words = words
         self._searcher = autoclass("io.anserini.search.SimpleSearcher")(str(directory.absolute()))
-        super().__init__(Bm25Engine.name, directory, self._searcher.get_total_num_docs())
+        super().__init__(BM25.name, directory, self._searcher.get_total_num_docs())
         self._searcher.set_analyzer(find_analyzer(language))
         self._searcher.set_bm25(K1, B)
         # A query has as many clauses as words; the default limit of 1,024 is against careless wildcards.
@@ -226,13 +233,13 @@ def find_analyzer(language: str | None) -> Any:
     analyzers = autoclass("io.anserini.analysis.AnalyzerMap")
     if not analyzers.analyzerMap.containsKey(language):
         valid = [*analyzers.analyzerMap.keySet().toArray(), _ENGLISH, *_WHITE_SPACE]
-        raise unknown_name("language", language, valid, hint="For others, --tokenizer makes words of any language.")
+        raise unknown_name("language", language, valid, hint="For others, set `tokenizer=mini`.")
     try:
         analyzers.getLanguageSpecificAnalyzer(language).tokenStream("contents", "a")
     except JavaException as error:
         raise MilcoError(
-            f"--language {language}: {reason_of(error).rstrip('.')}: let JAVA_HOME name a full Java "
-            f"{jvm.JAVA_VERSION} or later, or use --tokenizer"
+            f"`language={language}`: {reason_of(error).rstrip('.')}: let JAVA_HOME name a full Java "
+            f"{jvm.JAVA_VERSION} or later, or set `tokenizer` instead"
         ) from None
     return analyzers.getLanguageSpecificAnalyzer(language)
 

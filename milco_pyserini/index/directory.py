@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +14,7 @@ from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.documents import CorpusDocuments, DocumentSource, indexed_corpus_paths, open_corpus_documents
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.index.protocol import APPROXIMATE, BUILD, SEARCH, Engine, EngineSearcher, SourceOptions
+from milco_pyserini.index.protocol import APPROXIMATE, BUILD, CONTENT, SEARCH, Engine, EngineSearcher, open_documents
 from milco_pyserini.index.recall import report_recall, write_ground_truth
 from milco_pyserini.index.registry import DEFAULT_ENGINE, ENGINES, find_engine
 from milco_pyserini.index.shards import (
@@ -25,7 +26,7 @@ from milco_pyserini.index.shards import (
     validate_shard,
     validate_shard_directory,
 )
-from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
+from milco_pyserini.index.sparse_engine import SparseEngine
 from milco_pyserini.index.update import (
     DocumentChanges,
     update_directory,
@@ -98,7 +99,7 @@ class Index:
         cls,
         source: Any,
         path: str | Path,
-        engine: str = DEFAULT_ENGINE,
+        engine: str | Engine = DEFAULT_ENGINE,
         *,
         ids: Sequence[str] | None = None,
         encoder: "MilcoEncoder | None" = None,
@@ -106,13 +107,9 @@ class Index:
         views: Sequence[str] = (),
         plain: bool = False,
         scale: float | None = None,
-        language: str | None = None,
-        tokenizer: str | None = None,
         store_documents: bool = False,
-        store_vectors: bool = False,
         corpus: "str | Path | Corpus | Sequence[Document] | None" = None,
         topics: str | Path | None = None,
-        settings: Mapping[str, float] | None = None,
         threads: int = 1,
         overwrite: bool = False,
         shard_id: int = 0,
@@ -125,19 +122,16 @@ class Index:
                 with ids and encoder; for flat and hnsw a store of dense vectors; for bm25 a corpus: its name, a path,
                 or Document objects.
             path: directory of the index.
-            engine: lucene, exact, qdrant, seismic, flat, hnsw or bm25.
+            engine: lucene, exact, qdrant, seismic, flat, hnsw or bm25; or an engine with settings, such as
+                Seismic(n_postings=500), BM25(language="ar") or Lucene(store_vectors=True).
             ids, encoder: docids of a SparseBatch, and the encoder that made it.
             prune: pruning rules such as "top-k:100", applied one after the other.
             views: the views to index, of "pivot" and "source"; none for all.
             plain: source is external Anserini JSONL.
             scale: with plain, impact = round(weight x scale).
-            language: bm25: a code such as "ar", for Anserini's analyzer; unset if the name of the corpus has it.
-            tokenizer: bm25: a checkpoint whose tokenizer splits the texts, instead of an analyzer.
             store_documents: lucene, exact, qdrant: store documents; hits return them, their fields filter searches.
-            store_vectors: lucene, with store_documents: store the vectors, too, for Pyserini's relevance feedback.
             corpus: with store_documents, the corpus that was encoded, if the vectors do not name it or it moved.
             topics: seismic, hnsw: vector store of topics to measure recall on; unset for a sample of the documents.
-            settings: settings of the engine, such as {"n_postings": 2000}.
             threads: threads that build; with lucene, each begins a segment of its own.
             overwrite: replace an index at path.
             shard_id, shard_num: build only one of shard_num shards, from 0, of consecutive parts of a store, in a
@@ -153,27 +147,36 @@ class Index:
             if isinstance(value, str):
                 raise TypeError(f"{name}={value!r}: expected a list, such as [{value!r}]")
         validate_number("threads", threads, minimum=1)
-        chosen = find_engine(engine).with_settings(settings or {}, BUILD, SEARCH)
+        if not isinstance(engine, str | Engine):
+            raise TypeError(f"engine={engine!r}: expected a name, or an engine such as Seismic()")
+        chosen = find_engine(engine) if isinstance(engine, str) else engine
         if topics is not None and chosen.exactness != APPROXIMATE:
-            raise MilcoError(f"--topics: {engine} is exact, there is no recall to measure")
+            raise MilcoError(f"`topics`: {chosen.name} is exact, there is no recall to measure")
         if store_documents and not chosen.stores_documents:
             valid = ", ".join(name for name, other in ENGINES.items() if other.stores_documents)
-            raise MilcoError(f"--store: engine {engine} stores no documents, these do: {valid}")
-        if store_vectors and not (store_documents and engine == DEFAULT_ENGINE):
-            raise MilcoError(
-                f"--store-vectors is for --store with engine {DEFAULT_ENGINE}: Pyserini reads no other index"
-            )
+            raise MilcoError(f"`store_documents`: engine {chosen.name} stores no documents, these do: {valid}")
+        store_vectors = chosen.settings(CONTENT).get("store_vectors", False)
+        if store_vectors and not store_documents:
+            raise MilcoError("`store_vectors` is for `store_documents`: the vectors are stored with the documents")
         if corpus is not None and not store_documents:
-            raise MilcoError("--corpus is for --store, which reads the documents: add --store, or omit --corpus")
+            raise MilcoError("`corpus` is for `store_documents`: pass `store_documents=True`, or omit `corpus`")
         validate_shard_id(shard_id, shard_num)
         path, shard = Path(path), None
         if shard_num > 1:
             validate_shard_directory(path, shard_num)
             path, shard = path / shard_name(shard_id, shard_num), (shard_id, shard_num)
-        options = SourceOptions(
-            tuple(prune), tuple(views), plain, scale, language, tokenizer, ids, encoder, shard_id, shard_num
+        documents = open_documents(
+            chosen,
+            source,
+            prune=prune or None,
+            views=views or None,
+            plain=plain or None,
+            scale=scale,
+            ids=ids,
+            encoder=encoder,
+            shard_num=shard and shard_num,
+            shard_id=shard and shard_id,
         )
-        documents = chosen.open_source(source, options)
         validate_kind(documents.path, documents.manifest)
         queries = None if topics is None else chosen.open_topics(Path(topics))
         about = _describe_build(chosen, shard, queries, store_vectors if store_documents else None)
@@ -211,7 +214,7 @@ class Index:
     def engine(self) -> Engine:
         """The engine that wrote it, with the settings of its manifest."""
         settings = self.manifest.get("build_settings", {}) | self.manifest.get("search_settings", {})
-        return find_engine(self.manifest["engine"]).with_settings(settings, BUILD, SEARCH)
+        return find_engine(self.manifest["engine"]).with_settings(settings)
 
     @property
     def generation(self) -> str:
@@ -229,11 +232,11 @@ class Index:
         """The manifest of the vectors that it was built from: encoder, views, scale. An index of texts has none."""
         return self.manifest["vectors"]
 
-    def searcher(self, settings: Mapping[str, float] | None = None) -> EngineSearcher:
+    def searcher(self, settings: Mapping[str, Any] | None = None) -> EngineSearcher:
         """Open the index for queries of its engine, as open_searcher() does."""
         return self.open_searcher(settings)[1]
 
-    def open_searcher(self, settings: Mapping[str, float] | None = None) -> "tuple[Index, EngineSearcher]":
+    def open_searcher(self, settings: Mapping[str, Any] | None = None) -> "tuple[Index, EngineSearcher]":
         """Open the index for queries of its engine. For texts, see milco_pyserini.Searcher.
 
         The sizes of all files are compared with the manifest, and the checksums of the smallest; milco verify compares
@@ -248,7 +251,7 @@ class Index:
         Raises:
             MilcoError: if the engine is not available, does not know a setting, or if a file is damaged.
         """
-        engine = self.engine.with_settings(settings or {}, SEARCH)
+        engine = self.engine.with_settings(settings or {}, when=SEARCH)
         engine.available()
         if self.shards:
             shards, searchers = zip(*(shard.open_searcher(settings) for shard in self.shards), strict=True)
@@ -309,9 +312,9 @@ class Index:
             valid = " and ".join(name for name, other in ENGINES.items() if other.is_updatable)
             raise MilcoError(f"{self.path}: engine {engine.name} cannot update an index, {valid} can: build it again")
         if self.shards or "shard" in self.manifest:
-            raise MilcoError(f"{self.path}: shards of an index cannot be updated: build them again with --overwrite")
+            raise MilcoError(f"{self.path}: shards cannot be updated: build them again with `overwrite=True`")
         if source is None and (since is not None or delete is None):
-            raise MilcoError("an update needs documents to add (--vectors) or ids to delete (--delete)")
+            raise MilcoError("an update needs documents to add (`source`) or ids to delete (`delete`)")
         for name, values in (("delete", delete or ()), ("prune", prune), ("views", views)):
             if isinstance(values, str) or not all(isinstance(value, str) for value in values):
                 raise TypeError(f"{name}={values!r}: expected a list of strings")
@@ -321,10 +324,15 @@ class Index:
             log(f"{self.path} is unchanged: there are no docids to delete")
             return self
         engine.available()
-        options = SourceOptions(tuple(prune), tuple(views), plain, scale, ids=ids, encoder=encoder)
-
-        def opened(one: Any) -> SparseDocuments:
-            return cast(SparseEngine, engine).open_source(one, options)
+        opened = partial(
+            cast(SparseEngine, engine).open_source,
+            prune=prune,
+            views=views,
+            plain=plain,
+            scale=scale,
+            ids=ids,
+            encoder=encoder,
+        )
 
         if isinstance(source, str | Path) and isinstance(since, str | Path) and not plain:
             source, since = VectorStore.open(source), VectorStore.open(since)
@@ -344,24 +352,24 @@ class Index:
             log(f"{self.path} is up to date")
             return self
         if older is not None and not isinstance(since, VectorStore):
-            raise MilcoError("--since compares vector stores of milco encode: update with all documents, without it")
+            raise MilcoError("`since` compares vector stores of milco encode: update with all documents, without it")
         if older is not None and older.manifest.get("parts") != self.vectors.get("parts"):
             raise MilcoError(
-                f"{self.path} was not built from {older.path}, which --since names: give the vectors that it was built "
-                "from, or last updated with, or omit --since"
+                f"{self.path} was not built from {older.path}, which `since` names: give the vectors that it was built "
+                "from, or last updated with, or omit `since`"
             )
         if older is not None and updates and not updates[-1]["since"]:
             raise MilcoError(
-                f"{self.path} has been updated without --since, so it no longer matches {older.path}: build it again, "
-                "or update with all documents, without --since"
+                f"{self.path} has been updated without `since`, so it no longer matches {older.path}: build it again, "
+                "or update with all documents, without `since`"
             )
         if older is None and documents is not None and self.vectors.get("split_passages"):
             raise MilcoError(
                 f"{self.path} holds passages, and a replaced document may have had more: pass the store that the index "
-                "was built from as --since"
+                "was built from as `since`"
             )
         if corpus is not None and (documents is None or "fields" not in self.manifest):
-            raise MilcoError(f"--corpus: this update of {self.path} stores no documents, omit it")
+            raise MilcoError(f"`corpus`: this update of {self.path} stores no documents, omit it")
         searcher = None
         if documents is not None and "fields" in self.manifest:
             if stored is None:
@@ -374,9 +382,9 @@ class Index:
         changes = DocumentChanges(path, manifest, documents, older, delete or (), request, stored, searcher)
         return Index(self.path, update_directory(self.path, self.manifest, engine, changes, threads))
 
-    def save_settings(self, settings: Mapping[str, float], recall: dict) -> "Index":
+    def save_settings(self, settings: Mapping[str, Any], recall: dict) -> "Index":
         """Write settings that every later search begins with, and the recall that they reach, to the manifest."""
-        engine = self.engine.with_settings(settings, SEARCH)
+        engine = self.engine.with_settings(settings, when=SEARCH)
         manifest = self.manifest | {"search_settings": engine.settings(SEARCH), "recall": recall}
         write_checked(self.path / MANIFEST, manifest)
         return Index(self.path, manifest)
@@ -474,7 +482,7 @@ def build_index(
         log(f"Indexed into {output}")
         if manifest["recall"]["recall@10"] < _LOW_RECALL and isinstance(engine, SparseEngine):
             tune = f"milco index tune --index {output} --recall {_LOW_RECALL:g}"
-            log(f"For a higher recall, use other settings ({tune}), or build with a larger --n-postings")
+            log(f"For a higher recall, use other settings ({tune}), or build with a larger n_postings")
     else:
         progress.close(f"Indexed into {output}")
     log(f"{output} takes {size_on_disk(output) / 1e6:,.1f} MB on disk")
@@ -542,7 +550,7 @@ def _is_replaceable(path: Path) -> bool:
     if others:
         raise MilcoError(
             f"{path} holds {named_files(others)}, which the index there does not consist of and which would be lost: "
-            "choose another --output, or move such files"
+            "choose another `path`, or move such files"
         )
     return True
 
@@ -605,7 +613,7 @@ def _open_shards(path: Path, shards: Sequence[Index]) -> Index:
     """Open the shards at path as one index. Raises MilcoError if some are missing, or are those of another index."""
     if missing := missing_shards(path):
         raise MilcoError(
-            f"{path} lacks {missing}: build each with the milco index command of the others and its --shard-id"
+            f"{path} lacks {missing}: build each with the milco index command of the others and its `shard_id`"
         )
     for one in shards[1:]:
         validate_shard(shards[0].path, shards[0].manifest, one.path, one.manifest)

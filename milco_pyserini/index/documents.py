@@ -199,7 +199,7 @@ class CorpusDocuments:
             self._skipped.add([document])
         raise MilcoError(
             f"{self.name} has no document {shown(docid)}, which has a vector",
-            "Pass the corpus that was encoded as --corpus, or omit --store",
+            "Pass the corpus that was encoded as `corpus`, or omit `store_documents`",
         )
 
 
@@ -256,7 +256,7 @@ def open_corpus_documents(
         with contextlib.suppress(OtherTextsError):
             return open_corpus_documents(manifest, store, place, vectors, first)
     if name is None:
-        raise MilcoError("--store: the vectors do not name their corpus", "Pass it as --corpus NAME|PATH")
+        raise MilcoError("`store_documents`: the vectors do not name their corpus", "Pass it as `corpus`")
     if isinstance(name, str | Path):
         try:
             # A digest, or the docids, show whether lines that are skipped here were skipped before.
@@ -265,7 +265,7 @@ def open_corpus_documents(
             if corpus is not None:
                 raise
             raise MilcoError(
-                f"--store reads the corpus of the vectors, {error.message}", "Pass it as --corpus"
+                f"`store_documents` reads the corpus of the vectors, {error.message}", "Pass it as `corpus`"
             ) from None
     elif isinstance(name, Corpus | Sequence):
         documents = name
@@ -358,7 +358,7 @@ def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -
     if digest not in (None, found.hexdigest()):
         raise OtherTextsError(
             f"{name} is not the corpus that was encoded: its texts have changed",
-            "Encode it again, pass the unchanged corpus as --corpus, or omit --store",
+            "Encode it again, pass the unchanged corpus as `corpus`, or omit `store_documents`",
         )
     for field in types:
         if field in _RESERVED or len(field.splitlines()) != 1:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _INDPTR, _ROWS, _WEIGHTS = "indptr.npy", "rows.npy", "weights.npy"
 
 
-class ExactEngine(SparseEngine):
+class Exact(SparseEngine):
     """Exact float scores; ties by docid. An index takes 8 bytes per posting; building needs as much more, on disk."""
 
     name = "exact"
@@ -81,7 +81,7 @@ class ExactEngine(SparseEngine):
 
 
 class ExactSearcher(EngineSearcher):
-    """An open exact index; arrays as ExactEngine.build() wrote them."""
+    """An open exact index; arrays as Exact.build() wrote them."""
 
     has_weights = True
 
@@ -95,7 +95,7 @@ class ExactSearcher(EngineSearcher):
         weights: NDArray[np.float32],
         stored: StoredFiles | None = None,
     ) -> None:
-        super().__init__(ExactEngine.name, directory, len(ids))
+        super().__init__(Exact.name, directory, len(ids))
         self._stored = stored
         self.ids = ids
         self.columns = {term: column for column, term in enumerate(terms)}

@@ -30,14 +30,13 @@ from milco_pyserini.index.protocol import (
     GroundTruth,
     Hits,
     QueryOptions,
-    SourceOptions,
-    setting,
 )
 from milco_pyserini.index.recall import best_documents, sample_rows, sample_topics
 from milco_pyserini.index.sparse_engine import validate_same_encoder
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import DENSE_INDEX
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.dense import DenseQueryEncoder
@@ -89,11 +88,10 @@ class FaissEngine(Engine):
         if importlib.util.find_spec("faiss") is None:
             raise MilcoError("dense vectors need Faiss: pip install '.[dense]'")
 
-    def open_source(self, source: Any, options: SourceOptions) -> DenseDocuments:
+    def open_source(self, source: Any, *, shard_num: int = 1, shard_id: int = 0) -> DenseDocuments:
         """Return a store of dense vectors, at a path or open."""
-        options.validate_for(self.name, "shard_id", "shard_num")
         store = self.open_topics(Path(source)) if isinstance(source, str | Path) else source
-        return store.take_shard(options.shard_id, options.shard_num) if options.shard_num > 1 else store
+        return store.take_shard(shard_id, shard_num) if shard_num > 1 else store
 
     def open_topics(self, path: Path) -> "DenseStore":
         """Return the store of dense vectors at path."""
@@ -129,7 +127,7 @@ class FaissEngine(Engine):
         from milco_pyserini.encode.dense import open_dense_query_encoder
 
         if options.alpha is not None:
-            raise MilcoError(f"--alpha {options.alpha}: {index} has dense vectors, which have no views")
+            raise MilcoError(f"`alpha={options.alpha}`: {index} has dense vectors, which have no views")
         encoder = None if options.encoder is None else str(options.encoder)
         return open_dense_query_encoder(manifest["vectors"], encoder, options.device, options.dtype)
 
@@ -139,7 +137,7 @@ class FaissEngine(Engine):
         """Read a store of dense vectors of topics."""
         if not path.is_dir():
             raise MilcoError(
-                f"--topics {path} holds sparse vectors, and {index} is of engine {self.name}: give it texts, or "
+                f"{path} holds sparse vectors, and {index} is of engine {self.name}: give it texts, or "
                 "dense vectors that milco encode --topics --dense wrote"
             )
         store = self.open_topics(path)
@@ -192,7 +190,7 @@ class FaissEngine(Engine):
         """Apply the settings of a search to an index that was read."""
 
 
-class FlatEngine(FaissEngine):
+class Flat(FaissEngine):
     """The inner product with every document: the ground truth of dense vectors."""
 
     name = "flat"
@@ -207,14 +205,18 @@ class FlatEngine(FaissEngine):
 
 
 @dataclass(frozen=True)
-class HnswEngine(FaissEngine):
+class HNSW(FaissEngine):
     """A graph of neighbors; the default settings are those of the paper's latency table."""
 
     name = "hnsw"
     exactness = APPROXIMATE
 
-    links: int = setting(32, BUILD, 2, 1024, "neighbors of a vector in the graph, M")
-    ef_search: int = setting(64, SEARCH, 1, 10**6, "candidate vectors of a search")
+    links: int = option(
+        32, group=BUILD, minimum=2, maximum=1024, help="neighbors of a vector in the graph, M; more find more, slower"
+    )
+    ef_search: int = option(
+        64, group=SEARCH, minimum=1, maximum=10**6, help="candidate vectors of a search; more find more, slower"
+    )
 
     def new_index(self, dimensions: int) -> Any:
         """Return an empty graph."""

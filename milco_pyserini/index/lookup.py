@@ -71,7 +71,7 @@ class IndexedCorpus:
             del self._corpora[0]
         log(
             f"{self._names} is not the corpus of {self._index}: its ids or texts are not those that were indexed, and "
-            "are not shown; give --corpus"
+            "are not shown; pass `corpus`"
         )
         return None
 
@@ -183,7 +183,7 @@ def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = Non
         return StoredDocuments(searcher)
     about = index.manifest.get("texts") or index.manifest.get("vectors") or {}
     updates = index.manifest.get("updates", [])
-    # An update with --since made its own vectors those of the index.
+    # An update with since made its own vectors those of the index.
     first = max((place for place, update in enumerate(updates) if update["since"]), default=-1) + 1
     newest = [update for update in reversed(updates[first:]) if update["documents"]]
     path, passages = index.path, bool(about.get("split_passages"))

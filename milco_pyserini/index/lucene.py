@@ -17,6 +17,7 @@ read takes it longer.
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from operator import add
@@ -30,8 +31,9 @@ from milco_pyserini.index import jvm
 from milco_pyserini.index.documents import Filters
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import REFERENCE, STRING, explain_newer_lucene, java_function, lucene_version
-from milco_pyserini.index.protocol import EXACT_INTEGER, BuildResult, EngineSearcher, Hits
+from milco_pyserini.index.protocol import CONTENT, EXACT_INTEGER, BuildResult, EngineSearcher, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
+from milco_pyserini.options import option
 from milco_pyserini.sparse import DELIMITER
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -47,8 +49,13 @@ KEPT_FILTERS = 64
 _END = b"\xff"
 
 
-class LuceneEngine(SparseEngine):
+@dataclass(frozen=True)
+class Lucene(SparseEngine):
     """Exact sums of integers. Documents without terms are left out, as Anserini leaves them out."""
+
+    store_vectors: bool = option(
+        False, group=CONTENT, help="store vectors next to the documents, for Rocchio and RM3 in Pyserini"
+    )
 
     name = "lucene"
     exactness = EXACT_INTEGER

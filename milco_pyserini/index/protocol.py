@@ -1,16 +1,18 @@
 """The engine protocol: build an index of documents, open it, search it.
 
-Engines differ in what a query is: weighted terms (SparseEngine), dense vectors (FaissEngine) or texts (Bm25Engine).
-Whatever depends on that is a method of Engine, written once in these three classes; the engines of sparse vectors only
-add build() and open().
+Engines differ in what a query is: weighted terms (SparseEngine), dense vectors (FaissEngine) or texts (BM25). Whatever
+depends on that is a method of Engine, written once in these three classes; the engines of sparse vectors only add
+build() and open(). An engine owns its settings: they are its fields.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,7 @@ from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.index.documents import CheckedDocuments, DocumentSource, Filters, parse_document, validate_filters
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.io.manifest import intact
+from milco_pyserini.options import validate_number
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
@@ -26,8 +29,9 @@ if TYPE_CHECKING:
 
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
 EXACT_INTEGER, EXACT_FLOAT, APPROXIMATE = "exact integer", "exact float", "approximate"
-BUILD = "build"
-SEARCH = "search"
+# When a setting applies. Those of builds and searches are numbers, in the manifest by name; those of the content are
+# stated there by other fields.
+BUILD, SEARCH, CONTENT = "build", "search", "content"
 # What a closed index still states about itself.
 _KEPT = {"engine", "path", "num_documents", "fields", "is_closed"}
 
@@ -240,28 +244,6 @@ class QueryEncoder(Protocol):
 
 
 @dataclass(frozen=True)
-class SourceOptions:
-    """How to read what an index is built from: options of Index.build(). Each is for some engines, others refuse it."""
-
-    prune: Sequence[str] = ()
-    views: Sequence[str] = ()
-    plain: bool = False
-    scale: float | None = None
-    language: str | None = None
-    tokenizer: str | None = None
-    ids: Sequence[str] | None = None
-    encoder: "MilcoEncoder | None" = None
-    shard_id: int = 0
-    shard_num: int = 1
-
-    def validate_for(self, engine: str, *allowed: str) -> None:
-        """Raise MilcoError if a field is set that the engine has no use for."""
-        for one in dataclasses.fields(self):
-            if one.name not in allowed and getattr(self, one.name) != one.default:
-                raise MilcoError(f"{_option(one.name)} does not apply to engine {engine}: omit it")
-
-
-@dataclass(frozen=True)
 class QueryOptions:
     """How to encode queries: options of Searcher.open()."""
 
@@ -275,40 +257,37 @@ class QueryOptions:
 DEFAULT_QUERIES = QueryOptions()
 
 
-def setting(default: float, when: str, low: float, high: float, what: str) -> Any:
-    """Declare a setting of an engine: a field of a frozen dataclass, under the name that its paper has for it.
-
-    Args:
-        default: an int makes it a setting of integers.
-        when: BUILD, or SEARCH for one that may differ from search to search.
-        low, high: the range, inclusive.
-        what: its meaning, for messages.
-    """
-    return field(default=default, metadata={"when": when, "low": low, "high": high, "what": what})
-
-
+@dataclass(frozen=True)
 class Engine:
-    """One way to index and search.
+    """One way to index and search, with its settings.
+
+    Settings are the fields of an engine, each declared by option() with its range and what it is; the group is when it
+    applies: BUILD, SEARCH (it may differ from search to search) or CONTENT. They have the names of the engine's paper.
+    A value out of its range raises MilcoError.
 
     name: in the registry and in every manifest. exactness: EXACT_INTEGER, EXACT_FLOAT, or APPROXIMATE, whose
     recall is measured when an index is built. query_type: what a query is, for messages. manifest_fields: what the
     manifests of its indexes hold (a table of io.manifest). checked: validates and counts documents while build() reads
-    them. source_option: of milco index, names the documents. stores_documents: build() stores documents.corpus.
+    them. indexes_texts: documents are a corpus and not vectors. stores_documents: build() stores documents.corpus.
     is_updatable: update() can change an index; changes_files: it changes files, and does not only add and remove them.
     scanned: pattern (fnmatch) of the files that the engine's library finds by their names, whether a manifest lists
     them or not; "" for none.
     """
 
-    name: str
-    exactness: str
-    query_type: str
-    manifest_fields: dict
-    checked: "type[CheckedDocuments]"
-    source_option = "--vectors"
-    stores_documents = False
-    is_updatable = False
-    changes_files = False
-    scanned = ""
+    name: ClassVar[str]
+    exactness: ClassVar[str]
+    query_type: ClassVar[str]
+    manifest_fields: ClassVar[dict]
+    checked: "ClassVar[type[CheckedDocuments]]"
+    indexes_texts: ClassVar = False
+    stores_documents: ClassVar = False
+    is_updatable: ClassVar = False
+    changes_files: ClassVar = False
+    scanned: ClassVar = ""
+
+    def __post_init__(self) -> None:
+        for setting in dataclasses.fields(self):
+            object.__setattr__(self, setting.name, _read_setting(setting, getattr(self, setting.name)))
 
     # What each engine implements.
 
@@ -340,8 +319,12 @@ class Engine:
 
     # What depends on the type of query.
 
-    def open_source(self, source: Any, options: SourceOptions) -> "DocumentSource":
-        """Return the documents of a source: a path, a name, or an open object. Raises MilcoError if it cannot."""
+    def open_source(self, source: Any, *_: Any, **options: Any) -> "DocumentSource":
+        """Return the documents of a source: a path, a name, or an open object. Raises MilcoError if it cannot.
+
+        Args:
+            options: those arguments of Index.build() that say how to read a source; engines name the ones they take.
+        """
         raise NotImplementedError
 
     def open_topics(self, path: Path) -> "DocumentSource":
@@ -369,41 +352,68 @@ class Engine:
         Raises MilcoError for topics of another type, or that were not encoded as the documents of the index were, or by
         the query_encoder of the options.
         """
-        raise MilcoError(f"--topics {path} holds vectors, and {index} is of engine {self.name}: give it texts")
+        raise MilcoError(f"{index} was built by engine {self.name}, which searches texts: {path} has vectors")
 
-    # Settings.
+    def settings(self, when: str) -> dict[str, Any]:
+        """Return the settings of builds (BUILD), of searches (SEARCH) or of the content (CONTENT): {name: value}."""
+        fields = dataclasses.fields(self)
+        return {field.name: getattr(self, field.name) for field in fields if field.metadata.get("group") == when}
 
-    def settings(self, when: str) -> dict[str, float]:
-        """Return the settings of builds (BUILD) or of searches (SEARCH): {name: value}."""
-        return {name: getattr(self, name) for name, one in self._fields().items() if one.metadata["when"] == when}
+    def with_settings(self, settings: Mapping[str, Any], when: str | None = None) -> Self:
+        """Return the engine with these settings, the others unchanged. A value may be its text.
 
-    def with_settings(self, settings: Mapping[str, float], *when: str) -> Self:
-        """Return the engine with these settings, the others unchanged.
+        Args:
+            when: the only settings that may change: SEARCH, once an index is built.
 
-        Raises MilcoError for one that the engine does not have, that is not for when, or that is out of its range.
+        Raises:
+            MilcoError: the engine has no such setting, it may not change, or it is out of its range.
         """
-        fields = self._fields()
+        fields = {field.name: field for field in dataclasses.fields(self)}
         for name, value in settings.items():
             if not fields:
-                raise MilcoError(f"{_option(name)} {value:g}: {self.name} has no settings")
+                raise MilcoError(f"`{name}={value}`: {self.name} has no settings")
             if name not in fields:
                 raise unknown_name(f"setting of {self.name}", name, fields)
-            about = fields[name].metadata
-            if about["when"] not in when:
-                raise MilcoError(f"{_option(name)} {value:g}: it is fixed when the index is built; build it again")
-            is_integer = isinstance(fields[name].default, int)
-            # Written so that NaN is refused too.
-            if not about["low"] <= value <= about["high"] or (is_integer and value != int(value)):
-                kind = "an integer " if is_integer else ""
-                limits = f"from {about['low']:,.10g} to {about['high']:,.10g}"
-                raise MilcoError(f"{_option(name)} {value:g} ({about['what']}): must be {kind}{limits}")
-        changed = {name: type(fields[name].default)(value) for name, value in settings.items()}
-        return dataclasses.replace(self, **changed) if changed else self  # type: ignore[type-var]
-
-    def _fields(self) -> dict[str, Any]:
-        fields: tuple[Any, ...] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
-        return {one.name: one for one in fields if "when" in one.metadata}
+            if when not in (None, fields[name].metadata.get("group")):
+                raise MilcoError(f"`{name}={value}`: it is fixed when the index is built; build it again")
+        return dataclasses.replace(self, **settings)
 
 
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def open_documents(engine: Engine, source: Any, **options: Any) -> "DocumentSource":
+    """Return engine.open_source() with the options that are given. Raises MilcoError for one that it does not take."""
+    given = {name: value for name, value in options.items() if value is not None}
+    taken = inspect.signature(engine.open_source).parameters
+    for name in given:
+        if name not in taken:
+            raise MilcoError(f"`{name}` does not apply to engine {engine.name}: omit it")
+    return engine.open_source(source, **given)
+
+
+def parse_settings(texts: Iterable[str]) -> dict[str, str]:
+    """Return {name: text of the value} of settings NAME=VALUE, such as "n_postings=500", for Engine.with_settings()."""
+    settings = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise MilcoError(f"{text!r} is not a setting", "Write NAME=VALUE, such as query_cut=10.")
+        settings[name.strip().replace("-", "_")] = value.strip()
+    return settings
+
+
+def _read_setting(field: dataclasses.Field, value: Any) -> Any:
+    """Return the value of a setting, or of its text, as it is stored. Raises MilcoError if it is out of its range."""
+    if field.default is None:
+        return value
+    if isinstance(field.default, bool):
+        if str(value).lower() not in ("true", "false"):
+            raise MilcoError(f"`{field.name}={value}`: must be true or false")
+        return str(value).lower() == "true"
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(field.default, int) and not number.is_integer():
+        raise MilcoError(f"`{field.name}={value}`: must be an integer")
+    number = int(number) if isinstance(field.default, int) else number
+    validate_number(field.name, number, *field.metadata["range"])
+    return number

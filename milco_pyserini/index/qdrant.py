@@ -52,7 +52,7 @@ _SMALLEST_INDEX, _SMALLEST_NEW_INDEX = 1, 5000
 _ROOM = 2**27
 
 
-class QdrantEngine(SparseEngine):
+class Qdrant(SparseEngine):
     """Exact sums of integers. Building holds the vectors in memory once; the index is on disk."""
 
     name = "qdrant"
@@ -65,7 +65,7 @@ class QdrantEngine(SparseEngine):
     def available(self) -> None:
         """Raise MilcoError if qdrant-edge-py is not installed."""
         if importlib.util.find_spec("qdrant_edge") is None:
-            raise MilcoError(f"--engine qdrant needs {PACKAGE}: pip install '.[qdrant]'")
+            raise MilcoError(f"engine qdrant needs {PACKAGE}: pip install '.[qdrant]'")
 
     def build(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, and Qdrant's own files. Qdrant decides how many threads it uses."""
@@ -118,7 +118,7 @@ class QdrantSearcher(EngineSearcher):
     def __init__(self, directory: Path, scale: float, documents: int) -> None:
         from qdrant_edge import EdgeShard
 
-        super().__init__(QdrantEngine.name, directory, documents)
+        super().__init__(Qdrant.name, directory, documents)
         self.scale = scale
         descriptor = os.open(directory, os.O_RDONLY)
         place = Path(f"/proc/self/fd/{descriptor}")

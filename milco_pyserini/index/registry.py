@@ -1,20 +1,20 @@
 """The engines by name."""
 
 from milco_pyserini.errors import unknown_name
-from milco_pyserini.index.bm25 import Bm25Engine
-from milco_pyserini.index.exact import ExactEngine
-from milco_pyserini.index.faiss_engines import FlatEngine, HnswEngine
-from milco_pyserini.index.lucene import LuceneEngine
+from milco_pyserini.index.bm25 import BM25
+from milco_pyserini.index.exact import Exact
+from milco_pyserini.index.faiss_engines import HNSW, Flat
+from milco_pyserini.index.lucene import Lucene
 from milco_pyserini.index.protocol import Engine
-from milco_pyserini.index.qdrant import QdrantEngine
-from milco_pyserini.index.seismic import SeismicEngine
+from milco_pyserini.index.qdrant import Qdrant
+from milco_pyserini.index.seismic import Seismic
 
 DEFAULT_ENGINE = "lucene"
 ENGINES: dict[str, Engine] = {
     engine.name: engine
     for engine in (
-        *(Bm25Engine(), ExactEngine(), LuceneEngine(), QdrantEngine(), SeismicEngine()),
-        *(FlatEngine(), HnswEngine()),
+        *(BM25(), Exact(), Lucene(), Qdrant(), Seismic()),
+        *(Flat(), HNSW()),
     )
 }
 

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.index.protocol import APPROXIMATE, BUILD, SEARCH, BuildResult, EngineSearcher, Hits, setting
+from milco_pyserini.index.protocol import APPROXIMATE, BUILD, SEARCH, BuildResult, EngineSearcher, Hits
 from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import atomic_file, full_disk_errors, read_json, write_json
+from milco_pyserini.options import option
 from milco_pyserini.sparse import SparseBatch
 
 PACKAGE = "pyseismic-lsr"
@@ -54,8 +55,10 @@ getattr(seismic, kind).build(vectors, n_postings=int(n_postings), summary_energy
 
 
 @dataclass(frozen=True)
-class SeismicEngine(SparseEngine):
+class Seismic(SparseEngine):
     """Approximate: the best documents are searched for in a part of the index, and may be missed.
+
+    >>> Index.build("vectors/miracl-ar", "indexes/miracl-ar.seismic", Seismic(n_postings=500))  # doctest: +SKIP
 
     Settings that are not listed here have the package's defaults. n_postings buys recall with time, memory and disk.
     200 is for a recall@10 of .95 in 10,000 to 300,000 documents of 124 terms (benchmarks/topical_vectors.py): at
@@ -69,15 +72,23 @@ class SeismicEngine(SparseEngine):
     name = "seismic"
     exactness = APPROXIMATE
 
-    n_postings: int = setting(200, BUILD, 1, 10**9, "postings that a term keeps, on average")
-    summary_energy: float = setting(0.4, BUILD, 0.05, 1, "share of the weight of its documents that a summary keeps")
-    query_cut: int = setting(10, SEARCH, 1, 10**6, "strongest terms of a query that are looked up")
-    heap_factor: float = setting(0.9, SEARCH, 0.01, 1, "share of the worst hit's score that a block must promise")
+    n_postings: int = option(
+        200, group=BUILD, minimum=1, maximum=10**9, help="postings that a term keeps, on average; fewer build faster"
+    )
+    summary_energy: float = option(
+        0.4, group=BUILD, minimum=0.05, maximum=1, help="share of the weight of its documents that a summary keeps"
+    )
+    query_cut: int = option(
+        10, group=SEARCH, minimum=1, maximum=10**6, help="strongest terms of a query that are looked up"
+    )
+    heap_factor: float = option(
+        0.9, group=SEARCH, minimum=0.01, maximum=1, help="share of the worst hit's score that a block must promise"
+    )
 
     def available(self) -> None:
         """Raise MilcoError if pyseismic-lsr is not installed."""
         if importlib.util.find_spec("seismic") is None:
-            raise MilcoError(f"--engine seismic needs {PACKAGE}: pip install '.[seismic]'")
+            raise MilcoError(f"engine seismic needs {PACKAGE}: pip install '.[seismic]'")
 
     def build(self, documents: SparseDocuments, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, the ranks of ids, and Seismic's own file. The child process holds all vectors in memory."""
@@ -138,7 +149,7 @@ class SeismicSearcher(EngineSearcher):
         terms: StringTable,
         ids: StringTable,
         ranks: NDArray[np.int32],
-        engine: SeismicEngine,
+        engine: Seismic,
     ) -> None:
         import seismic
 
@@ -212,7 +223,7 @@ class _VectorFile:
             row = int(lengths.argmax())
             raise MilcoError(
                 f"document {shown(names[row])} has {lengths[row]:,} terms: Seismic takes up to {_MAX_TERMS:,}. Drop "
-                "the weakest with --prune, such as --prune top-k:1000"
+                "the weakest with `prune`, such as `prune=top-k:1000`"
             )
         large = np.flatnonzero(batch.weights > _MAX_WEIGHT)
         if len(large):
@@ -265,6 +276,6 @@ def _run_builder(threads: int, *arguments: str) -> None:
         check=False,
     )
     if done.returncode:
-        killed = "it was killed, probably for lack of memory: drop terms with --prune or --views pivot"
+        killed = "it was killed, probably for lack of memory: drop terms with `prune` or `views=pivot`"
         lines = done.stderr.strip().splitlines()
         raise MilcoError(f"Seismic cannot build the index: {lines[-1] if lines else killed}")

@@ -18,11 +18,11 @@ from milco_pyserini.io.manifest import MANIFEST
 _NAME = re.compile(r"shard-[0-9]{5,}-of-[0-9]{5,}")
 # Fields in which the manifests of all shards agree, and what a user calls them.
 _SHARED = {
-    "engine": "--engine",
+    "engine": "`engine`",
     "build_settings": "settings",
-    "vectors": "--vectors, --prune or --views",
-    "fields": "--store or --corpus",
-    "stores_vectors": "--store-vectors",
+    "vectors": "`source`, `prune` or `views`",
+    "fields": "`store_documents` or `corpus`",
+    "stores_vectors": "store_vectors",
 }
 _MOST_NAMED = 10
 
@@ -74,11 +74,11 @@ def missing_shards(path: Path) -> str:
 def validate_shard_directory(path: Path, shard_num: int) -> None:
     """Raise MilcoError if a directory, where one exists, has anything but shards of this division."""
     if path.exists() and not path.is_dir():
-        raise MilcoError(f"{path} is a file: choose another --output")
+        raise MilcoError(f"{path} is a file: choose another `path`")
     for name in sorted(one.name for one in path.iterdir()) if path.is_dir() else ():
         is_shard = _NAME.fullmatch(name) and shard_number(Path(name))[1] == shard_num
         if not is_shard and not name.startswith("."):
-            raise MilcoError(f"{path} holds {name}, which is not a shard of {shard_num}: choose another --output")
+            raise MilcoError(f"{path} holds {name}, which is not a shard of {shard_num}: choose another `path`")
 
 
 def validate_shard(path: Path, manifest: Mapping[str, Any], other: Path, others: Mapping[str, Any]) -> None:

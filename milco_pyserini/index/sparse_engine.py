@@ -10,7 +10,7 @@ import numpy as np
 from milco_pyserini.console import counted, warn
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
-from milco_pyserini.index.protocol import DEFAULT_QUERIES, Engine, GroundTruth, QueryOptions, SourceOptions
+from milco_pyserini.index.protocol import DEFAULT_QUERIES, Engine, GroundTruth, QueryOptions
 from milco_pyserini.index.recall import SAMPLE_TERMS, best_documents, sample_rows, sample_topics
 from milco_pyserini.io.manifest import SPARSE_INDEX
 from milco_pyserini.model import find_checkpoint
@@ -95,31 +95,40 @@ class SparseEngine(Engine):
     manifest_fields = SPARSE_INDEX
     checked = CheckedVectors
 
-    def open_source(self, source: Any, options: SourceOptions) -> SparseDocuments:
+    def open_source(
+        self,
+        source: Any,
+        *,
+        prune: Sequence[str] = (),
+        views: Sequence[str] = (),
+        plain: bool = False,
+        scale: float | None = None,
+        ids: Sequence[str] | None = None,
+        encoder: "MilcoEncoder | None" = None,
+        shard_num: int = 1,
+        shard_id: int = 0,
+    ) -> SparseDocuments:
         """Return a vector store at a path, an open store, or a SparseBatch with ids and encoder; pruned if asked."""
-        options.validate_for(
-            self.name, *("prune", "views", "plain", "scale", "ids", "encoder", "shard_id", "shard_num")
-        )
-        if options.scale is not None and not options.plain:
-            raise MilcoError("--scale is for --plain: a vector store states its own")
+        if scale is not None and not plain:
+            raise MilcoError("`scale` is for `plain`: a vector store states its own")
         if isinstance(source, SparseBatch):
-            source = BatchDocuments(source, options.ids, options.encoder)
+            source = BatchDocuments(source, ids, encoder)
         elif isinstance(source, str | Path):
-            source = open_store(Path(source), options.plain, 1.0 if options.scale is None else options.scale)
+            source = open_store(Path(source), plain, 1.0 if scale is None else scale)
         elif not hasattr(source, "manifest"):
             raise TypeError(
                 f"an index is built from a vector store, its path, or a SparseBatch, not from {type(source).__name__}; "
                 "see SparseBatch.from_scipy() and SparseBatch.from_dicts()"
             )
-        if options.shard_num > 1:
+        if shard_num > 1:
             if not isinstance(source, VectorStore):
                 raise MilcoError(
-                    f"--shard-num divides the parts of a vector store that milco encode wrote, {source.path} is none: "
+                    f"`shard_num` divides the parts of a vector store that milco encode wrote, {source.path} is none: "
                     "index it as one"
                 )
-            source = source.take_shard(options.shard_id, options.shard_num)
-        rules = [PruningRule.parse(rule) for rule in options.prune]
-        return PrunedStore(source, rules, options.views) if rules or options.views else source
+            source = source.take_shard(shard_id, shard_num)
+        rules = [PruningRule.parse(rule) for rule in prune]
+        return PrunedStore(source, rules, views) if rules or views else source
 
     def open_topics(self, path: Path) -> SparseDocuments:
         """Return the vector store at path."""
@@ -188,7 +197,7 @@ class SparseEngine(Engine):
 
         if not ((path / MANIFEST).is_file() or (path / "plan.json").is_file()):
             if options.query_encoder is not None:
-                raise MilcoError(f"--query-encoder: {path} holds vectors without a manifest that names it: omit it")
+                raise MilcoError(f"`query_encoder`: {path} holds vectors without a manifest that names it: omit it")
             return _read_jsonl_queries(find_files(path, "topics"), manifest["query_scale"])
         store = cast(VectorStore, open_store(path))
         if store.manifest.get("kind", "topics") != "topics":
@@ -196,7 +205,7 @@ class SparseEngine(Engine):
         views: tuple[str, ...] = VIEWS
         if options.query_encoder is None:
             other = store.manifest.get("encoder")
-            hint = f"Or search only English terms, if both have the same pieces: --query-encoder {other}"
+            hint = f"Or search only English terms, if both have the same pieces: `query_encoder={other}`"
             validate_same_encoder(path, store.manifest, index, manifest["vectors"], hint)
         else:
             from milco_pyserini.encode import validate_english_terms
@@ -204,7 +213,7 @@ class SparseEngine(Engine):
             encoder = options.query_encoder
             name = str(encoder) if isinstance(encoder, str | Path) else encoder.name
             if store.manifest.get("encoder") != name:
-                raise MilcoError(f"--query-encoder {name}: {path} was encoded by {store.manifest.get('encoder')}")
+                raise MilcoError(f"`query_encoder={name}`: {path} was encoded by {store.manifest.get('encoder')}")
             validate_english_terms(store.vocabulary, path, manifest["vectors"], options.encoder)
             views = (PIVOT,)
         ids, queries = [], []

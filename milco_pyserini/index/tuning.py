@@ -53,9 +53,9 @@ def tune_index(
         MilcoError: if no settings reach the recall, or if the index is not of Seismic.
     """
     if not 1 <= k <= MAX_RECALL_DEPTH:
-        raise MilcoError(f"--k {k}: must be from 1 to {MAX_RECALL_DEPTH}")
+        raise MilcoError(f"`k={k}`: must be from 1 to {MAX_RECALL_DEPTH}")
     if (topics is None) != (vectors is None):
-        raise MilcoError("--topics and --vectors go together: the best documents for topics are found in the vectors")
+        raise MilcoError("`topics` and `vectors` go together: the best documents for topics are found in the vectors")
     if "shards" in index.manifest:
         shard = find_shards(index.path)[0]
         raise MilcoError(f"{index.path} has shards, each with its own settings: tune them one by one, such as {shard}")
@@ -98,7 +98,7 @@ def _open_indexed_vectors(index: "Index", vectors: Path) -> PrunedStore:
     indexed = index.vectors
     before, after = (str(manifest.get("pruning") or "") for manifest in (store.manifest, indexed))
     if indexed.get("parts") != store.manifest.get("parts") or not after.startswith(before):
-        raise MilcoError(f"{index.path} was not built from {store.path}: give the --vectors that it was built from")
+        raise MilcoError(f"{index.path} was not built from {store.path}: give the `vectors` that it was built from")
     if shard := index.manifest.get("shard"):
         store = store.take_shard(shard["id"], shard["num"])
     views = indexed.get("views") if indexed.get("views") != store.manifest.get("views") else None
@@ -121,8 +121,8 @@ def _fastest_settings(
     if not good:
         pair, best = max(points.items(), key=lambda one: one[1].recall)
         raise MilcoError(
-            f"--recall {recall:g}: the highest that {index.path} reaches is {best.recall:.4f}, with query_cut "
-            f"{pair[0]} and heap_factor {pair[1]:g}: build it with a larger --n-postings"
+            f"`recall={recall:g}`: the highest that {index.path} reaches is {best.recall:.4f}, with query_cut "
+            f"{pair[0]} and heap_factor {pair[1]:g}: build it with a larger n_postings"
         )
     finalists = sorted(good, key=good.__getitem__)[:_FINALISTS]
     # In turn: on a machine that also does other work, a single measurement proves little.

@@ -94,7 +94,7 @@ class DocumentChanges:
             yield docid, vector
 
     def _contradiction(self, docid: str) -> MilcoError:
-        return MilcoError(f"document {shown(docid)} is in {self.path} and in --delete: remove it from one")
+        return MilcoError(f"document {shown(docid)} is in {self.path} and in `delete`: remove it from one")
 
     def _differing(self) -> Iterator[tuple[str, dict[str, int]]]:
         self.deleted = sorted(self._delete)
@@ -224,7 +224,7 @@ def update_request(delete: Collection[str], *manifests: dict | None) -> str | No
     """Return a digest of what an update is asked for; None if the content of its vectors is not known.
 
     Args:
-        manifests: of the vectors and of those that --since names; None for what is not given.
+        manifests: of the vectors and of those that since names; None for what is not given.
     """
     if not all(has_checksums(manifest) for manifest in manifests if manifest is not None):
         return None

@@ -54,7 +54,7 @@ class Searcher:
         self,
         index: Index,
         queries: QueryOptions | None = None,
-        settings: Mapping[str, float] | None = None,
+        settings: Mapping[str, Any] | None = None,
         corpus: str | None = None,
     ) -> None:
         self.options = queries or QueryOptions()
@@ -92,7 +92,7 @@ class Searcher:
         device: str = "auto",
         dtype: str = "auto",
         alpha: float | None = None,
-        settings: Mapping[str, float] | None = None,
+        settings: Mapping[str, Any] | None = None,
         corpus: str | Path | None = None,
         query_encoder: "str | Path | MilcoEncoder | None" = None,
     ) -> Self:

@@ -22,7 +22,7 @@ from milco_pyserini.cli.search import main as search
 from milco_pyserini.cli.verify import main as verify
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.contributions import EngineWeights
-from milco_pyserini.index import Index, open_index
+from milco_pyserini.index import BM25, Index, open_index
 from milco_pyserini.index.shards import shard_name
 from milco_pyserini.integrations.pyserini.encoders import vectors_of
 
@@ -184,7 +184,7 @@ def test_shards_of_different_indexes_are_refused(built: Built, tmp_path: Path) -
         Index.build(built.path("parquet"), index, "exact", shard_num=3)
     other = Index.build(built.path("parquet"), tmp_path / "other", "exact", prune=["top-k:3"], shard_num=2)
     shutil.copytree(other.path, index / other.path.name)
-    with pytest.raises(MilcoError, match=r"not shards of one index, their vectors differ: .*--prune or --views"):
+    with pytest.raises(MilcoError, match=r"not shards of one index, their vectors differ: .*`prune` or `views`"):
         open_index(index)
     (index / other.path.name).rename(index / shard_name(0, 3))
     with pytest.raises(MilcoError, match="holds shards of 2 and of 3"):
@@ -196,9 +196,9 @@ def test_what_cannot_have_shards_is_refused(built: Built, tmp_path: Path) -> Non
     corpus = built.documents("bm25").path
     plain = {"plain": True, "scale": 1.0, "shard_num": 2}
     for source, engine, options, message in (
-        (corpus, "bm25", {"shard_num": 2, "language": "en"}, "idf of bm25 depends on all documents"),
+        (corpus, BM25(language="en"), {"shard_num": 2}, "`shard_num` does not apply to engine bm25"),
         (built.path("jsonl"), "exact", {"shard_num": 3}, "--shard-num 3: .* has 2 parts, and each shard needs one"),
-        (corpus, "exact", plain, "--shard-num divides the parts of a vector store"),
+        (corpus, "exact", plain, "`shard_num` divides the parts of a vector store"),
         (built.path("jsonl"), "exact", {"shard_id": 2, "shard_num": 2}, "--shard-id 2: must be from 0 to 1"),
         (built.path("jsonl"), "exact", {"shard_id": 1}, "--shard-id 1: must be from 0 to 0"),
     ):
@@ -209,7 +209,7 @@ def test_what_cannot_have_shards_is_refused(built: Built, tmp_path: Path) -> Non
     with pytest.raises(MilcoError, match=r"holds notes\.txt, which is not a shard of 2"):
         Index.build(built.path("jsonl"), tmp_path, "exact", shard_num=2)
     for path in (built.path("lucene" + SHARDS), built.path("lucene" + SHARDS) / shard_name(0, 2)):
-        with pytest.raises(MilcoError, match="shards of an index cannot be updated"):
+        with pytest.raises(MilcoError, match="shards cannot be updated"):
             open_index(path).update(delete=["d1"])
     with pytest.raises(MilcoError, match="has shards, which only milco searches as one"):
         vectors_of(str(built.path("lucene" + SHARDS)))

@@ -100,13 +100,13 @@ def test_documents_and_queries_share_one_analyzer(language: str, tmp_path: Path)
     corpus, topics = tmp_path / "corpus.jsonl", tmp_path / "topics.tsv"
     corpus.write_text('{"id": "a", "text": "Running dogs"}\n{"id": "b", "text": "running the dogs"}\n')
     topics.write_text("capital\tRunning\nsmall\tthe\n")
-    index = build("--corpus", corpus, "--language", language, "--output", tmp_path / "index")
+    index = build("--corpus", corpus, "--set", f"language={language}", "--output", tmp_path / "index")
     assert [row[:2] for row in run_of(index, "--topics", topics)] == [("capital", "a"), ("small", "b")]
 
 
 def test_a_tokenizer_serves_all_languages(tmp_path: Path) -> None:
     """The index contains the tokenizer: the checkpoint is not needed again."""
-    index = build("--corpus", "sample", "--tokenizer", "mini", "--output", tmp_path / "index")
+    index = build("--corpus", "sample", "--set", "tokenizer=mini", "--output", tmp_path / "index")
     assert open_index(index).manifest["texts"]["tokenizer"] == "mini"
     searcher = open_index(index).searcher()
     topic = next(iter(open_topics("sample-zh")))
@@ -128,7 +128,7 @@ def test_only_the_tokenizer_of_a_checkpoint_is_fetched(tmp_path: Path, monkeypat
         return str(find_checkpoint("mini"))
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    build("--corpus", "sample-zh", "--tokenizer", "someone/large", "--output", tmp_path / "index")
+    build("--corpus", "sample-zh", "--set", "tokenizer=someone/large", "--output", tmp_path / "index")
     assert any(fnmatch("tokenizer.json", pattern) for pattern in asked)
     assert not any(fnmatch("model.safetensors", pattern) for pattern in asked)
 
@@ -185,14 +185,14 @@ def test_invalid_input_is_one_line_and_writes_nothing(tmp_path: Path, capsys: Ca
     cases = {
         ("--vectors", tmp_path): "--engine bm25 needs --corpus, not --vectors",
         (): "--engine bm25 needs --corpus",
-        ("--corpus", "sample"): "the language of sample is not known: give --language",
-        ("--corpus", twice): "twice.jsonl is not known: give --language",
-        ("--corpus", twice, "--language", "en"): "two documents have the id 'd'",
-        ("--corpus", "sample-ar", "--language", "arabic"): "unknown language 'arabic': did you mean 'ar'?",
-        ("--corpus", "sample-de", "--language", "german"): "unknown language 'german': valid are ar,",
-        ("--corpus", "sample-ar", "--language", "ar", "--tokenizer", "mini"): "omit --language",
+        ("--corpus", "sample"): "the language of sample is not known: set `language`",
+        ("--corpus", twice): "twice.jsonl is not known: set `language`",
+        ("--corpus", twice, "--set", "language=en"): "two documents have the id 'd'",
+        ("--corpus", "sample-ar", "--set", "language=arabic"): "unknown language 'arabic': did you mean 'ar'?",
+        ("--corpus", "sample-de", "--set", "language=german"): "unknown language 'german': valid are ar,",
+        ("--corpus", "sample-ar", "--set", "language=ar", "tokenizer=mini"): "omit `language`",
         ("--corpus", "sample-ar", "--prune", "top-k:3"): "--prune does not apply to engine bm25",
-        ("--corpus", "sample-ar", "--n-postings", 3): "bm25 has no settings",
+        ("--corpus", "sample-ar", "--set", "n_postings=3"): "unknown setting of bm25 'n_postings'",
         ("--corpus", "nowhere"): "unknown corpus 'nowhere'",
     }
     for arguments, message in cases.items():
@@ -208,9 +208,9 @@ def test_a_language_that_this_java_cannot_split_is_refused(tmp_path: Path) -> No
     try:
         find_analyzer("th")
     except MilcoError as error:
-        assert "let JAVA_HOME name a full Java" in str(error) and "--tokenizer" in str(error)
+        assert "let JAVA_HOME name a full Java" in str(error) and "`tokenizer`" in str(error)
         store = TextDocuments(tmp_path, {"language": "th", "tokenizer": None}, open_corpus("sample-en"))
-        with pytest.raises(MilcoError, match="--language th"):
+        with pytest.raises(MilcoError, match="`language=th`"):
             find_engine("bm25").build(store, tmp_path, 1)
     else:
         pytest.skip("this Java splits Thai")
@@ -221,11 +221,15 @@ def test_encoded_topics_and_encoder_options_are_refused(english: Path, tmp_path:
     topics = tmp_path / "topics.jsonl"
     topics.write_text('{"id": "q", "vector": {"dog": 1}}\n')
     to = ["--index", english, "--output", tmp_path / "run"]
-    assert "is of engine bm25: give it texts" in refused(search_command.main, capsys, *to, "--topics", topics)
+    assert "was built by engine bm25, which searches texts" in refused(
+        search_command.main, capsys, *to, "--topics", topics
+    )
     for name, value in (("--encoder", "mini"), ("--alpha", 0.5)):
         line = refused(search_command.main, capsys, *to, "--topics", "sample-en", name, value)
         assert f"{name} {value}: bm25 searches for the words of a query" in line
-    assert "no settings" in refused(search_command.main, capsys, *to, "--topics", "sample-en", "--query-cut", 3)
+    assert "`language=en`: it is fixed when the index is built" in refused(
+        search_command.main, capsys, *to, "--topics", "sample-en", "--set", "language=en"
+    )
 
 
 def test_commands_for_sparse_vectors_refuse_a_bm25_index(english: Path, capsys: Capture) -> None:

@@ -124,7 +124,8 @@ def test_settings_of_another_engine_are_refused(
 ) -> None:
     """The exact engine has no settings, and no recall to measure."""
     to = ["--engine", "exact", "--vectors", str(store), "--output", str(tmp_path / "x")]
-    assert "--n-postings 5: exact has no settings" in refused(capsys, *to, "--n-postings", "5")
+    assert "`n_postings=5`: exact has no settings" in refused(capsys, *to, "--set", "n_postings=5")
+    assert "--n-postings': did you mean '--set'?" in refused(capsys, *to, "--n-postings", "5")
     assert "--topics: exact is exact" in refused(capsys, *to, "--topics", str(store))
 
 
@@ -195,3 +196,11 @@ def test_an_interrupted_build_leaves_no_index(store: Path, tmp_path: Path, how: 
         assert left != []
         assert main(["--engine", "exact", "--vectors", str(store), "--output", str(output)]) == 0
         assert list(output.parent.glob(".*")) == []
+
+
+def test_help_lists_the_settings_of_every_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each with its default and its range."""
+    assert main(["--set", "help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("seismic: n_postings=200 (build, 1 to 1,000,000,000): ") for line in lines)
+    assert {line.split(":")[0] for line in lines} == {"bm25", "lucene", "seismic", "hnsw"}

@@ -12,8 +12,8 @@ from synthetic_stores import synthetic_batch, write_plain, write_store
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index
-from milco_pyserini.index.bm25 import Bm25Engine, TextDocuments
-from milco_pyserini.index.faiss_engines import FlatEngine
+from milco_pyserini.index.bm25 import BM25, TextDocuments
+from milco_pyserini.index.faiss_engines import Flat
 from milco_pyserini.index.protocol import BuildResult
 from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
 from milco_pyserini.sparse import open_store
@@ -34,7 +34,7 @@ class CountingEngine(SparseEngine):
         return BuildResult(sum(len(names) for names, _ in documents.batches()), 0)
 
 
-class CountingDenseEngine(FlatEngine):
+class CountingDenseEngine(Flat):
     """Counts dense vectors."""
 
     def available(self) -> None:
@@ -44,7 +44,7 @@ class CountingDenseEngine(FlatEngine):
         return BuildResult(sum(len(names) for names, _ in documents.batches()), 0)
 
 
-class CountingTextEngine(Bm25Engine):
+class CountingTextEngine(BM25):
     """Counts texts."""
 
     def available(self) -> None:

@@ -20,7 +20,7 @@ from milco_pyserini.encode.dense_store import DenseStore, open_dense_store, writ
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, jvm
 from milco_pyserini.index.directory import build_index, open_index
-from milco_pyserini.index.faiss_engines import FlatEngine, HnswEngine
+from milco_pyserini.index.faiss_engines import HNSW, Flat
 from milco_pyserini.io.files import write_json
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")
@@ -62,8 +62,8 @@ def by_definition(documents: DenseStore, query: np.ndarray, k: int) -> list[tupl
     return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:k] if query.any() else []
 
 
-@pytest.mark.parametrize("engine", [FlatEngine(), HnswEngine()])
-def test_a_full_disk_is_an_error(tmp_path: Path, engine: FlatEngine | HnswEngine) -> None:
+@pytest.mark.parametrize("engine", [Flat(), HNSW()])
+def test_a_full_disk_is_an_error(tmp_path: Path, engine: Flat | HNSW) -> None:
     """Also for the last bytes, which are written when the file is closed."""
     documents = store(tmp_path / "store", np.ones((40, DIMENSIONS), np.float32))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -80,7 +80,15 @@ def test_a_full_disk_is_an_error(tmp_path: Path, engine: FlatEngine | HnswEngine
 def test_the_index_command_sets_the_links_of_hnsw(tmp_path: Path) -> None:
     """The manifest states them; other engines refuse them."""
     store(tmp_path / "store", made_up(60))
-    command = ["--vectors", str(tmp_path / "store"), "--output", str(tmp_path / "index"), "--links", "8", "--engine"]
+    command = [
+        "--vectors",
+        str(tmp_path / "store"),
+        "--output",
+        str(tmp_path / "index"),
+        "--set",
+        "links=8",
+        "--engine",
+    ]
     assert index_command([*command, "flat"]) == 2
     assert index_command([*command, "hnsw"]) == 0
     assert open_index(tmp_path / "index").manifest["build_settings"] == {"links": 8}
@@ -91,7 +99,7 @@ def test_the_index_command_sets_the_links_of_hnsw(tmp_path: Path) -> None:
 def test_flat_is_exact_including_ties(tmp_path: Path, k: int, threads: int) -> None:
     """In order of score and docid, whichever documents tie at the last position."""
     documents = store(tmp_path / "store", made_up(400))
-    index = build_index(documents, FlatEngine(), tmp_path / "index", threads)
+    index = build_index(documents, Flat(), tmp_path / "index", threads)
     queries = made_up(60, seed=1)
     # Nothing but ties: more of them than are fetched at first.
     queries[7] = np.eye(DIMENSIONS)[0]
@@ -112,7 +120,7 @@ def random_index(tmp_path: Path, engine: Any) -> Index:
 def test_hnsw_finds_what_flat_finds(tmp_path: Path) -> None:
     """Nearly all of it, with the same scores; the manifest has recall and settings."""
     queries = np.random.default_rng(1).normal(size=(50, DIMENSIONS)).astype(np.float32)
-    flat, hnsw = (random_index(tmp_path, engine) for engine in (FlatEngine(), HnswEngine()))
+    flat, hnsw = (random_index(tmp_path, engine) for engine in (Flat(), HNSW()))
     exact, found = (index.searcher().search(list(queries), 10) for index in (flat, hnsw))
     shared = [len(set(one.docids) & set(other.docids)) for one, other in zip(exact, found, strict=True)]
     assert sum(shared) >= 0.98 * 500
@@ -124,9 +132,9 @@ def test_hnsw_finds_what_flat_finds(tmp_path: Path) -> None:
 
 def test_settings_of_a_search_replace_those_of_the_index(tmp_path: Path) -> None:
     """ef_search is a setting of searches, links of builds."""
-    index = random_index(tmp_path, HnswEngine(links=2))
+    index = random_index(tmp_path, HNSW(links=2))
     queries = list(np.random.default_rng(1).normal(size=(50, DIMENSIONS)).astype(np.float32))
-    exact = random_index(tmp_path, FlatEngine()).searcher().search(queries, 5)
+    exact = random_index(tmp_path, Flat()).searcher().search(queries, 5)
 
     def shared(ef_search: int) -> int:
         found = index.searcher({"ef_search": ef_search}).search(queries, 5)
@@ -141,26 +149,26 @@ def test_recall_may_be_measured_on_topics(tmp_path: Path) -> None:
     """On a store of topics, without blank ones."""
     topics = store(tmp_path / "topics", made_up(9, seed=3))
     documents = store(tmp_path / "store", made_up(300))
-    manifest = build_index(documents, HnswEngine(), tmp_path / "index", topics=topics).manifest
+    manifest = build_index(documents, HNSW(), tmp_path / "index", topics=topics).manifest
     assert manifest["recall"]["queries"] == f"8 topics of {tmp_path / 'topics'}"
     short = store(tmp_path / "short", np.ones((2, 3), np.float32))
     with pytest.raises(MilcoError, match="recall is measured with vectors of 12 dimensions"):
-        build_index(documents, HnswEngine(), tmp_path / "other", topics=short)
+        build_index(documents, HNSW(), tmp_path / "other", topics=short)
     assert not (tmp_path / "other").exists()
 
 
 def test_invalid_queries_documents_and_files_are_refused(tmp_path: Path) -> None:
     """Queries of another dimension, a duplicate id, a store of blank texts, a truncated file."""
-    index = build_index(store(tmp_path / "store", made_up(50)), FlatEngine(), tmp_path / "index")
+    index = build_index(store(tmp_path / "store", made_up(50)), Flat(), tmp_path / "index")
     with pytest.raises(MilcoError, match="queries have 3 dimensions, the documents' vectors 12"):
         index.searcher().search([np.ones(3, np.float32)], 10)
     assert index.searcher().search([], 10) == []
     twice = store(tmp_path / "twice", made_up(3), ["a", "b", "a"])
     with pytest.raises(MilcoError, match="two documents have the id 'a'"):
-        build_index(twice, FlatEngine(), tmp_path / "other")
+        build_index(twice, Flat(), tmp_path / "other")
     blank = store(tmp_path / "blank", np.zeros((3, DIMENSIONS), np.float32))
     with pytest.raises(MilcoError, match="nothing to index"):
-        build_index(blank, HnswEngine(), tmp_path / "other")
+        build_index(blank, HNSW(), tmp_path / "other")
     assert not (tmp_path / "other").exists()
     (tmp_path / "index" / "index").write_bytes(b"")
     with pytest.raises(MilcoError, match=r"is damaged \(index: 0 bytes, not "):
@@ -172,11 +180,11 @@ def test_missing_faiss_is_reported_with_the_extra(tmp_path: Path, monkeypatch: p
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "faiss" else find(name))
     with pytest.raises(MilcoError, match=r"^dense vectors need Faiss: pip install '\.\[dense\]'$"):
-        build_index(DenseStore(tmp_path, {}), FlatEngine(), tmp_path / "index")
+        build_index(DenseStore(tmp_path, {}), Flat(), tmp_path / "index")
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("engine", [FlatEngine(), HnswEngine()])
+@pytest.mark.parametrize("engine", [Flat(), HNSW()])
 def test_pyserini_reads_the_index(tmp_path: Path, engine: Any) -> None:
     """Its FaissSearcher finds the same documents with the same scores."""
     jvm.start()
@@ -200,7 +208,7 @@ def test_pyserini_searches_with_our_query_encoder(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.tsv").write_text("".join(f"{letter}\t{letter}\n" for letter in ascii_lowercase))
     assert encode(["--corpus", "c.tsv", "--encoder", str(GOLDEN / "m_encoder"), "--device", "cpu", "--dense"]) == 0
-    index = build_index(open_dense_store(Path("vectors/c.dense")), FlatEngine(), tmp_path / "index")
+    index = build_index(open_dense_store(Path("vectors/c.dense")), Flat(), tmp_path / "index")
     theirs = faiss_search.FaissSearcher(str(index.path), open_dense_query_encoder(index.vectors, device="cpu"))
     assert theirs.search("m", k=1)[0].docid == "m"
     found = theirs.batch_search(["b", "g"], ["1", "2"], k=1)

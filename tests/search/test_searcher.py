@@ -21,7 +21,7 @@ from milco_pyserini.cli.index import main as index_command
 from milco_pyserini.cli.search import main as search
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import Hits
+from milco_pyserini.index import BM25, Hits
 from milco_pyserini.io.manifest import read_checked, write_checked
 from milco_pyserini.search import SearchTopics
 from milco_pyserini.sparse import SparseBatch, Vocabulary
@@ -166,13 +166,13 @@ def test_documents_are_stored_on_request_only(
         (["--corpus", "sample"], "--vectors and --corpus exclude each other"),
         (["--store", "--corpus", "sample"], "sample is not the corpus that was encoded: its texts have changed"),
         (["--store", "--corpus", "nothing.jsonl"], "nothing.jsonl: no such file"),
-        (["--store", "--store-vectors"], "--store-vectors is for --store with engine lucene"),
+        (["--store", "--set", "store_vectors=true"], "`store_vectors=true`: exact has no settings"),
     ):
         assert index_command([*common, *more]) == 2
         assert message in capsys.readouterr().err
-    with pytest.raises(MilcoError, match="--store: engine flat stores no documents"):
+    with pytest.raises(MilcoError, match="`store_documents`: engine flat stores no documents"):
         Index.build(vectors, tmp_path / "index", "flat", store_documents=True)
-    with pytest.raises(MilcoError, match=r"--corpus is for --store"):
+    with pytest.raises(MilcoError, match="`corpus` is for `store_documents`"):
         Index.build(vectors, tmp_path / "index", "exact", corpus="sample")
     assert not (tmp_path / "index").exists()
     assert index_command([*common, "--store"]) == 0
@@ -246,7 +246,7 @@ def test_lucene_indexes_vectors_in_memory(encoder: MilcoEncoder, tmp_path: Path)
 def test_bm25_searches_for_words(tmp_path: Path) -> None:
     """Documents as objects, texts as queries, no encoder."""
     documents = [Document(name, "", text) for name, text in TEXTS.items()]
-    built = Index.build(documents, tmp_path / "index", "bm25", language="en")
+    built = Index.build(documents, tmp_path / "index", BM25(language="en"))
     assert Searcher.open(built.path).search("a river in Africa", k=1)[0].docid == "river"
 
 
@@ -337,8 +337,10 @@ def test_impossible_batches_and_indexes_are_refused(searcher: Searcher, vectors:
         searcher.search_batch([QUERY, None])  # type: ignore[list-item]
     with pytest.raises(TypeError, match=r"prune='top-k:3': expected a list"):
         Index.build(vectors, tmp_path / "index", "exact", prune="top-k:3")
-    with pytest.raises(MilcoError, match="--language does not apply to engine exact"):
-        Index.build(vectors, tmp_path / "index", "exact", language="en")
+    with pytest.raises(MilcoError, match="`prune` does not apply to engine bm25"):
+        Index.build(vectors, tmp_path / "index", BM25(language="en"), prune=["top-k:3"])
+    with pytest.raises(TypeError, match="expected a name, or an engine such as Seismic"):
+        Index.build(vectors, tmp_path / "index", BM25)  # type: ignore[arg-type]
     with pytest.raises(MilcoError, match="did you mean 'exact'"):
         Index.build(vectors, tmp_path / "index", "exakt")
     with pytest.raises(TypeError, match="the directory of an index"):

@@ -108,7 +108,7 @@ def _prepare_search(arguments: list[str]) -> list[str]:
     if vectors and (options.rm3 or options.rocchio) and not open_index(options.index).manifest.get("stores_vectors"):
         raise MilcoError(
             f"--{'rm3' if options.rm3 else 'rocchio'}: {options.index} stores no vectors, which feedback reads: build "
-            "it again with milco index --store --store-vectors"
+            "it again with milco index --store --set store_vectors=true"
         )
     encoder: str | None = None
     if options.encoder is not None:

@@ -73,8 +73,8 @@ class ScaleOptions:
 def command(options: ScaleOptions) -> None:
     """Measure what the file does not have, print all that it has, and draw it."""
     if options.plot is not None:
-        validate_output_file(options.plot, True, "--plot")
-    validate_output_file(options.output, True, "--output")
+        validate_output_file(options.plot, True, "plot")
+    validate_output_file(options.output, True)
     rows = read_json(options.output)["rows"] if options.output.exists() else []
 
     def save(row: dict) -> None:

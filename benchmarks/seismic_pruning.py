@@ -76,8 +76,8 @@ class SeismicPruningOptions:
 def command(options: SeismicPruningOptions) -> None:
     """Measure what the file does not have, print all that it has, and draw it."""
     if options.plot is not None:
-        validate_output_file(options.plot, True, "--plot")
-    validate_output_file(options.output, True, "--output")
+        validate_output_file(options.plot, True, "plot")
+    validate_output_file(options.output, True)
     rows = read_json(options.output)["rows"] if options.output.exists() else []
     setup = {name: getattr(options, name) for name in _SETUP}
     known = {row["top-k"] for row in rows if setup.items() <= row.items()}

@@ -71,7 +71,7 @@ class TableOptions:
 def command(options: TableOptions) -> None:
     """Measure the parts, plot and print them."""
     if options.plot is not None:
-        validate_output_file(options.plot, True, "--plot")
+        validate_output_file(options.plot, True, "plot")
     rows: list[Row] = []
     for name, measure in _measurements(options).items():
         if name in (options.only or PARTS):

@@ -64,19 +64,21 @@ def only_index() -> Path:
     indexes = INDEXES.glob("[!.]*/manifest.json")
     found = sorted({path.parent for path in indexes} | {path.parent.parent for path in shards})
     if len(found) != 1:
-        raise _which("--index", found, INDEXES, "Build one with milco index --vectors VECTORS.")
+        raise _which("index", found, INDEXES, "Build one with milco index --vectors VECTORS.")
     return found[0]
 
 
 def missing_vectors() -> MilcoError:
     """Return an error that lists the stores in vectors/ of which an index can be built."""
     found = sorted(path.parent for path in VECTORS.glob("[!.]*/manifest.json") if path.parent.suffix != ".topics")
-    return _which("--vectors", found, VECTORS, "Make them with milco encode --corpus CORPUS.")
+    return _which("vectors", found, VECTORS, "Make them with milco encode --corpus CORPUS.")
 
 
-def _which(option: str, found: Sequence[Path], directory: Path, fix: str) -> MilcoError:
+def _which(parameter: str, found: Sequence[Path], directory: Path, fix: str) -> MilcoError:
     which = f"{'there are' if len(found) > 1 else 'there is'} {', '.join(map(str, found))}"
-    return MilcoError(f"which {option}? {which if found else f'there is none in {directory}/'}", "" if found else fix)
+    return MilcoError(
+        f"which `{parameter}`? {which if found else f'there is none in {directory}/'}", "" if found else fix
+    )
 
 
 def directory_name(name: str) -> str:

@@ -135,12 +135,12 @@ def parse_variants(prune: Iterable[str], engines: Iterable[str]) -> list[IndexVa
     """
     prunings = [() if text == UNPRUNED else tuple(map(PruningRule.parse, text.split(","))) for text in prune]
     specs = [IndexSpec.parse(text) for text in engines]
-    validate_unique("--prune", [",".join(map(str, rules)) or UNPRUNED for rules in prunings])
-    validate_unique("--engines", specs)
+    validate_unique("`prune`", [",".join(map(str, rules)) or UNPRUNED for rules in prunings])
+    validate_unique("`engines`", specs)
     for spec in specs:
         if not isinstance(spec.engine, SparseEngine):
             raise MilcoError(
-                f"--engines {spec}: its queries are {spec.engine.query_type}, vectors of MILCO are weighted terms",
+                f"`engines={spec}`: its queries are {spec.engine.query_type}, vectors of MILCO are weighted terms",
                 "Compare dense encoders and BM25 with milco eval.",
             )
         spec.engine.available()
@@ -176,7 +176,7 @@ def open_task(
     cutoffs = [measure.params.get("cutoff") for measure in parsed]
     deepest = max(cutoff or 1 for cutoff in cutoffs)
     if k is not None and k < deepest:
-        raise MilcoError(f"--k {k}: {' '.join(map(str, parsed))} needs {counted(deepest, 'document')}")
+        raise MilcoError(f"`k={k}`: {' '.join(map(str, parsed))} needs {counted(deepest, 'document')}")
 
     store = cast(VectorStore, open_store(Path(vectors)))
     if store.manifest.get("split_passages"):
@@ -201,7 +201,7 @@ def open_task(
         encoded = open_query_encoder(store.manifest, encoder).encode_batch(queries.texts or [])
         log(f"Encoded {counted(len(encoded), 'topic')} ({duration(time.monotonic() - started)})")
     elif encoder is not None:
-        raise MilcoError(f"--encoder {encoder}: {topics} has vectors, nothing is encoded")
+        raise MilcoError(f"`encoder={encoder}`: {topics} has vectors, nothing is encoded")
     return RetrievalTask(
         store=store,
         views=tuple(views),

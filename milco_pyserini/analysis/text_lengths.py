@@ -59,14 +59,14 @@ def open_texts(store: VectorStore | PlainStore, corpus: str | None, encoder: str
     name = corpus or local_corpus_name(manifest, store.path)
     if name is None:
         known = f"corpus {manifest['corpus']}" if manifest.get("corpus") else "corpus"
-        log(f"{_SKIPPED}: the {known} is not on this machine. Name its path with --corpus")
+        log(f"{_SKIPPED}: the {known} is not on this machine. Name its path with `corpus`")
         return None
     try:
         # Broken lines, which were skipped, have no vector either.
         opened = (open_topics if manifest.get("kind") == "topics" else open_corpus)(name, skip_bad_lines=True)
         encoder_name = encoder or manifest.get("encoder")
         if encoder_name is None:
-            raise MilcoError("the encoder of external vectors is not known: name it with --encoder")
+            raise MilcoError("the encoder of external vectors is not known: name it with `encoder`")
         tokenizer = open_tokenizer(encoder_name)
         # Texts were split into the source view's tokens; in SPLADE, which has no source view, into the pivot view's.
         if isinstance(store, VectorStore) and (store.vocabulary.source or store.vocabulary.english) != tokenizer.pieces:
@@ -110,7 +110,7 @@ def measure_lengths(ids: NDArray[np.int64], texts: StoreTexts) -> TextLengths | 
     progress.close("Read")
     if (tokens == UNKNOWN).all():
         if texts.is_requested:
-            raise MilcoError(f"--corpus {texts.corpus.name} has no text of these vectors: name the encoded corpus")
+            raise MilcoError(f"`corpus={texts.corpus.name}` has no text of these vectors: name the encoded corpus")
         log(f"{_SKIPPED}: {texts.corpus.name} has no text of these vectors")
         return None
     expected = texts.manifest.get("corpus_hash")

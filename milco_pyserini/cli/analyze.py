@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _statistics(options: StatisticsOptions) -> None:
     if options.figure is not None:
-        validate_output_file(options.figure, options.overwrite, "--figure")
+        validate_output_file(options.figure, options.overwrite, "figure")
     from milco_pyserini.analysis.statistics import compute_statistics
     from milco_pyserini.analysis.statistics_report import render_statistics
 

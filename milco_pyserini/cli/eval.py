@@ -219,7 +219,7 @@ def _validate_files(options: EvalOptions) -> None:
             raise MilcoError(f"--run {run} {reason}: it expects TREC or MS MARCO run files")
     for name in ("output", "picture"):
         if (output := getattr(options, name)) is not None:
-            validate_output_file(output, options.overwrite, f"--{name}")
+            validate_output_file(output, options.overwrite, name)
 
 
 def _summary(evaluation: "Evaluation", fairness: bool) -> str:

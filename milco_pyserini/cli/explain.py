@@ -131,7 +131,7 @@ def _validate(options: ExplainOptions) -> None:
     if options.compare and (len(given) not in (0, 2) or (options.text and len(given) != 2)):
         raise MilcoError(f"--compare needs two documents, got {len(given)}")
     if options.html is not None:
-        validate_output_file(options.html, options.overwrite, "--html")
+        validate_output_file(options.html, options.overwrite, "html")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

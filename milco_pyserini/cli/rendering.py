@@ -16,7 +16,8 @@ _PARAMETER = re.compile(r"`([a-z_][a-z0-9_]*)(?:=([^`]*))?`")
 # Command -> parameter of the functions that it calls -> the command's option, where their names differ.
 PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "milco index": {"path": "output", "source": "vectors", "store_documents": "store"},
-    "milco index tune": {"path": "index", "k": "hits"},
+    "milco index tune": {"path": "index"},
+    "milco eval": {"corpora": "corpus"},
 }
 NO_FLAGS: Mapping[str, str] = MappingProxyType({})
 
@@ -56,10 +57,11 @@ def with_flags(message: str, flags: Mapping[str, str]) -> str:
 def _typed(value: str) -> str:
     """Return a value as users type it: "top-k:100 mass:.9" for "['top-k:100', 'mass:.9']"; other text as it is."""
     try:
-        literal = ast.literal_eval(value)
+        # Not 1,000, which would be a pair.
+        literal = ast.literal_eval(value) if value.startswith(("[", "'", '"')) else None
     except (ValueError, SyntaxError):
         return value
-    if isinstance(literal, list | tuple):
+    if isinstance(literal, list):
         return shlex.join(map(str, literal))
     # A repr with spaces or escapes is what a shell needs, too.
     return literal if isinstance(literal, str) and shlex.quote(literal) == literal else value

@@ -133,7 +133,7 @@ def open_answers(name: str) -> dict[str, list[str]]:
         names = [key for key, topics in TOPICS.items() if topics.answers]
         raise MilcoError(
             f"{name} has no answers: its documents are judged by id",
-            f"Pass it as --qrels. Topics with answers are {names[0]} to {names[-1]}.",
+            f"Pass it as `qrels`. Topics with answers are {names[0]} to {names[-1]}.",
         )
     return dict(record for _, _, record in found.answers.read(refuse_bad_line))
 

@@ -70,7 +70,7 @@ def run_demo(output: Path, encoder: str) -> DemoResult:
     for directory in filter(Path.exists, directories):
         if not is_json_with(output / _MARK, "encoder"):
             raise MilcoError(
-                f"{directory} was not written by milco demo, so it is never replaced: choose another --output"
+                f"{directory} was not written by milco demo, so it is never replaced: choose another `output`"
             )
         remove_directory(directory)
     write_json(output / _MARK, {"encoder": encoder})

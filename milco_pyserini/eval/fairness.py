@@ -164,7 +164,7 @@ def document_languages(runs: Iterable[Run], qrels: QrelsMapping, corpora: Sequen
             f"{', '.join(corpora)} does not have it with a field lang" if corpora else "its id does not begin with one"
         )
         raise MilcoError(
-            f"--fairness: the language of document {shown(missing)} is not known: {where}",
-            "Pass --corpus with the corpora of its languages, or one whose documents have a field lang.",
+            f"the language of document {shown(missing)} is not known: {where}",
+            "Pass `corpora` with the corpora of its languages, or one whose documents have a field lang.",
         )
     return found

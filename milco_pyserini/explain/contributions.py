@@ -124,7 +124,7 @@ def find_store(index: Index, path: Path | None = None) -> VectorStore | PlainSto
         if field is not None:
             indexed, given = index.vectors.get(field), store.manifest.get(field)
             raise MilcoError(
-                f"--vectors {path}: {index.path} was built from other vectors, with {field} {indexed!r}, not {given!r}"
+                f"`vectors={path}`: {index.path} was built from other vectors, with {field} {indexed!r}, not {given!r}"
             )
         return store
     path = VECTORS / index.path.resolve().name.removesuffix(f".{index.manifest['engine']}")

@@ -187,7 +187,7 @@ class Explainer:
             if document.weights is None:
                 raise MilcoError(
                     f"the terms of {shown(docid)} are unknown: a {self.index.manifest['engine']} index cannot be read, "
-                    "and neither text nor vector is available. Pass --corpus or --vectors"
+                    "and neither text nor vector is available. Pass `corpus` or `vectors`"
                 )
             indexed = {term: weight for term, weight in document.weights.items() if term in numbers}
         contributions = match_terms(numbers, indexed, vocabulary)
@@ -197,7 +197,7 @@ class Explainer:
             notes.append(_EXTERNAL)
         elif document.encoded is None:
             rest = "its other terms are from the vector store" if document.trace else "only shared terms are known"
-            notes.append(f"the document's text is not available (pass --corpus): {rest}")
+            notes.append(f"the document's text is not available (pass its corpus): {rest}")
         elif self._has_changed(document.trace, {term: number / engine.scale for term, number in indexed.items()}):
             notes.append(_CHANGED_TEXT)
             document = _EncodedDocument(document.encoded)

@@ -26,7 +26,7 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
         MilcoError: output exists, the target cannot hold a document, or takes no changes (export.since).
     """
     if export.since is not None and not target.is_incremental:
-        raise MilcoError(f"--since: files of {target.title} cannot be changed: export all documents")
+        raise MilcoError(f"`since`: files of {target.title} cannot be changed: export all documents")
     determining = {
         "format_version": FORMAT_VERSION,
         "target": target.name,

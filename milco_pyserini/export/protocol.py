@@ -224,7 +224,7 @@ class Target:
     def connect(self, url: str, export: Export) -> Server:
         """Return a collection of a running server. Raises MilcoError if its version is too old."""
         raise MilcoError(
-            f"--url: milco export cannot fill a running {self.title}. Omit --url, and load the files as their "
+            f"`url`: milco export cannot fill a running {self.title}. Omit `url`, and load the files as their "
             "README.md shows"
         )
 
@@ -243,7 +243,7 @@ class Target:
             if len(vector.terms) > self.max_terms:
                 raise MilcoError(
                     f"document {shown(vector.id)}: {len(vector.terms):,} terms, {self.title} takes {self.max_terms:,}",
-                    f"Pass --prune top-k:{self.max_terms}.",
+                    f"Pass `prune=top-k:{self.max_terms}`.",
                 )
             yield vector
 
@@ -252,7 +252,7 @@ def validate_collection(name: str) -> None:
     """Raise MilcoError for a name that cannot be that of a collection at every target."""
     if not _COLLECTION.fullmatch(name):
         raise MilcoError(
-            f"--collection {shown(name)}: must be a lower-case letter and up to 62 lower-case letters, digits and _, a "
+            f"`collection={shown(name)}`: must be a lower-case letter and up to 62 lower-case letters, digits and _, a "
             "name that every target accepts"
         )
 

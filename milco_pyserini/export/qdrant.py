@@ -47,9 +47,9 @@ class QdrantTarget(Target):
         if "://" in url:
             connected = qdrant.QdrantClient(url=url, **options)
         elif re.fullmatch(r"[^/]+:\d+", url):
-            raise MilcoError(f"--url {url}: a URL begins with http:// or https://, as in http://{url}")
+            raise MilcoError(f"`url={url}`: a URL begins with http:// or https://, as in http://{url}")
         elif Path(url).exists() and not is_json_with(Path(url) / "meta.json", "collections"):
-            raise MilcoError(f"--url {url}: this is neither a URL nor a directory of Qdrant's local mode")
+            raise MilcoError(f"`url={url}`: this is neither a URL nor a directory of Qdrant's local mode")
         else:
             connected = qdrant.QdrantClient(path=url)
         validate_version(self.title, connected.info().version, (1, 16))

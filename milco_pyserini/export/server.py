@@ -80,7 +80,7 @@ def client(module: str, extra: str) -> Any:
     try:
         imported = importlib.import_module(module)
     except ImportError:
-        raise MilcoError(f"--url needs {module}", f"Run pip install '.[{extra}]'.") from None
+        raise MilcoError(f"`url` needs {module}", f"Run pip install '.[{extra}]'.") from None
     for name in ("elastic_transport", "opensearch", "pymilvus"):
         # They log errors, which fill() reports. Set now, because importing a client may set it, too.
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -99,23 +99,23 @@ def _validate_stated(export: Export, place: str, stated: str | None, under_way: 
     """Raise MilcoError if a collection is not the one that this export fills, changes, or was filling or changing."""
     collection, since = f"{export.collection} of {place}", export.since
     if stated is None and since is not None:
-        raise MilcoError(f"--since: {collection} does not exist", "Fill it without --since first.")
+        raise MilcoError(f"`since`: {collection} does not exist", "Fill it without `since` first.")
     if stated == "":
         raise MilcoError(
             f"{collection} exists, and milco export did not make it or its schema was changed",
-            "Choose another --collection, or delete it.",
+            "Choose another `collection`, or delete it.",
         )
     if stated is None or stated in (export.documents.fingerprint, since and since.fingerprint, under_way):
         return
     if ">" in stated:
         raise MilcoError(
             f"{collection} is incomplete: another export was interrupted",
-            "Run that command again first, choose another --collection, or delete it.",
+            "Run that command again first, choose another `collection`, or delete it.",
         )
     raise MilcoError(
         f"{collection} exists and was filled with other vectors",
-        "Choose another --collection, delete it, or pass the store that it was filled with, by the same --prune, as "
-        "--since.",
+        "Choose another `collection`, delete it, or pass the store that it was filled with, by the same `prune`, as "
+        "`since`.",
     )
 
 

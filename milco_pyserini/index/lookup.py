@@ -71,7 +71,7 @@ class IndexedCorpus:
             del self._corpora[0]
         log(
             f"{self._names} is not the corpus of {self._index}: its ids or texts are not those that were indexed, and "
-            "are not shown; pass `corpus`"
+            "are not shown; pass its `corpus`"
         )
         return None
 

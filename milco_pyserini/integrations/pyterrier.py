@@ -267,7 +267,8 @@ class MilcoTextLoader(pt.Transformer):
         documents = self.index.searcher.documents(inp["docno"].unique().tolist())
         if missing := [docno for docno in inp["docno"] if docno not in documents]:
             raise MilcoError(
-                f"the text of {missing[0]} is not available: give MilcoIndex a corpus, or build the index with --store"
+                f"the text of {missing[0]} is not available: give MilcoIndex a corpus, or build the index with "
+                "`store_documents=True`"
             )
         found = [documents[docno] for docno in inp["docno"]]
         return inp.assign(**{name: [_field(document, name) for document in found] for name in self.fields})

@@ -145,28 +145,28 @@ def full_disk_errors(path: Path) -> Iterator[None]:
         raise
 
 
-def validate_output_file(path: Path, overwrite: bool, option: str = "--output") -> None:
+def validate_output_file(path: Path, overwrite: bool, parameter: str = "output") -> None:
     """Raise MilcoError if a file cannot be written at path, or if one exists and overwrite is False.
 
     Args:
-        option: that gave the path, for the message.
+        parameter: that gave the path, for the message.
     """
     if path.is_dir():
-        raise MilcoError(f"{path} is a directory: {option} expects a file")
+        raise MilcoError(f"{path} is a directory: `{parameter}` expects a file")
     if path.exists() and not overwrite:
-        raise MilcoError(f"{path} exists: choose another {option}, or replace it with --overwrite")
+        raise MilcoError(f"{path} exists: choose another `{parameter}`, or replace it with `overwrite=True`")
     if path.exists() and not path.is_file():
-        raise MilcoError(f"{path} is not a regular file: choose another {option}")
+        raise MilcoError(f"{path} is not a regular file: choose another `{parameter}`")
     above = next(parent for parent in path.absolute().parents if parent.exists())
     if not above.is_dir():
-        raise MilcoError(f"{option} {path}: {above} is a file, nothing can be written below it")
+        raise MilcoError(f"`{parameter}={path}`: {above} is a file, nothing can be written below it")
     try:
         # Permissions do not reveal /proc, a read-only file system or one without free inodes.
         tempfile.TemporaryFile(dir=above).close()
     except OSError as error:
         if error.errno in DISK_FULL:
             raise OSError(error.errno, error.strerror, str(path)) from None
-        raise MilcoError(f"{option} {path} cannot be written: no new file in {above} ({error.strerror})") from None
+        raise MilcoError(f"`{parameter}={path}` cannot be written: no new file in {above} ({error.strerror})") from None
 
 
 def validate_output_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], bool]) -> None:
@@ -179,9 +179,9 @@ def validate_output_directory(path: Path, overwrite: bool, is_owned: Callable[[P
     if not _taken(path):
         return
     if not (path.is_dir() and is_owned(path)):
-        raise MilcoError(f"{path} was not written by this command, so it is never replaced: choose another --output")
+        raise MilcoError(f"{path} was not written by this command, so it is never replaced: choose another `output`")
     if not overwrite:
-        raise MilcoError(f"{path} exists: choose another --output, or replace it with --overwrite")
+        raise MilcoError(f"{path} exists: choose another `output`, or replace it with `overwrite=True`")
 
 
 def remove_directory(path: Path) -> None:

@@ -88,7 +88,7 @@ def _wait(descriptor: int, path: Path, limit: float | None) -> None:
         if limit is not None and waited > limit:
             raise MilcoError(
                 f"{path} has been locked by another program for {duration(waited)}: writing to it needs the lock. "
-                "End that program (lslocks lists it), or choose an --output in another directory"
+                "End that program (lslocks lists it), or choose an `output` in another directory"
             )
         if silent and waited > PATIENCE:
             silent = False

@@ -29,4 +29,6 @@ def validate_resume(
 ) -> None:
     """Raise MilcoError, with the first difference, if a directory was begun with another plan (see plan_difference)."""
     if difference := plan_difference(recorded, asked, ignored):
-        raise MilcoError(f"{path} was begun with {difference}: choose another --output, or start over with --overwrite")
+        raise MilcoError(
+            f"{path} was begun with {difference}: choose another `output`, or start over with `overwrite=True`"
+        )

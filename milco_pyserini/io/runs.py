@@ -76,7 +76,7 @@ def read_run(path: str | Path) -> Run:
 def validate_tag(tag: str) -> None:
     """Raise MilcoError for a tag that no run can hold."""
     if tag.split() != [tag]:
-        raise MilcoError(f"--tag {tag!r} is empty or has white space, which separates the columns of a run")
+        raise MilcoError(f"`tag={tag!r}` is empty or has white space, which separates the columns of a run")
 
 
 def write_hits(handle: IO[str], topic: str, hits: Ranking, format: str, tag: str) -> None:

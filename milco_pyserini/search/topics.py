@@ -43,7 +43,7 @@ def read_topics(name: str, index: Index, queries: QueryOptions = DEFAULT_QUERIES
     is_store = any((path / file).is_file() for file in (MANIFEST, "plan.json"))
     if is_store and (path / MANIFEST).is_file() and "engine" in read_json(path / MANIFEST):
         raise MilcoError(
-            f"--topics {path} is an index, which holds documents: give a name, a file of texts, or vectors of topics, "
+            f"`topics={path}` is an index, which holds documents: give a name, a file of texts, or vectors of topics, "
             "as milco encode --topics writes them"
         )
     if is_store or (name and path.exists() and _has_vectors(path)):

@@ -72,7 +72,7 @@ def serve_stdio(index: str | Path, threads: int = 2, **opened: Any) -> None:
     try:
         from milco_pyserini.serve.agents import create_mcp_server
     except ImportError as error:
-        raise MilcoError(f"--mcp needs the package mcp 2 ({error}): pip install '.[serve]'") from None
+        raise MilcoError(f"`mcp` needs the package mcp 2 ({error}): pip install '.[serve]'") from None
     with open_service(index, threads=threads, **opened) as service:
         server = create_mcp_server(service)
         log(f"Serving {index} by MCP on stdin and stdout")
@@ -149,8 +149,8 @@ def validate_token(host: str, token: str) -> None:
     """Raise MilcoError if a host that others can reach has no token, or if the token is easily guessed."""
     if not token and not _is_loopback(host):
         raise MilcoError(
-            f"--host {host} can be reached from other machines: set {TOKEN_VARIABLE} to a token that requests must "
-            "carry (openssl rand -hex 16), or give --token"
+            f"`host={host}` can be reached from other machines: set {TOKEN_VARIABLE} to a token that requests must "
+            "carry (openssl rand -hex 16), or give `token`"
         )
     if token and (len(token) < _MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
         raise MilcoError(f"the token needs at least {_MIN_TOKEN} ASCII characters without spaces: openssl rand -hex 16")
@@ -163,8 +163,8 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise MilcoError(f"--port {port} is in use: choose another, or 0 for a free one") from None
-        raise MilcoError(f"cannot listen at --host {host} --port {port}: {error.strerror or error}") from None
+            raise MilcoError(f"`port={port}` is in use: choose another, or 0 for a free one") from None
+        raise MilcoError(f"cannot listen at `host={host}` `port={port}`: {error.strerror or error}") from None
 
 
 def address(listener: socket.socket) -> str:

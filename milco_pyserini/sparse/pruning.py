@@ -112,7 +112,7 @@ class PrunedStore:
                 raise MilcoError(f"view {view!r}: {store.path} has only the {' '.join(store.manifest['views'])} view")
             if views and view not in views:
                 rule = next(rule for rule in rules if rule.view == view)
-                raise MilcoError(f"--prune {rule} is for the {view} view, and only --views {' '.join(views)} is kept")
+                raise MilcoError(f"`prune={rule}` is for the {view} view, and only `views={' '.join(views)}` is kept")
 
     @property
     def path(self) -> Path:

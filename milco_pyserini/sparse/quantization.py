@@ -17,7 +17,7 @@ MAX_IMPACT = 2**31 - 1
 def validate_scale(scale: float) -> None:
     """Raise MilcoError unless the scale is above 0 and at most MAX_IMPACT."""
     if not 0 < scale <= MAX_IMPACT:
-        raise MilcoError(f"--scale {scale:g}: must be above 0 and at most {MAX_IMPACT:,}, the greatest impact there is")
+        raise MilcoError(f"`scale={scale:g}`: must be above 0 and at most {MAX_IMPACT:,}, the greatest impact there is")
 
 
 def quantize(batch: SparseBatch, scale: float = SCALE) -> tuple[SparseBatch, NDArray[np.int32]]:
@@ -54,6 +54,6 @@ def _impacts(weights: NDArray[np.float32], scale: float) -> NDArray[np.int64]:
     if len(wrong):
         raise MilcoError(
             f"weight {weights[wrong[0]]:g} x scale {scale:g} is above {MAX_IMPACT:,}, the greatest impact there is: "
-            "choose a smaller --scale"
+            "choose a smaller `scale`"
         )
     return impacts.astype(np.int64)

@@ -80,8 +80,8 @@ class PartedStore:
         """
         if (count := len(self.manifest["parts"])) < shard_num:
             raise MilcoError(
-                f"--shard-num {shard_num}: {self.path} has {counted(count, 'part')}, and each shard needs one: use "
-                "fewer shards, or encode with a smaller --part-size"
+                f"`shard_num={shard_num}`: {self.path} has {counted(count, 'part')}, and each shard needs one: use "
+                "fewer shards, or smaller parts (milco encode --part-size)"
             )
         return replace(self, shard=(shard_id, shard_num))
 
@@ -118,8 +118,8 @@ class VectorStore(PartedStore):
         manifest = open_manifest(path)
         if manifest.get("dense"):
             raise MilcoError(
-                f"{path} holds dense vectors, sparse ones are needed here: encode without --dense (--engine flat and "
-                "hnsw index dense vectors)"
+                f"{path} holds dense vectors, sparse ones are needed here: milco encode makes them without --dense "
+                "(`engine=flat` and hnsw index dense vectors)"
             )
         return cls(Path(path), manifest)
 
@@ -295,7 +295,7 @@ class PlainStore:
         if weight > MAX_IMPACT / self.scale:
             return f"x scale {self.scale:g} is above {MAX_IMPACT:,}, the greatest impact there is"
         if self.scale == 1 and weight != int(weight):
-            return "is not an integer, which an impact index needs: give --scale, such as --scale 100"
+            return "is not an integer, which an impact index needs: give a `scale`, such as `scale=100`"
         return ""
 
 
@@ -304,7 +304,7 @@ def open_store(path: str | os.PathLike, plain: bool = False, scale: float = 1.0)
     path = Path(path)
     if plain and path.exists():
         if is_json_with(path / MANIFEST, "format_version", "parts"):
-            raise MilcoError(f"{path} is a vector store of milco encode, --plain is for external vectors: omit --plain")
+            raise MilcoError(f"{path} is a vector store of milco encode, `plain` is for external vectors: omit `plain`")
         return PlainStore(path, scale)
     return VectorStore.open(path)
 
@@ -322,13 +322,13 @@ def open_manifest(path: str | os.PathLike) -> dict:
     if path.is_file():
         raise MilcoError(
             f"{path} is a file, not a directory of vectors: make them of texts with milco encode --corpus {path} (or "
-            "--topics), or pass --plain for a file of external vectors"
+            "--topics), or pass `plain=True` for a file of external vectors"
         )
     manifest_path = path / MANIFEST
     if not manifest_path.is_file():
         raise MilcoError(
             f"{path} has no {MANIFEST}: it is not finished (run the same encode command again, it resumes), "
-            "or holds external vectors (pass --plain)"
+            "or holds external vectors (pass `plain=True`)"
         )
     manifest = read_checked(manifest_path)
     version = manifest.get("format_version")
@@ -345,7 +345,7 @@ def open_manifest(path: str | os.PathLike) -> dict:
 def validate_shard_id(shard_id: int, shard_num: int) -> None:
     """Raise MilcoError unless there is a shard of this number, from 0, among so many."""
     if not 0 <= shard_id < shard_num:
-        raise MilcoError(f"--shard-id {shard_id}: must be from 0 to {shard_num - 1} (--shard-num - 1)")
+        raise MilcoError(f"`shard_id={shard_id}`: must be from 0 to {shard_num - 1} (`shard_num` - 1)")
 
 
 def shard_span(parts: int, shard_id: int, shard_num: int) -> slice:

@@ -43,7 +43,7 @@ class Vocabulary:
         if len(self.columns) != len(self):
             seen: set[str] = set()
             twice = next(term for term in self.terms if term in seen or seen.add(term))  # type: ignore[func-returns-value]
-            raise MilcoError(f"two columns of the vocabulary share the term {twice!r}: change --english-prefix")
+            raise MilcoError(f"two columns of the vocabulary share the term {twice!r}: change `english_prefix`")
 
     def __len__(self) -> int:
         return len(self.english) + len(self.source)

@@ -97,7 +97,7 @@ def reporting_write_errors(what: str, run: Path) -> Iterator[None]:
         full = any(words in str(error) for words in _DISK_FULL)
         newest = newest_checkpoint(run)
         kept = (
-            f"{newest} is complete: the same command, without --overwrite, resumes from it"
+            f"{newest} is complete: the same command, without `overwrite`, resumes from it"
             if newest
             else "there is no checkpoint yet"
         )

@@ -1,6 +1,7 @@
 """Training configurations: the options of a run, and their defaults in YAML files."""
 
 import dataclasses
+import itertools
 import math
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -98,10 +99,10 @@ class TrainingConfig:
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong with combinations of options."""
         if self.warmup > 1 and not self.warmup.is_integer():
-            yield f"--warmup {self.warmup:g}: give a number of steps, or below 1 their share"
+            yield f"`warmup={self.warmup:g}`: give a number of steps, or below 1 their share"
         for part in _START_PARTS:
             if self.model is not None and getattr(self, part) is not None:
-                yield f"--model and --{part}: a run starts from one of them. Leave one out."
+                yield f"`model` and `{part}`: a run starts from one of them. Leave one out."
         try:
             parse_part_rates(self.part_rates)
         except MilcoError as error:
@@ -191,9 +192,9 @@ class SctConfig(TrainingConfig):
         """Yield what is wrong with combinations of options."""
         yield from super().conflicts()
         if self.data and self.loss == "kd" and self.group_size == 1:
-            yield "--group-size 1: --loss kd compares the passages of a query, give 2 or more"
+            yield "`group_size=1`: `loss=kd` compares the passages of a query, give 2 or more"
         if self.parallel and self.batch_size == 1:
-            yield "--batch-size 1: --parallel contrasts the texts of a batch, give 2 or more"
+            yield "`batch_size=1`: `parallel` contrasts the texts of a batch, give 2 or more"
         try:
             shares = parse_shares(self.parallel)
         except MilcoError as error:
@@ -201,11 +202,11 @@ class SctConfig(TrainingConfig):
             return
         for name, share in shares.items():
             if share is None and self.data:
-                yield f"--parallel {name}: next to --data it needs a share of the batches, as in {name}=.5"
+                yield f"`parallel={name}`: next to `data` it needs a share of the batches, as in {name}=.5"
             elif share is not None and not 0 < share < math.inf:
-                yield f"--parallel {name}={share:g}: a share must be above 0"
+                yield f"`parallel={name}={share:g}`: a share must be above 0"
         if self.data and (total := sum(share or 0 for share in shares.values())) >= 1:
-            yield f"--parallel: its shares sum to {total:g}, which leaves nothing for --data"
+            yield f"`parallel`: its shares sum to {total:g}, which leaves nothing for `data`"
 
 
 def load_config(config_class: type[ConfigT], name: str, **values: Any) -> ConfigT:
@@ -307,7 +308,7 @@ def with_config_defaults(config_class: type[ConfigT], argv: Sequence[str]) -> ty
 
     A --model in argv replaces the configuration's encoder and English head, and vice versa.
     """
-    names = [value for option, value in zip(argv, [*argv[1:], ""], strict=True) if option == "--config"]
+    names = [value for option, value in itertools.pairwise(argv) if option == "--config"]
     names += [argument.partition("=")[2] for argument in argv if argument.startswith("--config=")]
     # The parser refuses a second one.
     if not names or not names[0]:
@@ -341,9 +342,9 @@ def parse_part_rates(rates: Sequence[str]) -> dict[str, float]:
     for text in rates:
         part, rate = _split_number(text, "part")
         if not part or rate is None or not 0 <= rate < math.inf:
-            raise MilcoError(f"--part-rates {text}: expected PART=RATE, at least 0 and finite, as in decoder=1e-4")
+            raise MilcoError(f"`part_rates={text}`: expected PART=RATE, at least 0 and finite, as in decoder=1e-4")
         if part in parsed:
-            raise MilcoError(f"--part-rates {text}: {part} is given twice")
+            raise MilcoError(f"`part_rates={text}`: {part} is given twice")
         parsed[part] = rate
     return parsed
 

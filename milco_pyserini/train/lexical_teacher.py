@@ -95,7 +95,7 @@ class LexicalTeacher:
                 return cls(Tokenizer.from_str(arrays["tokenizer"].tobytes().decode()), arrays["weights"], max_length)
         except FileNotFoundError:
             raise MilcoError(
-                f"{path} does not exist: write it with LexicalTeacher.fit(...).save(), or use --teacher lexical"
+                f"{path} does not exist: write it with LexicalTeacher.fit(...).save(), or use `teacher=lexical`"
             ) from None
         except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise MilcoError(f"{path} is not a lexical teacher: {error}") from None

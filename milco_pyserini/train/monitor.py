@@ -127,7 +127,7 @@ HEALTHY_RANGES = (
         "nearest/wins",
         "texts of a language that come before a query's translations, relative to chance,",
         high=3,
-        above="its weights are too high next to those of other languages; add pairs in it, or raise --temperature",
+        above="its weights are too high next to those of other languages; add pairs in it, or raise `temperature`",
     ),
 )
 
@@ -408,7 +408,7 @@ class GroundingProbe:
         for source in sources:
             pairs = list(itertools.islice(source.pairs(), _PROBE_PAIRS))
             if not pairs:
-                raise MilcoError(f"--probe: {source.name} has no pairs")
+                raise MilcoError(f"`probe`: {source.name} has no pairs")
             grounded = torch.zeros(len(pairs), english.get_vocab_size(), dtype=torch.bool)
             encodings = english.encode_batch([pair.english for pair in pairs], add_special_tokens=False)
             for row, encoding in enumerate(encodings):

@@ -48,11 +48,11 @@ def freeze_parts(model: nn.Module, config: TrainingConfig) -> None:
     for part in rates:
         if not any(_is_in(name, part) for name in names):
             modules = ", ".join(sorted({name.split(".")[0] for name in names}))
-            raise MilcoError(f"--part-rates {part}: the model has no such module. Its modules are {modules}.")
+            raise MilcoError(f"`part_rates={part}`: the model has no such module. Its modules are {modules}.")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameter.requires_grad and part_rate(rates, name, math.inf) > 0)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise MilcoError(f"--part-rates {' '.join(config.part_rates)}: no parameter is left to train")
+        raise MilcoError(f"`part_rates={' '.join(config.part_rates)}`: no parameter is left to train")
 
 
 def part_rate(rates: dict[str, float], name: str, default: float) -> float:

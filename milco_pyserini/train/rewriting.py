@@ -91,7 +91,7 @@ class ScoreOptions(RewriteOptions):
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
         if self.teacher == LEXICAL and not self.bm25_weight + self.encoder_weight > 0:
-            yield "--bm25-weight 0 --encoder-weight 0: every score would be 0"
+            yield "`bm25_weight=0` `encoder_weight=0`: every score would be 0"
 
 
 def pending_files(
@@ -137,7 +137,7 @@ def pending_files(
     if not recorded or plan_difference(recorded, plan):
         for source in sources:
             if Path(source.name).resolve().is_relative_to(options.output.resolve()):
-                raise MilcoError(f"{source.name} is in --output {options.output}: choose another --output")
+                raise MilcoError(f"{source.name} is in `output={options.output}`: choose another `output`")
         if recorded:
             remove_directory(options.output)
         write_json(manifest, plan)

@@ -69,7 +69,7 @@ def train_sap(config: SapConfig, make_objective: MakeObjective | None = None) ->
     """Run or resume sparse alignment pretraining."""
     validate(config)
     if not config.bitext:
-        raise MilcoError("--bitext is required: files or directories of sentence pairs, or collections by name")
+        raise MilcoError("`bitext` is required: files or directories of sentence pairs, or collections by name")
     run = run_directory(config)
     if is_finished(config, run):
         return
@@ -104,7 +104,7 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
     """Run or resume sparse contrastive training."""
     validate(config)
     if not config.data and not config.parallel:
-        raise MilcoError("--data is required: files or directories of queries and passages, or collections by name")
+        raise MilcoError("`data` is required: files or directories of queries and passages, or collections by name")
     run = run_directory(config)
     if is_finished(config, run):
         return
@@ -115,12 +115,12 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
     for language in config.languages:
         if language not in known and UNDETERMINED not in known:
             others = ", ".join(sorted(known))
-            raise MilcoError(f"--languages {language}: the data has no examples in it, only in {others}")
+            raise MilcoError(f"`languages={language}`: the data has no examples in it, only in {others}")
     encoder, texts, probe = open_start(
         config, SOURCE in config.views, config.query_max_length, config.passage_max_length
     )
     if not config.probe and _is_first_process():
-        log("Grounding is not monitored: pass --probe FILE with held-out sentence pairs (de-en.tsv)")
+        log("Grounding is not monitored: pass `probe=FILE` with held-out sentence pairs (de-en.tsv)")
     parallel_share = sum(share or 0 for share in shares.values())
     streams: list[tuple[float, ExampleStream]] = []
     examples, digests = 0, dict[str, str]()
@@ -202,7 +202,7 @@ def open_start(config: TrainingConfig, echo: bool, *lengths: int) -> tuple[Milco
     if config.languages:
         sources = [source for source in sources if source.language in config.languages]
     if config.probe and not sources:
-        raise MilcoError(f"--probe {' '.join(config.probe)}: no pairs in {', '.join(config.languages)}")
+        raise MilcoError(f"`probe={' '.join(config.probe)}`: no pairs in {', '.join(config.languages)}")
     probe = GroundingProbe(sources, texts, encoder.english_tokenizer, encoder.model.config.query_max_length)
     return encoder, texts, probe
 
@@ -229,7 +229,7 @@ def run_training(config: TrainingConfig, task: TrainingTask, run: Path, steps: i
             devices = f"each of {processes.num_processes} devices" if several else "1 device"
             resuming = f", resuming from {newest.name}" if newest else ""
             if warmup_steps(config, steps) >= steps:
-                warn(f"--warmup {config.warmup:,g} is all of the run: its learning rate never reaches the peak")
+                warn(f"`warmup={config.warmup:,g}` is all of the run: its learning rate never reaches the peak")
             log(f"Training {counted(steps, 'step')} of {batch} examples on {devices}{resuming}")
         trainer.train()
         if processes.is_main_process:
@@ -257,18 +257,20 @@ def run_directory(config: TrainingConfig) -> Path:
     if not is_json_with(run / MANIFEST, "stage", "config"):
         # Hidden are the lock, and files that the first of several processes is writing.
         if run.exists() and any(not path.name.startswith(".") for path in run.iterdir()):
-            raise MilcoError(f"{run} exists and is not a training run: choose another --output")
+            raise MilcoError(f"{run} exists and is not a training run: choose another `output`")
     elif config.overwrite:
         for path in map(Path, config.sources()):
             if path.exists() and path.resolve().is_relative_to(run.resolve()):
-                raise MilcoError(f"--overwrite would remove {path}, from which this run reads: choose another --output")
+                raise MilcoError(
+                    f"`overwrite=True` would remove {path}, from which this run reads: choose another `output`"
+                )
     elif saved.is_file() and (newest_checkpoint(run) or (run / MODEL).exists()):
         try:
             recorded = yaml.safe_load(saved.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError):
             recorded = None
         if not isinstance(recorded, dict):
-            raise MilcoError(f"{saved} is damaged: choose another --output, or start over with --overwrite")
+            raise MilcoError(f"{saved} is damaged: choose another `output`, or start over with `overwrite=True`")
         validate_resume(run, recorded, config_values(config), _FREE)
     return run
 
@@ -278,7 +280,7 @@ def is_finished(config: TrainingConfig, run: Path) -> bool:
     if config.overwrite or not (run / MODEL).exists() or find_damage(run / MODEL):
         return False
     if _is_first_process():
-        log(f"{run / MODEL} is complete: nothing to do (--overwrite trains again)")
+        log(f"{run / MODEL} is complete: nothing to do (`overwrite=True` trains again)")
     return True
 
 

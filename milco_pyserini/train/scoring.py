@@ -149,7 +149,7 @@ class CrossEncoder:
             # RoBERTa counts positions from the padding id + 1.
             limit -= model.config.pad_token_id + 1
         if max_length > limit:
-            raise MilcoError(f"--max-length {max_length}: teacher {name} takes at most {limit} tokens")
+            raise MilcoError(f"`max_length={max_length}`: teacher {name} takes at most {limit} tokens")
         self._model = model.eval().to(self._device)
 
     @property
@@ -179,7 +179,7 @@ class CrossEncoder:
                     logits = self._model(**batch).logits
                 scores[start + places] = logits[:, 0].float().cpu().numpy()
         if not np.isfinite(scores).all():
-            raise MilcoError(f"teacher {self.name} returns scores that are not finite: try --dtype float32")
+            raise MilcoError(f"teacher {self.name} returns scores that are not finite: try `dtype=float32`")
         return scores
 
 

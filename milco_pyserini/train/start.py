@@ -43,7 +43,7 @@ def load_start(config: TrainingConfig, echo: bool) -> MilcoEncoder:
         torch.manual_seed(config.seed)
         encoder = connect(config.encoder, config.english)
     else:
-        raise MilcoError("no starting point: give --model, or --encoder and --english together")
+        raise MilcoError("no starting point: give `model`, or `encoder` and `english` together")
     model = encoder.model
     if echo and model.echo is None:
         torch.manual_seed(config.seed)
@@ -73,7 +73,7 @@ def connect(encoder_name: str, english_name: str) -> MilcoEncoder:
         )
     if report["missing_keys"]:
         missing = ", ".join(sorted(report["missing_keys"])[:3])
-        raise MilcoError(f"--encoder {encoder_name} lacks weights of its network ({missing}): download it again")
+        raise MilcoError(f"`encoder={encoder_name}` lacks weights of its network ({missing}): download it again")
     validate_weights(directory, dict(encoder.named_parameters()))
     english, english_tokenizer = open_masked_language_model(english_name)
     head: dict[str, Tensor] = {}
@@ -85,7 +85,7 @@ def connect(encoder_name: str, english_name: str) -> MilcoEncoder:
         for name in (f"{part}.weight", f"{part}.bias"):
             if name not in head:
                 raise MilcoError(
-                    f"--english {english_name} has no {name}: its head must be that of BERT, RoBERTa or DistilBERT"
+                    f"`english={english_name}` has no {name}: its head must be that of BERT, RoBERTa or DistilBERT"
                 )
     size = len(english_tokenizer)
     # A decoder may be wider than its vocabulary, for alignment in hardware.

@@ -84,7 +84,7 @@ def validate_vocabulary(teacher: Sequence[str], model: Sequence[str]) -> None:
         first = f"token {place} is {teacher[place]!r} in the teacher and {model[place]!r} in the model"
     raise MilcoError(
         f"the teacher has {len(teacher):,} English tokens and the model {len(model):,}; {first}: choose a teacher "
-        f"with the model's English tokenizer, or --teacher {LEXICAL}"
+        f"with the model's English tokenizer, or `teacher={LEXICAL}`"
     )
 
 

@@ -207,10 +207,10 @@ class Trainer:
 
     def _failure(self, step: int, what: str) -> MilcoError:
         newest = newest_checkpoint(self._run)
-        since, model = (newest.name, f" --model {newest}") if newest else ("the start", "")
+        since, model = (newest.name, f" `model={newest}`") if newest else ("the start", "")
         return MilcoError(
             f"step {step}: {what}; nothing was saved since {since}: check the data of that step, or start a new run "
-            f"with --output OTHER{model} --learning-rate LOWER"
+            f"with `output=OTHER`{model} `learning_rate=LOWER`"
         )
 
     def _save(self, step: int) -> None:
@@ -285,5 +285,5 @@ def validate_same_step(run: Path, step: int) -> None:
     if len(steps) > 1:
         raise MilcoError(
             f"{run}: one machine sees the checkpoint of step {steps[-1]}, another that of step {steps[0]} (0: none): "
-            "--output must be a directory that all machines share"
+            "`output` must be a directory that all machines share"
         )

@@ -41,6 +41,7 @@ def test_python_reads_parameters() -> None:
         ("`prune=['top-k:9', 'mass:.9']`", "--prune top-k:9 mass:.9"),
         ("`prune='a b'` is 'a b'", "--prune 'a b' is 'a b'"),
         ("`prune=it's`", "--prune it's"),
+        ("`max_length=1,000`", "--max-length 1,000"),
         ("pass `views` or `k=5`: `Index.build()`, ``", "pass `views` or `k=5`: `Index.build()`, ``"),
     ],
 )

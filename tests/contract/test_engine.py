@@ -168,7 +168,7 @@ def test_a_build_that_succeeded_can_be_run_again(
     other = {"topics": vectors} if first.manifest["exactness"] == "approximate" else {"prune": ["top-k:3"]}
     if kind == "flat":
         return
-    with pytest.raises(MilcoError, match="index exists: choose another --output, or replace it with --overwrite"):
+    with pytest.raises(MilcoError, match="index exists.*`overwrite=True`"):
         Index.build(vectors, path, kind, **other)  # type: ignore[arg-type]
 
 
@@ -183,5 +183,5 @@ def test_changed_fields_are_another_request(built: Built, kind: str, tmp_path: P
 
     assert build() == build()
     documents[0].fields["lang"] = "changed"
-    with pytest.raises(MilcoError, match="index exists: choose another --output"):
+    with pytest.raises(MilcoError, match="index exists"):
         build()

@@ -197,10 +197,10 @@ def test_what_cannot_have_shards_is_refused(built: Built, tmp_path: Path) -> Non
     plain = {"plain": True, "scale": 1.0, "shard_num": 2}
     for source, engine, options, message in (
         (corpus, BM25(language="en"), {"shard_num": 2}, "`shard_num` does not apply to engine bm25"),
-        (built.path("jsonl"), "exact", {"shard_num": 3}, "--shard-num 3: .* has 2 parts, and each shard needs one"),
+        (built.path("jsonl"), "exact", {"shard_num": 3}, "`shard_num=3`.* 2 parts"),
         (corpus, "exact", plain, "`shard_num` divides the parts of a vector store"),
-        (built.path("jsonl"), "exact", {"shard_id": 2, "shard_num": 2}, "--shard-id 2: must be from 0 to 1"),
-        (built.path("jsonl"), "exact", {"shard_id": 1}, "--shard-id 1: must be from 0 to 0"),
+        (built.path("jsonl"), "exact", {"shard_id": 2, "shard_num": 2}, "`shard_id=2`"),
+        (built.path("jsonl"), "exact", {"shard_id": 1}, "`shard_id=1`"),
     ):
         with pytest.raises(MilcoError, match=message):
             Index.build(source, tmp_path / "index", engine, **options)  # type: ignore[arg-type]

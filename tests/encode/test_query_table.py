@@ -152,7 +152,7 @@ def test_a_table_that_is_complete_is_not_built_again(
     assert capsys.readouterr().err.endswith(f"{tmp_path / 'table'} is complete: nothing to do\n")
     assert np.array_equal(again.vectors.weights, built.vectors.weights)
     assert [path.name for path in tmp_path.iterdir()] == ["table"]
-    with pytest.raises(MilcoError, match="exists: choose another --output, or replace it with --overwrite"):
+    with pytest.raises(MilcoError, match="table exists.*`overwrite=True`"):
         QueryTable.build(encoder, tmp_path / "table", top_k=5)
 
 

@@ -134,9 +134,9 @@ def test_requests_in_work_are_finished_when_the_server_stops() -> None:
 
 def test_an_unavailable_address_is_one_line(served: Served) -> None:
     """With another port as the fix."""
-    with pytest.raises(MilcoError, match=f"--port {served.port} is in use: choose another"):
+    with pytest.raises(MilcoError, match=f"`port={served.port}`"):
         listen("127.0.0.1", served.port)
-    with pytest.raises(MilcoError, match=r"cannot listen at --host 203\.0\.113\.7"):
+    with pytest.raises(MilcoError, match=r"`host=203\.0\.113\.7`"):
         listen("203.0.113.7", 0)
 
 

@@ -109,14 +109,14 @@ def test_streams_are_mixed_block_by_block() -> None:
 
 def test_too_few_sentences_are_refused(collection: ParallelCollection, tmp_path: Path) -> None:
     """A batch needs different sentences, and joined ones their neighbors."""
-    with pytest.raises(MilcoError, match=r"200 English sentences are too few for batches of 101 groups; lower --batch"):
+    with pytest.raises(MilcoError, match="200 English.* 101 .*`batch_size`"):
         stream(collection, block=101)
-    with pytest.raises(MilcoError, match=r"are too few for batches of 20 groups"):
+    with pytest.raises(MilcoError, match=" 20 .*`batch_size`"):
         stream(collection, block=20, concatenate=0.1)
     (tmp_path / "de-en.tsv").write_text("eins\tone\nein\tone\n")
-    with pytest.raises(MilcoError, match=r"--parallel one: 1 English sentences, but contrast needs at least 2"):
+    with pytest.raises(MilcoError, match="`parallel=one`: 1 English"):
         ParallelCollection.join("one", open_bitext([str(tmp_path)]))
     (tmp_path / "de-en.tsv").rename(tmp_path / "en-en.tsv")
     (tmp_path / "en-en.tsv").write_text("one\tone\ntwo\ttwo\n")
-    with pytest.raises(MilcoError, match=r"--parallel one: every sentence is English, but contrast needs another"):
+    with pytest.raises(MilcoError, match="`parallel=one`: every sentence is English"):
         ParallelCollection.join("one", open_bitext([str(tmp_path)]))

@@ -49,5 +49,5 @@ MLDR = Benchmark(
         for code, sizes in _SIZES.items()
         for split, count in zip(("train", "dev", "test"), sizes[1:], strict=True)
     },
-    note="long documents: use encode --split-passages, so that the best passage of a document counts",
+    note="long documents: use milco encode --split-passages, so that the best passage of a document counts",
 )

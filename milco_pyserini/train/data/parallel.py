@@ -55,13 +55,13 @@ class ParallelCollection:
                 digest.update("\t".join(pair).encode())
                 rows.setdefault(pair.english, {ENGLISH: [pair.english]}).setdefault(pair.language, []).append(pair.text)
         if len(rows) < 2:
-            raise MilcoError(f"--parallel {name}: {len(rows)} English sentences, but contrast needs at least 2")
+            raise MilcoError(f"`parallel={name}`: {len(rows)} English sentences, but contrast needs at least 2")
         found: dict[str, list[int]] = {}
         for number, row in enumerate(rows.values()):
             for language in row.keys() - {ENGLISH}:
                 found.setdefault(language, []).append(number)
         if not found:
-            raise MilcoError(f"--parallel {name}: every sentence is English, but contrast needs another language")
+            raise MilcoError(f"`parallel={name}`: every sentence is English, but contrast needs another language")
         places = {language: np.array(numbers) for language, numbers in sorted(found.items())}
         return cls(name, list(rows.values()), places, digest.hexdigest())
 
@@ -105,8 +105,8 @@ class ParallelStream(ExampleStream):
         for collection in collections:
             if len(collection.rows) < 2 * block * (self._reach + 1):
                 raise MilcoError(
-                    f"--parallel {collection.name}: {len(collection.rows):,} English sentences are too few for batches "
-                    f"of {block} groups; lower --batch-size"
+                    f"`parallel={collection.name}`: {len(collection.rows):,} English sentences are too few for batches "
+                    f"of {block} groups; lower `batch_size`"
                 )
         given = [share for share in shares.values() if share is not None]
         mean = sum(given) / len(given) if given else 1.0

@@ -1,0 +1,179 @@
+"""What users read on stderr after typical mistakes: the quality of the sentences is held here, and only here."""
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from synthetic_stores import synthetic_batch, write_store
+
+from milco_pyserini.cli.main import main
+from milco_pyserini.index import Index
+
+# A command, and the line that it prints. Elsewhere, tests look only for the value and its parameter.
+MESSAGES = {
+    "serach": "milco: error: unknown command 'serach': did you mean 'search'?",
+    "encode": "milco encode: error: give one of --corpus, --topics and --text: none was given",
+    "encode --corpus docs.csv": (
+        "milco encode: error: docs.csv is CSV, which is not read: write JSONL, or TSV with a tab between id and text"
+    ),
+    "encode --corpus docs.tsv --encoder mini --max-length 2": (
+        "milco encode: error: --max-length 2: must be at least 3"
+    ),
+    "encode --corpus docs.tsv --encoder mini --dtype float31": (
+        "milco encode: error: unknown value for --dtype 'float31': did you mean 'float32'? valid are auto, bfloat16, "
+        "float32, int8."
+    ),
+    "encode --corpus docs.tsv --encoder mini --views pivot --prune source:top-k:3": (
+        "milco encode: error: --prune source:top-k:3: the source view is not encoded (--views pivot)"
+    ),
+    "encode --corpus docs.tsv --encoder mini --prune top-k": (
+        "milco encode: error: pruning 'top-k': top-k takes a number, as in top-k:100"
+    ),
+    "encode --corpus docs.tsv --encoder ./nothing": (
+        "milco encode: error: no encoder at './nothing': give a checkpoint directory, a hub name such as "
+        "omai-research/milco-650m, or 'mini'"
+    ),
+    "encode --corpus docs.tsv --encoder mini --device gpu": (
+        "milco encode: error: unknown device 'gpu': did you mean 'cuda'? valid are auto, cpu, cuda, mps, xpu. A GPU "
+        "may be numbered, as in cuda:1."
+    ),
+    "encode --corpus docs.tsv --encoder mini --output notes": (
+        "milco encode: error: notes exists and is not a vector store, so it is never replaced: choose another --output"
+    ),
+    "encode --text word --output vectors/b": (
+        "milco encode: error: --output is for --corpus and --topics; --text writes no store"
+    ),
+    "encode query-table --encoder mini": "milco encode query-table: error: --output is required",
+    "index --vectors docs.tsv": (
+        "milco index: error: docs.tsv is a file, not a directory of vectors: make them of texts with milco encode "
+        "--corpus docs.tsv (or --topics), or pass --plain for a file of external vectors"
+    ),
+    "index --vectors vectors/b": (
+        "milco index: error: no vectors at vectors/b: make them with milco encode --corpus CORPUS (or --topics TOPICS) "
+        "--output vectors/b"
+    ),
+    "index --vectors vectors/a --engine lucine": (
+        "milco index: error: unknown engine 'lucine': did you mean 'lucene'? valid are bm25, exact, flat, hnsw, "
+        "lucene, qdrant, seismic."
+    ),
+    "index --vectors vectors/a --engine bm25": "milco index: error: --engine bm25 needs --corpus, not --vectors",
+    "index --vectors vectors/a --engine exact --prune top-k:3": (
+        "milco index: error: indexes/a.exact exists: choose another --output, or replace it with --overwrite"
+    ),
+    "index --vectors vectors/a --views pivot --prune source:top-k:2": (
+        "milco index: error: --prune source:top-k:2 is for the source view, and only --views pivot is kept"
+    ),
+    "index --vectors vectors/a --plain": (
+        "milco index: error: vectors/a is a vector store of milco encode, --plain is for external vectors: omit --plain"
+    ),
+    "index --vectors floats.jsonl --plain --engine exact --output indexes/f": (
+        "milco index: error: floats.jsonl:1: weight 0.5 of term 'a' is not an integer, which an impact index needs: "
+        "give a --scale, such as --scale 100"
+    ),
+    "index --vectors vectors/a --shard-id 2 --shard-num 2": (
+        "milco index: error: --shard-id 2: must be from 0 to 1 (--shard-num - 1)"
+    ),
+    "index --vectors vectors/a --shard-num 2": (
+        "milco index: error: --shard-num 2: vectors/a has 1 part, and each shard needs one: use fewer shards, or "
+        "smaller parts (milco encode --part-size)"
+    ),
+    "index --update --output indexes/a.exact --store": (
+        "milco index: error: --store is for a new index, --update changes one"
+    ),
+    "index tune --index indexes/a.exact": (
+        "milco index tune: error: indexes/a.exact: engine exact has nothing to tune, seismic has"
+    ),
+    "search": "milco search: error: give one of --topics (a run) and --query (hits on the terminal)",
+    "search --query x --index indexes/b": (
+        "milco search: error: no index at indexes/b: build it with milco index --vectors vectors/b --output indexes/b, "
+        "where vectors/b is a store that milco encode wrote"
+    ),
+    "search --query x --k 3": "milco search: error: unknown option '--k': did you mean '--hits'?",
+    "search --topics topics.tsv --tag 'a b'": (
+        "milco search: error: --tag 'a b' is empty or has white space, which separates the columns of a run"
+    ),
+    "search --topics indexes/a.exact": (
+        "milco search: error: --topics indexes/a.exact is an index, which holds documents: give a name, a file of "
+        "texts, or vectors of topics, as milco encode --topics writes them"
+    ),
+    "search --topics topics.tsv --output run.txt": (
+        "milco search: error: run.txt exists: choose another --output, or replace it with --overwrite"
+    ),
+    "search --query x --filter lang": "milco search: error: --filter lang: expected FIELD=VALUE, such as lang=de",
+    "search --query x --query-cut 5": "milco search: error: --query-cut 5: exact has no settings",
+    "search fuse --runs run.txt": "milco search fuse: error: --runs run.txt: fusion takes two runs or more",
+    "export --to qdrant --vectors vectors/a --collection 'A b'": (
+        "milco export: error: --collection 'A b': must be a lower-case letter and up to 62 lower-case letters, digits "
+        "and _, a name that every target accepts"
+    ),
+    "export --to vespa --vectors vectors/a --url http://localhost": (
+        "milco export: error: --url: milco export cannot fill a running Vespa. Omit --url, and load the files as their "
+        "README.md shows"
+    ),
+    "export --to ciff --vectors vectors/a --output notes": (
+        "milco export: error: notes was not written by this command, so it is never replaced: choose another --output"
+    ),
+    "eval --run none.txt --qrels qrels.txt": (
+        "milco eval: error: --run none.txt does not exist: it expects TREC or MS MARCO run files"
+    ),
+    "eval --run run.txt --qrels qrels.txt -m nDCG@x": (
+        "milco eval: error: measure 'nDCG@x' is not written like nDCG@10 or P(rel=2)@10"
+    ),
+    "explain --query x --html page.html": (
+        "milco explain: error: page.html exists: choose another --html, or replace it with --overwrite"
+    ),
+    "explain --query x --text y --doc d": (
+        "milco explain: error: --text explains texts without an index: omit --doc or --text"
+    ),
+    "serve --hits 500": "milco serve: error: --hits 500: must be from 1 to 100",
+    "analyze sweep --vectors vectors/a --topics vectors/a --qrels qrels.txt --prune top-k:5 top-k:5": (
+        "milco analyze sweep: error: --prune top-k:5 is given twice. Once is enough."
+    ),
+    "train sct": "milco train sct: error: --config is required",
+    "train sct --config paper-sct": (
+        "milco train sct: error: no starting point: give --model, or --encoder and --english together"
+    ),
+    "train sct --config paper-sct --data pairs.jsonl --group-size 1": (
+        "milco train sct: error: --group-size 1: --loss kd compares the passages of a query, give 2 or more"
+    ),
+    "train sct --config paper-sct --data pairs.jsonl --model mini --output notes": (
+        "milco train sct: error: notes exists and is not a training run: choose another --output"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The working directory: a vector store, its index, a run, and files of the wrong kind."""
+    path, before = tmp_path_factory.mktemp("work"), Path.cwd()
+    os.chdir(path)
+    ids, batch = synthetic_batch(8)
+    write_store(Path("vectors/a"), ids, batch)
+    Index.build("vectors/a", "indexes/a.exact", "exact")
+    for name, text in {
+        "docs.tsv": "d1\ttext\n",
+        "docs.csv": "id,text\n",
+        "floats.jsonl": '{"id": "1", "contents": "", "vector": {"a": 0.5}}\n',
+        "topics.tsv": "q\twords\n",
+        "run.txt": "q Q0 d1 1 2.0 tag\n",
+        "qrels.txt": "q 0 d1 1\n",
+        "pairs.jsonl": '{"query": "q", "positives": ["p"], "negatives": ["n"]}\n',
+        "page.html": "mine",
+        "notes/mine.txt": "mine",
+    }.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+    yield path
+    os.chdir(before)
+
+
+@pytest.mark.parametrize("command", MESSAGES)
+def test_a_mistake_is_one_line_with_the_fix(command: str, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The value, the rule and the fix, in the options of the command; exit code 2, nothing on stdout or on disk."""
+    before = sorted(directory.rglob("*"))
+    capsys.readouterr()
+    assert main(shlex.split(command)) == 2
+    assert capsys.readouterr() == ("", f"{MESSAGES[command]}\n")
+    assert sorted(directory.rglob("*")) == before

@@ -22,7 +22,7 @@ GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/m
 .PHONY: demo test test-more pages lint api wheel smoke test-transformers st pyserini-2 constraints clean python
 
 demo: $(VENV)/installed
-	$(RUN) -m milco_pyserini.demo
+	$(RUN) -m milco_pyserini demo
 
 test: lint $(VENV)-ciff/installed
 	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not pages"

@@ -20,9 +20,9 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model import MilcoConfig, MilcoModel
+from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
 from milco_pyserini.model.tokenization import TextTokenizer
 
 ROWS, PIECES = 400, 60

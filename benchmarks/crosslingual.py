@@ -31,7 +31,7 @@ from milco_pyserini.options import option
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
 
 if TYPE_CHECKING:
-    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
 
 ENDING = "-en.tsv"
 VIEWS = {"pivot": (PIVOT,), "source": (SOURCE,), "both": (PIVOT, SOURCE)}
@@ -66,7 +66,7 @@ class SentencePairs:
 
 def command(options: CrosslingualOptions) -> None:
     """Print a row per language and encoder. Raises MilcoError if the data or the encoder cannot be read."""
-    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
 
     files = find_files(options.data, options.languages)
     pairs = {language: read_pairs(path) for language, path in files.items()}

@@ -25,7 +25,7 @@ from same_language import FORMATS, HITS, find_collection
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
 from milco_pyserini.corpora import open_corpus, open_qrels, open_topics
-from milco_pyserini.encode import DenseEncoder
+from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.eval import evaluate
 from milco_pyserini.eval.fairness import OWN_LANGUAGE
 from milco_pyserini.eval.report import ReportTable, render

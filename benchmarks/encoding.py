@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from milco_pyserini.model import MilcoModel
+    from milco_pyserini.model.modeling import MilcoModel
     from milco_pyserini.model.packed import PackedForward
 
     Result = tuple[Tensor, Tensor]
@@ -260,7 +260,7 @@ def random_network(layers: int) -> "MilcoModel":
     import torch
     from transformers import XLMRobertaConfig
 
-    from milco_pyserini.model import MilcoConfig, MilcoModel
+    from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
 
     torch.manual_seed(SEED)
     encoder = XLMRobertaConfig(

@@ -40,7 +40,8 @@ class ExplainedOptions:
 
 def command(options: ExplainedOptions) -> None:
     """Encode and index the sample, and print hits and the largest difference per engine."""
-    from milco_pyserini.encode import EncodePlan, encode_corpus
+    from milco_pyserini.encode.corpus import encode_corpus
+    from milco_pyserini.encode.plan import EncodePlan
     from milco_pyserini.index import build_index, find_engine
     from milco_pyserini.sparse import open_store
 
@@ -59,8 +60,8 @@ def command(options: ExplainedOptions) -> None:
 
 def differences(index: "Index", queries: Sequence[str], k: int) -> tuple[int, float]:
     """Return the number of hits and the largest difference between a score and the sum of its contributions."""
-    from milco_pyserini.encode import open_query_encoder
-    from milco_pyserini.explain import Explainer
+    from milco_pyserini.encode.contract import open_query_encoder
+    from milco_pyserini.explain.explainer import Explainer
     from milco_pyserini.explain.terms import sum_scores
 
     encoder = open_query_encoder(index.vectors)

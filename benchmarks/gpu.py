@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import torch
 
     from milco_pyserini.encode.batches import BatchRunner
-    from milco_pyserini.model import MilcoModel
+    from milco_pyserini.model.modeling import MilcoModel
     from milco_pyserini.sparse import SparseBatch
 
 _BATCH = 512
@@ -142,7 +142,7 @@ def memory_line(runner: "BatchRunner", rows: Rows, peak: int) -> str:
 
 def load_model(options: GpuOptions) -> "MilcoModel":
     """Return the checkpoint's network, or one with random weights. Raises MilcoError if it has no LexEcho head."""
-    from milco_pyserini.model import MilcoModel
+    from milco_pyserini.model.modeling import MilcoModel
 
     if not options.encoder:
         return random_network(options.layers)

@@ -19,7 +19,7 @@ from milco_pyserini.corpora import open_corpus, open_topics
 from milco_pyserini.corpora.catalog import BENCHMARKS
 from milco_pyserini.corpora.records import encoded_text
 from milco_pyserini.defaults import MINI
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.options import option
 from milco_pyserini.sparse import PIVOT
 

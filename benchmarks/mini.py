@@ -147,7 +147,7 @@ def held_out_values(options: MiniOptions) -> Values:
 
 def sentence_values(options: MiniOptions) -> Values:
     """Return the means over languages of FLORES and Tatoeba."""
-    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
 
     encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
     values: Values = {}

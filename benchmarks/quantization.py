@@ -45,7 +45,9 @@ class QuantizationOptions:
 
 def command(options: QuantizationOptions) -> None:
     """Print a row per scale. Raises MilcoError if the data or the encoder cannot be read."""
-    from milco_pyserini.encode import EncodePlan, encode_corpus, open_query_encoder
+    from milco_pyserini.encode.contract import open_query_encoder
+    from milco_pyserini.encode.corpus import encode_corpus
+    from milco_pyserini.encode.plan import EncodePlan
 
     texts = [topic.text for topic in open_topics(options.topics)]
     with tempfile.TemporaryDirectory() as directory:

@@ -115,7 +115,9 @@ def all_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict[
 
 def view_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict[str, Run]:
     """Return a run per view, over one exact index of the vectors."""
-    from milco_pyserini.encode import EncodePlan, encode_corpus, open_query_encoder
+    from milco_pyserini.encode.contract import open_query_encoder
+    from milco_pyserini.encode.corpus import encode_corpus
+    from milco_pyserini.encode.plan import EncodePlan
     from milco_pyserini.index import build_index, find_engine
 
     topics = list(open_topics(collection.topics))

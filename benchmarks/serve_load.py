@@ -102,7 +102,7 @@ class Server:
     """milco serve as a process of its own. url: its address."""
 
     def __init__(self, index: Path, options: ServeLoadOptions) -> None:
-        program = [sys.executable, "-m", "milco_pyserini.serve", "--port", "0", "--device", options.device]
+        program = [sys.executable, "-m", "milco_pyserini", "serve", "--port", "0", "--device", options.device]
         arguments = ["--index", str(index), "--threads", str(options.threads), "--queue", "1000"]
         self._process = subprocess.Popen([*program, *arguments], stderr=subprocess.PIPE, encoding="utf-8")
         assert self._process.stderr is not None
@@ -138,7 +138,8 @@ def resident_memory(process: str = "self") -> float:
 
 def sample_index(options: ServeLoadOptions, directory: Path) -> Path:
     """Encode and index the sample with its documents."""
-    from milco_pyserini.encode import EncodePlan, encode_corpus
+    from milco_pyserini.encode.corpus import encode_corpus
+    from milco_pyserini.encode.plan import EncodePlan
     from milco_pyserini.index import Index
 
     encode_corpus(CORPUS, directory / "vectors", EncodePlan(options.encoder), device=options.device)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import torch
     from tokenizers import Tokenizer
 
-    from milco_pyserini.model import MilcoModel
+    from milco_pyserini.model.modeling import MilcoModel
 
 TERMS = 300
 BATCH = encoding.PADDED_BATCH

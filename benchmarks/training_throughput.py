@@ -22,7 +22,7 @@ from milco_pyserini.options import option
 if TYPE_CHECKING:
     import torch
 
-    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.train.data.bitext import BitextPair
 
 _PRODUCT = (2048, 1024, 4096)
@@ -44,8 +44,7 @@ def command(options: ThroughputOptions) -> None:
     """Time steps and plain products in turn, and print rates and the share."""
     import torch
 
-    from milco_pyserini.encode import MilcoEncoder
-    from milco_pyserini.encode.encoder import choose_device, choose_dtype
+    from milco_pyserini.encode.encoder import MilcoEncoder, choose_device, choose_dtype
 
     device = choose_device(options.device)
     dtype = choose_dtype(options.dtype, device)

@@ -15,9 +15,10 @@ from milco_pyserini.analysis.experiment import RetrievalTask
 from milco_pyserini.corpora import open_corpus, open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.defaults import directory_name
-from milco_pyserini.encode import EncodePlan, encode_corpus
+from milco_pyserini.encode.corpus import encode_corpus
 from milco_pyserini.encode.dense import open_dense_query_encoder
 from milco_pyserini.encode.dense_store import DenseStore, open_dense_store
+from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import is_json_with, read_json
 from milco_pyserini.sparse.store import MANIFEST

@@ -4,18 +4,18 @@ Data flows one way: corpora -> encode -> vector store -> index -> search -> run 
 neither torch nor Java, and sets nothing; public names are loaded on first use.
 """
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from milco_pyserini.lazy import lazy
-
+# For type checkers and editors.
 if TYPE_CHECKING:
-    from milco_pyserini.encode import MilcoDocumentEncoder as MilcoDocumentEncoder
-    from milco_pyserini.encode import MilcoEncoder as MilcoEncoder
-    from milco_pyserini.encode import MilcoQueryEncoder as MilcoQueryEncoder
-    from milco_pyserini.encode import load_encoder as load_encoder
+    from milco_pyserini.encode.contract import MilcoDocumentEncoder as MilcoDocumentEncoder
+    from milco_pyserini.encode.contract import MilcoQueryEncoder as MilcoQueryEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder as MilcoEncoder
+    from milco_pyserini.encode.opening import load_encoder as load_encoder
     from milco_pyserini.index import Index as Index
-    from milco_pyserini.model import MilcoConfig as MilcoConfig
-    from milco_pyserini.model import MilcoModel as MilcoModel
+    from milco_pyserini.model.modeling import MilcoConfig as MilcoConfig
+    from milco_pyserini.model.modeling import MilcoModel as MilcoModel
     from milco_pyserini.search import Searcher as Searcher
     from milco_pyserini.sparse import SparseBatch as SparseBatch
     from milco_pyserini.sparse import VectorStore as VectorStore
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+# Public name -> module that defines it.
 _LAZY = {
-    "MilcoConfig": "milco_pyserini.model",
-    "MilcoModel": "milco_pyserini.model",
-    "MilcoEncoder": "milco_pyserini.encode",
-    "MilcoQueryEncoder": "milco_pyserini.encode",
-    "MilcoDocumentEncoder": "milco_pyserini.encode",
-    "load_encoder": "milco_pyserini.encode",
+    "MilcoConfig": "milco_pyserini.model.modeling",
+    "MilcoModel": "milco_pyserini.model.modeling",
+    "MilcoEncoder": "milco_pyserini.encode.encoder",
+    "MilcoQueryEncoder": "milco_pyserini.encode.contract",
+    "MilcoDocumentEncoder": "milco_pyserini.encode.contract",
+    "load_encoder": "milco_pyserini.encode.opening",
     "Index": "milco_pyserini.index",
     "Searcher": "milco_pyserini.search",
     "SparseBatch": "milco_pyserini.sparse",
@@ -38,4 +39,14 @@ _LAZY = {
 }
 
 __all__ = ["__version__", *sorted(_LAZY)]
-__getattr__, __dir__ = lazy(__name__, _LAZY)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    # Neither what this module imports, nor its own constants, nor modules that happen to be loaded.
+    return sorted({*filter(lambda name: name.startswith("__"), globals()), *__all__})

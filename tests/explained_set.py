@@ -8,8 +8,8 @@ from golden_set import GOLDEN
 
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.corpora import open_topics
-from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
-from milco_pyserini.explain import Explainer
+from milco_pyserini.encode.contract import MilcoQueryEncoder, open_query_encoder
+from milco_pyserini.explain.explainer import Explainer
 from milco_pyserini.index import Index, build_index, find_engine
 from milco_pyserini.index.lookup import CorpusLookup, open_lookup
 from milco_pyserini.index.protocol import DocumentLookup

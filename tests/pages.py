@@ -5,7 +5,8 @@ from html.parser import HTMLParser
 
 from golden_set import encoder
 
-from milco_pyserini.explain import Explanation, explain_texts
+from milco_pyserini.explain.explainer import explain_texts
+from milco_pyserini.explain.explanation import Explanation
 
 EVIL = '<script>alert("x")</script> & <b>نهر النيل</b> ナイル川 \'"'
 

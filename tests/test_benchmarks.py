@@ -388,7 +388,7 @@ def test_gpu_runs_on_a_card(load: Load, monkeypatch: pytest.MonkeyPatch, capsys:
     import torch
     from fake_cuda import fake_cuda
 
-    from milco_pyserini.model import MilcoModel
+    from milco_pyserini.model.modeling import MilcoModel
 
     model = MilcoModel.from_pretrained(CHECKPOINT)
     module = load("gpu")

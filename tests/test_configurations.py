@@ -10,7 +10,7 @@ import pytest
 import torch
 from golden_set import GOLDEN, bent
 
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.train.data.retrieval import RetrievalExample
 from recipes.configurations.__main__ import main
 from recipes.configurations.catalogue import CONFIGURATIONS

@@ -304,10 +304,8 @@ def shell_commands(text: str) -> Iterator[list[str]]:
 def invoked(words: list[str]) -> list[str]:
     """Return the arguments of milco in a command, which torchrun or srun may precede; none for other commands."""
     for place, word in enumerate(words):
-        if word == "milco":
+        if word == "milco" or (word == "milco_pyserini" and words[place - 1] == "-m"):
             return words[place + 1 :]
-        if word.startswith("milco_pyserini.") and words[place - 1] == "-m":
-            return [word.partition(".")[2], *words[place + 1 :]]
         if word.startswith("experiments.") and words[place - 1] == "-m":
             return words[place:]
     return []

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import milco_pyserini
-import milco_pyserini.encode
 
 SLOW = (
     "transformers sklearn pandas scipy.stats datasets tensorboard torch._dynamo torch.distributed.tensor sympy".split()
 )
+PUBLIC = {*milco_pyserini.__all__} - {"__version__"}
 HEAVY = "torch transformers numpy scipy pyarrow numba jnius pyserini huggingface_hub matplotlib".split()
 
 
@@ -28,8 +28,7 @@ def test_importing_loads_nothing_heavy() -> None:
 
 def test_completion_shows_public_names_only() -> None:
     """Not what the package imports for itself, nor modules that happen to be loaded."""
-    for package in (milco_pyserini, milco_pyserini.encode):
-        assert {name for name in dir(package) if not name.startswith("__")} == set(package.__all__) - {"__version__"}
+    assert {name for name in dir(milco_pyserini) if not name.startswith("__")} == PUBLIC
 
 
 def test_commands_on_the_cpu_load_no_transformers(tmp_path: Path) -> None:
@@ -55,30 +54,36 @@ assert "torch" in sys.modules and not loaded, loaded
     assert '"d1"' in done.stdout
 
 
-@pytest.mark.parametrize("package", [milco_pyserini, milco_pyserini.encode])
-def test_every_public_name_is_available(package: object) -> None:
+def test_every_public_name_is_available() -> None:
     """Names in __all__ can be loaded; any other is an AttributeError."""
-    for name in package.__all__:
-        assert getattr(package, name) is not None
+    for name in PUBLIC:
+        assert getattr(milco_pyserini, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        package.nothing  # noqa: B018
-    assert {*package.__all__, "__name__"} <= {*dir(package)}
+        milco_pyserini.nothing  # noqa: B018
+    assert {*milco_pyserini.__all__, "__name__"} <= {*dir(milco_pyserini)}
 
 
 def test_type_checkers_see_every_public_name() -> None:
-    """Lazy names are also imported under TYPE_CHECKING, from the same modules."""
-    for name in ("", ".encode", ".eval", ".explain", ".export", ".index", ".search"):
-        package = import_module(f"milco_pyserini{name}")
-        tree = ast.parse(inspect.getsource(package))
-        imported = {
-            (alias.name, node.module)
-            for block in tree.body
-            if isinstance(block, ast.If)
-            for node in block.body
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-        }
-        assert imported == set(package._LAZY.items())
+    """Lazy names are also imported under TYPE_CHECKING, from the modules that define them."""
+    imported = {
+        alias.name: node.module
+        for block in ast.parse(inspect.getsource(milco_pyserini)).body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert imported.keys() == PUBLIC
+    for name, module in imported.items():
+        assert getattr(import_module(str(module)), name) is getattr(milco_pyserini, name)
+
+
+@pytest.mark.parametrize("command", ["encode", "index", "search", "eval"])
+def test_modules_that_users_know_from_pyserini_are_commands(command: str) -> None:
+    """python -m milco_pyserini.encode equals milco encode."""
+    program = [sys.executable, "-m", f"milco_pyserini.{command}", "--help"]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"usage: milco {command} ")
 
 
 def test_importing_the_library_sets_nothing() -> None:

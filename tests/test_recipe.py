@@ -16,7 +16,8 @@ from safetensors import safe_open
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 from transformers import BertConfig, BertModel
 
-from milco_pyserini.encode import DenseEncoder, MilcoEncoder
+from milco_pyserini.encode.dense import DenseEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import read_tensors
 from recipes.milco_mini import base, echo

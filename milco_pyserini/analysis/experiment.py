@@ -195,7 +195,7 @@ def open_task(
         )
     encoded = queries.vectors
     if encoded is None:
-        from milco_pyserini.encode import open_query_encoder
+        from milco_pyserini.encode.contract import open_query_encoder
 
         started = time.monotonic()
         encoded = open_query_encoder(store.manifest, encoder).encode_batch(queries.texts or [])

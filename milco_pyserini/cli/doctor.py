@@ -196,7 +196,7 @@ def java() -> Iterator[CheckResult]:
 
 
 def embedded_model() -> Iterator[CheckResult]:
-    from milco_pyserini.encode import MilcoQueryEncoder
+    from milco_pyserini.encode.contract import MilcoQueryEncoder
     from milco_pyserini.model.finding import find_checkpoint
 
     if not find_checkpoint(MINI).is_dir():
@@ -242,7 +242,7 @@ def default_encoder() -> Iterator[CheckResult]:
 
 def published_weights(name: str) -> Iterator[CheckResult]:
     """Load an encoder, and compare its weights with those that its authors publish, text by text."""
-    from milco_pyserini.encode import load_encoder
+    from milco_pyserini.encode.opening import load_encoder
     from milco_pyserini.model.published import PUBLISHED, TOLERANCE
 
     encoder = load_encoder(name, device="cpu", dtype="float32")

@@ -133,8 +133,9 @@ def encode_command(options: EncodeOptions) -> None:
 
 def make_query_table(options: QueryTableOptions) -> None:
     """Write the table of an encoder."""
-    from milco_pyserini.encode import QueryTable, load_encoder
-    from milco_pyserini.model import find_checkpoint
+    from milco_pyserini.encode.opening import load_encoder
+    from milco_pyserini.encode.query_table import QueryTable
+    from milco_pyserini.model.finding import find_checkpoint
 
     # Before torch is loaded, which takes seconds.
     find_checkpoint(options.encoder)

@@ -75,10 +75,11 @@ class ExplainOptions:
 def command(options: ExplainOptions) -> None:
     """Explain, and print or write the result."""
     _validate(options)
-    from milco_pyserini.explain import Explainer, compare, explain_texts
+    from milco_pyserini.explain.explainer import Explainer, explain_texts
+    from milco_pyserini.explain.explanation import compare
 
     if options.text:
-        from milco_pyserini.encode import load_encoder
+        from milco_pyserini.encode.opening import load_encoder
 
         encoder = load_encoder(options.encoder or DEFAULT_ENCODER, options.device, options.dtype)
         explanations = explain_texts(encoder, options.query, options.text, options.lowercase, options.alpha)

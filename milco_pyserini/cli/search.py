@@ -315,7 +315,7 @@ def _other_values(searcher: "Searcher", query: Any, filters: Iterable[str]) -> s
 
 def _snippets(searcher: "Searcher", query: Any, hits: "Sequence[Hit]", length: int) -> list[str | None]:
     """Return the extract of each hit's text with the query's terms; its beginning if queries are not weighted terms."""
-    from milco_pyserini.encode import MilcoQueryEncoder
+    from milco_pyserini.encode.contract import MilcoQueryEncoder
     from milco_pyserini.explain.snippets import make_snippets
 
     texts = [hit.document.text if hit.document else "" for hit in hits]

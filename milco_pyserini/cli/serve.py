@@ -71,7 +71,7 @@ class ServeOptions:
 
 def command(options: ServeOptions) -> None:
     """Serve until Ctrl-C or SIGTERM."""
-    from milco_pyserini.serve import serve, serve_stdio
+    from milco_pyserini.serve.server import serve, serve_stdio
 
     given = {**asdict(options), "index": options.index or only_index()}
     if given.pop("mcp"):

@@ -11,10 +11,10 @@ from typing import Any
 from milco_pyserini.console import Progress, log
 from milco_pyserini.corpora import Document, Query, open_corpus, open_qrels, open_topics
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.eval import evaluate, read_run
+from milco_pyserini.eval import evaluate
 from milco_pyserini.io.files import atomic_file, is_json_with, remove_directory, size_on_disk, write_json
 from milco_pyserini.io.qrels import Qrels
-from milco_pyserini.io.runs import Run, write_hits
+from milco_pyserini.io.runs import Run, read_run, write_hits
 
 SAMPLE = "sample"
 MEASURE = "nDCG@10"
@@ -62,7 +62,8 @@ def run_demo(output: Path, encoder: str) -> DemoResult:
 
     Raises MilcoError if output has directories of these names that no demo wrote.
     """
-    from milco_pyserini.encode import EncodePlan, encode_corpus
+    from milco_pyserini.encode.corpus import encode_corpus
+    from milco_pyserini.encode.plan import EncodePlan
     from milco_pyserini.index import Index, find_engine
 
     directories = vectors, index, bm25 = [output / name for name in ("vectors", "index", "bm25")]
@@ -214,7 +215,7 @@ def _texts(language: str) -> dict[str, str | None]:
 
 
 def _examples(name: str, texts: Sequence[str]) -> list[Example]:
-    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.sparse import PIVOT, SOURCE
     from milco_pyserini.sparse.listing import readable
 

@@ -25,7 +25,7 @@ from milco_pyserini.encode.reuse import ReusableStore
 from milco_pyserini.encode.writer import StoreWriter, validate_output
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.manifest import MANIFEST, read_checked
-from milco_pyserini.model import find_checkpoint
+from milco_pyserini.model.finding import find_checkpoint
 from milco_pyserini.options import validate
 from milco_pyserini.sparse.store import FORMAT_VERSION, validate_shard_id
 

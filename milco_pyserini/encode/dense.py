@@ -29,7 +29,7 @@ from milco_pyserini.sparse.batch import validate_finite
 class DenseEncoder:
     """A Hugging Face encoder whose pooled, L2-normalized hidden states are dense vectors; a blank text's is zero.
 
-    >>> from milco_pyserini.encode import DenseEncoder
+    >>> from milco_pyserini.encode.dense import DenseEncoder
     >>> encoder = DenseEncoder("intfloat/multilingual-e5-small")  # doctest: +SKIP
     >>> vectors = encoder.encode_query(["Wer erfand das Telefon?"])  # doctest: +SKIP
 

@@ -42,7 +42,7 @@ def load_network(directory: Path) -> tuple[Any, TextTokenizer, int, tuple[int, i
     """
     config = read_json(directory / "config.json")
     if config.get("model_type") == "milco":
-        from milco_pyserini.model import MilcoModel
+        from milco_pyserini.model.modeling import MilcoModel
 
         milco = MilcoModel.from_pretrained(directory)
         lengths = milco.config.query_max_length, milco.config.passage_max_length

@@ -21,8 +21,8 @@ from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.network import Network
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.io.files import checksum_bytes, write_json
-from milco_pyserini.model import find_checkpoint
 from milco_pyserini.model.checkpoint import ENGLISH, model_card, write_sentence_transformers_files
+from milco_pyserini.model.finding import find_checkpoint
 from milco_pyserini.model.loading import weight_hash
 from milco_pyserini.model.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.model.weights import NetworkWeights, load_checkpoint
@@ -32,7 +32,7 @@ from milco_pyserini.sparse.pruning import PruningRule
 from milco_pyserini.sparse.vocabulary import common_vocabulary
 
 if TYPE_CHECKING:
-    from milco_pyserini.model import SparseEncoderModel
+    from milco_pyserini.model.modeling import SparseEncoderModel
 
 BATCH_SIZE = 512
 

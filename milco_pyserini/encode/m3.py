@@ -23,7 +23,7 @@ from milco_pyserini.model.loading import loading, text_length, validate_weights
 from milco_pyserini.model.weights import NetworkWeights, choose_config, make_network
 
 if TYPE_CHECKING:
-    from milco_pyserini.model import MilcoModel
+    from milco_pyserini.model.modeling import MilcoModel
 
 HEAD = "sparse_linear.pt"
 

@@ -10,14 +10,14 @@ from milco_pyserini.encode.m3 import HEAD, empty_vocabulary, find_head, load_m3
 from milco_pyserini.encode.query_table import QUERY_TABLE, QueryTable
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
-from milco_pyserini.model import find_checkpoint
 from milco_pyserini.model.configuration import is_milco
+from milco_pyserini.model.finding import find_checkpoint
 from milco_pyserini.model.tokenization import load_tokenizer
 
 if TYPE_CHECKING:
     import torch
 
-    from milco_pyserini.model import SparseEncoderModel
+    from milco_pyserini.model.modeling import SparseEncoderModel
     from milco_pyserini.model.weights import NetworkWeights
 
 

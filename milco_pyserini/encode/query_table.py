@@ -25,8 +25,8 @@ from milco_pyserini.io.files import (
     write_json,
 )
 from milco_pyserini.io.resume import plan_difference, validate_resume
-from milco_pyserini.model import find_checkpoint
 from milco_pyserini.model.checkpoint import ENGLISH
+from milco_pyserini.model.finding import find_checkpoint
 from milco_pyserini.model.loading import loading
 from milco_pyserini.model.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.sparse import PIVOT, SparseBatch
@@ -50,7 +50,7 @@ class QueryTable(MilcoEncoder):
     and milco serve take its directory as --encoder. It has no context: a word of several tokens is known by its parts.
 
     >>> from milco_pyserini import MilcoEncoder
-    >>> from milco_pyserini.encode import QueryTable
+    >>> from milco_pyserini.encode.query_table import QueryTable
     >>> table = QueryTable.build(MilcoEncoder.from_pretrained("mini"), "tables/mini")  # doctest: +SKIP
     >>> table = QueryTable.from_pretrained("tables/mini")  # doctest: +SKIP
     >>> table.encode_query("Wer erfand das Telefon?")  # doctest: +SKIP

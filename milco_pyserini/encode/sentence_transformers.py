@@ -20,9 +20,9 @@ from transformers import PretrainedConfig
 from milco_pyserini.encode.dense_checkpoint import read_prompts
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
-from milco_pyserini.model import MilcoConfig
 from milco_pyserini.model.configuration import is_milco
 from milco_pyserini.model.loading import loading, token_limit, validate_weights
+from milco_pyserini.model.modeling import MilcoConfig
 from milco_pyserini.model.tokenization import TextTokenizer
 
 # sentence-transformers' names of what is encoded.

@@ -16,8 +16,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
-from milco_pyserini.model import MilcoConfig, SparseEncoderModel
 from milco_pyserini.model.loading import loading, text_length, token_limit, validate_weights
+from milco_pyserini.model.modeling import MilcoConfig, SparseEncoderModel
 from milco_pyserini.model.tokenization import TextTokenizer
 
 # sentence-transformers' files: how logits are pooled, and that queries have an encoder of their own.

@@ -21,7 +21,8 @@ from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
 
 if TYPE_CHECKING:
-    from milco_pyserini.encode import MilcoEncoder, MilcoQueryEncoder
+    from milco_pyserini.encode.contract import MilcoQueryEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
 
 # Hits that the engine is asked for to find rank and score of a named document.
 DEPTH = 1000
@@ -108,7 +109,7 @@ class Explainer:
             vectors: The vector store that the index was built from (default: vectors/NAME).
             alpha: Weight of a query's pivot view, in [0, 1]; its source view has 1 - alpha (default: the encoder's).
         """
-        from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
+        from milco_pyserini.encode.contract import MilcoQueryEncoder, open_query_encoder
 
         if not isinstance(index, Index):
             index = open_index(index, sparse=True)
@@ -333,7 +334,7 @@ def explain_texts(
         MilcoError: alpha is out of its range, or the encoder has only one view.
     """
     validate_network(encoder)
-    from milco_pyserini.encode import MilcoQueryEncoder
+    from milco_pyserini.encode.contract import MilcoQueryEncoder
 
     queries, vocabulary = MilcoQueryEncoder(encoder).with_alpha(alpha), encoder.vocabulary
     encoded_query = encode_with_origins(encoder, query, queries.max_length, lowercase)

@@ -16,7 +16,7 @@ from milco_pyserini.model.tokenization import beginnings, replace_lone_surrogate
 from milco_pyserini.sparse import SparseBatch
 
 if TYPE_CHECKING:
-    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
 
 
 # Characters of a text that an explanation has: more than an encoder of 8,192 tokens reads.

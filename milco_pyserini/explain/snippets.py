@@ -16,7 +16,7 @@ from milco_pyserini.model.tokenization import replace_lone_surrogates
 from milco_pyserini.sparse import PIVOT, SOURCE
 
 if TYPE_CHECKING:
-    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
 
 LENGTH = 280
 # Characters of a document in which the best extract is looked for: more than an encoder of 512 tokens reads.

@@ -15,7 +15,7 @@ from milco_pyserini.export.vespa import VespaTarget
 from milco_pyserini.options import validate_number
 
 if TYPE_CHECKING:
-    from milco_pyserini.encode import MilcoQueryEncoder
+    from milco_pyserini.encode.contract import MilcoQueryEncoder
 
 TARGETS: dict[str, Target] = {
     target.name: target

@@ -66,7 +66,7 @@ from milco_pyserini.sparse.store import shard_span, validate_shard_id
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Corpus, Document
-    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
 
 FORMAT_VERSION = 1
 _LOW_RECALL = 0.95

@@ -25,7 +25,7 @@ from milco_pyserini.options import validate_number
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
-    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
 
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
 EXACT_INTEGER, EXACT_FLOAT, APPROXIMATE = "exact integer", "exact float", "approximate"

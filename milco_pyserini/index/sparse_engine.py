@@ -13,13 +13,14 @@ from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, Engine, GroundTruth, QueryOptions
 from milco_pyserini.index.recall import SAMPLE_TERMS, best_documents, sample_rows, sample_topics
 from milco_pyserini.io.manifest import SPARSE_INDEX
-from milco_pyserini.model import find_checkpoint
+from milco_pyserini.model.finding import find_checkpoint
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 from milco_pyserini.sparse.quantization import SCALE
 
 if TYPE_CHECKING:
-    from milco_pyserini.encode import MilcoEncoder, MilcoQueryEncoder
+    from milco_pyserini.encode.contract import MilcoQueryEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
 
 # Lucene's limit, for every engine as that of ids.
 MAX_IMPACTS = 2**31 - 1
@@ -176,7 +177,7 @@ class SparseEngine(Engine):
         if isinstance(name, str | Path):
             # Before torch is loaded, which takes seconds.
             find_checkpoint(str(name))
-        from milco_pyserini.encode import open_english_query_encoder, open_query_encoder
+        from milco_pyserini.encode.contract import open_english_query_encoder, open_query_encoder
 
         vectors, where = manifest["vectors"], (options.encoder, options.device, options.dtype)
         if options.query_encoder is None:
@@ -208,7 +209,7 @@ class SparseEngine(Engine):
             hint = f"Or search only English terms, if both have the same pieces: `query_encoder={other}`"
             validate_same_encoder(path, store.manifest, index, manifest["vectors"], hint)
         else:
-            from milco_pyserini.encode import validate_english_terms
+            from milco_pyserini.encode.contract import validate_english_terms
 
             encoder = options.query_encoder
             name = str(encoder) if isinstance(encoder, str | Path) else encoder.name

@@ -22,8 +22,8 @@ from typing import Any
 
 from milco_pyserini.corpora import Document
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
-from milco_pyserini.encode.contract import as_encoder
+from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncoder, as_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError, shown, validate_name
 from milco_pyserini.index.directory import is_index
 from milco_pyserini.index.sparse_engine import SparseEngine

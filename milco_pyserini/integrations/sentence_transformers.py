@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.encode import MilcoEncoder, load_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.encode.sentence_transformers import QUERY, validate_library
 from milco_pyserini.errors import MilcoError
 

@@ -22,8 +22,10 @@ from milco_pyserini.sparse import SparseBatch
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
-    from milco_pyserini.encode import MilcoEncoder, MilcoQueryEncoder
-    from milco_pyserini.explain import Explainer, Explanation
+    from milco_pyserini.encode.contract import MilcoQueryEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
+    from milco_pyserini.explain.explainer import Explainer
+    from milco_pyserini.explain.explanation import Explanation
 
 # Each further search for passages of a query fetches so many times more.
 _FACTOR = 4
@@ -288,7 +290,7 @@ class Searcher:
         """Return the encoder of queries with other views or another alpha."""
         if alpha is None and not views:
             return self.query_encoder
-        from milco_pyserini.encode import MilcoQueryEncoder
+        from milco_pyserini.encode.contract import MilcoQueryEncoder
 
         encoder = self.query_encoder
         if not isinstance(encoder, MilcoQueryEncoder):
@@ -301,8 +303,8 @@ class Searcher:
     @cached_property
     def _explainer(self) -> "Explainer":
         # The only import from a later package: a convenience for users of the library. Nothing else here depends on it.
-        from milco_pyserini.explain import Explainer
         from milco_pyserini.explain.contributions import find_store
+        from milco_pyserini.explain.explainer import Explainer
 
         encoder = cast("MilcoQueryEncoder", self.query_encoder)
         return Explainer(self.index, encoder, self._lookup, find_store(self.index), self.engine_searcher)

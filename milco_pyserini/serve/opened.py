@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 
 from milco_pyserini.corpora import open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
-from milco_pyserini.encode import MilcoQueryEncoder
+from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.contributions import EngineWeights
 from milco_pyserini.index import open_index

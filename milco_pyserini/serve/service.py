@@ -31,7 +31,7 @@ from milco_pyserini.options import validate_number
 from milco_pyserini.serve.opened import IndexDescription, OpenedIndex
 
 if TYPE_CHECKING:
-    from milco_pyserini.explain import Explanation
+    from milco_pyserini.explain.explanation import Explanation
 
 MAX_QUERY_CHARACTERS = 2000
 MAX_HITS = 100

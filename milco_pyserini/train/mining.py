@@ -8,7 +8,8 @@ from pathlib import Path
 
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.corpora import open_corpus
-from milco_pyserini.encode import MilcoEncoder, load_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.index import Hits, Index, find_engine
 from milco_pyserini.index.protocol import EngineSearcher
 from milco_pyserini.options import validate

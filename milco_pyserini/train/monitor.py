@@ -18,8 +18,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model import MilcoModel
 from milco_pyserini.model.forward import to_device
+from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.sparse import PIVOT, SOURCE
 from milco_pyserini.train.batches import TextCollator
 from milco_pyserini.train.data.bitext import BitextSource

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from milco_pyserini.model import MilcoModel, MilcoOutput
+from milco_pyserini.model.modeling import MilcoModel, MilcoOutput
 from milco_pyserini.model.pooling import log_saturation
 from milco_pyserini.sparse import PIVOT, SOURCE
 from milco_pyserini.train import losses

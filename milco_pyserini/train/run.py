@@ -18,9 +18,8 @@ from torch import nn
 
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log, warn
-from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.dense import DenseEncoder
-from milco_pyserini.encode.encoder import choose_dtype
+from milco_pyserini.encode.encoder import MilcoEncoder, choose_dtype
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import (
     atomic_directory,
@@ -32,7 +31,7 @@ from milco_pyserini.io.files import (
 )
 from milco_pyserini.io.locks import locked_file
 from milco_pyserini.io.resume import validate_resume
-from milco_pyserini.model import MilcoModel
+from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.options import validate
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.batches import AlignmentCollator, ContrastCollator, TextCollator, pair_length
@@ -311,9 +310,9 @@ def prepared_directory(config: TrainingConfig, run: Path, plan: dict[str, Any]) 
         if newest_checkpoint(run):
             validate_resume(run, read_json(run / MANIFEST), plan)
         stage = "sap" if isinstance(config, SapConfig) else "sct"
-        program = ["milco", "train"]
+        program = ["milco"]
         if plan["devices"] > 1:
-            program = ["torchrun", "--nproc-per-node", str(plan["devices"]), "-m", "milco_pyserini.train"]
+            program = ["torchrun", "--nproc-per-node", str(plan["devices"]), "-m", "milco_pyserini"]
         packages = ("torch", "transformers", "accelerate")
         # First, because a directory is known to be a run by it.
         write_json(
@@ -322,7 +321,7 @@ def prepared_directory(config: TrainingConfig, run: Path, plan: dict[str, Any]) 
                 "stage": stage,
                 "config": config.config,
                 **plan,
-                "command": shlex.join([*program, stage, "--config", str(run / CONFIG), "--output", str(run)]),
+                "command": shlex.join([*program, "train", stage, "--config", str(run / CONFIG), "--output", str(run)]),
                 "versions": {"milco_pyserini": __version__, **{name: version(name) for name in packages}},
             },
         )

@@ -16,8 +16,8 @@ from scipy.sparse import csr_array
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from milco_pyserini.console import counted, log
-from milco_pyserini.encode import MilcoEncoder, load_encoder
-from milco_pyserini.encode.encoder import choose_device, choose_dtype
+from milco_pyserini.encode.encoder import MilcoEncoder, choose_device, choose_dtype
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.bm25 import K1, B
 from milco_pyserini.model.finding import find_model

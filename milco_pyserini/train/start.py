@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from transformers import AutoModel
 
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
+from milco_pyserini.model.finding import find_checkpoint
 from milco_pyserini.model.loading import loading, quiet_transformers, validate_weights
-from milco_pyserini.model.modeling import LexEcho
+from milco_pyserini.model.modeling import LexEcho, MilcoConfig, MilcoModel
 from milco_pyserini.model.tokenization import load_tokenizer
 from milco_pyserini.train.config import TrainingConfig
 from milco_pyserini.train.optimization import freeze_parts

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.devices import choose_device
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import read_tensors, rename_tensors
 from milco_pyserini.model.loading import loading

@@ -95,7 +95,7 @@ def measure(
 ) -> "Outcome":
     """Train and measure a configuration; results of the same weights are read from WORK/figures."""
     from milco_pyserini.console import log
-    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.io.files import read_json, write_json
 
     from .evaluation import collapse_figures, retrieval_figures

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.model import MilcoModel
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.train import losses
 from milco_pyserini.train.batches import TextCollator
 

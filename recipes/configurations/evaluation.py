@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.eval import evaluate
 from milco_pyserini.sparse import PIVOT
 from milco_pyserini.train.data.bitext import BitextPair, open_bitext

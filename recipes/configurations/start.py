@@ -13,9 +13,9 @@ import torch
 from tokenizers import Tokenizer, models
 from torch import nn
 
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.io.files import atomic_directory
-from milco_pyserini.model import MilcoConfig, MilcoModel
+from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
 from milco_pyserini.model.tokenization import TextTokenizer
 
 # GELU(x + 4) is nearly x + 4, so a layer lifted by 4 is an identity; LayerNorm removes the 4.

@@ -35,7 +35,7 @@ def command(options: MiniOptions) -> None:
     import torch
     from tokenizers import Tokenizer
 
-    from milco_pyserini.encode import MilcoEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.io.files import atomic_directory
     from milco_pyserini.model.finding import find_checkpoint
     from milco_pyserini.model.loading import loading

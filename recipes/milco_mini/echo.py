@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from milco_pyserini.console import log
-from milco_pyserini.model import MilcoModel
-from milco_pyserini.model.modeling import LexEcho
+from milco_pyserini.model.modeling import LexEcho, MilcoModel
 from milco_pyserini.train.data.bitext import open_bitext
 from milco_pyserini.train.data.retrieval import open_retrieval
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from milco_pyserini.console import log
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.io.files import atomic_directory, write_json
-from milco_pyserini.model import MilcoConfig, MilcoModel
+from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
 from milco_pyserini.model.tokenization import TextTokenizer
 
 from .base import Base, choose_pieces, configuration, make_tokenizer, to_xlm_r, write_tokenizer

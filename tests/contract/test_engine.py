@@ -168,7 +168,7 @@ def test_a_build_that_succeeded_can_be_run_again(
     other = {"topics": vectors} if first.manifest["exactness"] == "approximate" else {"prune": ["top-k:3"]}
     if kind == "flat":
         return
-    with pytest.raises(MilcoError, match="index exists.*`overwrite=True`"):
+    with pytest.raises(MilcoError, match=r"index exists.*`overwrite=True`"):
         Index.build(vectors, path, kind, **other)  # type: ignore[arg-type]
 
 

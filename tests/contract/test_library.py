@@ -9,13 +9,14 @@ import pytest
 
 from milco_pyserini import Index, MilcoEncoder, Searcher
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain import Explainer
+from milco_pyserini.explain.explainer import Explainer
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
 MESSAGES = """
 import logging, sys
 from milco_pyserini import Index, MilcoEncoder, Searcher
-from milco_pyserini.encode import EncodePlan, encode_corpus
+from milco_pyserini.encode.corpus import encode_corpus
+from milco_pyserini.encode.plan import EncodePlan
 
 def use():
     encode_corpus("corpus.tsv", "vectors", EncodePlan(sys.argv[1], dtype="float32"), device="cpu", overwrite=True)

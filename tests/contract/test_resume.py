@@ -9,7 +9,7 @@ import pytest
 from golden_set import GOLDEN, TEXTS
 
 from milco_pyserini.cli.main import main
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.writer import StoreWriter
 from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.io.manifest import read_checked, write_checked

@@ -306,7 +306,7 @@ from pathlib import Path
 
 import torch, transformers
 from worker_encoders import WordLengthPlan
-from milco_pyserini.encode import encode_corpus
+from milco_pyserini.encode.corpus import encode_corpus
 
 corpus, root, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "tempfile.mkstemp")

@@ -7,9 +7,9 @@ from golden_set import GOLDEN, TEXTS, dense, encoder
 from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 
-from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.model import MilcoModel
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.model.forward import PaddedForward, choose_forward, pad_rows
+from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.model.packed import PackedForward
 from milco_pyserini.model.pooling import log_saturation
 

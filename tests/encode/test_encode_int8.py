@@ -8,8 +8,8 @@ from golden_set import GOLDEN
 
 from milco_pyserini.cli.encode import main
 from milco_pyserini.defaults import ENCODER_DTYPES
-from milco_pyserini.encode import MilcoEncoder
 from milco_pyserini.encode.devices import choose_dtype
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.packed import int8_is_exact
 from milco_pyserini.sparse.store import open_store

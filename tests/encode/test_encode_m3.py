@@ -14,8 +14,8 @@ from torch import nn
 from transformers import XLMRobertaModel
 
 from milco_pyserini.cli.encode import main
-from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
-from milco_pyserini.encode.contract import open_query_encoder
+from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncoder, open_query_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.m3 import HEAD, find_head
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError

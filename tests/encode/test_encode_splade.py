@@ -23,8 +23,8 @@ from transformers import (
 )
 
 from milco_pyserini.cli.encode import main
-from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder
-from milco_pyserini.encode.contract import open_query_encoder
+from milco_pyserini.encode.contract import MilcoDocumentEncoder, open_query_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.encode.splade import take_off_decoder
 from milco_pyserini.errors import MilcoError

@@ -15,18 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas import DataFrame
 
-from milco_pyserini.encode import (
-    MilcoDocumentEncoder,
-    MilcoEncoder,
-    MilcoQueryEncoder,
-    contract,
-    devices,
-    encode_corpus,
-)
+from milco_pyserini.encode import contract, devices
 from milco_pyserini.encode import dense as dense_module
 from milco_pyserini.encode import encoder as encoder_module
-from milco_pyserini.encode.contract import open_query_encoder
-from milco_pyserini.encode.encoder import choose_device, choose_dtype
+from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncoder, open_query_encoder
+from milco_pyserini.encode.corpus import encode_corpus
+from milco_pyserini.encode.encoder import MilcoEncoder, choose_device, choose_dtype
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import packed, tokenization

@@ -10,8 +10,8 @@ from safetensors.numpy import load_file, save_file
 
 from milco_pyserini import Index, MilcoEncoder, Searcher
 from milco_pyserini.cli.main import main
-from milco_pyserini.encode import QueryTable, load_encoder
-from milco_pyserini.encode.query_table import QUERY_TABLE
+from milco_pyserini.encode.opening import load_encoder
+from milco_pyserini.encode.query_table import QUERY_TABLE, QueryTable
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.sparse.pruning import PruningRule
@@ -152,7 +152,7 @@ def test_a_table_that_is_complete_is_not_built_again(
     assert capsys.readouterr().err.endswith(f"{tmp_path / 'table'} is complete: nothing to do\n")
     assert np.array_equal(again.vectors.weights, built.vectors.weights)
     assert [path.name for path in tmp_path.iterdir()] == ["table"]
-    with pytest.raises(MilcoError, match="table exists.*`overwrite=True`"):
+    with pytest.raises(MilcoError, match=r"table exists.*`overwrite=True`"):
         QueryTable.build(encoder, tmp_path / "table", top_k=5)
 
 

@@ -9,11 +9,11 @@ from explained_set import CORPUS, documents, explainer, index, queries, query_en
 from synthetic_stores import write_plain
 
 from milco_pyserini.corpora import Document, open_corpus
-from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
+from milco_pyserini.encode.contract import MilcoQueryEncoder, open_query_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain import Explainer, Explanation, compare
 from milco_pyserini.explain.contributions import find_store
-from milco_pyserini.explain.explanation import report_page
+from milco_pyserini.explain.explainer import Explainer
+from milco_pyserini.explain.explanation import Explanation, compare, report_page
 from milco_pyserini.explain.terms import Contribution, ExplainedText, Term
 from milco_pyserini.index import build_index, find_engine
 from milco_pyserini.index.exact import ExactSearcher

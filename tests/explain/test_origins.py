@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from golden_set import TEXTS, encoder
 
-from milco_pyserini.explain import explain_texts
+from milco_pyserini.explain.explainer import explain_texts
 from milco_pyserini.explain.explanation import report_page
 from milco_pyserini.explain.origins import encode_with_origins, token_scores
 from milco_pyserini.explain.terms import (

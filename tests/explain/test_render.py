@@ -8,8 +8,7 @@ import pytest
 from pages import EVIL, Tags, explanations
 from wcwidth import width
 
-from milco_pyserini.explain import compare
-from milco_pyserini.explain.explanation import report_page
+from milco_pyserini.explain.explanation import compare, report_page
 from milco_pyserini.explain.render import language_of
 
 

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.explain.snippets import Snippet, make_snippets
 
 FILL = "Ships sail on the sea every day of the year. "

@@ -11,7 +11,7 @@ from exported_files import READERS, lines_of
 from synthetic_stores import synthetic_batch, write_plain, write_store
 
 from milco_pyserini.cli.main import main
-from milco_pyserini.encode import MilcoQueryEncoder
+from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import find_target, search_request
 from milco_pyserini.export.opensearch import OpenSearchTarget

@@ -14,7 +14,7 @@ from feature_field import search_features
 
 from milco_pyserini.cli.main import main
 from milco_pyserini.corpora import open_topics
-from milco_pyserini.encode import MilcoQueryEncoder
+from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.export import search_request
 from milco_pyserini.export.protocol import HITS
 from milco_pyserini.index import Index

@@ -20,10 +20,11 @@ from packaging.version import Version
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.cli.index import main as index
 from milco_pyserini.cli.pyserini import main
-from milco_pyserini.encode import MilcoDocumentEncoder, MilcoEncoder, MilcoQueryEncoder
+from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.integrations.pyserini import is_command, is_milco, java, start_java
 from milco_pyserini.io.manifest import write_checked
-from milco_pyserini.model import find_checkpoint
+from milco_pyserini.model.finding import find_checkpoint
 from milco_pyserini.search import Searcher
 from milco_pyserini.sparse import open_store
 
@@ -127,7 +128,7 @@ def in_process(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 def launch(workspace: Path, *arguments: str) -> str:
     """Run the launcher as a user does; returns its stderr."""
-    return start(workspace, "-m", "milco_pyserini.pyserini", *arguments)
+    return start(workspace, "-m", "milco_pyserini", "pyserini", *arguments)
 
 
 def start(workspace: Path, *arguments: str) -> str:
@@ -303,7 +304,7 @@ def test_trec_eval_runs_with_our_java(workspace: Path, built: Path) -> None:
     """eval.trec_eval starts a java by name: it is the one that Pyserini was started with."""
     (workspace / "figures.run").write_text("q1 Q0 d1 1 2.0 run\nq1 Q0 d2 2 1.0 run\n", encoding="utf-8")
     (workspace / "figures.qrels").write_text("q1 0 d2 1\n", encoding="utf-8")
-    command = [sys.executable, "-m", "milco_pyserini.pyserini", "eval.trec_eval", "-m", "recip_rank"]
+    command = [sys.executable, "-m", "milco_pyserini", "pyserini", "eval.trec_eval", "-m", "recip_rank"]
     done = subprocess.run([*command, "figures.qrels", "figures.run"], cwd=workspace, capture_output=True, text=True)
     assert done.stdout.split()[-3:] == ["recip_rank", "all", "0.5000"], done.stderr
 

@@ -176,7 +176,7 @@ def test_an_existing_directory_is_replaced_only_with_overwrite(tmp_path: Path) -
     path.mkdir()
     (path / "old").write_text("old")
     with (
-        pytest.raises(MilcoError, match="index exists.*`overwrite=True`"),
+        pytest.raises(MilcoError, match=r"index exists.*`overwrite=True`"),
         atomic_directory(path, False, ours),
     ):
         pytest.fail("the block must not run")

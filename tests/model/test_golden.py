@@ -11,8 +11,8 @@ import torch
 from golden_set import CHECKPOINTS, EMPTY, EXACT, GOLDEN, TEXTS, dense, encoder, expected, expected_rows
 from torch.nn import functional
 
-from milco_pyserini.encode import MilcoEncoder
-from milco_pyserini.model import MilcoOutput
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.model.modeling import MilcoOutput
 from milco_pyserini.sparse import VIEWS, SparseBatch
 
 pytestmark = pytest.mark.golden

@@ -15,13 +15,16 @@ import pytest
 import torch
 from golden_set import CHECKPOINTS, GOLDEN, TEXTS, Tensors, bent, dense, encoder, save_safetensors, tensors
 
-from milco_pyserini.encode import EncodePlan, MilcoEncoder, encode_corpus, load_encoder
+from milco_pyserini.encode.corpus import encode_corpus
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.encode.opening import load_encoder
+from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import write_json
-from milco_pyserini.model import MilcoConfig, MilcoModel, find_checkpoint
 from milco_pyserini.model.checkpoint import read_tensors, rename_tensors
-from milco_pyserini.model.finding import find_commit
+from milco_pyserini.model.finding import find_checkpoint, find_commit
 from milco_pyserini.model.loading import text_length
+from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
 from milco_pyserini.model.tokenization import open_tokenizer
 
 pytestmark = pytest.mark.golden

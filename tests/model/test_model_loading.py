@@ -9,8 +9,8 @@ import pytest
 from golden_set import GOLDEN
 
 import milco_pyserini
-from milco_pyserini.encode import load_encoder
 from milco_pyserini.encode.dense import DenseEncoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train.config import SapConfig
 from milco_pyserini.train.scoring import CrossEncoder

@@ -7,7 +7,8 @@ from golden_set import CHECKPOINTS, TEXTS, encoder
 from torch import Tensor
 from torch.nn import functional
 
-from milco_pyserini.model import MilcoConfig, MilcoModel, packed
+from milco_pyserini.model import packed
+from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
 from milco_pyserini.model.packed import (
     Int8Linear,
     Linear,

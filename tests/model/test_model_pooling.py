@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from milco_pyserini.model import MilcoConfig, MilcoModel, pooling
-from milco_pyserini.model.modeling import LexEcho
+from milco_pyserini.model import pooling
+from milco_pyserini.model.modeling import LexEcho, MilcoConfig, MilcoModel
 from milco_pyserini.model.pooling import VOCABULARY_CHUNK, highest_logits, max_logits, max_logits_reference
 
 Case = tuple[Tensor, Tensor, Tensor, Tensor]

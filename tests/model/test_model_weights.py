@@ -8,10 +8,10 @@ import pytest
 import torch
 from golden_set import CHECKPOINTS, GOLDEN, TEXTS, bent, dense, encoder
 
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import write_json
-from milco_pyserini.model import MilcoModel
+from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.model.weights import NetworkWeights, load_checkpoint
 
 pytestmark = pytest.mark.golden

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 from milco_pyserini import Index, MilcoEncoder, Searcher
 from milco_pyserini.cli.main import main
-from milco_pyserini.encode import load_encoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import open_store
 

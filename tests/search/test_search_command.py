@@ -10,7 +10,7 @@ from golden_set import TEXTS, encoder
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
 from milco_pyserini.cli.search import main
-from milco_pyserini.encode import MilcoQueryEncoder
+from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.index import Hits, Index, build_index, find_engine, open_index
 from milco_pyserini.io.runs import read_run
 from milco_pyserini.sparse import open_store
@@ -116,7 +116,7 @@ def test_loading_time_is_reported(
 
     clock = iter(range(0, 1000, 7))
     monkeypatch.setattr("milco_pyserini.cli.search.time.monotonic", lambda: next(clock))
-    monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: Encoder(), raising=False)
+    monkeypatch.setattr("milco_pyserini.encode.contract.open_query_encoder", lambda *_: Encoder())
     texts = tmp_path / "topics.tsv"
     texts.write_text("1\tone\n")
     assert main(["--index", str(index), "--topics", str(texts), "--output", str(tmp_path / "texts.txt")]) == 0
@@ -144,7 +144,7 @@ def test_alpha_weighs_the_views_of_queries(index: Path, tmp_path: Path, monkeypa
             return [Hits([], np.empty(0, np.float32)) for _ in queries]
 
     queries = MilcoQueryEncoder(encoder("distillation"), max_length=9, lowercase=True)
-    monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: queries, raising=False)
+    monkeypatch.setattr("milco_pyserini.encode.contract.open_query_encoder", lambda *_: queries)
     monkeypatch.setattr(Index, "open_searcher", lambda self, settings: (self, Recording()))
     texts = [" ".join(text.split()) for text in TEXTS if text.split()]
     topics = tmp_path / "topics.tsv"
@@ -171,7 +171,7 @@ def test_alpha_needs_texts_and_two_views(
     assert "must be from 0 to 1" in refused(capsys, *to, "--topics", topics, "--alpha", "1.5")
     assert "must be from 0 to 1" in refused(capsys, *to, "--topics", topics, "--alpha", "nan")
     pivot = MilcoQueryEncoder(encoder("distillation"), views=("pivot",))
-    monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", lambda *_: pivot, raising=False)
+    monkeypatch.setattr("milco_pyserini.encode.contract.open_query_encoder", lambda *_: pivot)
     texts = tmp_path / "topics.tsv"
     texts.write_text("1\tone\n")
     assert "only uses the pivot view" in refused(capsys, *to, "--topics", texts, "--alpha", "0.5")
@@ -228,7 +228,7 @@ def test_texts_are_encoded_by_the_encoder_of_the_index(
         asked.append(arguments)
         return Encoder()
 
-    monkeypatch.setattr("milco_pyserini.encode.open_query_encoder", open_query_encoder, raising=False)
+    monkeypatch.setattr("milco_pyserini.encode.contract.open_query_encoder", open_query_encoder)
     topics = tmp_path / "topics.tsv"
     topics.write_text("1\tw1 w2\n2\tw3\n3\tw4\n")
     run = tmp_path / "run.txt"

@@ -99,6 +99,6 @@ def test_agents_ask_over_http() -> None:
 @pytest.mark.integration
 def test_agents_ask_a_process_on_stdin() -> None:
     """As they start it: milco serve --mcp. Nothing but the protocol is on stdout."""
-    program = ["-m", "milco_pyserini.serve", "--mcp", "--device", "cpu", "--dtype", "float32"]
+    program = ["-m", "milco_pyserini", "serve", "--mcp", "--device", "cpu", "--dtype", "float32"]
     parameters = StdioServerParameters(command=sys.executable, args=[*program, "--index", str(index().path)])
     check(anyio.run(ask, stdio_client(parameters)))

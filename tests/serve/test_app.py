@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from pages import EVIL, Tags
 from served_set import DOCUMENTS, searcher, service
 
-from milco_pyserini.encode import QueryTable
+from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.index import Index
 from milco_pyserini.index.lookup import CachedDocuments, CorpusLookup, IndexedCorpus
 from milco_pyserini.search.searcher import Searcher

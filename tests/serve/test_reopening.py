@@ -22,7 +22,7 @@ from golden_set import encoder
 from served_set import searcher
 
 from milco_pyserini.corpora import Document
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.index import Index
 from milco_pyserini.index.protocol import QueryOptions
 from milco_pyserini.serve import service as service_module
@@ -205,7 +205,7 @@ def test_sighup_opens_the_index_again_and_sigterm_is_a_success(tmp_path: Path) -
     build(path, OLD)
     options = ["--port", "0", "--device", "cpu", "--encoder", str(own_encoder().name), "--index", str(path)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "milco_pyserini.serve", *options], stderr=subprocess.PIPE, encoding="utf-8"
+        [sys.executable, "-m", "milco_pyserini", "serve", *options], stderr=subprocess.PIPE, encoding="utf-8"
     )
     try:
         assert process.stderr is not None

@@ -185,7 +185,7 @@ def test_a_damaged_index_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.integration
 def test_milco_serve_runs_until_ctrl_c() -> None:
     """It prints its address, answers with the index's texts and its alpha, and exits with code 130."""
-    program = [sys.executable, "-m", "milco_pyserini.serve", "--port", "0", "--alpha", "0.3"]
+    program = [sys.executable, "-m", "milco_pyserini", "serve", "--port", "0", "--alpha", "0.3"]
     process = subprocess.Popen(
         [*program, "--device", "cpu", "--index", str(index().path)], stderr=subprocess.PIPE, encoding="utf-8"
     )

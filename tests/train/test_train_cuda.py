@@ -11,7 +11,7 @@ import torch
 from fake_cuda import fake_cuda, is_on_card
 from golden_set import GOLDEN, encoder
 
-from milco_pyserini.model import MilcoModel
+from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.train.batches import TextCollator
 from milco_pyserini.train.config import SapConfig, SctConfig
 from milco_pyserini.train.data.bitext import BitextPair

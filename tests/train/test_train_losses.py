@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.pooling import log_saturation, max_logits, max_logits_reference
 from milco_pyserini.train import losses, objectives

@@ -11,7 +11,8 @@ import pytest
 from golden_set import GOLDEN, encoder
 
 from milco_pyserini.cli.train import main
-from milco_pyserini.encode import MilcoEncoder, load_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Hits, find_engine
 from milco_pyserini.train import mining

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from transformers import AutoTokenizer, XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaForSequenceClassification
 
 from milco_pyserini.cli.train import main
-from milco_pyserini.encode import load_encoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.bm25 import K1, B
 from milco_pyserini.train import scoring
@@ -284,7 +284,7 @@ def test_other_models_are_refused_as_cross_encoders(tmp_path: Path, reranker: Pa
     XLMRobertaForMaskedLM(config).save_pretrained(tmp_path / "lm")
     with pytest.raises(MilcoError, match=r"is not a cross-encoder: it lacks classifier"):
         CrossEncoder(str(tmp_path / "lm"), 64, device="cpu")
-    with pytest.raises(MilcoError, match="`max_length=65`.* 64 "):
+    with pytest.raises(MilcoError, match=r"`max_length=65`.* 64 "):
         CrossEncoder(str(reranker), 65, device="cpu")
 
 

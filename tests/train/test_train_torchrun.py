@@ -21,7 +21,7 @@ from torch import Tensor
 from torchrun_program import BROKEN_STEP, Report, record_texts
 
 from milco_pyserini.cli.train import main
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train import losses, objectives, trainer
 from milco_pyserini.train.checkpoints import newest_checkpoint
@@ -275,7 +275,7 @@ def test_ctrl_c_ends_both_processes(place: Path, tmp_path: Path) -> None:
     """With a line each; the newest checkpoint is complete."""
     run = tmp_path / "run"
     options = ("--steps", "1000000", "--log-steps", "100000", "--save-steps", "4")
-    command = [*TORCHRUN, "-m", "milco_pyserini.train", *arguments(place, "sap", str(run), "alignment", *options)]
+    command = [*TORCHRUN, "-m", "milco_pyserini", "train", *arguments(place, "sap", str(run), "alignment", *options)]
     with (tmp_path / "stderr").open("w") as errors:
         running = subprocess.Popen(command, env=environment(), stderr=errors)
         try:

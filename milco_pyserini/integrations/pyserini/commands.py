@@ -151,7 +151,7 @@ def _prepare_encode(arguments: list[str]) -> list[str]:
         sys.modules[substitute.__name__] = substitute
     from pyserini.encode import document_encoder_class_map
 
-    from milco_pyserini.encode import MilcoDocumentEncoder
+    from milco_pyserini.encode.contract import MilcoDocumentEncoder
 
     document_encoder_class_map[ALIAS] = lambda model_name, device: MilcoDocumentEncoder(name, device)
     defaults = ["--max-length", "0"]
@@ -170,7 +170,7 @@ def _prepare_encode_query(arguments: list[str]) -> list[str]:
     _find_checkpoint(name)
     import pyserini.encode
 
-    from milco_pyserini.encode import MilcoQueryEncoder
+    from milco_pyserini.encode.contract import MilcoQueryEncoder
     from milco_pyserini.sparse.quantization import SCALE
 
     # The class that Pyserini uses for all names without a known substring.
@@ -193,7 +193,7 @@ class _QueryWeights:
 
 def _find_checkpoint(name: str) -> None:
     """Raise MilcoError if a checkpoint is not available, before Pyserini is loaded, which takes seconds."""
-    from milco_pyserini.model import find_checkpoint
+    from milco_pyserini.model.finding import find_checkpoint
 
     find_checkpoint(name)
 

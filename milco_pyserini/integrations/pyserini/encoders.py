@@ -36,7 +36,7 @@ def is_milco(name: str) -> bool:
 
 def query_encoder_for(name: str, vectors: dict) -> "MilcoQueryEncoder":
     """Return the encoder that fits the vectors of an index, or the checkpoint as it is if they name none."""
-    from milco_pyserini.encode import MilcoQueryEncoder, open_query_encoder
+    from milco_pyserini.encode.contract import MilcoQueryEncoder, open_query_encoder
 
     return open_query_encoder(vectors, name) if vectors.get("encoder") else MilcoQueryEncoder(name)
 

@@ -1,6 +1,0 @@
-"""Run milco serve."""
-
-from milco_pyserini.cli.main import start
-
-if __name__ == "__main__":
-    raise SystemExit(start("serve"))

@@ -323,7 +323,7 @@ class Engine:
         """Return the documents of a source: a path, a name, or an open object. Raises MilcoError if it cannot.
 
         Args:
-            options: those arguments of Index.build() that say how to read a source; engines name the ones they take.
+            options: arguments of Index.build() that select how a source is read; engines name the ones they take.
         """
         raise NotImplementedError
 

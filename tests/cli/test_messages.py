@@ -79,8 +79,8 @@ MESSAGES = {
         "milco index: error: --shard-num 2: vectors/a has 1 part, and each shard needs one: use fewer shards, or "
         "smaller parts (milco encode --part-size)"
     ),
-    "index --update --output indexes/a.exact --store": (
-        "milco index: error: --store is for a new index, --update changes one"
+    "index --update --output indexes/a.exact": (
+        "milco index: error: unknown option '--update': did you mean 'milco index update'?"
     ),
     "index tune --index indexes/a.exact": (
         "milco index tune: error: indexes/a.exact: engine exact has nothing to tune, seismic has"
@@ -90,7 +90,7 @@ MESSAGES = {
         "milco search: error: no index at indexes/b: build it with milco index --vectors vectors/b --output indexes/b, "
         "where vectors/b is a store that milco encode wrote"
     ),
-    "search --query x --k 3": "milco search: error: unknown option '--k': did you mean '--hits'?",
+    "search --query x --hits 3": "milco search: error: unknown option '--hits': did you mean '--k'?",
     "search --topics topics.tsv --tag 'a b'": (
         "milco search: error: --tag 'a b' is empty or has white space, which separates the columns of a run"
     ),
@@ -102,7 +102,7 @@ MESSAGES = {
         "milco search: error: run.txt exists: choose another --output, or replace it with --overwrite"
     ),
     "search --query x --filter lang": "milco search: error: --filter lang: expected FIELD=VALUE, such as lang=de",
-    "search --query x --query-cut 5": "milco search: error: --query-cut 5: exact has no settings",
+    "search --query x --query-cut 5": "milco search: error: unknown option '--query-cut': did you mean '--set'?",
     "search fuse --runs run.txt": "milco search fuse: error: --runs run.txt: fusion takes two runs or more",
     "export --to qdrant --vectors vectors/a --collection 'A b'": (
         "milco export: error: --collection 'A b': must be a lower-case letter and up to 62 lower-case letters, digits "
@@ -127,7 +127,7 @@ MESSAGES = {
     "explain --query x --text y --doc d": (
         "milco explain: error: --text explains texts without an index: omit --doc or --text"
     ),
-    "serve --hits 500": "milco serve: error: --hits 500: must be from 1 to 100",
+    "serve --k 500": "milco serve: error: --k 500: must be from 1 to 100",
     "analyze sweep --vectors vectors/a --topics vectors/a --qrels qrels.txt --prune top-k:5 top-k:5": (
         "milco analyze sweep: error: --prune top-k:5 is given twice. Once is enough."
     ),

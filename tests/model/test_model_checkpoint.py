@@ -492,7 +492,7 @@ def test_a_cached_checkpoint_may_lack_a_tokenizer(
 def test_heads_are_those_of_the_encoder_on_the_hub(
     hub_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """config.json of an encoder that is only named is fetched; if it cannot be, the error says where to put it."""
+    """config.json of an encoder that is only named is fetched; if it cannot be, the error names where to put it."""
     directory = bent(tmp_path, "distillation")
     config = json.loads((directory / "config.json").read_text())
     config["multilingual_encoder_checkpoint"] = "someone/small-milco"

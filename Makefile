@@ -19,7 +19,7 @@ TRANSFORMERS = 4.57.6 5.23.0
 GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/model/test_model_weights.py \
 	tests/train/test_train_losses.py tests/train/test_train_teachers.py
 
-.PHONY: demo test test-more pages lint api wheel smoke test-transformers st pyserini-2 constraints clean python
+.PHONY: demo test test-more pages lint api wheel smoke release test-transformers st pyserini-2 constraints clean python
 
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini demo
@@ -52,6 +52,10 @@ wheel: $(VENV)/installed-dev
 smoke: $(WHEEL_VENV)/installed wheel
 	$(WHEEL_VENV)/bin/python $(PIP_INSTALL) --force-reinstall --no-deps dist/*.whl
 	$(WHEEL_VENV)/bin/python -I tests/smoke.py
+
+# Checks version, notes and wheel of a release, and tags the commit.
+release: $(VENV)/installed-dev
+	$(RUN) -m recipes.release $(VERSION)
 
 # The golden numbers under each transformers, in an environment that has this one's packages behind its own. datasets is
 # named because it bounds huggingface_hub.

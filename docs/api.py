@@ -15,6 +15,11 @@ from milco_pyserini.io.files import atomic_directory
 from milco_pyserini.options import option
 
 PACKAGE = "milco_pyserini"
+# Public modules of packages that import nothing, because these load torch.
+MODULES = (
+    *("encode.corpus", "encode.dense", "encode.plan", "encode.query_table", "explain.explainer", "explain.explanation"),
+    *("serve.server", "errors", "options"),
+)
 
 
 @dataclass(frozen=True)
@@ -31,11 +36,11 @@ class ReferenceOptions:
 
 
 def public_modules() -> list[str]:
-    """Return the modules that have a reference page: the packages with public names, and errors and options."""
+    """Return the modules that have a reference page: the packages with public names, and MODULES."""
     root = Path(import_module(PACKAGE).__file__ or "").parent
     packages = [path.parent.name for path in sorted(root.glob("*/__init__.py"))]
     names = [name for name in packages if hasattr(import_module(f"{PACKAGE}.{name}"), "__all__")]
-    return [PACKAGE, *(f"{PACKAGE}.{name}" for name in [*names, "errors", "options"])]
+    return [PACKAGE, *(f"{PACKAGE}.{name}" for name in (*names, *MODULES))]
 
 
 def load_public_names(name: str) -> None:

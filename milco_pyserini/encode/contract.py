@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, ST
 from milco_pyserini.encode.encoder import MilcoEncoder, as_texts, hash_tokenizers
+from milco_pyserini.encode.fields import HASHES
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.tokenization import open_english_tokenizer, open_tokenizer
@@ -249,7 +250,7 @@ def validate_english_terms(
         own = os.fspath(own)
         tokenizers = open_tokenizer(own), open_english_tokenizer(own)
         english = tokenizers[1].pieces
-        tokenizer_hash = hash_tokenizers(*(each.tokenizer for each in tokenizers))
+        tokenizer_hash = hash_tokenizers(*(tokenizer.tokenizer for tokenizer in tokenizers))
     # sentence-transformers' tokenizers are changed when they are loaded.
     is_changed = manifest.get("tokenizer_hash") not in (None, tokenizer_hash)
     if is_changed and not str(manifest.get("encoder")).startswith(ST):
@@ -264,7 +265,7 @@ def validate_english_terms(
 
 def validate_encoder(encoder: Any, manifest: dict[str, Any]) -> None:
     """Raise MilcoError if the vectors of a manifest were encoded with other weights, or another tokenizer."""
-    for field in ("weight_hash", "tokenizer_hash"):
+    for field in HASHES:
         value = getattr(encoder, field)
         if manifest.get(field) not in (None, value):
             raise MilcoError(

@@ -1,8 +1,8 @@
 """The plan of an encoding: every setting that determines how texts become vectors, and the encoder that it names."""
 
 import importlib.metadata
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, POOLINGS, VIEWS
@@ -19,13 +19,10 @@ if TYPE_CHECKING:
 FORMATS = ("jsonl", "parquet")
 # <s>, one token, </s>.
 MIN_LENGTH = 3
-_ONLY_SPARSE = ("views", "prune", "scale", "english_prefix", "format")
-_ONLY_DENSE = ("pooling", "query_prompt", "document_prompt")
-_MANIFEST_FIELDS = ("encoder", "max_length", "lowercase", "split_passages", "batch_size", "part_size", "dtype")
-_SPARSE_FIELDS = ("views", "scale", "english_prefix", "format")
 _ENCODER = "encoder"
 _SPARSE = "sparse vectors"
 _DENSE = "dense vectors"
+_SCALE_OUT = "scale-out"
 
 
 @dataclass(frozen=True)
@@ -94,11 +91,11 @@ class EncodePlan:
     document_prompt: str | None = option(
         None, metavar="TEXT", group=_DENSE, help="text prepended to documents (default: the checkpoint's)"
     )
-    part_size: int = option(8192, minimum=1, group="scale-out", help="documents per part file")
+    part_size: int = option(8192, minimum=1, group=_SCALE_OUT, help="documents per part file")
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong about combinations of settings."""
-        for name in changed_options(self, *(_ONLY_SPARSE if self.dense else _ONLY_DENSE)):
+        for name in changed_options(self, *_names(_SPARSE if self.dense else _DENSE)):
             yield f"{name} is {'for sparse vectors, not for --dense' if self.dense else 'for --dense'}"
         if self.dense and self.dtype == "int8":
             yield "--dtype int8 is for sparse vectors, not for --dense"
@@ -150,24 +147,20 @@ class EncodePlan:
                 f"--split-passages would put the prompt {shown(encoder.document_prompt)} before the first passage of "
                 "each document only: omit it, or the prompt with --document-prompt ''"
             )
-        return replace(plan, **{name: getattr(encoder, name) for name in _ONLY_DENSE})
+        prompts = {"query_prompt": encoder.query_prompt, "document_prompt": encoder.document_prompt}
+        return replace(plan, pooling=encoder.pooling, **prompts)
 
     def manifest_fields(self) -> dict[str, Any]:
         """Return the settings as fields of a manifest, without those that resolve() has yet to fill in."""
-        values = vars(self) | {"views": list(self.views)}
-        if self.dense:
-            values["format"] = "parquet"
-        known = {
-            name: values[name]
-            for name in (*_MANIFEST_FIELDS, *(("dense", "format", *_ONLY_DENSE) if self.dense else _SPARSE_FIELDS))
-            if values[name] not in (None, [], "auto")
-        }
-        return known if self.dense else known | {"pruning": " ".join(map(str, self.pruning_rules)) or None}
+        values = {name: getattr(self, name) for name in _names(_ENCODER, _SCALE_OUT, _DENSE if self.dense else _SPARSE)}
+        values |= {"format": "parquet"} if self.dense else {"views": list(self.views), "prune": None}
+        resolved = {name: value for name, value in values.items() if value not in (None, [], "auto")}
+        return resolved if self.dense else resolved | {"pruning": " ".join(map(str, self.pruning_rules)) or None}
 
 
-def unrecorded_variants(recorded: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the variants of the encoder that a store's manifest or plan lacks, as those of earlier versions do."""
-    return tuple(name for name in VIEW_VARIANTS if name not in recorded)
+def _names(*groups: str) -> tuple[str, ...]:
+    """Return the settings of groups of a plan."""
+    return tuple(field.name for field in fields(EncodePlan) if field.metadata["group"] in groups)
 
 
 def encoder_fields(encoder: Any, device: str) -> dict[str, Any]:
@@ -175,7 +168,7 @@ def encoder_fields(encoder: Any, device: str) -> dict[str, Any]:
 
     Args:
         encoder: a MilcoEncoder or a DenseEncoder.
-        device: of the processes that encode; only its type is recorded.
+        device: where the vectors are encoded; only its type is recorded.
     """
     import numpy
     import torch

@@ -20,12 +20,11 @@ from milco_pyserini.corpora import Document, Query, open_corpus, open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.encode.dense_store import open_dense_store, read_dense, write_dense
+from milco_pyserini.encode.fields import CONFIG, FIELDS, REUSE, may_differ
 from milco_pyserini.encode.parts import TEXT, EncodedPart, PartEncoder, text_digests, vector_ids
-from milco_pyserini.encode.plan import unrecorded_variants
 from milco_pyserini.encode.writer import content_type
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.manifest import intact
-from milco_pyserini.model.configuration import VIEW_VARIANTS
 from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
 from milco_pyserini.sparse.batch import row_pointers
 from milco_pyserini.sparse.store import (
@@ -37,16 +36,6 @@ from milco_pyserini.sparse.store import (
     write_vectors,
 )
 
-# Fields of a plan that do not determine the vector of a text. An encoder is known by its hashes.
-_MAY_DIFFER = (
-    *("format_version", "kind", "corpus", "corpus_hash", "field_rule", "texts", "encoder", "part_size", "batch_size"),
-    "versions",
-)
-# The options of other fields have the fields' names.
-_OPTIONS = dict.fromkeys(
-    ("weight_hash", "tokenizer_hash", "source_prefix", "dimensions", "query_table_top_k"), "encoder"
-)
-_OPTIONS |= {"pruning": "prune"}
 # Old parts in memory: documents seldom change their order.
 _PARTS_IN_MEMORY = 4
 _ENCODED = -1
@@ -79,7 +68,7 @@ class ReusableStore:
                 f"{self.manifest.get('corpus')} is not on this machine: encode once without --reuse"
             )
         self._part = lru_cache(_PARTS_IN_MEMORY)(self._read_part)
-        # Of each part of the new store that is being encoded: its records, and where their vectors are.
+        # New parts in progress: their records, and the part and the row of each vector in the old store.
         self._begun: dict[int, tuple[Sequence[Document | Query], NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def validate(self, plan: dict[str, Any]) -> None:
@@ -87,16 +76,17 @@ class ReusableStore:
         existing, wanted = content_type({"kind": plan["kind"]} | self.manifest), content_type(plan)
         if existing != wanted:
             raise MilcoError(f"--reuse {self.path} holds {existing}, not {wanted}: omit --reuse")
+        ignored = may_differ(REUSE, self.manifest)
         for name, value in plan.items():
             recorded = self.manifest.get(name)
-            if recorded == value or name in (*_MAY_DIFFER, *unrecorded_variants(self.manifest)):
+            if recorded == value or name in ignored:
                 continue
-            option = _OPTIONS.get(name, name)
+            option = FIELDS[name].option
             before = self.manifest.get("encoder") if option == "encoder" else recorded
             flag, text = f"--{option.replace('_', '-')}", " ".join(before) if isinstance(before, list) else before
             fix = f"with {flag}" if before is True else f"with {flag} {text}" if before else f"without {flag}"
-            if name in VIEW_VARIANTS:
-                fix = "with the same config.json"
+            if option == CONFIG:
+                fix = f"with the same {CONFIG}"
             raise MilcoError(
                 f"--reuse {self.path}: its vectors were encoded with {name} {recorded!r}, not {value!r}: encode {fix}, "
                 "or without --reuse"

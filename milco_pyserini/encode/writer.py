@@ -17,7 +17,7 @@ import orjson
 
 from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.catalog import corpus_paths
-from milco_pyserini.encode.plan import unrecorded_variants
+from milco_pyserini.encode.fields import RESUME, may_differ
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import locks
 from milco_pyserini.io.files import (
@@ -94,7 +94,7 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
         )
     existing, wanted = content_type({"kind": plan["kind"]} | recorded), content_type(plan)
     if existing != wanted:
-        # --overwrite is no remedy: who encodes topics does not mean to lose the documents, nor the reverse.
+        # Refused even with --overwrite: replacing documents by topics is surely a mistake.
         raise MilcoError(f"{path} holds {existing}, not {wanted}: choose another --output")
     if overwrite:
         return
@@ -104,12 +104,7 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
             f"({recorded.get('texts', 0):,} then, {plan['texts']:,} now). Choose another --output (with --reuse {path} "
             "if it is complete, so that only new texts are encoded), or start over with --overwrite"
         )
-    validate_resume(path, recorded, plan, _ignored(recorded))
-
-
-def _ignored(recorded: dict) -> tuple[str, ...]:
-    """Return the plan fields that may differ between the runs that fill one store."""
-    return "versions", *unrecorded_variants(recorded)
+    validate_resume(path, recorded, plan, may_differ(RESUME, recorded))
 
 
 class StoreWriter:
@@ -137,7 +132,7 @@ class StoreWriter:
             if (
                 overwrite
                 and recorded is not None
-                and ("parts" in recorded or plan_difference(recorded, plan, _ignored(recorded)))
+                and ("parts" in recorded or plan_difference(recorded, plan, may_differ(RESUME, recorded)))
             ):
                 _remove_store(path)
                 # If path is a link, it leads to this directory.
@@ -173,7 +168,7 @@ class StoreWriter:
                 record = PartRecord(**parts[number]) if number < len(parts) else None
         if record is None:
             return None
-        files = [(self.path / one["file"], one["bytes"]) for one in record.files]
+        files = [(self.path / file["file"], file["bytes"]) for file in record.files]
         return record if all(path.is_file() and path.stat().st_size == size for path, size in files) else None
 
     def remove_damaged(self, numbers: Iterable[int], vocabulary: Vocabulary | None) -> None:
@@ -193,7 +188,7 @@ class StoreWriter:
         intact = {
             number: record
             for number, record in records.items()
-            if all(checksum(self.path / one["file"]) == one["checksum"] for one in record.files)
+            if all(checksum(self.path / file["file"]) == file["checksum"] for file in record.files)
         }
         recorded = numbers if was_complete else [number for number in numbers if self._record_path(number).exists()]
         damaged = [number for number in recorded if number not in intact]
@@ -242,7 +237,7 @@ class StoreWriter:
             if not self.is_complete:
                 raise
         if self.is_complete:
-            # So it did before the record was written, which nobody else would remove.
+            # The store was completed before this record was written: remove the record.
             self._remove_leftovers()
         return record
 
@@ -301,8 +296,8 @@ def _recorded_plan(path: Path) -> dict | None:
 
     Raises MilcoError if path is something else than a vector store.
     """
-    known = _described_by(path)
-    for name in known:
+    descriptions = _described_by(path)
+    for name in descriptions:
         with contextlib.suppress(DamagedError):
             return read_checked(path / name)
     # A process that was killed while it wrote the plan leaves only a partial file of it.
@@ -316,7 +311,7 @@ def _recorded_plan(path: Path) -> dict | None:
         only_store_files = names <= {MANIFEST, VOCABULARY, PARTS, DIGESTS, _PLAN, _RECORDS}
         if parts and only_store_files and all(map(part_name.fullmatch, parts)):
             return {}
-    if _described_by(path) != known:
+    if _described_by(path) != descriptions:
         # Another process began the store after the first look.
         return _recorded_plan(path)
     raise MilcoError(f"{path} exists and is not a vector store, so it is never replaced: choose another --output")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from milco_pyserini.defaults import VECTORS
+from milco_pyserini.encode.fields import EXPLAIN, must_agree
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.terms import matched_share
 from milco_pyserini.index import Index
@@ -14,9 +15,6 @@ from milco_pyserini.index.protocol import EXACT_INTEGER, EngineSearcher
 from milco_pyserini.sparse import SOURCE, VIEWS, PlainStore, SparseBatch, VectorStore, Vocabulary, open_store
 from milco_pyserini.sparse.pruning import PruningRule
 from milco_pyserini.sparse.quantization import quantize, quantize_vector
-
-# Fields in which the manifests of the same vectors agree.
-_IDENTITY = ("weight_hash", "tokenizer_hash", "corpus_hash", "scale", "max_length", "split_passages")
 
 
 class EngineWeights:
@@ -116,7 +114,7 @@ def find_store(index: Index, path: Path | None = None) -> VectorStore | PlainSto
     is_plain = bool(index.vectors.get("plain"))
 
     def difference(store: VectorStore | PlainStore) -> str | None:
-        return next((field for field in _IDENTITY if store.manifest.get(field) != index.vectors.get(field)), None)
+        return next((name for name in must_agree(EXPLAIN) if store.manifest.get(name) != index.vectors.get(name)), None)
 
     if path is not None:
         store = open_store(path, is_plain, index.vectors["scale"])

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted
+from milco_pyserini.encode.fields import EXPORT, must_agree
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.sparse_engine import encode_flags, validate_same_encoder
 from milco_pyserini.io.files import checksum_bytes
@@ -28,13 +29,8 @@ from milco_pyserini.sparse.store import VOCABULARY
 
 # Hits of a query in the files of queries and in the check of a server.
 HITS = 10
-# Fields of a store's manifest by which users know the encoder of an export.
-ENCODER_FIELDS = (
-    *("encoder", "weight_hash", "tokenizer_hash", "views", "scale", "pruning", "english_prefix", "source_prefix"),
-    *("lowercase", "max_length", "corpus", "corpus_hash"),
-)
-# Those that determine, with the parts of a store, the vectors of a collection.
-_DETERMINING = ("weight_hash", "tokenizer_hash", "scale", "pruning", "english_prefix", "source_prefix")
+# Fields of a store's manifest by which users know the vectors of an export.
+_STATED = (*must_agree(EXPORT), "encoder", "views", "lowercase", "max_length", "corpus", "corpus_hash")
 # Servers accept bodies of 32 MB (Qdrant) and more.
 _FILE_BYTES = 16 * 2**20
 _COLLECTION = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -72,7 +68,7 @@ class Vectors:
         source = PrunedStore(store, [PruningRule.parse(rule) for rule in prune]) if prune else store
         self.path = store.path
         self.terms = store.terms
-        self.about = {name: source.manifest[name] for name in ENCODER_FIELDS if name in source.manifest}
+        self.about = {name: source.manifest[name] for name in _STATED if name in source.manifest}
         self.manifest = source.manifest | {"scale": 1.0}
         self._source = source
 
@@ -87,7 +83,7 @@ class Vectors:
     def fingerprint(self) -> str:
         """Checksum of what determines the vectors: the parts of the store, the encoder, the scale, and pruning."""
         parts = [part.get("checksum", part) for part in self.manifest["parts"]]
-        about = {name: self.about.get(name) for name in _DETERMINING}
+        about = {name: self.about.get(name) for name in must_agree(EXPORT)}
         return checksum_bytes(orjson.dumps([about, parts], option=orjson.OPT_SORT_KEYS))
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 
 from milco_pyserini.console import counted, warn
+from milco_pyserini.encode.fields import HASHES, SEARCH, must_agree
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, Engine, GroundTruth, QueryOptions
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 # Lucene's limit, for every engine as that of ids.
 MAX_IMPACTS = 2**31 - 1
-
-# Topics whose manifest differs from the documents' in one of these were encoded in another way.
-_MUST_AGREE = ("weight_hash", "tokenizer_hash", "english_prefix", "source_prefix", "lowercase", "dimensions", "pooling")
 _CHUNK = 4096
 
 
@@ -253,11 +251,10 @@ class BatchDocuments:
                 raise MilcoError(
                     f"the vectors have another vocabulary than encoder {encoder.name}: pass their own encoder"
                 )
-            names = ("weight_hash", "tokenizer_hash")
-            about = {name: getattr(encoder, name) for name in names}
+            hashes = {name: getattr(encoder, name) for name in HASHES}
             has_terms = {PIVOT: batch.columns < batch.english_size, SOURCE: batch.columns >= batch.english_size}
             views = [view for view in encoder.views if has_terms[view].any()] or list(encoder.views)
-            self.manifest |= {"encoder": encoder.name, "views": views, **about}
+            self.manifest |= {"encoder": encoder.name, "views": views, **hashes}
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield the id and {term: impact} of every document."""
@@ -284,7 +281,7 @@ def validate_same_encoder(path: Path, topics: dict, index: Path, documents: dict
         topics, documents: manifests.
         hint: what else can be done if another encoder has encoded the topics.
     """
-    for name in _MUST_AGREE:
+    for name in must_agree(SEARCH):
         if None in (topics.get(name), documents.get(name)) or topics[name] == documents[name]:
             continue
         flags = encode_flags(documents)
@@ -292,7 +289,7 @@ def validate_same_encoder(path: Path, topics: dict, index: Path, documents: dict
             f"{path} does not fit {index}: its {name} is {topics[name]!r}, the documents' is "
             f"{documents[name]!r}; encode them again with milco encode --topics {topics.get('corpus')} --encoder "
             f"{documents.get('encoder')}{flags} --output {path} --overwrite",
-            hint if name in ("weight_hash", "tokenizer_hash") else "",
+            hint if name in HASHES else "",
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
+from milco_pyserini.encode.fields import FIELDS, INDEX, UPDATE, must_agree
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.documents import CorpusDocuments, indexed_corpus_paths, joined_fields
 from milco_pyserini.index.protocol import Engine, EngineSearcher
@@ -28,16 +29,8 @@ from milco_pyserini.io.manifest import (
     validate_files,
     write_checked,
 )
-from milco_pyserini.model.configuration import VIEW_VARIANTS
 from milco_pyserini.sparse.changes import OlderVectors, vector_bytes
 from milco_pyserini.sparse.quantization import quantized_vectors
-
-# Vectors that differ from the index's in one of these were encoded in another way. Some sources do not state the first.
-_ENCODING = (
-    *("weight_hash", "tokenizer_hash", "english_prefix", "source_prefix", "lowercase", "max_length"),
-    *("split_passages", "pooling", *VIEW_VARIANTS),
-)
-_INDEXING = {"plain": "--plain", "scale": "--scale", "views": "--views", "pruning": "--prune"}
 
 
 class DocumentChanges:
@@ -234,12 +227,13 @@ def update_request(delete: Collection[str], *manifests: dict | None) -> str | No
 def validate_update(path: Path, vectors: dict, index: Path, indexed: dict) -> None:
     """Raise MilcoError unless vectors were encoded and are read as those in an index. vectors, indexed: manifests."""
     validate_kind(path, vectors)
-    for name in _ENCODING:
+    for name in must_agree(UPDATE):
         if None not in (vectors.get(name), indexed.get(name)) and vectors[name] != indexed[name]:
             raise _different(path, vectors, index, indexed, name, "encode them as those of the index were")
-    for name, option in _INDEXING.items():
+    for name in must_agree(INDEX):
         if (vectors.get(name) or None) != (indexed.get(name) or None):
-            raise _different(path, vectors, index, indexed, name, f"give the same {option} as for the index")
+            fix = f"give the same --{FIELDS[name].option} as for the index"
+            raise _different(path, vectors, index, indexed, name, fix)
 
 
 def read_docids(path: Path) -> list[str]:

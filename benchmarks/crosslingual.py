@@ -113,7 +113,7 @@ def evaluate_all(
     encoder: "MilcoEncoder", pairs: dict[str, SentencePairs], views: Sequence[str], with_pooled: bool = False
 ) -> dict[str, Evaluation]:
     """Return the results by language. English sentences that languages share, as in FLORES, are encoded once."""
-    encoder.resolve_views([part for view in views for part in VIEWS[view]])
+    encoder.network.resolve_views([part for view in views for part in VIEWS[view]])
     encoded: dict[tuple[str, ...], SparseBatch] = {}
     progress = Progress("sentences", sum(len(one.ids) for one in pairs.values()))
     sentences, values = {}, {}

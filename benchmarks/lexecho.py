@@ -51,7 +51,7 @@ class TopicGain:
 def command(options: LexEchoOptions) -> None:
     """Print the topics with the largest gains, then the means."""
     encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
-    encoder.resolve_views(("pivot", "source"))
+    encoder.network.resolve_views(("pivot", "source"))
     languages = options.languages or LANGUAGES
     means = np.mean([evaluate_topics(encoder, language) for language in languages], axis=0).tolist()
     queries = [topic.text for topic in open_topics("sample-en")]

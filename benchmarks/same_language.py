@@ -128,7 +128,7 @@ def view_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict
         store = open_store(vectors)
         searcher = build_index(store, find_engine("exact"), Path(directory) / "index").searcher()
         encoder = open_query_encoder(store.manifest, device=options.device, dtype=options.dtype).encoder
-        encoder.resolve_views([part for view in options.views for part in VIEWS[view]])
+        encoder.network.resolve_views([part for view in options.views for part in VIEWS[view]])
         queries = encoder.encode_query([topic.text for topic in topics], alpha=options.alpha)
         runs: dict[str, Run] = {}
         for view in options.views:

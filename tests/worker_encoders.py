@@ -25,7 +25,7 @@ class WordLengthEncoder:
     config = SimpleNamespace(passage_max_length=64, query_max_length=64)
 
     def __init__(self, lives: str = "") -> None:
-        self.tokenizer = self
+        self.tokenizer = self.network = self
         self._lives = lives
 
     def validate_length(self, max_length: int) -> None:
@@ -39,7 +39,7 @@ class WordLengthEncoder:
         """Return a token per word."""
         return [SimpleNamespace(ids=[7] * len(text.split()[:max_length]), truncated=False) for text in texts]
 
-    def encode_rows(
+    def encode(
         self,
         rows: Sequence[Sequence[int]],
         views: Sequence[str],
@@ -74,5 +74,5 @@ class BrokenPlan(EncodePlan):
     """A plan whose encoder fails with an error that is a bug."""
 
     def load_encoder(self, device: str) -> SimpleNamespace:
-        """Return an encoder without encode_rows."""
+        """Return an encoder without a network."""
         return SimpleNamespace(tokenizer=WordLengthEncoder())

@@ -50,8 +50,8 @@ class _PyseriniEncoder:
         self.encoder = encoder = as_encoder(encoder, device, dtype, english_prefix)
         self.scale = scale
         self.max_length = getattr(encoder.config, self._default_length) if max_length is None else max_length
-        encoder.validate_length(self.max_length)
-        self.views = encoder.resolve_views(views)
+        encoder.network.validate_length(self.max_length)
+        self.views = encoder.network.resolve_views(views)
         self.lowercase = lowercase
 
     def _encode(self, encoder: MilcoEncoder, texts: Sequence[str], max_length: int | None) -> SparseBatch:
@@ -142,7 +142,7 @@ class MilcoQueryEncoder(_PyseriniEncoder):
         Raises MilcoError for a view that the encoder or its index lacks.
         """
         other = copy.copy(self)
-        other.views = self.encoder.resolve_views(views)
+        other.views = self.encoder.network.resolve_views(views)
         for view in other.views:
             if view not in self.views:
                 raise MilcoError(f"view {view}: the documents only have the {self.views[0]} view")

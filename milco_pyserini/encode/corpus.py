@@ -109,7 +109,7 @@ def encode_corpus(
         find_checkpoint(plan.encoder)
         devices = choose_devices(device)
     encoder: Any = plan.load_encoder("cpu" if launcher == RAY else devices[0])
-    if not (topics or plan.dense or encoder.encodes_documents):
+    if not (topics or plan.dense or encoder.network.encodes_documents):
         raise MilcoError(
             f"--encoder {plan.encoder} is a query table, which encodes --topics only: encode documents with "
             f"{encoder.config.checkpoint}"

@@ -1,6 +1,5 @@
 """Encode texts into sparse vectors: a model with its tokenizers and its vocabulary."""
 
-import copy
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,27 +13,22 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from milco_pyserini.console import Progress, Report
+from milco_pyserini.console import Progress
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, with_revision
-from milco_pyserini.encode.csr import empty_batch
 from milco_pyserini.encode.devices import choose_device, choose_dtype
-from milco_pyserini.encode.network import Network
-from milco_pyserini.errors import MilcoError, shown, unknown_name
+from milco_pyserini.encode.network import BATCH_SIZE, Network
+from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import checksum_bytes, write_json
 from milco_pyserini.model.checkpoint import ENGLISH, model_card, write_sentence_transformers_files
 from milco_pyserini.model.finding import find_checkpoint
 from milco_pyserini.model.loading import weight_hash
 from milco_pyserini.model.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
 from milco_pyserini.model.weights import NetworkWeights, load_checkpoint
-from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, Vocabulary
-from milco_pyserini.sparse.batch import validate_finite
-from milco_pyserini.sparse.pruning import PruningRule
+from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.vocabulary import common_vocabulary
 
 if TYPE_CHECKING:
     from milco_pyserini.model.modeling import SparseEncoderModel
-
-BATCH_SIZE = 512
 
 # Embedding matrices may have more rows than the tokenizer has pieces, rounded up to a multiple of 64, 128 or (mDeBERTa)
 # 1,000.
@@ -69,11 +63,8 @@ class MilcoEncoder:
             LayerNorm and pooling are float32. int8, on the CPU, is for the products of the encoder's layers and of the
             decoder.
         english_prefix: prefix of pivot terms; "e_" is the authors' spelling.
-        query_encoder: what encodes queries, if another network or tokenizer than these (default: this encoder).
+        query_encoder: separate encoder for queries, if the model has one (default: this encoder).
     """
-
-    # Whether it encodes documents, too: a QueryTable does not.
-    encodes_documents = True
 
     def __new__(cls, model: Any = None, *arguments: Any, **options: Any) -> Self:
         """Raise TypeError for the name of a checkpoint, which from_pretrained() loads."""
@@ -102,8 +93,8 @@ class MilcoEncoder:
         source = [] if english_tokenizer is tokenizer.tokenizer else tokenizer.pieces
         self.vocabulary = Vocabulary(english, source, english_prefix)
         network = model.eval() if isinstance(model, torch.nn.Module) else model
-        columns = self.vocabulary.english_size, len(tokenizer.pieces)
-        self.network = Network(network, columns, tokenizer.special_ids, *self._choose(device, network.config))
+        placement = self._choose(device, network.config)
+        self.network = Network(network, name, tokenizer, self.vocabulary.english_size, *placement)
 
     @classmethod
     def from_pretrained(
@@ -128,7 +119,7 @@ class MilcoEncoder:
             MilcoError: the checkpoint cannot be found or is not complete.
         """
         name = with_revision(os.fspath(name_or_path), revision)
-        choose_device(device)
+        device = choose_device(device)
         directory = find_checkpoint(name)
         model = load_checkpoint(directory, variants)
         tokenizers = load_tokenizer(directory), load_english_tokenizer(directory)
@@ -149,17 +140,9 @@ class MilcoEncoder:
         return self
 
     def _choose(self, device: str | torch.device, config: Any) -> tuple[torch.device, torch.dtype]:
-        chosen = choose_device(device)
+        chosen = device if isinstance(device, torch.device) else choose_device(device)
         cpu_dtype = getattr(config, "cpu_dtype", None)
         return chosen, choose_dtype(self._requested_dtype, chosen, ENCODER_DTYPES, cpu_dtype)
-
-    def with_dtype(self, dtype: str | torch.dtype) -> Self:
-        """Return an encoder of the same weights with another dtype of the matrix products."""
-        other = copy.copy(self)
-        other._requested_dtype = dtype
-        if self._query_encoder is not None:
-            other._query_encoder = self._query_encoder.with_dtype(dtype)
-        return other.to(self.device)
 
     @property
     def model(self) -> Any:
@@ -193,8 +176,7 @@ class MilcoEncoder:
     @property
     def views(self) -> tuple[str, ...]:
         """The views that this checkpoint has."""
-        has = {PIVOT: self.config.english_vocab_size > 0, SOURCE: self.config.echo}
-        return tuple(view for view in VIEWS if has[view])
+        return self.network.views
 
     @cached_property
     def weight_hash(self) -> str:
@@ -295,63 +277,15 @@ class MilcoEncoder:
             raise MilcoError(f"batch_size expects an integer of at least 1, got {batch_size!r}")
         if max_length is None:
             max_length = self.config.passage_max_length
-        self.validate_length(max_length)
-        views = self.resolve_views(views)
+        self.network.validate_length(max_length)
+        views = self.network.resolve_views(views)
         tokens = self.tokenizer.tokenize([text.lower() for text in texts] if lowercase else texts, max_length)
         progress = Progress("texts", len(texts), show=True) if show_progress else None
-        batch = self.encode_rows(
-            [row.ids for row in tokens], views, batch_size, report=None if progress is None else progress.add
-        )
+        rows, report = [row.ids for row in tokens], None if progress is None else progress.add
+        batch = self.network.encode(rows, views, batch_size, report=report)
         if progress is not None:
             progress.close("Encoded")
         return replace(batch, vocabulary=self.vocabulary)
-
-    def encode_rows(
-        self,
-        rows: Sequence[Sequence[int]],
-        views: Sequence[str],
-        batch_size: int = BATCH_SIZE,
-        names: Sequence[str] = (),
-        report: Report | None = None,
-    ) -> SparseBatch:
-        """Return the vectors of tokenized texts in their order, batched by length.
-
-        Args:
-            rows: token ids, special ones included; a row without tokens has an empty vector.
-            views: the views to encode.
-            batch_size: the most texts in one forward pass.
-            names: the texts' ids, for errors.
-            report: called for each batch with its numbers of texts and tokens.
-
-        Raises:
-            MilcoError: a weight is not finite.
-        """
-        order = np.argsort([len(row) for row in rows], kind="stable")
-        filled = [rows[number] for number in order if rows[number]]
-        parts = [empty_batch(len(rows) - len(filled), self.vocabulary.english_size)]
-        if report and len(parts[0]):
-            report(len(parts[0]), 0)
-        done = 0
-        for batch in self.network.runner.run(filled, views, batch_size):
-            parts.append(batch)
-            if report:
-                report(len(batch), sum(map(len, filled[done : done + len(batch)])))
-            done += len(batch)
-        vectors = SparseBatch.concatenate(parts, self.vocabulary.english_size).take(np.argsort(order))
-        validate_finite(
-            vectors.weights,
-            vectors.indptr,
-            f"encoder {self.name}",
-            lambda row: names[row] if names else self.tokenizer.beginning(rows[row]),
-        )
-        return self._limit_terms(vectors)
-
-    def _limit_terms(self, vectors: SparseBatch) -> SparseBatch:
-        """Return vectors with only the strongest terms of each view, as many as the configuration keeps."""
-        for view, limit in ((PIVOT, self.config.pivot_top_k), (SOURCE, self.config.source_top_k)):
-            if limit is not None and vectors.lengths().max(initial=0) > limit:
-                vectors = PruningRule("top-k", limit, view)(vectors)
-        return vectors
 
     def decode(self, vectors: SparseBatch, *, top_k: int | None = None) -> list[list[tuple[str, float]]]:
         """Return the terms and weights of every vector, strongest first, at most top_k of them.
@@ -457,24 +391,6 @@ class MilcoEncoder:
             self.save_pretrained(directory)
             api.upload_folder(repo_id=repository, folder_path=directory)
         return str(url)
-
-    def resolve_views(self, views: str | Sequence[str] | None) -> tuple[str, ...]:
-        """Return the views to encode, all by default. Raises MilcoError for a view that the checkpoint lacks."""
-        views = (views,) if isinstance(views, str) else views
-        for view in views or ():
-            if view not in VIEWS:
-                raise unknown_name("view", str(view), VIEWS)
-            if view not in self.views:
-                lacking = "LexEcho head" if view == SOURCE else "English vocabulary"
-                other = " ".join(self.views)
-                raise MilcoError(f"encoder {self.name} has no {lacking}, so no {view} view: use --views {other}")
-        return tuple(views or self.views)
-
-    def validate_length(self, max_length: int) -> None:
-        """Raise MilcoError for a maximum length in tokens that the encoder has no positions for."""
-        limit = self.network.token_limit
-        if not isinstance(max_length, int) or not 3 <= max_length <= limit:
-            raise MilcoError(f"maximum length {max_length!r}: encoder {self.name} takes 3 to {limit} tokens")
 
 
 def hash_tokenizers(tokenizer: Tokenizer, english_tokenizer: Tokenizer) -> str:

@@ -1,18 +1,28 @@
-"""The network of an encoder on a device: its weights, its forward pass in batches, the states of tokens."""
+"""The network of an encoder on a device: token ids to sparse vectors, in batches; the states of tokens."""
 
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from milco_pyserini.console import Report
 from milco_pyserini.encode.batches import BatchRunner
+from milco_pyserini.encode.csr import empty_batch
 from milco_pyserini.encode.devices import report_spinning_threads
+from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.model.forward import choose_forward
 from milco_pyserini.model.loading import token_limit
 from milco_pyserini.model.packed import Linear, PackedForward
+from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.model.weights import NetworkWeights
+from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch
+from milco_pyserini.sparse.batch import validate_finite
+from milco_pyserini.sparse.pruning import PruningRule
+
+BATCH_SIZE = 512
 
 
 class Network:
@@ -20,29 +30,35 @@ class Network:
 
     Args:
         source: modules of torch, or the weights of a checkpoint, which are made modules only where they are needed.
-        columns: number of pivot and of source terms.
-        special_ids: tokens that are not terms of the source view if the configuration drops them.
+        name: of the encoder, for messages.
+        tokenizer: its special tokens are not terms of the source view if the configuration drops them.
+        english_size: number of pivot terms.
         device: where it runs.
         dtype: of the matrix products.
     """
 
+    # False for a table of queries' tokens.
+    encodes_documents = True
+
     def __init__(
         self,
         source: Any,
-        columns: tuple[int, int],
-        special_ids: Sequence[int],
+        name: str,
+        tokenizer: TextTokenizer,
+        english_size: int,
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
         self._source = source
-        self._columns = columns
-        self._special_ids = special_ids
+        self.name = name
+        self.tokenizer = tokenizer
+        self.english_size = english_size
         self.device = device
         self.dtype = dtype
 
     def on(self, device: torch.device, dtype: torch.dtype) -> "Network":
         """Return the same network on another device or with another dtype."""
-        return Network(self._source, self._columns, self._special_ids, device, dtype)
+        return Network(self._source, self.name, self.tokenizer, self.english_size, device, dtype)
 
     @property
     def model(self) -> Any:
@@ -59,11 +75,34 @@ class Network:
         return self._source.config
 
     @property
+    def views(self) -> tuple[str, ...]:
+        """The views that it has."""
+        has = {PIVOT: self.config.english_vocab_size > 0, SOURCE: self.config.echo}
+        return tuple(view for view in VIEWS if has[view])
+
+    def resolve_views(self, views: str | Sequence[str] | None) -> tuple[str, ...]:
+        """Return the views to encode, all by default. Raises MilcoError for a view that the checkpoint lacks."""
+        views = (views,) if isinstance(views, str) else views
+        for view in views or ():
+            if view not in VIEWS:
+                raise unknown_name("view", str(view), VIEWS)
+            if view not in self.views:
+                lacking = "LexEcho head" if view == SOURCE else "English vocabulary"
+                other = " ".join(self.views)
+                raise MilcoError(f"encoder {self.name} has no {lacking}, so no {view} view: use --views {other}")
+        return tuple(views or self.views)
+
+    @property
     def token_limit(self) -> int:
         """The number of tokens, special ones included, that it has positions for."""
         if hasattr(self._source, "encoder"):
             return token_limit(self._source.encoder, self.config.encoder)
         return self.config.token_limit
+
+    def validate_length(self, max_length: int) -> None:
+        """Raise MilcoError for a maximum length in tokens that it has no positions for."""
+        if not isinstance(max_length, int) or not 3 <= max_length <= self.token_limit:
+            raise MilcoError(f"maximum length {max_length!r}: encoder {self.name} takes 3 to {self.token_limit} tokens")
 
     @property
     def has_token_states(self) -> bool:
@@ -79,12 +118,60 @@ class Network:
         """Runs it on batches; created for the first text, so that an encoder that is only saved stays where it is."""
         if self.device.type == "cpu":
             report_spinning_threads()
-        dropped = self._special_ids if self.config.source_drop_special else []
+        dropped = self.tokenizer.special_ids if self.config.source_drop_special else []
         source = self._source
         if not isinstance(source, NetworkWeights) or self.device.type != "cpu":
             source = self.model.to(self.device)
         forward = choose_forward(source, self.device, self.dtype) if self.has_token_states else source
-        return BatchRunner(forward, self.device, *self._columns, self.config.source_pool, dropped)
+        columns = self.english_size, len(self.tokenizer.pieces)
+        return BatchRunner(forward, self.device, *columns, self.config.source_pool, dropped)
+
+    def encode(
+        self,
+        rows: Sequence[Sequence[int]],
+        views: Sequence[str],
+        batch_size: int = BATCH_SIZE,
+        names: Sequence[str] = (),
+        report: Report | None = None,
+    ) -> SparseBatch:
+        """Return the vectors of tokenized texts in their order, batched by length.
+
+        Args:
+            rows: token ids, special ones included; a row without tokens has an empty vector.
+            views: the views to encode.
+            batch_size: the most texts in one forward pass.
+            names: the texts' ids, for errors.
+            report: called for each batch with its numbers of texts and tokens.
+
+        Raises:
+            MilcoError: a weight is not finite.
+        """
+        order = np.argsort([len(row) for row in rows], kind="stable")
+        filled = [rows[number] for number in order if rows[number]]
+        parts = [empty_batch(len(rows) - len(filled), self.english_size)]
+        if report and len(parts[0]):
+            report(len(parts[0]), 0)
+        done = 0
+        for batch in self.runner.run(filled, views, batch_size):
+            parts.append(batch)
+            if report:
+                report(len(batch), sum(map(len, filled[done : done + len(batch)])))
+            done += len(batch)
+        vectors = SparseBatch.concatenate(parts, self.english_size).take(np.argsort(order))
+        validate_finite(
+            vectors.weights,
+            vectors.indptr,
+            f"encoder {self.name}",
+            lambda row: names[row] if names else self.tokenizer.beginning(rows[row]),
+        )
+        return self.limit_terms(vectors)
+
+    def limit_terms(self, vectors: SparseBatch) -> SparseBatch:
+        """Return vectors with only the strongest terms of each view, as many as the configuration keeps."""
+        for view, limit in ((PIVOT, self.config.pivot_top_k), (SOURCE, self.config.source_top_k)):
+            if limit is not None and vectors.lengths().max(initial=0) > limit:
+                vectors = PruningRule("top-k", limit, view)(vectors)
+        return vectors
 
     @torch.inference_mode()
     def token_states(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -25,8 +25,8 @@ Job = tuple[int, Sequence[Document | Query]]
 # Takes the number of a part and how many of its texts and tokens have been encoded so far.
 PartReport = Callable[[int, int, int], None]
 
-# What the digests of a part hold of each text: 128 bits of BLAKE2b, the number of its vectors (of its passages), how
-# many of these are empty, whether the text was truncated, and the number of its terms in each view.
+# Record kept for each text of a part: 128 bits of BLAKE2b, the number of its vectors (of its passages), how many of
+# these are empty, whether the text was truncated, and the number of its terms in each view.
 TEXT = np.dtype(
     [
         *(("digest", "<u8", 2), ("vectors", "<u4"), ("empty", "<u4"), ("truncated", "?")),
@@ -107,18 +107,18 @@ class PartEncoder:
             inputs = self.encoder.prompted(texts, prompt, plan.lowercase)
         else:
             inputs = [text.lower() for text in texts] if plan.lowercase else texts
-        about = np.zeros(len(records), TEXT)
-        about["digest"] = text_digests(records)
+        counts = np.zeros(len(records), TEXT)
+        counts["digest"] = text_digests(records)
         if plan.split_passages:
             passages = tokenizer.passages(inputs, plan.max_length)
-            about["vectors"] = list(map(len, passages))
+            counts["vectors"] = list(map(len, passages))
             rows = list(itertools.chain.from_iterable(passages))
         else:
             tokenized = tokenizer.tokenize(inputs, plan.max_length)
-            about["vectors"], about["truncated"] = 1, [row.truncated for row in tokenized]
+            counts["vectors"], counts["truncated"] = 1, [row.truncated for row in tokenized]
             rows = [row.ids for row in tokenized]
-        ids = vector_ids(records, about["vectors"], plan.split_passages)
-        return TokenizedPart(number, ids, rows, texts if topics else None, about)
+        ids = vector_ids(records, counts["vectors"], plan.split_passages)
+        return TokenizedPart(number, ids, rows, texts if topics else None, counts)
 
     def encode(self, part: TokenizedPart, report: PartReport) -> Any:
         """Return the vectors of a part, not pruned: a SparseBatch, or float32 [rows, d] for dense ones.
@@ -137,7 +137,7 @@ class PartEncoder:
         plan, encoder = self.plan, self._encoder_of(part.contents is not None)
         if plan.dense:
             return encoder.encode_rows(part.rows, plan.batch_size, part.ids, count)
-        return encoder.encode_rows(part.rows, plan.views, plan.batch_size, part.ids, count)
+        return encoder.network.encode(part.rows, plan.views, plan.batch_size, part.ids, count)
 
     def _encoder_of(self, topics: bool) -> Any:
         return self.encoder.query_encoder if topics and not self.plan.dense else self.encoder

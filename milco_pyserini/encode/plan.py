@@ -135,13 +135,14 @@ class EncodePlan:
         Raises:
             MilcoError: the encoder lacks a view, or has no positions for the maximum length.
         """
-        lengths = encoder if self.dense else encoder.config
+        network = encoder if self.dense else encoder.network
+        lengths = encoder if self.dense else network.config
         default_length = lengths.query_max_length if topics else lengths.passage_max_length
         max_length = default_length if self.max_length is None else self.max_length
-        encoder.validate_length(max_length)
-        plan = replace(self, max_length=max_length, dtype=str(encoder.dtype).removeprefix("torch."))
+        network.validate_length(max_length)
+        plan = replace(self, max_length=max_length, dtype=str(network.dtype).removeprefix("torch."))
         if not self.dense:
-            return replace(plan, views=encoder.resolve_views(self.views))
+            return replace(plan, views=network.resolve_views(self.views))
         if self.split_passages and encoder.document_prompt:
             raise MilcoError(
                 f"--split-passages would put the prompt {shown(encoder.document_prompt)} before the first passage of "
@@ -177,7 +178,7 @@ def encoder_fields(encoder: Any, device: str) -> dict[str, Any]:
 
     sparse = hasattr(encoder, "vocabulary")
     # A query table has the hashes of its encoder, and other vectors.
-    is_table = sparse and not encoder.encodes_documents
+    is_table = sparse and not encoder.network.encodes_documents
     return {
         "weight_hash": encoder.weight_hash,
         "tokenizer_hash": encoder.tokenizer_hash,

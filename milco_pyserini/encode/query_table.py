@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from milco_pyserini.console import Progress, Report, log
-from milco_pyserini.encode.encoder import BATCH_SIZE, MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.encode.network import BATCH_SIZE, Network
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import (
     atomic_directory,
@@ -63,8 +64,6 @@ class QueryTable(MilcoEncoder):
         tokenizer, english_tokenizer, name, english_prefix: as for MilcoEncoder.
     """
 
-    encodes_documents = False
-
     def __init__(
         self,
         vectors: SparseBatch,
@@ -74,8 +73,9 @@ class QueryTable(MilcoEncoder):
         name: str,
         english_prefix: str = "",
     ) -> None:
-        network: Any = SimpleNamespace(config=config, returns_weights=True)
-        super().__init__(network, tokenizer, english_tokenizer, name, "cpu", "float32", english_prefix)
+        sizes: Any = SimpleNamespace(config=config)
+        super().__init__(sizes, tokenizer, english_tokenizer, name, "cpu", "float32", english_prefix)
+        self.network = _TokenVectors(config, vectors, name, tokenizer)
         self.vectors = vectors
         self.weight_hash = config.weight_hash
 
@@ -98,7 +98,7 @@ class QueryTable(MilcoEncoder):
         """
         # "." has no name.
         path = Path(output) if Path(output).name else Path(output).resolve()
-        if not encoder.encodes_documents:
+        if not encoder.network.encodes_documents:
             raise MilcoError(f"{encoder.name} is a query table already: pass the encoder {encoder.config.checkpoint}")
         if encoder.query_encoder is not encoder:
             raise MilcoError(
@@ -174,34 +174,6 @@ class QueryTable(MilcoEncoder):
             f"{self.name} is a query table, which encodes queries only: encode documents with {self.config.checkpoint}"
         )
 
-    def encode_rows(
-        self,
-        rows: Sequence[Sequence[int]],
-        views: Sequence[str],
-        batch_size: int = BATCH_SIZE,
-        names: Sequence[str] = (),
-        report: Report | None = None,
-    ) -> SparseBatch:
-        """Return the maxima of the vectors of each row's tokens. Arguments as for MilcoEncoder.encode_rows()."""
-        tokens = self.vectors.take(np.fromiter(chain.from_iterable(rows), np.int64))
-        width = len(self.vocabulary)
-        row_of_token = np.repeat(np.arange(len(rows)), list(map(len, rows)))
-        entries = np.repeat(row_of_token, tokens.lengths()) * width + tokens.columns
-        # Equal entries from the largest weight to the smallest; np.unique() finds the first of each.
-        order = np.lexsort((-tokens.weights, entries))
-        entries, first = np.unique(entries[order], return_index=True)
-        vectors = SparseBatch(
-            np.searchsorted(entries, np.arange(len(rows) + 1) * width),
-            (entries % width).astype(np.int32),
-            tokens.weights[order][first],
-            self.vectors.english_size,
-        )
-        if tuple(views) != self.views:
-            vectors = vectors.view(*views)
-        if report:
-            report(len(rows), sum(map(len, rows)))
-        return self._limit_terms(vectors)
-
     def save_pretrained(self, directory: str | os.PathLike) -> None:
         """Write the table: vectors, tokenizers, configuration, and a card unless there is one."""
         path = Path(directory)
@@ -217,6 +189,49 @@ class QueryTable(MilcoEncoder):
         if not (path / "README.md").exists():
             (path / "README.md").write_text(_card(self.config), encoding="utf-8")
         write_json(path / _CONFIG, _values(self.config))
+
+
+class _TokenVectors(Network):
+    """The vectors of single tokens, in place of a network."""
+
+    encodes_documents = has_token_states = False
+
+    def __init__(self, config: SimpleNamespace, vectors: SparseBatch, name: str, tokenizer: TextTokenizer) -> None:
+        source = SimpleNamespace(config=config)
+        super().__init__(source, name, tokenizer, vectors.english_size, torch.device("cpu"), torch.float32)
+        self._vectors = vectors
+
+    def on(self, device: torch.device, dtype: torch.dtype) -> Network:
+        """Return self: a maximum needs no other device or dtype."""
+        return self
+
+    def encode(
+        self,
+        rows: Sequence[Sequence[int]],
+        views: Sequence[str],
+        batch_size: int = BATCH_SIZE,
+        names: Sequence[str] = (),
+        report: Report | None = None,
+    ) -> SparseBatch:
+        """Return the maxima of the vectors of each row's tokens. Arguments as for Network.encode()."""
+        tokens = self._vectors.take(np.fromiter(chain.from_iterable(rows), np.int64))
+        width = self.english_size + len(self.tokenizer.pieces)
+        row_of_token = np.repeat(np.arange(len(rows)), list(map(len, rows)))
+        entries = np.repeat(row_of_token, tokens.lengths()) * width + tokens.columns
+        # Equal entries from the largest weight to the smallest; np.unique() finds the first of each.
+        order = np.lexsort((-tokens.weights, entries))
+        entries, first = np.unique(entries[order], return_index=True)
+        vectors = SparseBatch(
+            np.searchsorted(entries, np.arange(len(rows) + 1) * width),
+            (entries % width).astype(np.int32),
+            tokens.weights[order][first],
+            self.english_size,
+        )
+        if tuple(views) != self.views:
+            vectors = vectors.view(*views)
+        if report:
+            report(len(rows), sum(map(len, rows)))
+        return self.limit_terms(vectors)
 
 
 def _values(config: SimpleNamespace) -> dict[str, Any]:
@@ -235,16 +250,16 @@ def _encode_in_parts(
         validate_resume(parts, read_json(parts / _PLAN), plan)
     else:
         write_json(parts / _PLAN, plan)
-    found = []
+    vectors = []
     progress = Progress("tokens", len(rows))
     for start in range(0, len(rows), _PART):
         file, part = parts / f"{start // _PART:05}.npz", rows[start : start + _PART]
         if not file.exists():
-            PruningRule("top-k", top_k, PIVOT)(encoder.encode_rows(part, encoder.views)).save(file)
-        found.append(SparseBatch.load(file))
+            PruningRule("top-k", top_k, PIVOT)(encoder.network.encode(part, encoder.views)).save(file)
+        vectors.append(SparseBatch.load(file))
         progress.add(len(part))
     progress.close("Encoded")
-    return SparseBatch.concatenate(found, encoder.vocabulary.english_size)
+    return SparseBatch.concatenate(vectors, encoder.vocabulary.english_size)
 
 
 def _validate(table: QueryTable, directory: Path) -> None:

@@ -70,7 +70,7 @@ def encode_with_origins(
         passage: Number of the passage to encode, of a text split into passages of max_length.
     """
     text, num_encoded, tokens = _truncate(encoder, text, max_length, lowercase, passage)
-    batch = encoder.encode_rows([[token.id for token in tokens]], encoder.views)
+    batch = encoder.network.encode([[token.id for token in tokens]], encoder.views)
     shown = text[:MAX_TEXT_CHARACTERS]
     origins = _origins(encoder, tokens, batch) if tokens else {}
     return EncodedText(shown, len(text) - len(shown), num_encoded, batch, origins)

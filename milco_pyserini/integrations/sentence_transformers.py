@@ -99,7 +99,7 @@ class MilcoModule(InputModule):
         self.tokenizer = _Terms(encoder)
         self.max_seq_length = encoder.model.config.passage_max_length
         self.alpha = alpha
-        self.views = encoder.resolve_views(views)
+        self.views = encoder.network.resolve_views(views)
         self.lowercase = lowercase
         self.english_prefix = encoder.vocabulary.english_prefix
 
@@ -114,7 +114,7 @@ class MilcoModule(InputModule):
         length = self.max_seq_length
         if task == QUERY:
             length = min(length, self.model.config.query_max_length)
-        self.encoder.validate_length(length)
+        self.encoder.network.validate_length(length)
         # A blank text has an empty vector.
         texts = [(prompt or "") + text if text.strip() else text for text in inputs]
         tokens = self.encoder.tokenizer.tokenize([text.lower() for text in texts] if self.lowercase else texts, length)
@@ -143,7 +143,8 @@ class MilcoModule(InputModule):
             self.encoder.to(device)
         lengths = features["attention_mask"].sum(dim=1).tolist()
         rows = [row[:length] for row, length in zip(ids.tolist(), lengths, strict=True)]
-        batch = self.encoder.encode_rows(rows, self.encoder.resolve_views(views) if views else self.views)
+        network = self.encoder.network
+        batch = network.encode(rows, network.resolve_views(views) if views else self.views)
         alpha = self.alpha if alpha is None else alpha
         if task == QUERY and alpha is not None:
             batch = batch.weighted(alpha)

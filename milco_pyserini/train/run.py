@@ -195,7 +195,7 @@ def open_start(config: TrainingConfig, echo: bool, *lengths: int) -> tuple[Milco
     """Return the model that a run starts from, validated for texts of these lengths, its collator and its probe."""
     encoder = load_start(config, echo)
     for length in lengths:
-        encoder.validate_length(length)
+        encoder.network.validate_length(length)
     texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id, config.lowercase)
     sources = open_bitext(config.probe, ids=True)
     if config.languages:

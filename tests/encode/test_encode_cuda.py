@@ -37,7 +37,7 @@ def test_batches_read_what_is_computed(checkpoint: str, dtype: str) -> None:
         encoder.to("cuda")
         encoder.network.runner.token_budget = 300
         rows = [row.ids for row in encoder.tokenizer.tokenize(TEXTS, 100)]
-        vectors = encoder.encode_rows(rows, encoder.views, report=lambda texts, _: batches.append(texts))
+        vectors = encoder.network.encode(rows, encoder.views, report=lambda texts, _: batches.append(texts))
     assert len(vectors) == len(TEXTS) and len(batches) > 3
     assert not card.hazards
 

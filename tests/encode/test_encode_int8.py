@@ -29,10 +29,10 @@ def test_a_store_in_int8_records_it(tmp_path: Path) -> None:
 
 
 @needs_int8
-def test_an_encoder_changes_its_dtype() -> None:
-    """The other encoder has the same weights and vectors of nearly the same weights."""
+def test_int8_changes_the_weights_little() -> None:
+    """The scores are within 5 % of float32's, and not the same."""
     encoder = MilcoEncoder.from_pretrained(CHECKPOINT, device="cpu", dtype="float32")
-    other = encoder.with_dtype("int8")
+    other = MilcoEncoder.from_pretrained(CHECKPOINT, device="cpu", dtype="int8")
     assert (encoder.dtype, other.dtype) == (torch.float32, torch.int8)
     one, two = (each.encode_document("The old harbour town") for each in (encoder, other))
     assert float(two.dot(two)[0, 0]) == pytest.approx(float(one.dot(one)[0, 0]), rel=0.05)

@@ -94,7 +94,7 @@ def test_terms_are_the_texts_own_pieces(checkpoint: Path) -> None:
     assert all(term.startswith("m_") for term in terms)
     assert not terms & {"m_<s>", "m_</s>", "m_<unk>", "m_<mask>", "m_<pad>"}
     with pytest.raises(MilcoError, match="has no English vocabulary, so no pivot view: use --views source"):
-        encoder.resolve_views((PIVOT,))
+        encoder.network.resolve_views((PIVOT,))
 
 
 def test_bfloat16_is_close_to_float32(checkpoint: Path) -> None:

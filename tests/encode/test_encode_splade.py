@@ -144,7 +144,7 @@ def test_terms_are_the_tokenizers_own(checkpoints: dict[str, Path]) -> None:
         f"e_{piece}" for piece in encoder.tokenizer.pieces
     ]
     with pytest.raises(MilcoError, match="has no LexEcho head, so no source view: use --views pivot"):
-        encoder.resolve_views((SOURCE,))
+        encoder.network.resolve_views((SOURCE,))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -155,7 +155,7 @@ def test_texts_may_fill_all_positions(checkpoints: dict[str, Path], kind: str) -
     assert len(encoder.tokenizer.tokenize([TEXTS[2]], limit)[0].ids) == limit
     assert len(encoder.encode(TEXTS[2], max_length=limit)) == 1
     with pytest.raises(MilcoError, match=f"takes 3 to {limit} tokens"):
-        encoder.validate_length(limit + 1)
+        encoder.network.validate_length(limit + 1)
 
 
 def test_default_length_is_at_most_512(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_part_that_kills_its_workers_is_named(tmp_path: Path) -> None:
 @pytest.mark.integration
 def test_an_unexpected_error_of_a_worker_ends_the_run_with_its_traceback() -> None:
     """It is raised in this process, with the worker's own traceback as a note."""
-    with pytest.raises(AttributeError, match="encode_rows") as raised:
+    with pytest.raises(AttributeError, match="network") as raised:
         encoded_by_workers(BrokenPlan(**PLAN), 1, 1)
     assert "In the worker on cpu: Traceback" in raised.value.__notes__[0]
 

@@ -69,8 +69,8 @@ def test_vectors_do_not_depend_on_batch_composition(
 def test_padding_never_changes_a_vector(milco: MilcoEncoder, rows: list[list[int]]) -> None:
     """Rows of random ids padded together equal the rows encoded one by one, within 1e-5."""
     marked = [[0, *row, 2] for row in rows]
-    together = dense(milco.encode_rows(marked, milco.views))
-    apart = np.concatenate([dense(milco.encode_rows([row], milco.views)) for row in marked])
+    together = dense(milco.network.encode(marked, milco.views))
+    apart = np.concatenate([dense(milco.network.encode([row], milco.views)) for row in marked])
     np.testing.assert_allclose(together, apart, atol=1e-5, rtol=1e-5)
 
 
@@ -95,7 +95,7 @@ def test_long_texts_are_truncated_like_the_authors(milco: MilcoEncoder) -> None:
     long = TEXTS[-1]
     complete = milco.tokenizer.ids([long])[0]
     encoded = milco.encode([FILLED[0], long], max_length=64)
-    cut = milco.encode_rows([[*complete[:63], 2]], milco.views)
+    cut = milco.network.encode([[*complete[:63], 2]], milco.views)
     np.testing.assert_allclose(dense(encoded)[1], dense(cut)[0], atol=1e-5)
 
 
@@ -413,7 +413,7 @@ def test_a_checkpoint_may_state_the_dtype_of_the_cpu(monkeypatch: pytest.MonkeyP
     assert MilcoEncoder.from_pretrained(CHECKPOINT, "cpu").dtype == torch.bfloat16
     mini = MilcoEncoder.from_pretrained("mini", "cpu")
     assert mini.dtype == torch.float32
-    assert mini.with_dtype("bfloat16").dtype == torch.bfloat16
+    assert MilcoEncoder.from_pretrained("mini", "cpu", "bfloat16").dtype == torch.bfloat16
 
 
 def test_hashes_identify_models_and_tokenizers(milco: MilcoEncoder) -> None:

@@ -47,7 +47,7 @@ def test_a_query_has_the_largest_weights_of_its_tokens(root: Path, encoder: Milc
         expected: dict[str, float] = {}
         ids = encoder.tokenizer.ids([text])[0]
         for number in {*ids} - {*encoder.tokenizer.special_ids}:
-            alone = encoder.encode_rows([[ids[0], number, ids[-1]]], encoder.views)
+            alone = encoder.network.encode([[ids[0], number, ids[-1]]], encoder.views)
             for term, weight in PruningRule("top-k", 10, "pivot")(alone).to_dicts(encoder.vocabulary)[0].items():
                 expected[term] = max(expected.get(term, 0), weight)
         assert vector.to_dicts(table.vocabulary)[0] == pytest.approx(expected, rel=1e-5)
@@ -147,7 +147,7 @@ def test_a_table_that_is_complete_is_not_built_again(
     built = QueryTable.build(encoder, tmp_path / "table")
     (tmp_path / "table.parts").mkdir()
     (tmp_path / "table.parts" / "plan.json").touch()
-    monkeypatch.setattr(encoder, "encode_rows", None)
+    monkeypatch.setattr(encoder.network, "encode", None)
     again = QueryTable.build(encoder, tmp_path / "table")
     assert capsys.readouterr().err.endswith(f"{tmp_path / 'table'} is complete: nothing to do\n")
     assert np.array_equal(again.vectors.weights, built.vectors.weights)
@@ -159,7 +159,7 @@ def test_a_table_that_is_complete_is_not_built_again(
 def test_an_interrupted_run_resumes(encoder: MilcoEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Complete parts are not encoded again; another plan is refused."""
     monkeypatch.setattr("milco_pyserini.encode.query_table._PART", 100)
-    encode, calls = encoder.encode_rows, 0
+    encode, calls = encoder.network.encode, 0
 
     def interrupted(rows: list[list[int]], views: tuple[str, ...]) -> object:
         nonlocal calls
@@ -168,7 +168,7 @@ def test_an_interrupted_run_resumes(encoder: MilcoEncoder, tmp_path: Path, monke
             raise KeyboardInterrupt
         return encode(rows, views)
 
-    monkeypatch.setattr(encoder, "encode_rows", interrupted)
+    monkeypatch.setattr(encoder.network, "encode", interrupted)
     with pytest.raises(KeyboardInterrupt):
         QueryTable.build(encoder, tmp_path / "table")
     assert not (tmp_path / "table").exists()

@@ -101,7 +101,7 @@ def test_passages_are_encoded_as_the_encoder_splits_them() -> None:
     tiny = encoder("distillation")
     text = max(TEXTS, key=len)
     rows = tiny.tokenizer.passages([text], 8)[0]
-    expected = tiny.encode_rows(rows, tiny.views)
+    expected = tiny.network.encode(rows, tiny.views)
     assert len(rows) > 1
     for number in (0, 1, len(rows) - 1):
         encoded = encode_with_origins(tiny, text, 8, passage=number)

@@ -34,7 +34,7 @@ def vectors_with_empty(checkpoint: str, length: int, dtype: str = "float32") -> 
     """Encode the golden texts, the empty one as <s> </s>, as the authors do."""
     loaded = encoder(checkpoint, dtype)
     filled = loaded.encode([text for text in TEXTS if text], max_length=length)
-    empty = loaded.encode_rows([[0, 2]], loaded.views)
+    empty = loaded.network.encode([[0, 2]], loaded.views)
     order = np.insert(np.arange(len(filled)), EMPTY, len(filled))
     return SparseBatch.concatenate([filled, empty], filled.english_size).take(order)
 
@@ -55,7 +55,7 @@ def test_an_empty_text_has_no_terms_unlike_its_special_tokens(checkpoint: str) -
     loaded = encoder(checkpoint)
     assert loaded.tokenizer.tokenizer.encode("").ids == [0, 2]
     assert loaded.encode([""], max_length=512).lengths().tolist() == [0]
-    row = dense(loaded.encode_rows([[0, 2]], loaded.views))[0]
+    row = dense(loaded.network.encode([[0, 2]], loaded.views))[0]
     assert row.any()
     np.testing.assert_allclose(row, expected_rows(f"{checkpoint}.len512")[EMPTY], **EXACT)
 

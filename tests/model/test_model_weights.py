@@ -119,9 +119,9 @@ def test_a_bert_encoder_encodes(tmp_path: Path) -> None:
     one = load(tmp_path)
     assert len(one.encode(["x " * 600], max_length=514)) == 1
     with pytest.raises(MilcoError, match="takes 3 to 514 tokens"):
-        one.validate_length(515)
+        one.network.validate_length(515)
     with pytest.raises(MilcoError, match="takes 3 to 512 tokens"):
-        encoder("distillation").validate_length(513)
+        encoder("distillation").network.validate_length(513)
 
 
 def test_a_padding_id_without_a_position_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,6 @@ from milco_pyserini.encode.reuse import ReusableStore
 from milco_pyserini.encode.writer import StoreWriter, validate_output
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.manifest import MANIFEST, read_checked
-from milco_pyserini.model.finding import find_checkpoint
 from milco_pyserini.options import validate
 from milco_pyserini.sparse.store import FORMAT_VERSION, validate_shard_id
 
@@ -91,22 +90,30 @@ def encode_corpus(
         "kind": "topics" if topics else "documents",
         "corpus": records.name,
         "field_rule": getattr(records, "field_rule", "text"),
+        **plan.manifest_fields(),
     }
-    # What costs nothing to find out comes first, then a pass over the texts; only then is the encoder loaded.
-    validate_output(output, fields | plan.manifest_fields(), overwrite)
-    old = None if reuse is None else ReusableStore(Path(reuse), fields | plan.manifest_fields())
+    # Cheap checks first, then one pass over the texts, then load the encoder.
+    validate_output(output, fields, overwrite)
+    old = None if reuse is None else ReusableStore(Path(reuse), fields)
     if old is not None and old.path.resolve() == output.resolve():
         raise MilcoError(f"--reuse {old.path} is also --output: choose another --output")
-    fields |= _read_through(records)
-    validate_output(output, fields | plan.manifest_fields(), overwrite)
+    report = records.check()
+    if report.skipped:
+        log(f"Skipped {counted(len(report.skipped), 'invalid line')}:")
+        for line in report.skipped:
+            log(f"  {line}")
+    # The first text shows a wrong file or field at once.
+    text = " ".join(encoded_text(report.first).split())
+    what = counted(report.records, "topic" if topics else "document")
+    log(f"{records.name}: {what}, the first is {shown(report.first.id)}: {shown(text) if text else 'empty'}")
+    fields |= {"texts": report.records, "corpus_hash": report.digest}
+    validate_output(output, fields, overwrite)
     log(f"Loading encoder {plan.encoder}")
     if launcher == RAY:
         devices = cluster_devices(device)
         if devices[0] == "cuda" and plan.dtype == "auto":
             plan = replace(plan, dtype="bfloat16")
     else:
-        # Before torch is loaded, which takes seconds.
-        find_checkpoint(plan.encoder)
         devices = choose_devices(device)
     encoder: Any = plan.load_encoder("cpu" if launcher == RAY else devices[0])
     if not (topics or plan.dense or encoder.network.encodes_documents):
@@ -127,7 +134,7 @@ def encode_corpus(
         if writer.is_complete:
             log(f"{output} is complete: nothing to do")
         else:
-            _encode_missing(records, writer, PartEncoder(plan, encoder), parts, devices, launcher, old)
+            EncodeRun(records, writer, PartEncoder(plan, encoder), parts, old).run(devices, launcher)
             if not writer.complete(num_parts, plan.views, vocabulary):
                 log(f"{output}: this shard is complete; the store will be once the other shards are")
                 return None
@@ -142,96 +149,61 @@ def encode_corpus(
     return manifest
 
 
-def _read_through(records: Corpus | Topics) -> dict[str, Any]:
-    """Read all records once; return how many there are and their digest.
+class EncodeRun:
+    """Encodes those parts of a store that it lacks: reads their records, writes what is encoded, reports progress.
 
-    The first one is printed, which shows a wrong file or field at once.
+    Args:
+        records: the documents or topics of the store.
+        writer: of the store.
+        encoder: with the plan that the writer has recorded.
+        parts: numbers of the parts to encode; existing ones are kept.
+        old: a store whose vectors are reused.
     """
-    report = records.check()
-    if report.skipped:
-        log(f"Skipped {counted(len(report.skipped), 'invalid line')}:")
-        for line in report.skipped:
-            log(f"  {line}")
-    what = counted(report.records, "document" if isinstance(records, Corpus) else "topic")
-    text = " ".join(encoded_text(report.first).split())
-    log(f"{records.name}: {what}, the first is {shown(report.first.id)}: {shown(text) if text else 'empty'}")
-    return {"texts": report.records, "corpus_hash": report.digest}
 
+    def __init__(
+        self,
+        records: Corpus | Topics,
+        writer: StoreWriter,
+        encoder: PartEncoder,
+        parts: range,
+        old: ReusableStore | None,
+    ) -> None:
+        self._records = records
+        self._writer = writer
+        self._encoder = encoder
+        self._plan = encoder.plan
+        self._parts = parts
+        self._old = old
+        existing = [record for number in parts if (record := writer.record(number))]
+        self._num_missing = len(parts) - len(existing)
+        self._texts_before = sum(record.texts for record in existing)
+        total, size = writer.plan["texts"], encoder.plan.part_size
+        self._texts = sum(min(size, total - number * size) for number in parts)
+        self._unit = "topics" if isinstance(records, Topics) else "documents"
+        self._progress = Progress(self._unit, self._texts, self._texts_before)
+        self._digest = TextDigest()
+        # After an error, another thread may be at the next part.
+        self._stopped = threading.Event()
+        # Of the progress and what follows: workers report from several threads.
+        self._lock = threading.Lock()
+        self._encoded: dict[int, tuple[int, int]] = {}
+        self._written: set[int] = set()
 
-def _encode_missing(
-    records: Corpus | Topics,
-    writer: StoreWriter,
-    encoder: PartEncoder,
-    parts: range,
-    devices: list[str],
-    launcher: str,
-    old: ReusableStore | None,
-) -> None:
-    """Write those of the parts that the store does not have yet.
+    def run(self, devices: list[str], launcher: str) -> None:
+        """Write the missing parts. devices, launcher: as of encode_corpus(), the devices resolved.
 
-    Raises MilcoError, and removes what has been written, if the records are not those of the writer's plan any more.
-    """
-    plan, total = encoder.plan, writer.plan["texts"]
-    existing = {number: record for number in parts if (record := writer.record(number))}
-    texts = sum(min(plan.part_size, total - number * plan.part_size) for number in parts)
-    texts_before = sum(record.texts for record in existing.values())
-    if existing:
-        log(f"{writer.path}: resuming, {len(existing):,} of {counted(len(parts), 'part')} exist")
-    unit = "topics" if isinstance(records, Topics) else "documents"
-    progress, started = Progress(unit, texts, texts_before), time.monotonic()
-    digest, lock = TextDigest(), threading.Lock()
-    # After an error, another thread may be at the next part.
-    stopped = threading.Event()
-    encoded: dict[int, tuple[int, int]] = {}
-    written: set[int] = set()
-    # No more processes than parts: each takes its time to start.
-    devices = devices[: max(1, len(parts) - len(existing))]
-    what = counted(texts - texts_before, unit.removesuffix("s"))
-    if old is not None:
-        what = f"those of {what} that {old.path} ({counted(len(old), 'text')}) lacks"
-    log(f"Encoding {what} on {', '.join(devices)} in {plan.dtype}")
-
-    def missing_parts() -> Iterator[Job]:
-        stream = iter(records)
-        for number in itertools.count():
-            part: list[Any] = list(itertools.islice(stream, plan.part_size))
-            if not part or stopped.is_set():
-                return
-            # All records are read, for the digest.
-            for record in part:
-                digest.add(record)
-            if number in parts and writer.record(number) is None:
-                new = part if old is None else old.take(number, part)
-                if new:
-                    yield number, new
-                else:
-                    write(EncodedPart.of(number, b"", np.zeros(0, TEXT), plan.views, 0))
-
-    def report(number: int, texts: int, tokens: int) -> None:
-        with lock:
-            # The last report of a part may arrive after the part.
-            if number not in written:
-                before_texts, before_tokens = encoded.get(number, (0, 0))
-                encoded[number] = texts, tokens
-                progress.add(texts - before_texts, tokens - before_tokens)
-
-    def write(part: EncodedPart) -> None:
-        new = part.counts["texts"]
+        Raises MilcoError, and removes what has been written, if the records have changed since the store was begun.
+        """
+        plan, writer, old, progress, started = self._plan, self._writer, self._old, self._progress, time.monotonic()
+        num_parts, unit = len(self._parts), self._unit.removesuffix("s")
+        if self._num_missing < num_parts:
+            log(f"{writer.path}: resuming, {num_parts - self._num_missing:,} of {counted(num_parts, 'part')} exist")
+        # No more processes than parts: each takes its time to start.
+        devices = devices[: max(1, self._num_missing)]
+        what = counted(self._texts - self._texts_before, unit)
         if old is not None:
-            part = old.complete(part)
-        record = writer.write(
-            part.number, "parquet" if plan.dense else plan.format, part.content, part.digests, **part.counts
-        )
-        report(part.number, record.texts, part.tokens)
-        with lock:
-            written.add(part.number)
-            progress.reused += record.texts - new
-            progress.average(record.texts, **{f"{view} terms": float(record.terms[view]) for view in plan.views})
-
-    def encode(jobs: Iterable[Job]) -> None:
-        if launcher == LOCAL and len(devices) == 1:
-            encode_here(jobs, encoder, report, write)
-            return
+            what = f"those of {what} that {old.path} ({counted(len(old), 'text')}) lacks"
+        log(f"Encoding {what} on {', '.join(devices)} in {plan.dtype}")
         # Workers may have another working directory.
         name, sent = plan.encoder.removeprefix(ST), plan
         if name != MINI and Path(name).is_dir():
@@ -240,26 +212,67 @@ def _encode_missing(
         if launcher == RAY:
             from milco_pyserini.encode.ray_launcher import RayWorker, worker_resources
 
-            start = partial(RayWorker, sent, encoder.encoder.weight_hash, worker_resources(devices))
-        encode_in_workers(jobs, start, devices, report, write)
+            start = partial(RayWorker, sent, self._encoder.encoder.weight_hash, worker_resources(devices))
+        jobs = self._missing_parts()
+        try:
+            # Without a job no network is built, and no process starts.
+            for first in jobs:
+                remaining = itertools.chain([first], jobs)
+                if launcher == LOCAL and len(devices) == 1:
+                    encode_here(remaining, self._encoder, self._report, self._write)
+                else:
+                    encode_in_workers(remaining, start, devices, self._report, self._write)
+        finally:
+            self._stopped.set()
+        if self._digest.hexdigest() != writer.plan["corpus_hash"]:
+            writer.remove(self._written)
+            raise MilcoError(
+                f"{self._records.name} changed while it was being encoded, and the new parts were removed: rerun the "
+                "same command when the corpus no longer changes"
+            )
+        progress.close(None)
+        seconds = max(time.monotonic() - started, 1e-9)
+        new = progress.done - self._texts_before - progress.reused
+        short = "docs" if self._unit == "documents" else self._unit
+        rates = f"{new / seconds:,.0f} {short}/s, {progress.tokens / seconds:,.0f} tokens/s"
+        reused = "" if old is None else f", reused {progress.reused:,} of {old.path}"
+        log(f"Encoded {counted(new, unit)} into {writer.path} in {duration(seconds)} ({rates}){reused}")
 
-    jobs = missing_parts()
-    try:
-        # Without a job no network is built, and no process starts.
-        for first in jobs:
-            encode(itertools.chain([first], jobs))
-    finally:
-        stopped.set()
-    if digest.hexdigest() != writer.plan["corpus_hash"]:
-        writer.remove(written)
-        raise MilcoError(
-            f"{records.name} changed while it was being encoded, and the new parts were removed: rerun the same "
-            "command when the corpus no longer changes"
-        )
-    progress.close(None)
-    seconds = max(time.monotonic() - started, 1e-9)
-    new = progress.done - texts_before - progress.reused
-    short = "docs" if unit == "documents" else unit
-    rates = f"{new / seconds:,.0f} {short}/s, {progress.tokens / seconds:,.0f} tokens/s"
-    reused = "" if old is None else f", reused {progress.reused:,} of {old.path}"
-    log(f"Encoded {counted(new, unit.removesuffix('s'))} into {writer.path} in {duration(seconds)} ({rates}){reused}")
+    def _missing_parts(self) -> Iterator[Job]:
+        """Yield the records to encode of each part; a part of which all are reused is written."""
+        stream = iter(self._records)
+        for number in itertools.count():
+            part: list[Any] = list(itertools.islice(stream, self._plan.part_size))
+            if not part or self._stopped.is_set():
+                return
+            # All records are read, for the digest.
+            for record in part:
+                self._digest.add(record)
+            if number in self._parts and self._writer.record(number) is None:
+                new = part if self._old is None else self._old.take(number, part)
+                if new:
+                    yield number, new
+                else:
+                    self._write(EncodedPart.of(number, b"", np.zeros(0, TEXT), self._plan.views, 0))
+
+    def _report(self, number: int, texts: int, tokens: int) -> None:
+        """Report how many texts and tokens of a part have been encoded so far."""
+        with self._lock:
+            # The last report of a part may arrive after the part.
+            if number not in self._written:
+                texts_before, tokens_before = self._encoded.get(number, (0, 0))
+                self._encoded[number] = texts, tokens
+                self._progress.add(texts - texts_before, tokens - tokens_before)
+
+    def _write(self, part: EncodedPart) -> None:
+        """Write a part, with the vectors that are reused."""
+        plan, new = self._plan, part.counts["texts"]
+        if self._old is not None:
+            part = self._old.complete(part)
+        suffix = "parquet" if plan.dense else plan.format
+        record = self._writer.write(part.number, suffix, part.content, part.digests, **part.counts)
+        self._report(part.number, record.texts, part.tokens)
+        with self._lock:
+            self._written.add(part.number)
+            self._progress.reused += record.texts - new
+            self._progress.average(record.texts, **{f"{view} terms": float(record.terms[view]) for view in plan.views})

@@ -83,6 +83,5 @@ def may_differ(between: Between, recorded: Mapping[str, Any]) -> set[str]:
 
     Earlier versions recorded no variants of the views.
     """
-    return {name for name, field in FIELDS.items() if between not in field.agree} | (
-        set(VIEW_VARIANTS) - recorded.keys()
-    )
+    differing = {name for name, field in FIELDS.items() if between not in field.agree}
+    return differing | (set(VIEW_VARIANTS) - recorded.keys())

@@ -12,7 +12,8 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.model.configuration import is_milco
 from milco_pyserini.model.finding import find_checkpoint
-from milco_pyserini.model.tokenization import load_tokenizer
+from milco_pyserini.model.tokenization import load_english_tokenizer, load_tokenizer
+from milco_pyserini.model.weights import load_checkpoint
 
 if TYPE_CHECKING:
     import torch
@@ -35,12 +36,12 @@ def load_encoder(
     with what was expected, for any other checkpoint.
     """
     name = with_revision(os.fspath(name_or_path), revision)
-    choose_device(device)
+    device = choose_device(device)
     directory = find_checkpoint(name)
     if name.startswith(ST):
         from milco_pyserini.encode.sentence_transformers import load_sparse_encoder
 
-        models = load_sparse_encoder(directory, choose_dtype(dtype, choose_device(device)))
+        models = load_sparse_encoder(directory, choose_dtype(dtype, device))
         (queries, query_tokenizer), (documents, tokenizer) = models
         query_encoder = MilcoEncoder(
             queries, query_tokenizer, query_tokenizer.tokenizer, name, device, dtype, english_prefix
@@ -49,14 +50,14 @@ def load_encoder(
             documents, tokenizer, tokenizer.tokenizer, name, device, dtype, english_prefix, query_encoder
         )
     config = read_json(directory / "config.json")
-    if is_milco(config):
-        return MilcoEncoder.from_pretrained(name, device, dtype, english_prefix)
     if config.get("model_type") == QUERY_TABLE:
         return QueryTable.from_pretrained(name, device, dtype, english_prefix)
     model: SparseEncoderModel | NetworkWeights
     tokenizer = load_tokenizer(directory)
     is_masked = any(str(kind).endswith("ForMaskedLM") for kind in config.get("architectures") or ())
-    if is_masked and not (directory / HEAD).is_file():
+    if is_milco(config):
+        model, english_tokenizer = load_checkpoint(directory, {}), load_english_tokenizer(directory)
+    elif is_masked and not (directory / HEAD).is_file():
         from milco_pyserini.encode.splade import load_splade
 
         model, english_tokenizer = load_splade(directory, tokenizer), tokenizer.tokenizer

@@ -94,7 +94,7 @@ def held_out(options: HeldOutOptions) -> "list[TestCollection]":
 def validate_analyzers(collections: "Sequence[TestCollection]") -> None:
     """Raise MilcoError if BM25 has no analyzer for a collection's passages: Thai needs a full JDK."""
     from milco_pyserini.index import find_engine
-    from milco_pyserini.index.bm25 import find_analyzer
+    from milco_pyserini.index.baselines import find_analyzer
 
     find_engine("bm25").available()
     for collection in collections:

@@ -17,7 +17,7 @@ from milco_pyserini.cli.analyze import TaskOptions, print_measurements
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import validate_unique
-from milco_pyserini.index.faiss_engines import HNSW
+from milco_pyserini.index.baselines import HNSW
 from milco_pyserini.index.protocol import EngineSearcher, Hits
 from milco_pyserini.options import option
 

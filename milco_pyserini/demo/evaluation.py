@@ -121,7 +121,7 @@ def run_demo(output: Path, encoder: str) -> DemoResult:
 def build_bm25(documents: Iterable[Document], language: str, directory: Path) -> None:
     """Index documents with Anserini's analyzer for a language (white space if it has none, as for Swahili)."""
     from milco_pyserini.index import find_engine
-    from milco_pyserini.index.bm25 import TextDocuments
+    from milco_pyserini.index.baselines import TextDocuments
 
     directory.mkdir(parents=True, exist_ok=True)
     engine = find_engine("bm25")

@@ -1,9 +1,8 @@
 """Build and open indexes. One file per engine, behind one small protocol."""
 
-from milco_pyserini.index.bm25 import BM25
+from milco_pyserini.index.baselines import BM25, HNSW, Flat
 from milco_pyserini.index.directory import Index, build_index, open_index
 from milco_pyserini.index.exact import Exact
-from milco_pyserini.index.faiss_engines import HNSW, Flat
 from milco_pyserini.index.lucene import Lucene
 from milco_pyserini.index.protocol import Hit, Hits
 from milco_pyserini.index.qdrant import Qdrant

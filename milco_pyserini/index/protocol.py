@@ -190,15 +190,15 @@ class EngineSearcher:
         wanted = validate_filters(filters, self.fields, self.path) if filters else {}
         with engine_errors(self.engine, "search", self.path):
             k = min(k, self.num_documents)
-            found = self.find_filtered(queries, k, threads, wanted) if wanted else self.find(queries, k, threads)
-        for hits in found:
+            rankings = self.find_filtered(queries, k, threads, wanted) if wanted else self.find(queries, k, threads)
+        for hits in rankings:
             # The first score is the largest. Negated, so that NaN is an error, too.
             if len(hits) and not abs(hits.scores[0]) <= _LARGEST_SCORE:
                 raise MilcoError(
                     f"{self.path}: a query has the score {hits.scores[0]:g}, beyond the range of 32-bit floats: divide "
                     "the weights of all queries by the same number, which leaves rankings as they are"
                 )
-        return found
+        return rankings
 
     def find(self, queries: Sequence[Any], k: int, threads: int) -> list[Hits]:
         """Implement search() for 1 <= k <= num_documents."""
@@ -214,14 +214,14 @@ class EngineSearcher:
         if self.fields is None:
             return {}
         with engine_errors(self.engine, "search", self.path), intact(self.path, "stored documents"):
-            found = {docid: parse_document(docid, raw) for docid, raw in self.stored(docids).items()}
-            holders = {one for one in found.values() if isinstance(one, str)}
+            parsed = {docid: parse_document(docid, raw) for docid, raw in self.stored(docids).items()}
+            holders = {holder for holder in parsed.values() if isinstance(holder, str)}
             raws = self.stored(list(holders)) if holders else {}
-            complete = {
-                docid: parse_document(docid, raws[one]) if isinstance(one, str) and one in raws else one
-                for docid, one in found.items()
-            }
-        return {docid: one for docid, one in complete.items() if not isinstance(one, str)}
+            # In place of a passage's document, the docid of the passage that has it.
+            for docid, document in parsed.items():
+                if isinstance(document, str) and document in raws:
+                    parsed[docid] = parse_document(docid, raws[document])
+        return {docid: document for docid, document in parsed.items() if not isinstance(document, str)}
 
     def stored(self, docids: Sequence[str]) -> Mapping[str, str | bytes]:
         """Return the stored JSON of those documents that the index has."""
@@ -352,7 +352,9 @@ class Engine:
         Raises MilcoError for topics of another type, or that were not encoded as the documents of the index were, or by
         the query_encoder of the options.
         """
-        raise MilcoError(f"{index} was built by engine {self.name}, which searches texts: {path} has vectors")
+        raise MilcoError(
+            f"{index} was built by engine {self.name}, whose queries are {self.query_type}, not the vectors of {path}"
+        )
 
     def settings(self, when: str) -> dict[str, Any]:
         """Return the settings of builds (BUILD), of searches (SEARCH) or of the content (CONTENT): {name: value}."""

@@ -1,9 +1,8 @@
 """The engines by name."""
 
 from milco_pyserini.errors import unknown_name
-from milco_pyserini.index.bm25 import BM25
+from milco_pyserini.index.baselines import BM25, HNSW, Flat
 from milco_pyserini.index.exact import Exact
-from milco_pyserini.index.faiss_engines import HNSW, Flat
 from milco_pyserini.index.lucene import Lucene
 from milco_pyserini.index.protocol import Engine
 from milco_pyserini.index.qdrant import Qdrant

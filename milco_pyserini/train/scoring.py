@@ -19,7 +19,7 @@ from milco_pyserini.console import counted, log
 from milco_pyserini.encode.encoder import MilcoEncoder, choose_device, choose_dtype
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.bm25 import K1, B
+from milco_pyserini.index.baselines import K1, B
 from milco_pyserini.model.finding import find_model
 from milco_pyserini.model.loading import loading, validate_weights, weight_hash
 from milco_pyserini.options import validate

@@ -12,7 +12,7 @@ from milco_pyserini.cli import search as search_command
 from milco_pyserini.corpora import Document, open_corpus, open_topics
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index
-from milco_pyserini.index.bm25 import TextDocuments, find_analyzer
+from milco_pyserini.index.baselines import TextDocuments, find_analyzer
 from milco_pyserini.integrations.pyserini import start_java
 from milco_pyserini.model.finding import find_checkpoint
 
@@ -221,7 +221,7 @@ def test_encoded_topics_and_encoder_options_are_refused(english: Path, tmp_path:
     topics = tmp_path / "topics.jsonl"
     topics.write_text('{"id": "q", "vector": {"dog": 1}}\n')
     to = ["--index", english, "--output", tmp_path / "run"]
-    assert "was built by engine bm25, which searches texts" in refused(
+    assert "was built by engine bm25, whose queries are texts" in refused(
         search_command.main, capsys, *to, "--topics", topics
     )
     for name, value in (("--encoder", "mini"), ("--alpha", 0.5)):

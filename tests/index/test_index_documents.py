@@ -12,8 +12,7 @@ from synthetic_stores import synthetic_batch, write_plain, write_store
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index
-from milco_pyserini.index.bm25 import BM25, TextDocuments
-from milco_pyserini.index.faiss_engines import Flat
+from milco_pyserini.index.baselines import BM25, Flat, TextDocuments
 from milco_pyserini.index.protocol import BuildResult
 from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
 from milco_pyserini.sparse import open_store

@@ -19,8 +19,8 @@ from milco_pyserini.encode.dense import open_dense_query_encoder
 from milco_pyserini.encode.dense_store import DenseStore, open_dense_store, write_dense
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, jvm
+from milco_pyserini.index.baselines import HNSW, Flat
 from milco_pyserini.index.directory import build_index, open_index
-from milco_pyserini.index.faiss_engines import HNSW, Flat
 from milco_pyserini.io.files import write_json
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")

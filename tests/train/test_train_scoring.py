@@ -18,7 +18,7 @@ from transformers import AutoTokenizer, XLMRobertaConfig, XLMRobertaForMaskedLM,
 from milco_pyserini.cli.train import main
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.bm25 import K1, B
+from milco_pyserini.index.baselines import K1, B
 from milco_pyserini.train import scoring
 from milco_pyserini.train.data.retrieval import (
     RetrievalExample,

@@ -336,13 +336,15 @@ class Index:
 
         if isinstance(source, str | Path) and isinstance(since, str | Path) and not plain:
             source, since = VectorStore.open(source), VectorStore.open(since)
-        documents, older = (None if one is None else opened(one) for one in (source, since))
+        documents, older = (None if vectors is None else opened(vectors) for vectors in (source, since))
         path, manifest = (self.path, {}) if documents is None else (documents.path, documents.manifest)
-        for one in (documents, older):
-            if one is not None:
-                validate_update(one.path, one.manifest, self.path, self.vectors)
+        for store in (documents, older):
+            if store is not None:
+                validate_update(store.path, store.manifest, self.path, self.vectors)
         updates = self.manifest.get("updates", [])
-        request = update_request(delete or (), *(None if one is None else one.manifest for one in (documents, older)))
+        request = update_request(
+            delete or (), *(None if store is None else store.manifest for store in (documents, older))
+        )
         is_repeated = request is not None and bool(updates) and updates[-1].get("request") == request
         stored = None
         if is_repeated and documents is not None and "fields" in self.manifest:
@@ -557,7 +559,7 @@ def _is_replaceable(path: Path) -> bool:
 
 def is_index(path: Path) -> bool:
     """Return whether a directory holds an index of this project, of whatever version, or shards of one."""
-    return any(is_json_with(one / MANIFEST, "format_version", "engine") for one in (path, *find_shards(path)))
+    return any(is_json_with(place / MANIFEST, "format_version", "engine") for place in (path, *find_shards(path)))
 
 
 def open_index(path: str | Path, sparse: bool = False) -> Index:
@@ -570,7 +572,7 @@ def open_index(path: str | Path, sparse: bool = False) -> Index:
         raise TypeError(f"expected the directory of an index, a str or Path, not {type(path).__name__}")
     path = Path(path)
     if shards := find_shards(path):
-        return _open_shards(path, [open_index(one, sparse) for one in shards])
+        return _open_shards(path, [open_index(shard, sparse) for shard in shards])
     if not path.is_dir():
         vectors = VECTORS / path.stem
         raise MilcoError(
@@ -615,8 +617,8 @@ def _open_shards(path: Path, shards: Sequence[Index]) -> Index:
         raise MilcoError(
             f"{path} lacks {missing}: build each with the milco index command of the others and its `shard_id`"
         )
-    for one in shards[1:]:
-        validate_shard(shards[0].path, shards[0].manifest, one.path, one.manifest)
+    for shard in shards[1:]:
+        validate_shard(shards[0].path, shards[0].manifest, shard.path, shard.manifest)
     return _joined(path, shards)
 
 

@@ -91,9 +91,9 @@ class CheckedDocuments:
 
     def validate_unique_ids(self) -> None:
         """Raise MilcoError if two of the documents share an id: a ranking could not tell them apart."""
-        found = self._seen.find_duplicate(lambda: ((docid, place) for place, docid in enumerate(self.ids())))
-        if found is not None:
-            raise MilcoError(f"{self.path}: two documents have the id {shown(found.id)}")
+        duplicate = self._seen.find_duplicate(lambda: ((docid, place) for place, docid in enumerate(self.ids())))
+        if duplicate is not None:
+            raise MilcoError(f"{self.path}: two documents have the id {shown(duplicate.id)}")
 
 
 class OtherTextsError(MilcoError):
@@ -123,7 +123,7 @@ class CorpusDocuments:
         passages: ids are those of passages, ID#0, ID#1, ...: their document is found.
         digest: TextDigest of the texts that were encoded; None if it is not known.
         vectors: store the vectors, too, as Anserini does, for its relevance feedback.
-        first: number of documents before the first one with a vector, which are read last.
+        first: number of leading documents without a vector in this shard; they are read last.
 
     Raises:
         MilcoError: the texts are not those that were encoded, or a field has a name that no index can take.
@@ -216,7 +216,7 @@ class DiskDocuments:
     def add(self, documents: Iterable[Document]) -> None:
         """Add documents, of which the first of an id is kept."""
         # Lone surrogates are escaped.
-        rows = ((one.id, json.dumps((one.title, one.text, dict(one.fields)))) for one in documents)
+        rows = ((item.id, json.dumps((item.title, item.text, dict(item.fields)))) for item in documents)
         with self._lock:
             self._database.executemany("INSERT OR IGNORE INTO documents VALUES (?, ?)", rows)
 
@@ -282,7 +282,7 @@ def parse_document(docid: str, raw: str | bytes) -> Document | str:
     if "contents" not in value:
         return str(value[_HOLDER])
     text, title = value["contents"], value.get("title")
-    fields = {name: one for name, one in value.items() if name not in _RESERVED}
+    fields = {name: field for name, field in value.items() if name not in _RESERVED}
     if isinstance(title, str) and text.startswith(f"{title} "):
         del fields["title"]
         return Document(docid, title, text[len(title) + 1 :], fields)
@@ -342,9 +342,9 @@ def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -
     """Read all documents once; return the type of each field, in the order of the names, and a digest of it all."""
     types: dict[str, set[str]] = {}
     content = blake2b(digest_size=16)
-    found, progress = TextDigest(), Progress("documents")
+    texts, progress = TextDigest(), Progress("documents")
     for document in documents:
-        found.add(document)
+        texts.add(document)
         for field, value in document.fields.items():
             if type(value) not in _TYPES:
                 kind = type(value).__name__
@@ -355,7 +355,7 @@ def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -
         content.update(_json([document.id, document.title, document.text, document.fields]).encode())
         progress.add(1)
     progress.close(f"Read {name}")
-    if digest not in (None, found.hexdigest()):
+    if digest not in (None, texts.hexdigest()):
         raise OtherTextsError(
             f"{name} is not the corpus that was encoded: its texts have changed",
             "Encode it again, pass the unchanged corpus as `corpus`, or omit `store_documents`",
@@ -366,9 +366,9 @@ def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -
     return {field: _joined(types[field]) for field in sorted(types)}, content.hexdigest()
 
 
-def joined_fields(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+def joined_fields(these: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
     """Return the types of the fields of two sets of documents."""
-    types = {name: {fields[name] for fields in (one, other) if name in fields} for name in {*one, *other}}
+    types = {name: {fields[name] for fields in (these, other) if name in fields} for name in {*these, *other}}
     return {name: _joined(types[name]) for name in sorted(types)}
 
 

@@ -166,8 +166,8 @@ class ExactSearcher(EngineSearcher):
         vector[columns] = weights
         scores = self.matrix().astype(np.float64) @ vector
         order = np.lexsort((np.arange(len(scores)), -scores))[:k]
-        found = order[scores[order] > 0]
-        return Hits(self.ids.take(found), scores[found])
+        rows = order[scores[order] > 0]
+        return Hits(self.ids.take(rows), scores[rows])
 
     def _row(self, docid: str) -> int | None:
         row = bisect_left(self.ids, docid)

@@ -97,7 +97,7 @@ class CorpusLookup:
         self.corpora = corpora
         self.passages = passages
         self._found: dict[str, Document | None] = {}
-        # Of two threads, one reads the corpus.
+        # Only one thread at a time reads the corpus.
         self._lock = threading.Lock()
 
     def read(self, take: Callable[[Iterator[Document]], T]) -> Iterator[T]:
@@ -117,10 +117,12 @@ class CorpusLookup:
         names = {docid: PASSAGE.sub("", docid) if self.passages else docid for docid in docids}
         with self._lock:
             missing = {name for name in names.values() if name not in self._found}
-            corpora = self.read(lambda documents: {one.id: one for one in documents if one.id in missing})
-            while missing and (found := next(corpora, None)) is not None:
-                self._found.update(found)
-                missing -= found.keys()
+            corpora = self.read(
+                lambda documents: {document.id: document for document in documents if document.id in missing}
+            )
+            while missing and (taken := next(corpora, None)) is not None:
+                self._found.update(taken)
+                missing -= taken.keys()
             self._found.update(dict.fromkeys(missing))
         documents = {docid: self._found[name] for docid, name in names.items()}
         return {docid: document for docid, document in documents.items() if document is not None}
@@ -191,7 +193,7 @@ def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = Non
         digest = None if newest else about.get("corpus_hash")
         return CorpusLookup([IndexedCorpus([corpus], path, digest, is_given=True)], passages)
     corpora = [*newest, about | {"corpus_paths": index.manifest.get("corpus_paths", [])}]
-    found = [(local_corpora(one, path), one.get("corpus_hash")) for one in corpora]
-    if not all(places for places, _ in found):
+    located = [(local_corpora(description, path), description.get("corpus_hash")) for description in corpora]
+    if not all(places for places, _ in located):
         return None
-    return CorpusLookup([IndexedCorpus(places, path, digest) for places, digest in found], passages)
+    return CorpusLookup([IndexedCorpus(places, path, digest) for places, digest in located], passages)

@@ -40,7 +40,7 @@ from milco_pyserini.sparse.quantization import quantize_vector
 # Documents that go to Java at a time; fewer with their texts.
 CHUNK = 256
 STORED_CHUNK = 32
-# Of all threads together; less where Java has less than four times as much.
+# Total for all threads; at most a quarter of Java's heap.
 BUFFER_MB = 256.0
 _USUAL_IMPACT = 2**14
 # Filters that a searcher remembers the documents of.
@@ -121,7 +121,7 @@ class LuceneSearcher(EngineSearcher):
         self._impacts = java_function("ImpactSearcher", "impacts", f"({REFERENCE}{2 * STRING})[B")
         self.scale = scale
         self._index = index = open_index(str(directory.absolute()))
-        # In whichever thread drops it, as pyjnius frees every Java object.
+        # Runs in the thread that releases the searcher, like pyjnius' own finalizers.
         self._close = weakref.finalize(self, java_function("ImpactSearcher", "close", f"({REFERENCE})V"), index)
         self._close.atexit = False
         # A bit for each document.
@@ -148,15 +148,15 @@ class LuceneSearcher(EngineSearcher):
         )
         matching = self._select(text) if text else None
         # Threads that queries do not need share the documents of one.
-        threads, each = min(threads, len(queries)), max(1, threads // max(1, len(queries)))
+        threads, per_query = min(threads, len(queries)), max(1, threads // max(1, len(queries)))
         if threads <= 1:
-            return [self._search(query, k, each, matching) for query in queries]
+            return [self._search(query, k, per_query, matching) for query in queries]
 
         def search(share: Sequence[dict[str, float]]) -> list[Hits]:
             import jnius
 
             try:
-                return [self._search(query, k, each, matching) for query in share]
+                return [self._search(query, k, per_query, matching) for query in share]
             finally:
                 jnius.detach()
 
@@ -168,13 +168,13 @@ class LuceneSearcher(EngineSearcher):
     def stored(self, docids: Sequence[str]) -> dict[str, bytes]:
         """Return the stored JSON of those documents that the index has."""
         content = self._stored(self._index, "".join(map(_counted_string, docids))).tostring()
-        found, start = {}, 0
+        documents, start = {}, 0
         for docid in docids:
             end = start + 4 + int.from_bytes(content[start : start + 4])
             if end > start + 4:
-                found[docid] = content[start + 4 : end]
+                documents[docid] = content[start + 4 : end]
             start = end
-        return found
+        return documents
 
     def weights(self, docid: str, terms: Sequence[str]) -> dict[str, int] | None:
         """Return the impacts in the postings."""
@@ -304,7 +304,7 @@ class _IndexWriter:
 
 
 def _write(writer: _IndexWriter, chunks: _DocumentChunks, threads: int) -> None:
-    """Write all documents in so many threads."""
+    """Write all documents in this number of threads."""
     if threads == 1:
         writer.write(0, chunks)
         return

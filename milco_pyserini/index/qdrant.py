@@ -194,15 +194,15 @@ class QdrantSearcher(EngineSearcher):
         nearest = Query.Nearest(SparseVector(*map(list, zip(*known, strict=True))), VECTOR)
         limit = k + 1
         while True:
-            found = self._shard.query(QueryRequest(limit, query=nearest, filter=wanted))
-            if len(found) < limit or found[-1].score < found[k - 1].score:
+            points = self._shard.query(QueryRequest(limit, query=nearest, filter=wanted))
+            if len(points) < limit or points[-1].score < points[k - 1].score:
                 break
             # Each query begins anew, so few of them: all ties of 200,000 equal documents take half a second.
             limit *= 4
-        last = min((point.score for point in found[:k]), default=0)
-        found = [point for point in found if point.score >= last]
-        docids = self.ids.take(np.asarray([point.id for point in found], np.int64))
-        best = heapq.nsmallest(k, ((-point.score, docid) for point, docid in zip(found, docids, strict=True)))
+        last = min((point.score for point in points[:k]), default=0)
+        points = [point for point in points if point.score >= last]
+        docids = self.ids.take(np.asarray([point.id for point in points], np.int64))
+        best = heapq.nsmallest(k, ((-point.score, docid) for point, docid in zip(points, docids, strict=True)))
         return Hits([docid for _, docid in best], np.asarray([-score for score, _ in best], np.float32))
 
 

@@ -40,10 +40,10 @@ def measure_recall(searcher: EngineSearcher, truth: GroundTruth, k: int, passes:
     seconds = []
     for _ in range(passes):
         started = time.perf_counter()
-        found = [searcher.search([query], k)[0] for query in truth.queries]
+        rankings = [searcher.search([query], k)[0] for query in truth.queries]
         seconds.append(time.perf_counter() - started)
     shares = []
-    for hits, best in zip(found, truth.best, strict=True):
+    for hits, best in zip(rankings, truth.best, strict=True):
         wanted = min(k, len(best))
         good = np.count_nonzero(best.scores >= best.scores[wanted - 1])
         shares.append(len(set(hits.docids) & set(best.docids[:good])) / wanted)
@@ -117,6 +117,6 @@ def best_documents(
     progress.close(f"Compared with {counted(queries, 'query', 'queries')}")
     best = []
     for pairs in zip(scores.tolist(), docids.tolist(), strict=True):
-        found = sorted((-score, docid) for score, docid in zip(*pairs, strict=True) if score > above)
-        best.append(Hits([docid for _, docid in found], np.asarray([-score for score, _ in found])))
+        ordered = sorted((-score, docid) for score, docid in zip(*pairs, strict=True) if score > above)
+        best.append(Hits([docid for _, docid in ordered], np.asarray([-score for score, _ in ordered])))
     return best

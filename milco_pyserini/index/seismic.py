@@ -192,12 +192,12 @@ class SeismicSearcher(EngineSearcher):
             for columns, weights in known:
                 handle.write(np.uint32(len(columns)).tobytes() + columns.tobytes() + weights.tobytes())
             handle.flush()
-            found = iter(self._index.batch_search(handle.name, k, *self._settings, threads) if known else [])
-        return [next(found) if len(vector[0]) else [] for vector in vectors]
+            results = iter(self._index.batch_search(handle.name, k, *self._settings, threads) if known else [])
+        return [next(results) if len(vector[0]) else [] for vector in vectors]
 
-    def _hits(self, found: list[tuple[float, int]]) -> Hits:
-        scores = np.asarray([score for score, _ in found], np.float32)
-        rows = np.asarray([row for _, row in found], np.int64)
+    def _hits(self, result: list[tuple[float, int]]) -> Hits:
+        scores = np.asarray([score for score, _ in result], np.float32)
+        rows = np.asarray([row for _, row in result], np.int64)
         order = np.lexsort((self._ranks[rows], -scores))
         order = order[scores[order] > 0]
         return Hits(self.ids.take(rows[order]), scores[order])

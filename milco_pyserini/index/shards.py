@@ -38,8 +38,8 @@ def shard_name(shard_id: int, shard_num: int) -> str:
 
 def find_shards(path: Path) -> list[Path]:
     """Return the finished shards in a directory. Raises MilcoError if it is an index itself, too."""
-    named = (one for one in path.glob("shard-*-of-*") if _NAME.fullmatch(one.name))
-    shards = sorted(one for one in named if (one / MANIFEST).is_file())
+    named = (shard for shard in path.glob("shard-*-of-*") if _NAME.fullmatch(shard.name))
+    shards = sorted(shard for shard in named if (shard / MANIFEST).is_file())
     if shards and (path / MANIFEST).exists():
         raise MilcoError(
             f"{path} holds an index and shards of another one, such as {shards[0].name}: remove all files of one"
@@ -59,13 +59,13 @@ def missing_shards(path: Path) -> str:
     Raises:
         MilcoError: path holds shards of two divisions.
     """
-    found = [shard_number(one) for one in find_shards(path)]
-    nums = sorted({num for _, num in found})
+    finished = [shard_number(shard) for shard in find_shards(path)]
+    nums = sorted({num for _, num in finished})
     if len(nums) > 1:
         raise MilcoError(
             f"{path} holds shards of {' and of '.join(map(str, nums))}: remove those of the other division"
         )
-    missing = sorted(set(range(nums[0])) - {number for number, _ in found})
+    missing = sorted(set(range(nums[0])) - {number for number, _ in finished})
     named = ", ".join(map(str, missing[:_MOST_NAMED])) + (", ..." if len(missing) > _MOST_NAMED else "")
     numbers = "number" if len(missing) == 1 else "numbers"
     return f"{len(missing):,} of {nums[0]:,} shards ({numbers} {named})" if missing else ""
@@ -75,7 +75,7 @@ def validate_shard_directory(path: Path, shard_num: int) -> None:
     """Raise MilcoError if a directory, where one exists, has anything but shards of this division."""
     if path.exists() and not path.is_dir():
         raise MilcoError(f"{path} is a file: choose another `path`")
-    for name in sorted(one.name for one in path.iterdir()) if path.is_dir() else ():
+    for name in sorted(file.name for file in path.iterdir()) if path.is_dir() else ():
         is_shard = _NAME.fullmatch(name) and shard_number(Path(name))[1] == shard_num
         if not is_shard and not name.startswith("."):
             raise MilcoError(f"{path} holds {name}, which is not a shard of {shard_num}: choose another `path`")
@@ -97,7 +97,7 @@ def joined_manifest(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in ("documents", "empty_documents", "postings"):
         if name in joined:
             joined[name] = sum(manifest[name] for manifest in manifests)
-    joined["id_with_space"] = next((one["id_with_space"] for one in manifests if one["id_with_space"]), None)
+    joined["id_with_space"] = next(filter(None, (manifest["id_with_space"] for manifest in manifests)), None)
     return joined | {"shards": len(manifests)}
 
 
@@ -121,8 +121,8 @@ class ShardedSearcher(EngineSearcher):
 
     def find_filtered(self, queries: Sequence[Any], k: int, threads: int, filters: Filters) -> list[Hits]:
         """Return the best of the hits of all shards that pass the filters."""
-        found = [shard.search(queries, k, threads, filters) for shard in self.shards]
-        return [_merge(hits, k) for hits in zip(*found, strict=True)]
+        rankings = [shard.search(queries, k, threads, filters) for shard in self.shards]
+        return [_merge(hits, k) for hits in zip(*rankings, strict=True)]
 
     def stored(self, docids: Sequence[str]) -> dict[str, str | bytes]:
         """Return the stored JSON of those documents that a shard has."""
@@ -134,14 +134,14 @@ class ShardedSearcher(EngineSearcher):
         return next((numbers for numbers in weights if numbers is not None), None)
 
 
-def _merge(found: Sequence[Hits], k: int) -> Hits:
-    docids = [docid for hits in found for docid in hits.docids]
-    scores = np.concatenate([hits.scores for hits in found])
+def _merge(rankings: Sequence[Hits], k: int) -> Hits:
+    docids = [docid for hits in rankings for docid in hits.docids]
+    scores = np.concatenate([hits.scores for hits in rankings])
     kept: Sequence[int] = range(len(docids))
     if len(docids) > k:
         # All that tie with the last one: docids decide.
         kept = np.flatnonzero(scores >= np.partition(scores, -k)[-k]).tolist()
     best = sorted(zip((-scores[kept]).tolist(), [docids[place] for place in kept], kept, strict=True))[:k]
-    totals = [hits.total for hits in found if hits.total is not None]
-    total = sum(totals) if len(totals) == len(found) else None
+    totals = [hits.total for hits in rankings if hits.total is not None]
+    total = sum(totals) if len(totals) == len(rankings) else None
     return Hits([docid for _, docid, _ in best], scores[[place for _, _, place in best]], total=total)

@@ -151,9 +151,9 @@ class SparseEngine(Engine):
         # All terms are known: the documents have been read before.
         columns = {term: column for column, term in enumerate(documents.terms)}
         known = [sorted((columns[term], query[term]) for term in query.keys() & columns.keys()) for query in queries]
-        pairs = [pair for one in known for pair in one]
+        pairs = [pair for row in known for pair in row]
         wanted = SparseBatch(
-            np.concatenate([[0], np.cumsum([len(one) for one in known])]).astype(np.int64),
+            np.concatenate([[0], np.cumsum([len(row) for row in known])]).astype(np.int64),
             np.asarray([column for column, _ in pairs], np.int32),
             np.asarray([weight for _, weight in pairs], np.float32),
             len(columns),
@@ -164,10 +164,10 @@ class SparseEngine(Engine):
             for start in range(0, len(names), _CHUNK)
         )
         best = best_documents(documents, len(queries), scored, above=0)
-        found = [(query, hits) for query, hits in zip(queries, best, strict=True) if len(hits)]
-        if not found:
+        pairs_with_hits = [(query, hits) for query, hits in zip(queries, best, strict=True) if len(hits)]
+        if not pairs_with_hits:
             raise MilcoError(f"{what}: {documents.path} has none of their terms, recall cannot be measured")
-        return GroundTruth([query for query, _ in found], [hits for _, hits in found], what)
+        return GroundTruth([query for query, _ in pairs_with_hits], [hits for _, hits in pairs_with_hits], what)
 
     def open_query_encoder(self, index: Path, manifest: dict, options: QueryOptions) -> "MilcoQueryEncoder":
         """Return the encoder of the index, with the views weighted if alpha is given."""
@@ -324,8 +324,8 @@ def _read_jsonl_queries(files: Sequence[Path], query_scale: float) -> tuple[list
                     raise MilcoError(f"{where}: weight {weight!r} of term {shown(term)} is not a number")
             positive = {term: float(weight) for term, weight in record["vector"].items() if weight > 0}
             queries.append({lucene_term(term, spellings, where): weight for term, weight in positive.items()})
-    scale = query_scale if all(weight.is_integer() for one in queries for weight in one.values()) else 1.0
-    return ids, [{term: weight / scale for term, weight in one.items()} for one in queries]
+    scale = query_scale if all(weight.is_integer() for query in queries for weight in query.values()) else 1.0
+    return ids, [{term: weight / scale for term, weight in query.items()} for query in queries]
 
 
 def _validate_impacts(docid: str, total: float) -> None:

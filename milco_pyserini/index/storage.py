@@ -112,7 +112,7 @@ class StoredFilesWriter:
         self._texts.close()
         keys = sorted(self._columns)
         columns, documents = (
-            np.frombuffer(one, np.int64) if len(one) else np.empty(0, np.int64) for one in self._pairs
+            np.frombuffer(numbers, np.int64) if len(numbers) else np.empty(0, np.int64) for numbers in self._pairs
         )
         ranks = np.empty(len(keys), np.int64)
         ranks[[self._columns[key] for key in keys]] = np.arange(len(keys))

@@ -119,7 +119,7 @@ def _fastest_settings(
         report(pair, point)
     good = {pair: point.milliseconds for pair, point in points.items() if point.recall >= recall}
     if not good:
-        pair, best = max(points.items(), key=lambda one: one[1].recall)
+        pair, best = max(points.items(), key=lambda item: item[1].recall)
         raise MilcoError(
             f"`recall={recall:g}`: the highest that {index.path} reaches is {best.recall:.4f}, with query_cut "
             f"{pair[0]} and heap_factor {pair[1]:g}: build it with a larger n_postings"

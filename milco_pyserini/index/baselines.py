@@ -109,14 +109,6 @@ class CheckedDenseVectors(CheckedDocuments):
             self.count(names)
             yield names, vectors
 
-    def describe(self) -> dict[str, Any]:
-        """Return the manifest of the vectors."""
-        return {"vectors": self.manifest}
-
-    def ids(self) -> Iterator[str]:
-        """Yield every id."""
-        return (docid for names, _ in self.source.batches() for docid in names)
-
 
 @dataclass(frozen=True)
 class BM25(Engine):
@@ -451,7 +443,7 @@ class HNSW(FaissEngine):
 
     @property
     def description(self) -> str:
-        """The type of index, as faiss.index_factory() reads it."""
+        """The type of index, with the neighbors of a vector."""
         return f"HNSW{self.links}"
 
     def prepare(self, index: Any) -> None:

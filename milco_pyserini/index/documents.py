@@ -68,11 +68,11 @@ class CheckedDocuments:
 
     def ids(self) -> Iterator[str]:
         """Yield every id, once more."""
-        raise NotImplementedError
+        return (docid for names, _ in self.source.batches() for docid in names)
 
     def describe(self) -> dict[str, Any]:
         """Return what the manifest of the index states about the documents, after all have been read."""
-        raise NotImplementedError
+        return {"vectors": self.manifest}
 
     def count(self, ids: list[str]) -> None:
         """Validate the ids of documents and count them."""

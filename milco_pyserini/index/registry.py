@@ -10,11 +10,7 @@ from milco_pyserini.index.seismic import Seismic
 
 DEFAULT_ENGINE = "lucene"
 ENGINES: dict[str, Engine] = {
-    engine.name: engine
-    for engine in (
-        *(BM25(), Exact(), Lucene(), Qdrant(), Seismic()),
-        *(Flat(), HNSW()),
-    )
+    engine.name: engine for engine in (BM25(), Exact(), Lucene(), Qdrant(), Seismic(), Flat(), HNSW())
 }
 
 

@@ -59,17 +59,23 @@ def list_benchmarks(options: ListOptions) -> None:
     for name in options.benchmarks:
         if name not in BENCHMARKS:
             raise unknown_name("benchmark", name, BENCHMARKS)
-    chosen = [one for name, one in BENCHMARKS.items() if not options.benchmarks or name in options.benchmarks]
+    names = options.benchmarks or tuple(BENCHMARKS)
+    benchmarks = [benchmark for name, benchmark in BENCHMARKS.items() if name in names]
     if options.json:
         records = {
-            one.name: {"title": one.title, "languages": list(one.languages), **_provenance(one), **_names(one)}
-            for one in chosen
+            benchmark.name: {
+                "title": benchmark.title,
+                "languages": list(benchmark.languages),
+                **_provenance(benchmark),
+                **_names(benchmark),
+            }
+            for benchmark in benchmarks
         }
         sys.stdout.write(json.dumps(records, ensure_ascii=False, indent=2) + "\n")
     elif options.names:
-        sys.stdout.write(_name_table(chosen))
+        sys.stdout.write(_name_table(benchmarks))
     else:
-        sys.stdout.write("\n".join(map(_summary, chosen)))
+        sys.stdout.write("\n".join(map(_summary, benchmarks)))
 
 
 def show_names(options: ShowOptions) -> None:
@@ -160,10 +166,11 @@ def _size(size: int | None) -> str:
 
 
 def _size_range(sizes: Mapping[str, int | None], unit: str) -> str:
-    known = [size for size in sizes.values() if size is not None]
+    published = [size for size in sizes.values() if size is not None]
     names = counted(len(sizes), "name")
-    if not known:
+    if not published:
         return f"{names}, sizes unknown"
-    size = counted(known[0], unit) if len(set(known)) == 1 else f"{min(known):,} to {max(known):,} {unit}s"
-    each = " each" if len(sizes) > 1 else ""
-    return f"{names}, {size}{each}" + ("" if len(known) == len(sizes) else f" for {len(known)} of them, others unknown")
+    low, high = min(published), max(published)
+    text = f"{names}, {counted(low, unit) if low == high else f'{low:,} to {high:,} {unit}s'}"
+    text += " each" if len(sizes) > 1 else ""
+    return text if len(published) == len(sizes) else f"{text} for {len(published)} of them, others unknown"

@@ -67,9 +67,9 @@ class EncodeOptions(EncodePlan):
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong about combinations of options."""
-        given = [f"--{name}" for name in ("corpus", "topics", "text") if getattr(self, name) is not None]
-        if len(given) != 1:
-            what = f"not {' and '.join(given)}" if given else "none was given"
+        inputs = [f"--{name}" for name in ("corpus", "topics", "text") if getattr(self, name) is not None]
+        if len(inputs) != 1:
+            what = f"not {' and '.join(inputs)}" if inputs else "none was given"
             yield f"give one of --corpus, --topics and --text: {what}"
         elif self.text is not None:
             if self.dense:

@@ -160,8 +160,8 @@ def _evaluate(options: EvalOptions) -> None:
                 # Systems are compared by the same measures on all datasets.
                 fairness = evaluate_fairness(run, qrels, languages, spoken[place] if all(spoken) else {})
                 evaluation = fairness.added_to(evaluation)
-                for language, found in fairness.hits.items():
-                    hits[system].setdefault(language, Counter()).update(found)
+                for language, counts in fairness.hits.items():
+                    hits[system].setdefault(language, Counter()).update(counts)
             results[system][dataset] = evaluation
     comparison = compare_evaluations(results, options.baseline, options.test, options.correction)
     if options.picture is not None:
@@ -189,8 +189,10 @@ def _systems(options: EvalOptions) -> dict[str, tuple[Path, ...]]:
         )
     groups = [runs[start : start + size] for start in range(0, len(runs), size)]
     if options.names and len(options.names) != len(groups):
-        given = counted(len(options.names), "name")
-        raise MilcoError(f"--names has {given}: it needs one for each of {counted(len(groups), 'system')}")
+        raise MilcoError(
+            f"--names has {counted(len(options.names), 'name')}: it needs one for each of "
+            f"{counted(len(groups), 'system')}"
+        )
     firsts = [str(group[0]) for group in groups]
     shorten = _stem if size == 1 else lambda path: Path(path).absolute().parent.name
     names = options.names or _short_names(firsts, shorten)

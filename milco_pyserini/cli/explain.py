@@ -108,12 +108,12 @@ def command(options: ExplainOptions) -> None:
         import orjson
 
         value = {
-            "explanations": [one.to_json() for one in explanations],
+            "explanations": [explanation.to_json() for explanation in explanations],
             "comparison": comparison and comparison.to_json(),
         }
         sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif options.html is None:
-        tables = [one.to_text(options.top_k) for one in explanations]
+        tables = [explanation.to_text(options.top_k) for explanation in explanations]
         tables += [comparison.to_text(options.top_k)] if comparison else []
         sys.stdout.write("\n".join(tables) or "no document has a term of this query\n")
 
@@ -128,9 +128,9 @@ def _validate(options: ExplainOptions) -> None:
     elif options.lowercase:
         raise MilcoError("--lowercase is for --text: an index has its own setting")
     validate_unique("document", map(shown, options.doc))
-    given = options.text or options.doc
-    if options.compare and (len(given) not in (0, 2) or (options.text and len(given) != 2)):
-        raise MilcoError(f"--compare needs two documents, got {len(given)}")
+    documents = options.text or options.doc
+    if options.compare and (len(documents) not in (0, 2) or (options.text and len(documents) != 2)):
+        raise MilcoError(f"--compare needs two documents, got {len(documents)}")
     if options.html is not None:
         validate_output_file(options.html, options.overwrite, "html")
 

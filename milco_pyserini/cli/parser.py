@@ -128,15 +128,15 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str, subcomm
     errors = _option_errors(parser, argv, synonyms)
     misspelled = bool(errors)
     try:
-        given, unexpected = parser.parse_known_args(argv)
+        namespace, unexpected = parser.parse_known_args(argv)
     except MilcoError as error:
         raise InvalidOptions.of(errors or [error]) from None
     if unexpected and not errors:
-        errors.append(_unexpected(options_class, given, unexpected, prog))
+        errors.append(_unexpected(options_class, namespace, unexpected, prog))
         misspelled = True
     values: dict[str, Any] = {}
     for name, field in fields.items():
-        raw = getattr(given, name)
+        raw = getattr(namespace, name)
         if raw is None or raw == []:
             # A misspelled option may be the required one.
             if field.default is dataclasses.MISSING and not misspelled:
@@ -156,9 +156,9 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str, subcomm
     return options
 
 
-def _unexpected(options_class: type, given: argparse.Namespace, unexpected: Sequence[str], prog: str) -> MilcoError:
+def _unexpected(options_class: type, namespace: argparse.Namespace, unexpected: Sequence[str], prog: str) -> MilcoError:
     """Return an error for values without an option: those that are required have them, or the first of the command."""
-    fields = [field for field in dataclasses.fields(options_class) if getattr(given, field.name) in (None, [])]
+    fields = [field for field in dataclasses.fields(options_class) if getattr(namespace, field.name) in (None, [])]
     own = next(iter(options_class.__annotations__))
     names = [field for field in fields if field.default is dataclasses.MISSING] or [
         field for field in fields if field.name == own
@@ -255,7 +255,7 @@ def _option_errors(
 def _read(field: dataclasses.Field, value_type: type, raw: Any) -> Any:
     """Convert the string or strings of an option to its type."""
     if isinstance(raw, list):
-        return tuple(_read(field, value_type, one) for one in raw)
+        return tuple(_read(field, value_type, value) for value in raw)
     if value_type is bool:
         return raw
     if not raw.isascii():

@@ -227,7 +227,7 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
     from milco_pyserini.io.runs import write_hits
 
     index, k = searcher.index, options.k or _RUN_HITS
-    found = searcher.search_topics(
+    results = searcher.search_topics(
         topics,
         options.max_passage_hits if options.max_passage else k,
         threads=options.threads,
@@ -241,7 +241,7 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
     tag = options.tag or f"milco-{index.engine.name}"
     empty = without_hits = 0
     with text_output(output) as run:
-        for topic, query, best in found:
+        for topic, query, best in results:
             write_hits(run, topic, best, options.format, tag)
             empty += not len(query)
             without_hits += not len(best)
@@ -260,7 +260,7 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
     from milco_pyserini.index.lookup import corpus_name
 
     encoded, filters = searcher.encode_queries([options.query or ""]), parse_filters(options.filter)
-    found = searcher.search_queries(encoded, options.k or _ONE_QUERY_HITS, options.threads, filters)[0]
+    ranking = searcher.search_queries(encoded, options.k or _ONE_QUERY_HITS, options.threads, filters)[0]
     if not searcher.has_documents:
         name = corpus_name(searcher.index)
         if not name:
@@ -269,7 +269,7 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
             log(f"No texts: give --corpus {name} to read them; it is downloaded if it is not on this machine")
         else:
             log(f"No texts: the corpus {name} is not on this machine; give --corpus")
-    hits = list(found)
+    hits = list(ranking)
     # A line also has the title; JSON is the same on every terminal.
     snippets = _snippets(searcher, encoded[0], hits, LENGTH if options.json else terminal_width() // 2)
     if options.json:
@@ -287,13 +287,19 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
             }
             for rank, (hit, snippet) in enumerate(zip(hits, snippets, strict=True), 1)
         ]
-        about = {"query": options.query, "index": str(searcher.index.path), "engine": searcher.index.engine.name}
-        value = {**about, "total": found.total, "hits": rows}
+        index = searcher.index
+        value = {
+            "query": options.query,
+            "index": str(index.path),
+            "engine": index.engine.name,
+            "total": ranking.total,
+            "hits": rows,
+        }
         sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif hits:
         sys.stdout.write(_table(hits, snippets, searcher.has_documents))
-        if found.total is not None:
-            log(f"{len(hits):,} of {counted(found.total, 'matching document')}")
+        if ranking.total is not None:
+            log(f"{len(hits):,} of {counted(ranking.total, 'matching document')}")
     elif filters:
         log(f"No document that passes the filters has a term of this query{_other_values(searcher, encoded, filters)}")
     else:
@@ -305,12 +311,12 @@ def _other_values(searcher: "Searcher", query: Any, filters: Iterable[str]) -> s
     from milco_pyserini.index.documents import filter_text
 
     documents = [hit.document for hit in searcher.search_queries(query, 100)[0] if hit.document]
-    known = []
+    lists = []
     for name in filters:
-        given = [document.fields[name] for document in documents if name in document.fields]
-        values = {filter_text(one) for value in given for one in (value if isinstance(value, list) else [value])}
-        known += [f"{name} {', '.join(sorted(values)[:_SHOWN_VALUES])}"] if values else []
-    return f"; without filters, the best have {' and '.join(known)}" if known else ""
+        fields = [document.fields[name] for document in documents if name in document.fields]
+        values = {filter_text(value) for field in fields for value in (field if isinstance(field, list) else [field])}
+        lists += [f"{name} {', '.join(sorted(values)[:_SHOWN_VALUES])}"] if values else []
+    return f"; without filters, the best have {' and '.join(lists)}" if lists else ""
 
 
 def _snippets(searcher: "Searcher", query: Any, hits: "Sequence[Hit]", length: int) -> list[str | None]:
@@ -320,7 +326,7 @@ def _snippets(searcher: "Searcher", query: Any, hits: "Sequence[Hit]", length: i
 
     texts = [hit.document.text if hit.document else "" for hit in hits]
     if isinstance(searcher.query_encoder, MilcoQueryEncoder):
-        extracts = [one.text for one in make_snippets(query, texts, searcher.query_encoder.encoder, length)]
+        extracts = [snippet.text for snippet in make_snippets(query, texts, searcher.query_encoder.encoder, length)]
     else:
         extracts = [" ".join(text[: 10 * length].split())[:length] for text in texts]
     return [extract if hit.document else None for hit, extract in zip(hits, extracts, strict=True)]
@@ -346,8 +352,8 @@ def _validate_docids(index: "Index", passages: bool) -> None:
     if docid is not None:
         raise MilcoError(f"{index.path}: docid {shown(docid)} has white space, which separates the columns of a run")
     # External vectors and texts do not state what they are: there the user must know.
-    about = index.manifest.get("vectors", {"plain": True})
-    if passages and not (about.get("split_passages") or about.get("plain")):
+    manifest = index.manifest.get("vectors", {"plain": True})
+    if passages and not (manifest.get("split_passages") or manifest.get("plain")):
         raise MilcoError(
             f"--max-passage: {index.path} does not hold passages (encode --split-passages), and truncating its docids "
             "at a # would mix up documents: omit --max-passage, or give --max-passage-delimiter if the corpus was split"
@@ -384,7 +390,7 @@ def fuse(options: FuseOptions) -> None:
     for path, run in zip(options.runs, runs, strict=True):
         if missing := len(topics) - len(run):
             log(f"{path} lacks {missing:,} of {counted(len(topics), 'topic')}: they come only from the other runs")
-    found = fuse_runs(
+    fused = fuse_runs(
         runs,
         options.method,
         rrf_k=options.rrf_k or 60,
@@ -394,7 +400,7 @@ def fuse(options: FuseOptions) -> None:
         k=options.k,
     )
     with text_output(output) as handle:
-        for topic, hits in found:
+        for topic, hits in fused:
             write_hits(handle, topic, hits, "trec", tag)
     place = "stdout" if output == STDOUT else output
     log(f"Fused {len(runs)} runs ({options.method}) into {place}: {counted(len(topics), 'query', 'queries')}")

@@ -73,12 +73,12 @@ def command(options: ServeOptions) -> None:
     """Serve until Ctrl-C or SIGTERM."""
     from milco_pyserini.serve.server import serve, serve_stdio
 
-    given = {**asdict(options), "index": options.index or only_index()}
-    if given.pop("mcp"):
+    arguments = {**asdict(options), "index": options.index or only_index()}
+    if arguments.pop("mcp"):
         names = ("index", "threads", "alpha", "corpus", "encoder", "device", "dtype")
-        serve_stdio(**{name: given[name] for name in names})
+        serve_stdio(**{name: arguments[name] for name in names})
     else:
-        serve(**given)
+        serve(**arguments)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

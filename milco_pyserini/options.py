@@ -97,7 +97,7 @@ def parse_filters(given: Iterable[str]) -> dict[str, list[str]]:
     for condition in given:
         name, equals, value = condition.partition("=")
         if not name or not equals:
-            raise MilcoError(f"filter {condition}: expected FIELD=VALUE, such as lang=de")
+            raise MilcoError(f"`filter={condition}`: expected FIELD=VALUE, such as lang=de")
         filters.setdefault(name, []).append(value)
     return filters
 

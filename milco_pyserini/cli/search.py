@@ -140,7 +140,7 @@ class SearchOptions:
         try:
             parse_filters(self.filter)
         except MilcoError as error:
-            yield f"--{error}"
+            yield str(error)
         if self.query is not None and not self.query.strip():
             yield "--query is empty"
         if self.max_passage_delimiter == "":

@@ -402,7 +402,8 @@ def _json(value: Any, status: int = HTTPStatus.OK, headers: Mapping[str, str] | 
 def _first_problem(failure: RequestValidationError, request: Request) -> str:
     """Return one line on the first thing that is wrong with the parameters or the body of a request."""
     problem = failure.errors()[0]
-    name = ".".join(str(part) for part in problem["loc"][1:]) or "the body"
+    path = ".".join(str(part) for part in problem["loc"][1:])
+    name = f"`{path}`" if path else "the body"
     kind, value = problem["type"], problem.get("input")
     if kind == "json_invalid":
         return f"the body is not valid JSON: {problem['ctx']['error']} (character {problem['loc'][-1]})"
@@ -413,8 +414,8 @@ def _first_problem(failure: RequestValidationError, request: Request) -> str:
     if kind == "extra_forbidden":
         models: dict[str, type[BaseModel]] = {"/search": SearchParameters, "/explain": ExplainParameters}
         model = EncodeBody if request.method == "POST" else models.get(request.url.path, QueryParameters)
-        return str(unknown_name("parameter", name, model.model_fields))
+        return str(unknown_name("parameter", path, model.model_fields))
     if kind == "literal_error":
         valid = re.findall(r"'(\w+)'", problem["ctx"]["expected"])
-        return str(unknown_name(f"value for {problem['loc'][1]}", str(value), valid))
+        return str(unknown_name(f"value for `{problem['loc'][1]}`", str(value), valid))
     return f"{name} expects {_EXPECTED.get(kind) or problem['msg']}, got {shown(str(value))}"

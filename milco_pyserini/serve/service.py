@@ -83,13 +83,13 @@ class SearchRequest:
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", " ".join(self.text.split()))
         if not self.text:
-            raise MilcoError("the query is empty: set q")
+            raise MilcoError("the query is empty: set `q`")
         if len(self.text) > MAX_QUERY_CHARACTERS:
             raise MilcoError(f"the query has {len(self.text):,} characters: it may have up to {MAX_QUERY_CHARACTERS:,}")
         validate_number("k", self.k, 1, MAX_HITS)
         validate_number("offset", self.offset, 0, MAX_DEPTH)
         if self.offset + self.k > MAX_DEPTH:
-            raise MilcoError(f"offset {self.offset:,} + k {self.k}: documents are ranked down to rank {MAX_DEPTH:,}")
+            raise MilcoError(f"`offset={self.offset}`, `k={self.k}`: documents are ranked down to rank {MAX_DEPTH:,}")
         if self.alpha is not None:
             validate_number("alpha", self.alpha, 0, 1)
         for view in self.views:

@@ -322,13 +322,13 @@ def open_manifest(path: str | os.PathLike) -> dict:
     if path.is_file():
         raise MilcoError(
             f"{path} is a file, not a directory of vectors: make them of texts with milco encode --corpus {path} (or "
-            "--topics), or pass `plain=True` for a file of external vectors"
+            "--topics), or index external vectors as they are (milco index --plain)"
         )
     manifest_path = path / MANIFEST
     if not manifest_path.is_file():
         raise MilcoError(
             f"{path} has no {MANIFEST}: it is not finished (run the same encode command again, it resumes), "
-            "or holds external vectors (pass `plain=True`)"
+            "or holds external vectors (milco index --plain)"
         )
     manifest = read_checked(manifest_path)
     version = manifest.get("format_version")

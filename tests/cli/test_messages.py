@@ -18,6 +18,17 @@ MESSAGES = {
     "encode --corpus docs.csv": (
         "milco encode: error: docs.csv is CSV, which is not read: write JSONL, or TSV with a tab between id and text"
     ),
+    "encode --corpus latin.tsv --encoder mini": (
+        "milco encode: error: latin.tsv:1: not UTF-8 (byte 7 of the line): convert the file, such as by iconv -f "
+        "latin1 -t utf-8"
+    ),
+    "encode --corpus sample-german --encoder mini": (
+        "milco encode: error: unknown corpus 'sample-german': did you mean 'sample-en'? 'milco corpora show sample' "
+        "lists sample, sample-LANG (ar de en es fi fr ...)"
+    ),
+    "encode docs.tsv": (
+        "milco encode: error: unexpected argument 'docs.tsv': name its option, as in --corpus docs.tsv"
+    ),
     "encode --corpus docs.tsv --encoder mini --max-length 2": (
         "milco encode: error: --max-length 2: must be at least 3"
     ),
@@ -42,17 +53,15 @@ MESSAGES = {
     "encode --corpus docs.tsv --encoder mini --output notes": (
         "milco encode: error: notes exists and is not a vector store, so it is never replaced: choose another --output"
     ),
-    "encode --text word --output vectors/b": (
-        "milco encode: error: --output is for --corpus and --topics; --text writes no store"
-    ),
     "encode query-table --encoder mini": "milco encode query-table: error: --output is required",
+    "index": "milco index: error: which --vectors? there are vectors/a, vectors/b",
     "index --vectors docs.tsv": (
         "milco index: error: docs.tsv is a file, not a directory of vectors: make them of texts with milco encode "
-        "--corpus docs.tsv (or --topics), or pass --plain for a file of external vectors"
+        "--corpus docs.tsv (or --topics), or index external vectors as they are (milco index --plain)"
     ),
-    "index --vectors vectors/b": (
-        "milco index: error: no vectors at vectors/b: make them with milco encode --corpus CORPUS (or --topics TOPICS) "
-        "--output vectors/b"
+    "index --vectors vectors/c": (
+        "milco index: error: no vectors at vectors/c: make them with milco encode --corpus CORPUS (or --topics TOPICS) "
+        "--output vectors/c"
     ),
     "index --vectors vectors/a --engine lucine": (
         "milco index: error: unknown engine 'lucine': did you mean 'lucene'? valid are bm25, exact, flat, hnsw, "
@@ -72,9 +81,6 @@ MESSAGES = {
         "milco index: error: floats.jsonl:1: weight 0.5 of term 'a' is not an integer, which an impact index needs: "
         "give a --scale, such as --scale 100"
     ),
-    "index --vectors vectors/a --shard-id 2 --shard-num 2": (
-        "milco index: error: --shard-id 2: must be from 0 to 1 (--shard-num - 1)"
-    ),
     "index --vectors vectors/a --shard-num 2": (
         "milco index: error: --shard-num 2: vectors/a has 1 part, and each shard needs one: use fewer shards, or "
         "smaller parts (milco encode --part-size)"
@@ -87,8 +93,13 @@ MESSAGES = {
     ),
     "search": "milco search: error: give one of --topics (a run) and --query (hits on the terminal)",
     "search --query x --index indexes/b": (
-        "milco search: error: no index at indexes/b: build it with milco index --vectors vectors/b --output indexes/b, "
-        "where vectors/b is a store that milco encode wrote"
+        "milco search: error: no index at indexes/b: build it with milco index --vectors vectors/b --output indexes/b"
+    ),
+    "search topics.tsv": (
+        "milco search: error: unexpected argument 'topics.tsv': name its option, as in --topics topics.tsv"
+    ),
+    "search --topics topics.tsv --output-format trec": (
+        "milco search: error: unknown option '--output-format': did you mean '--format'?"
     ),
     "search --query x --hits 3": "milco search: error: unknown option '--hits': did you mean '--k'?",
     "search --topics topics.tsv --tag 'a b'": (
@@ -115,6 +126,12 @@ MESSAGES = {
     "export --to ciff --vectors vectors/a --output notes": (
         "milco export: error: notes was not written by this command, so it is never replaced: choose another --output"
     ),
+    "eval run.txt qrels.txt": (
+        "milco eval: error: unexpected argument 'run.txt': name its option, as in --run run.txt --qrels qrels.txt"
+    ),
+    "eval --run run.txt --qrels qrels.txt --output-format csv": (
+        "milco eval: error: unknown option '--output-format': did you mean '--format'?"
+    ),
     "eval --run none.txt --qrels qrels.txt": (
         "milco eval: error: --run none.txt does not exist: it expects TREC or MS MARCO run files"
     ),
@@ -123,9 +140,6 @@ MESSAGES = {
     ),
     "explain --query x --html page.html": (
         "milco explain: error: page.html exists: choose another --html, or replace it with --overwrite"
-    ),
-    "explain --query x --text y --doc d": (
-        "milco explain: error: --text explains texts without an index: omit --doc or --text"
     ),
     "serve --k 500": "milco serve: error: --k 500: must be from 1 to 100",
     "analyze sweep --vectors vectors/a --topics vectors/a --qrels qrels.txt --prune top-k:5 top-k:5": (
@@ -155,6 +169,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name, text in {
         "docs.tsv": "d1\ttext\n",
         "docs.csv": "id,text\n",
+        "vectors/b/manifest.json": "{}",
+        "vectors/a.topics/manifest.json": "{}",
         "floats.jsonl": '{"id": "1", "contents": "", "vector": {"a": 0.5}}\n',
         "topics.tsv": "q\twords\n",
         "run.txt": "q Q0 d1 1 2.0 tag\n",
@@ -165,6 +181,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     }.items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(text)
+    Path("latin.tsv").write_bytes(b"d1\tcaf\xe9\n")
     yield path
     os.chdir(before)
 

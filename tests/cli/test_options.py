@@ -5,17 +5,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from milco_pyserini.cli import parser as options_module
-from milco_pyserini.cli.encode import main as encode
-from milco_pyserini.cli.eval import main as evaluate
-from milco_pyserini.cli.export import main as export
-from milco_pyserini.cli.index import main as index
 from milco_pyserini.cli.parser import parse, run_command
-from milco_pyserini.cli.search import main as search
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.options import option, validate
 
@@ -216,48 +210,3 @@ def test_an_unknown_name_lists_the_valid_ones() -> None:
     assert str(unknown_name("thing", "name0x", many)) == "unknown thing 'name0x': did you mean 'name0'?"
     assert "valid are name0, name1, " in str(unknown_name("thing", "qqq", many))
     assert "did you mean 'b'?" in str(unknown_name("thing", "other", ("a", "b"), synonyms={"other": "b"}))
-
-
-@pytest.mark.parametrize(
-    ("command", "argv", "message"),
-    [
-        (search, ["--topics", "t", "--hits", "3"], "unknown option '--hits': did you mean '--k'?"),
-        (
-            search,
-            ["--topics", "t", "--output-format", "trec"],
-            "unknown option '--output-format': did you mean '--format'?",
-        ),
-        (search, ["topics.tsv"], "unexpected argument 'topics.tsv': name its option, as in --topics topics.tsv"),
-        (evaluate, ["--run", "r", "--qrels", "q", "--output-format", "csv"], "did you mean '--format'?"),
-        (
-            evaluate,
-            ["runs/x", "q.txt"],
-            "name its option, as in --run runs/x --qrels q.txt",
-        ),
-        (encode, ["docs.jsonl"], "unexpected argument 'docs.jsonl': name its option, as in --corpus docs.jsonl"),
-        (encode, ["--corpus", "sample-en", "--device", "gpu"], "unknown device 'gpu': did you mean 'cuda'?"),
-        (encode, ["--corpus", "sample-german"], "lists sample, sample-LANG (ar de en"),
-        (encode, ["--corpus", "docs.csv"], "docs.csv is CSV, which is not read: write JSONL, or TSV with a tab"),
-        (
-            encode,
-            ["--corpus", "latin.tsv"],
-            "(byte 7 of the line): convert the file, such as by iconv",
-        ),
-        (index, [], "which --vectors? there are vectors/a, vectors/b"),
-        (index, ["--vectors", "docs.csv", "--output", "vectors"], "docs.csv is a file, not a directory of vectors"),
-        (export, ["--to", "qdrant", "--vectors", "docs.csv"], "milco encode --corpus docs.csv (or --topics)"),
-    ],
-)
-def test_what_other_programs_call_it_is_answered_with_the_name_here(
-    command: Any, argv: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    """Synonyms, values without their option, formats and encodings of other tools: one line, which names the fix."""
-    monkeypatch.chdir(tmp_path)
-    Path("docs.csv").write_text("id,text\nd1,a\n")
-    Path("latin.tsv").write_bytes("d1\tcaf\u00e9\n".encode("latin-1"))
-    for name in ("a", "b", "a.topics"):
-        Path("vectors", name).mkdir(parents=True)
-        Path("vectors", name, "manifest.json").write_text("{}")
-    assert command(argv if command is not encode else [*argv, "--encoder", "mini"]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1

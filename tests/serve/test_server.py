@@ -143,7 +143,7 @@ def test_an_unavailable_address_is_one_line(served: Served) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "203.0.113.7", ""])
 def test_a_host_that_others_reach_needs_a_token(host: str) -> None:
     """One that cannot be guessed."""
-    with pytest.raises(MilcoError, match=r"can be reached from other machines: set MILCO_TOKEN"):
+    with pytest.raises(MilcoError, match=r"`host=.*MILCO_TOKEN.*`token`"):
         validate_token(host, "")
     with pytest.raises(MilcoError, match="at least 16 ASCII characters"):
         validate_token(host, "secret")
@@ -155,11 +155,11 @@ def test_a_host_that_others_reach_needs_a_token(host: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--port", "70000"), "--port 70000: must be from 0 to 65,535"),
-        (("--k", "0"), "--k 0: must be from 1 to 100"),
-        (("--alpha", "-1"), "--alpha -1: must be from 0 to 1"),
+        (("--port", "70000"), "--port 70000"),
+        (("--k", "0"), "--k 0"),
+        (("--alpha", "-1"), "--alpha -1"),
         (("--index", "nowhere"), "no index at nowhere"),
-        (("--host", "0.0.0.0", "--index", "nowhere"), "set MILCO_TOKEN to a token"),
+        (("--host", "0.0.0.0", "--index", "nowhere"), "--host 0.0.0.0"),
         (("--token", "short", "--index", "nowhere"), "at least 16 ASCII characters"),
         (("--mcp", "--host", "0.0.0.0"), "--host is for the server"),
     ],

@@ -160,14 +160,14 @@ def test_documents_of_a_request_are_explained_by_one_search(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"text": " \n"}, "the query is empty: set q"),
-        ({"text": "x" * 2001}, "the query has 2,001 characters: it may have up to 2,000"),
-        ({"k": 0}, "`k=0`: must be from 1 to 100"),
-        ({"k": 101}, "`k=101`: must be from 1 to 100"),
-        ({"offset": -1}, "`offset=-1`: must be from 0 to 1,000"),
-        ({"offset": 995}, r"offset 995 \+ k 10: documents are ranked down to rank 1,000"),
-        ({"alpha": 1.5}, "`alpha=1.5`: must be from 0 to 1"),
-        ({"alpha": float("nan")}, "`alpha=nan`: must be from 0 to 1"),
+        ({"text": " \n"}, "empty.*`q`"),
+        ({"text": "x" * 2001}, "2,001 .* 2,000"),
+        ({"k": 0}, "`k=0`"),
+        ({"k": 101}, "`k=101`"),
+        ({"offset": -1}, "`offset=-1`"),
+        ({"offset": 995}, "`offset=995`, `k=10`"),
+        ({"alpha": 1.5}, "`alpha=1.5`"),
+        ({"alpha": float("nan")}, "`alpha=nan`"),
         ({"views": ("pivto",)}, "unknown view 'pivto': did you mean 'pivot'?"),
     ],
 )

@@ -15,7 +15,6 @@ from milco_pyserini.train.data.retrieval import RetrievalExample
 from recipes.configurations.__main__ import main
 from recipes.configurations.catalogue import CONFIGURATIONS
 from recipes.configurations.data import collections, split, spread
-from recipes.configurations.dense import DenseAlignment, DenseDistillation, encode
 from recipes.configurations.evaluation import ndcg
 from recipes.configurations.start import write_pivot_start
 from recipes.configurations.table import Outcome, notes, ranks
@@ -158,20 +157,6 @@ def test_a_start_has_a_new_connector_and_keeps_the_rest(tmp_path: Path) -> None:
     assert not torch.equal(first["connector.projector.weight"], whole["connector.projector.weight"])
     assert set(whole) - set(first) == {"echo.weight", "echo.bias", "echo.scale"}
     assert all(torch.equal(whole[key], first[key]) for key in first if not key.startswith("connector."))
-
-
-def test_dense_vectors_are_normalized_and_alignment_starts_at_the_english_side(tmp_path: Path) -> None:
-    """They do not depend on the batch, and a pair of equal sides has no loss before training."""
-    encoder = MilcoEncoder.from_pretrained(bent(tmp_path, "alignment"), device="cpu", dtype="float32")
-    vectors = encode(encoder, ["the river", "a harbour town by the northern river", "book"], 16)
-    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-    assert np.allclose(encode(encoder, ["the river"], 16)[0], vectors[0], atol=1e-5)
-    ids = torch.tensor([[0, 7, 9, 2], [0, 8, 2, 1]])
-    batch = {"input_ids": ids, "attention_mask": (ids != 1).long()}
-    alignment = DenseAlignment(encoder.model)(batch, batch)
-    assert alignment["loss"].item() == pytest.approx(0, abs=1e-6)
-    distilled = DenseDistillation(encoder.model, 0.05)(batch, batch, torch.zeros(2, 1))
-    assert distilled["loss"].item() == pytest.approx(0, abs=1e-6)
 
 
 def test_notes_list_the_pairs_in_reversed_order() -> None:

@@ -11,7 +11,7 @@ import orjson
 
 from milco_pyserini.defaults import POOLINGS
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import read_json
+from milco_pyserini.io.files import read_json, write_json
 from milco_pyserini.model.finding import listed
 from milco_pyserini.model.loading import loading, quiet_transformers, text_length, token_limit, validate_weights
 from milco_pyserini.model.tokenization import TextTokenizer, load_tokenizer
@@ -80,6 +80,13 @@ def read_pooling(directory: Path) -> str:
     if len(known) != 1 or known[0] is None:
         raise MilcoError(f"{path} does not state one pooling of {', '.join(POOLINGS)}: choose one with --pooling")
     return known[0]
+
+
+def write_pooling(directory: Path, pooling: str) -> None:
+    """State a pooling in sentence-transformers' file, as read_pooling() reads it."""
+    path = directory / "1_Pooling" / "config.json"
+    path.parent.mkdir(exist_ok=True)
+    write_json(path, {name: _POOLING_MODES[name] == pooling for name in _POOLING_MODES if name.startswith("pooling_")})
 
 
 def read_prompts(directory: Path) -> tuple[str, str]:

@@ -102,7 +102,8 @@ class LexEcho(nn.Module):
         self.variant = variant
         self.weight = nn.Parameter(torch.zeros(1, size))
         self.bias = nn.Parameter(torch.zeros(1))
-        self.scale = nn.Parameter(torch.ones(1))
+        # The paper's variant has no scale, and distributed training fails if a trainable parameter gets no gradient.
+        self.scale = nn.Parameter(torch.ones(1), requires_grad=variant != "paper")
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """states: [B, S, D], D_m for "linear", D_e for "paper". mask: bool [B, S]. Returns float32 [B, S]."""

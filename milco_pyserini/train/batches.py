@@ -4,7 +4,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -37,12 +37,19 @@ class TextCollator:
         return {"input_ids": ids, "attention_mask": (torch.arange(ids.shape[1]) < lengths.unsqueeze(1)).long()}
 
 
+class PairTeacher(Protocol):
+    """What AlignmentCollator needs of a teacher."""
+
+    def prepare(self, pairs: Sequence[BitextPair]) -> dict[str, Tensor]:
+        """Return the teacher's input for B pairs, on the CPU."""
+
+
 @dataclass
 class AlignmentCollator:
     """Turns pairs into the arguments of Alignment.forward() and "languages". max_length: tokens per text."""
 
     texts: TextCollator
-    teacher: AlignmentTeacher
+    teacher: PairTeacher
     max_length: int
 
     def __call__(self, pairs: list[BitextPair]) -> dict:

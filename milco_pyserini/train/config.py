@@ -53,6 +53,11 @@ class TrainingConfig:
     english: str | None = _start(
         None, metavar="CHECKPOINT", help="English masked LM for head and vocabulary, if there is no --model"
     )
+    dense: str | None = _loss(
+        None,
+        choices=("cls", "mean"),
+        help="train the paper's dense baseline: one vector per text, the encoder's first state or the mean of all",
+    )
     languages: tuple[str, ...] = _data((), metavar="LANG", help="training languages (default: all in the data)")
     temperature: float = _data(1.0, metavar="T", minimum=1, help="languages are sampled by size ** (1 / T)")
     epochs: float = _optimization(1.0, metavar="N", above=0, help="passes over the data")
@@ -81,6 +86,11 @@ class TrainingConfig:
     log_steps: int = _logs(500, minimum=1, help="steps between log entries")
     save_steps: int = _logs(1000, minimum=1, help="steps between checkpoints")
     keep: int = _logs(2, minimum=1, help="number of latest checkpoints to keep")
+    evaluate: str | None = _logs(
+        None,
+        metavar="NAME",
+        help="small collection, such as sample, whose nDCG@10 is logged at each checkpoint; the best one is kept",
+    )
     probe: tuple[str, ...] = _logs(
         (), metavar="SOURCE", help="held-out sentence pairs for the alarms: are terms grounded in the translation?"
     )
@@ -103,6 +113,8 @@ class TrainingConfig:
         for part in _START_PARTS:
             if self.model is not None and getattr(self, part) is not None:
                 yield f"`model` and `{part}`: a run starts from one of them. Leave one out."
+        if self.dense is not None and self.probe:
+            yield f"`dense={self.dense}` and `probe`: a dense vector has no terms that are grounded. Leave one out."
         try:
             parse_part_rates(self.part_rates)
         except MilcoError as error:
@@ -122,7 +134,9 @@ class SapConfig(TrainingConfig):
         (), metavar="SOURCE[=SHARE]", help="sentence pairs: files, directories, collections by name"
     )
     teacher: str = _loss(
-        "naver/splade-v3", metavar="NAME|FILE", help="English masked LM, a lexical teacher's file, or 'lexical'"
+        "naver/splade-v3",
+        metavar="NAME|FILE",
+        help="English masked LM, a lexical teacher's file, or 'lexical'; with --dense, an English dense encoder",
     )
     concatenate: float = _data(
         0.0, metavar="SHARE", minimum=0, maximum=1, help="share of examples that join 2, 4 or 8 pairs"
@@ -159,6 +173,16 @@ class SctConfig(TrainingConfig):
     views: tuple[str, ...] = _loss(
         ("pivot", "source"), choices=("pivot", "source"), help="views to train; source adds a LexEcho head"
     )
+    echo_variant: str | None = _loss(
+        None,
+        choices=("linear", "paper"),
+        help="new LexEcho head: linear as in the authors' code, or LogSat of an extra decoder row as in the paper "
+        "(default: linear)",
+    )
+    source_pool: str | None = _loss(
+        None, choices=("sum", "max"), help="weight of a token that is repeated in a text (default: the model's)"
+    )
+    source_drop_special: bool = _loss(False, help="leave <s>, </s> and unknown tokens out of the source view")
     group_size: int = _data(8, minimum=1, help="passages per query: one positive and negatives")
     parallel: tuple[str, ...] = _data(
         (),
@@ -193,6 +217,9 @@ class SctConfig(TrainingConfig):
         yield from super().conflicts()
         if self.data and self.loss == "kd" and self.group_size == 1:
             yield "`group_size=1`: `loss=kd` compares the passages of a query, give 2 or more"
+        for name in ("parallel", "dense_teacher"):
+            if self.dense is not None and getattr(self, name):
+                yield f"`dense={self.dense}` and `{name}`: it compares sparse vectors. Leave one out."
         if self.parallel and self.batch_size == 1:
             yield "`batch_size=1`: `parallel` contrasts the texts of a batch, give 2 or more"
         try:

@@ -27,6 +27,13 @@ _LENGTHS, _LEAST_PART = 4, 16
 _UNFUSED_LENGTH = 128
 
 
+def freeze(*modules: nn.Module | None) -> None:
+    """Train no parameter of modules that a loss does not reach: distributed training fails without a gradient."""
+    for module in modules:
+        if module is not None:
+            module.requires_grad_(False)
+
+
 class Alignment(nn.Module):
     """SAP: fit the pivot views of a text and of its English translation to the teacher's view of the translation.
 
@@ -45,6 +52,7 @@ class Alignment(nn.Module):
         self, model: MilcoModel, teacher: AlignmentTeacher, config: SapConfig, dtype: torch.dtype = torch.float32
     ) -> None:
         super().__init__()
+        freeze(model.echo)
         self.model = model
         # Not a submodule: it has no gradients and does not belong in checkpoints.
         object.__setattr__(self, "teacher", teacher)
@@ -105,6 +113,12 @@ class Contrast(nn.Module):
         aligner: AlignmentTeacher | None = None,
     ) -> None:
         super().__init__()
+        if SOURCE not in config.views:
+            freeze(model.echo)
+        if PIVOT not in config.views and aligner is None:
+            freeze(model.decoder)
+            if model.config.echo_variant != "paper":
+                freeze(model.connector)
         self.model = model
         self.teacher = teacher
         # Not a submodule, as in Alignment.

@@ -4,7 +4,7 @@ import contextlib
 import math
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from itertools import zip_longest
 from pathlib import Path
@@ -31,9 +31,7 @@ from milco_pyserini.io.files import (
 )
 from milco_pyserini.io.locks import locked_file
 from milco_pyserini.io.resume import validate_resume
-from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.options import validate
-from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.batches import AlignmentCollator, ContrastCollator, TextCollator, pair_length
 from milco_pyserini.train.checkpoints import find_damage, newest_checkpoint, reporting_write_errors, set_aside_damaged
 from milco_pyserini.train.config import SapConfig, SctConfig, TrainingConfig, config_values, parse_shares
@@ -42,13 +40,15 @@ from milco_pyserini.train.data.bitext import BitextSource, open_bitext
 from milco_pyserini.train.data.parallel import MixedStream, ParallelCollection, ParallelStream
 from milco_pyserini.train.data.retrieval import open_retrieval
 from milco_pyserini.train.data.streams import BitextStream, ExampleStream, RetrievalStream
+from milco_pyserini.train.dense import DenseAlignment, DenseAlignmentTeacher, DenseContrast
 from milco_pyserini.train.dense_teacher import DenseTeacher
+from milco_pyserini.train.evaluation import CheckpointEvaluation
 from milco_pyserini.train.monitor import GroundingProbe
 from milco_pyserini.train.objectives import Alignment, Contrast
 from milco_pyserini.train.optimization import warmup_steps
 from milco_pyserini.train.start import load_start
 from milco_pyserini.train.teachers import AlignmentTeacher, open_teacher, validate_vocabulary
-from milco_pyserini.train.trainer import Trainer, TrainingTask, join_processes
+from milco_pyserini.train.trainer import Trainer, TrainingTask, join_processes, save_model
 
 CONFIG = "config.yaml"
 MANIFEST = "manifest.json"
@@ -58,13 +58,10 @@ _LOCK = ".lock"
 _LOCK_LIMIT = 30.0
 
 # Options that a resumed run may change: they do not change what it learns.
-_FREE = ("workers", "gradient-checkpointing", "keep")
-
-# Makes the objective of a model, in place of the stage's own.
-MakeObjective = Callable[[MilcoModel], nn.Module]
+_FREE = ("workers", "gradient-checkpointing", "keep", "evaluate")
 
 
-def train_sap(config: SapConfig, make_objective: MakeObjective | None = None) -> None:
+def train_sap(config: SapConfig) -> None:
     """Run or resume sparse alignment pretraining."""
     validate(config)
     if not config.bitext:
@@ -74,7 +71,7 @@ def train_sap(config: SapConfig, make_objective: MakeObjective | None = None) ->
         return
     shares = parse_shares(config.bitext)
     sources = open_bitext(list(shares), config.languages or None)
-    encoder, texts, probe = open_start(config, False, config.max_length)
+    encoder, texts, probe = open_start(config, config.max_length)
     stream = BitextStream(
         sources,
         config.temperature,
@@ -82,24 +79,30 @@ def train_sap(config: SapConfig, make_objective: MakeObjective | None = None) ->
         concatenate=config.concatenate,
         weights={name: share for name, share in shares.items() if share is not None},
     )
-    teacher = open_aligner(config.teacher, encoder, sources, config.padding, config.max_length)
+    teacher: AlignmentTeacher | DenseAlignmentTeacher
+    if config.dense:
+        teacher = DenseAlignmentTeacher(config.teacher, config.max_length)
+    else:
+        teacher = open_aligner(config.teacher, encoder, sources, config.padding, config.max_length)
     examples = sum(stream.sizes)
     if (skipped := sum(source.stats().skipped for source in sources)) and _is_first_process():
         log(f"Skipped {counted(skipped, 'row')} of the bitext, in which one side is empty: {examples:,} pairs remain")
     device = join_processes(config.device)
     if isinstance(teacher, nn.Module):
         teacher.to(device)
-    if make_objective is not None:
-        objective = make_objective(encoder.model)
+    dtype = choose_dtype(config.dtype, device)
+    objective: nn.Module
+    if isinstance(teacher, DenseAlignmentTeacher):
+        objective = DenseAlignment(encoder.model, teacher, config, dtype)
     else:
-        objective = Alignment(encoder.model, teacher, config, choose_dtype(config.dtype, device))
+        objective = Alignment(encoder.model, teacher, config, dtype)
     collate = AlignmentCollator(texts, teacher, config.max_length)
     data = {"examples": examples, **{f"digest of {source.name}": source.stats().digest for source in sources}}
     task = TrainingTask(encoder, objective, stream, data, collate, probe, pair_length, config.group_by_length)
     run_training(config, task, run, num_steps(config, examples), device)
 
 
-def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) -> None:
+def train_sct(config: SctConfig) -> None:
     """Run or resume sparse contrastive training."""
     validate(config)
     if not config.data and not config.parallel:
@@ -115,10 +118,8 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
         if language not in known and UNDETERMINED not in known:
             others = ", ".join(sorted(known))
             raise MilcoError(f"`languages={language}`: the data has no examples in it, only in {others}")
-    encoder, texts, probe = open_start(
-        config, SOURCE in config.views, config.query_max_length, config.passage_max_length
-    )
-    if not config.probe and _is_first_process():
+    encoder, texts, probe = open_start(config, config.query_max_length, config.passage_max_length)
+    if not config.probe and not config.dense and _is_first_process():
         log("Grounding is not monitored: pass `probe=FILE` with held-out sentence pairs (de-en.tsv)")
     parallel_share = sum(share or 0 for share in shares.values())
     streams: list[tuple[float, ExampleStream]] = []
@@ -158,11 +159,11 @@ def train_sct(config: SctConfig, make_objective: MakeObjective | None = None) ->
         aligner = open_aligner(config.teacher, encoder, pairs, "-inf", config.passage_max_length)
         if isinstance(aligner, nn.Module):
             aligner.to(device)
-    if make_objective is not None:
-        objective = make_objective(encoder.model)
+    dtype = choose_dtype(config.dtype, device)
+    if config.dense:
+        objective = DenseContrast(encoder.model, config, dtype)
     else:
         dropped_ids = encoder.tokenizer.special_ids if encoder.model.config.source_drop_special else ()
-        dtype = choose_dtype(config.dtype, device)
         teacher = None
         if config.dense_teacher is not None:
             dense = DenseEncoder(config.dense_teacher, device=device, dtype=dtype)
@@ -191,9 +192,9 @@ def open_aligner(
     return teacher
 
 
-def open_start(config: TrainingConfig, echo: bool, *lengths: int) -> tuple[MilcoEncoder, TextCollator, GroundingProbe]:
+def open_start(config: TrainingConfig, *lengths: int) -> tuple[MilcoEncoder, TextCollator, GroundingProbe]:
     """Return the model that a run starts from, validated for texts of these lengths, its collator and its probe."""
-    encoder = load_start(config, echo)
+    encoder = load_start(config)
     for length in lengths:
         encoder.network.validate_length(length)
     texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id, config.lowercase)
@@ -220,7 +221,8 @@ def run_training(config: TrainingConfig, task: TrainingTask, run: Path, steps: i
                 lock.enter_context(prepared_directory(config, run, {"devices": processes.num_processes, **task.data}))
         # With --overwrite, other processes would still see the old checkpoints.
         processes.wait_for_everyone()
-        trainer = Trainer(task, config, run, steps, device)
+        evaluation = CheckpointEvaluation(config.evaluate) if config.evaluate and processes.is_main_process else None
+        trainer = Trainer(task, config, run, steps, device, evaluation)
         newest = newest_checkpoint(run)
         if processes.is_main_process:
             batch = config.batch_size * config.accumulation
@@ -238,8 +240,9 @@ def run_training(config: TrainingConfig, task: TrainingTask, run: Path, steps: i
                 atomic_directory(model, overwrite=False, is_owned=lambda _: False) as directory,
             ):
                 encoder.model.eval()
-                encoder.save_pretrained(directory)
-            log(f"Wrote {model}. Next: milco encode --encoder {model} --corpus NAME")
+                save_model(encoder, config, directory)
+            dense = " --dense" if config.dense else ""
+            log(f"Wrote {model}. Next: milco encode --encoder {model}{dense} --corpus NAME")
     except RuntimeError as error:
         # On GPUs a process waits until torchrun ends it; on CPUs gloo ends the wait with a bare RuntimeError.
         if "gloo/transport" not in str(error):

@@ -12,7 +12,8 @@ from milco_pyserini.model.finding import find_checkpoint
 from milco_pyserini.model.loading import loading, quiet_transformers, validate_weights
 from milco_pyserini.model.modeling import LexEcho, MilcoConfig, MilcoModel
 from milco_pyserini.model.tokenization import load_tokenizer
-from milco_pyserini.train.config import TrainingConfig
+from milco_pyserini.sparse import SOURCE
+from milco_pyserini.train.config import SctConfig, TrainingConfig
 from milco_pyserini.train.optimization import freeze_parts
 from milco_pyserini.train.teachers import open_masked_language_model
 
@@ -27,15 +28,11 @@ _HEAD_NAMES = (
 )
 
 
-def load_start(config: TrainingConfig, echo: bool) -> MilcoEncoder:
+def load_start(config: TrainingConfig) -> MilcoEncoder:
     """Load the model of --model, or of --encoder and --english, on the CPU, in float32 and training mode.
 
-    Parts with learning rate 0 are frozen. Raises MilcoError if a checkpoint cannot be loaded.
-
-    Args:
-        config: of the run.
-        echo: whether a LexEcho head is trained: one is added if the checkpoint has none. If not, an existing head is
-            frozen.
+    If the source view is trained, a LexEcho head is added where the checkpoint has none. Parts with learning rate 0 are
+    frozen. Raises MilcoError if a checkpoint cannot be loaded, or its head is of another variant.
     """
     if config.model is not None:
         encoder = MilcoEncoder.from_pretrained(config.model, device="cpu", dtype="float32")
@@ -45,16 +42,22 @@ def load_start(config: TrainingConfig, echo: bool) -> MilcoEncoder:
     else:
         raise MilcoError("no starting point: give `model`, or `encoder` and `english` together")
     model = encoder.model
-    if echo and model.echo is None:
-        torch.manual_seed(config.seed)
-        model.config.echo = True
-        paper = model.config.echo_variant == "paper"
-        size = model.config.english_hidden_size if paper else model.config.encoder.hidden_size
-        model.echo = LexEcho(size, model.config.echo_variant)
-        model._init_weights(model.echo)
-    if not echo and model.echo is not None:
-        # Distributed training fails if a trainable parameter gets no gradient.
-        model.echo.requires_grad_(False)
+    if isinstance(config, SctConfig) and config.dense is None and SOURCE in config.views:
+        variant = config.echo_variant or model.config.echo_variant
+        if model.echo is None:
+            torch.manual_seed(config.seed)
+            model.config.echo = True
+            model.config.echo_variant = variant
+            size = model.config.english_hidden_size if variant == "paper" else model.config.encoder.hidden_size
+            model.echo = LexEcho(size, variant)
+            model._init_weights(model.echo)
+        elif variant != model.config.echo_variant:
+            raise MilcoError(
+                f"--echo-variant {variant}: the model has a LexEcho head of the variant {model.config.echo_variant}. "
+                "Leave the option out, or start from a model without a head"
+            )
+        model.config.source_pool = config.source_pool or model.config.source_pool
+        model.config.source_drop_special |= config.source_drop_special
     freeze_parts(model, config)
     model.train()
     return encoder

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
+from milco_pyserini.console import log as report
+from milco_pyserini.encode.dense_checkpoint import write_pooling
 from milco_pyserini.encode.devices import choose_device
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
@@ -33,6 +35,7 @@ from milco_pyserini.train.checkpoints import (
 )
 from milco_pyserini.train.config import TrainingConfig
 from milco_pyserini.train.data.streams import ExampleStream
+from milco_pyserini.train.evaluation import MEASURE, BestCheckpoint, CheckpointEvaluation, read_best, write_best
 from milco_pyserini.train.monitor import CollapseMonitor, GroundingProbe
 from milco_pyserini.train.optimization import make_optimizer, make_schedule
 from milco_pyserini.train.run_log import RunLog
@@ -84,17 +87,28 @@ class Trainer:
         run: the run directory.
         steps: optimizer steps of the run.
         device: of this process, from join_processes().
+        evaluation: of each checkpoint, in the first process; the best checkpoint is kept.
 
     Raises:
         MilcoError: processes see different checkpoints.
     """
 
-    def __init__(self, task: TrainingTask, config: TrainingConfig, run: Path, steps: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        task: TrainingTask,
+        config: TrainingConfig,
+        run: Path,
+        steps: int,
+        device: torch.device,
+        evaluation: CheckpointEvaluation | None = None,
+    ) -> None:
         self._task = task
         self._config = config
         self._run = run
         self._steps = steps
         self._device = device
+        self._evaluation = evaluation
+        self._best = read_best(run)
         self._processes = PartialState()
         self._checkpoint = newest_checkpoint(run)
         self._done = checkpoint_step(self._checkpoint)
@@ -143,6 +157,8 @@ class Trainer:
                 self._write_log(log, step, figures)
             if step % config.save_steps == 0 or step == self._steps:
                 self._save(step)
+                if log and self._evaluation:
+                    self._evaluate(log, step)
         seconds, trained = time.monotonic() - started, self._steps - self._done
         speed = {"train_samples_per_second": trained * batch / seconds, "train_steps_per_second": trained / seconds}
         self._write_log(log, self._steps, {"train_runtime": seconds, **speed})
@@ -230,7 +246,7 @@ class Trainer:
                 checkpoint.mkdir(parents=True, exist_ok=True)
                 torch.save(self._random_states(), checkpoint / self._random_states_name)
                 if is_first:
-                    self._task.encoder.save_pretrained(checkpoint)
+                    save_model(self._task.encoder, self._config, checkpoint)
                     torch.save(self._optimizer.state_dict(), checkpoint / _OPTIMIZER)
                     torch.save(self._schedule.state_dict(), checkpoint / _SCHEDULE)
                     torch.save(self._monitor.state(), checkpoint / _ALARMS)
@@ -244,7 +260,24 @@ class Trainer:
         if is_first:
             partial.rmdir()
             for old in list_checkpoints(self._run)[: -self._config.keep]:
-                shutil.rmtree(old)
+                if self._best is None or checkpoint_step(old) != self._best.step:
+                    shutil.rmtree(old)
+
+    def _evaluate(self, log: RunLog, step: int) -> None:
+        """Log the effectiveness of the checkpoint of a step, and keep it if it is the best."""
+        evaluation = cast(CheckpointEvaluation, self._evaluation)
+        value = evaluation.measure(self._run / f"checkpoint-{step}", self._device, self._config.dense is not None)
+        log.write(step, {f"{MEASURE}/{evaluation.name}": value})
+        if self._best is None or value > self._best.value:
+            before, self._best = self._best, BestCheckpoint(step, value)
+            write_best(self._run, self._best)
+            kept = {checkpoint_step(path) for path in list_checkpoints(self._run)[-self._config.keep :]}
+            if before is not None and before.step not in kept:
+                shutil.rmtree(self._run / f"checkpoint-{before.step}", ignore_errors=True)
+        report(
+            f"Step {step:,} of {self._steps:,}: {MEASURE} {value:.4f} on {evaluation.name}, the best "
+            f"{self._best.value:.4f} in checkpoint-{self._best.step}"
+        )
 
     def _load_state(self, checkpoint: Path) -> None:
         """Continue with the state of a checkpoint; its weights are loaded already."""
@@ -277,6 +310,13 @@ class Trainer:
     def _random_states_name(self) -> str:
         number = f"_{self._processes.process_index}" if self._processes.num_processes > 1 else ""
         return f"rng_state{number}.pth"
+
+
+def save_model(encoder: MilcoEncoder, config: TrainingConfig, directory: Path) -> None:
+    """Write a model that is being trained as a checkpoint; that of a dense baseline states its pooling."""
+    encoder.save_pretrained(directory)
+    if config.dense:
+        write_pooling(directory, config.dense)
 
 
 def validate_same_step(run: Path, step: int) -> None:

@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.eval import evaluate
 from milco_pyserini.sparse import PIVOT
 from milco_pyserini.train.data.bitext import BitextPair, open_bitext
 from milco_pyserini.train.monitor import CollapseMonitor
 
-from . import dense
 from .catalogue import DENSE, MULTILINGUAL_HEAD, Configuration
 from .data import TestCollection
-from .stages import PASSAGE_LENGTH, QUERY_LENGTH
+from .stages import DENSE_POOLING, PASSAGE_LENGTH, QUERY_LENGTH
 
 MEASURE = "nDCG@10"
 # Of the collapse alarms: the share of a sentence's terms that are tokens of its English translation (under the
@@ -36,13 +36,19 @@ def retrieval_figures(
 ) -> dict[str, float]:
     """Return nDCG@10 by COLLECTION.LANG, by exact search."""
     figures = {}
+    dense = DenseEncoder(encoder.name, DENSE_POOLING, encoder.device) if configuration.output == DENSE else None
+
+    def encode(texts: Sequence[str], max_length: int) -> Any:
+        if dense is not None:
+            return dense.encode_document(texts, max_length=max_length)
+        return encoder.encode(texts, max_length=max_length, views=configuration.views)
+
     for collection in collections:
-        passages = _encode(encoder, configuration, collection.passages, PASSAGE_LENGTH)
+        passages = encode(collection.passages, PASSAGE_LENGTH)
         for language, test_queries in collection.queries.items():
-            queries = _encode(encoder, configuration, [query.text for query in test_queries], QUERY_LENGTH)
+            queries = encode([query.text for query in test_queries], QUERY_LENGTH)
             # A dense query finds every passage: scores must be above 0.
-            dense_scores = configuration.output == DENSE
-            scores = queries @ passages.T + 2 if dense_scores else encoder.similarity(queries, passages)
+            scores = queries @ passages.T + 2 if dense is not None else encoder.similarity(queries, passages)
             relevant = [query.passage for query in test_queries]
             figures[f"{collection.name}.{language}"] = ndcg(scores, relevant)
     return figures
@@ -91,10 +97,3 @@ def read_probe(directory: Path) -> Probe:
         for source in open_bitext([directory], ids=True)
     }
     return dict(sorted(probe.items()))
-
-
-def _encode(encoder: MilcoEncoder, configuration: Configuration, texts: Sequence[str], max_length: int) -> Any:
-    """Return dense rows, or a SparseBatch with the configuration's views."""
-    if configuration.output == DENSE:
-        return dense.encode(encoder, texts, max_length)
-    return encoder.encode(texts, max_length=max_length, views=configuration.views)

@@ -8,11 +8,13 @@ from milco_pyserini.train.config import LEXICAL, SapConfig, SctConfig
 from milco_pyserini.train.run import MODEL, run_directory, train_sap, train_sct
 
 from .catalogue import DENSE, MULTILINGUAL_HEAD, Configuration, ConfigurationsOptions
-from .dense import DenseAlignment, DenseDistillation
 
 # Directories of the work directory: starting checkpoints, and training data with negatives and scores.
 START, MULTILINGUAL_START, SCORED = "start", "start-multilingual", "scored"
 QUERY_LENGTH, PASSAGE_LENGTH = 32, 96
+# BGE-M3 takes the first token's state. The compact encoder starts as an identity, whose first token knows nothing of
+# the others.
+DENSE_POOLING = "mean"
 _SENTENCE_LENGTH = 96
 _LEXICON_SHARE = 0.1
 _GROUP_SIZE = 4
@@ -30,8 +32,7 @@ def train(options: ConfigurationsOptions, configuration: Configuration) -> Path:
     if configuration.contrast is None:
         return model
     config = contrast_config(options, configuration, model)
-    make_dense = lambda model: DenseDistillation(model, config.score_temperature)  # noqa: E731
-    train_sct(config, make_dense if configuration.output == DENSE else None)
+    train_sct(config)
     return run_directory(config) / MODEL
 
 
@@ -42,7 +43,9 @@ def align(options: ConfigurationsOptions, dense: bool) -> Path:
     config = SapConfig(
         **_common(options, "align-dense" if dense else "align", options.work / START, options.sap_steps),
         bitext=shares if lexicon.is_dir() else (str(bitext),),
-        teacher=LEXICAL,
+        # The paper's dense teacher is thenlper/gte-base; there is no English one without a download.
+        teacher=str(options.work / START) if dense else LEXICAL,
+        dense=DENSE_POOLING if dense else None,
         temperature=2.0,
         concatenate=0.3,
         max_length=_SENTENCE_LENGTH,
@@ -55,7 +58,7 @@ def align(options: ConfigurationsOptions, dense: bool) -> Path:
         # text, and takes hundreds of steps to recover.
         part_rates=() if dense else ("connector=2e-3", "decoder=0"),
     )
-    train_sap(config, make_objective=DenseAlignment if dense else None)
+    train_sap(config)
     return run_directory(config) / MODEL
 
 
@@ -69,6 +72,7 @@ def contrast_config(options: ConfigurationsOptions, configuration: Configuration
         temperature=2.0,
         loss=configuration.contrast or "",
         views=configuration.views,
+        dense=DENSE_POOLING if configuration.output == DENSE else None,
         group_size=_GROUP_SIZE,
         query_max_length=QUERY_LENGTH,
         passage_max_length=PASSAGE_LENGTH,

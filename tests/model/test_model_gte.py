@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import CONFIG_MAPPING
 
-from milco_pyserini.encode import MilcoEncoder, load_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 
 LAYERS, HEADS, WIDTH, INNER, PIECES = 2, 4, 32, 48, 577

@@ -43,7 +43,7 @@ AUTO = ("AutoConfig", "AutoModel", "AutoModelForMaskedLM", "AutoModelForSequence
 def start(path: Path) -> object:
     """Load an encoder and an English head as training does."""
     config = SapConfig(config="none", encoder=str(path), english=str(path))
-    return load_start(config, echo=False)
+    return load_start(config)
 
 
 LOADERS = {

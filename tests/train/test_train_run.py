@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 import torch
@@ -17,8 +18,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import Tensor
+from transformers import AutoConfig, BertConfig, BertModel, XLMRobertaForMaskedLM
 
 from milco_pyserini.cli.train import main
+from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import files
@@ -26,9 +29,14 @@ from milco_pyserini.io.locks import locked_file
 from milco_pyserini.options import validate
 from milco_pyserini.train import losses
 from milco_pyserini.train.config import CONFIGS, SapConfig, load_config, parse_part_rates
+from milco_pyserini.train.evaluation import CheckpointEvaluation
 from milco_pyserini.train.optimization import make_schedule, part_rate
 from milco_pyserini.train.start import connect
 
+SHORT = (
+    "--group-size 4 --steps 12 --batch-size 8 --log-steps 4 --learning-rate 1e-3 --query-max-length 16 "
+    "--passage-max-length 32 --device cpu --dtype float32 --workers 0"
+).split()
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
 FOREIGN = "Fluss Brücke Buch Hafen Stadt Markt Zug Bibliothek Brief Karte Wasser Arzt Norden Morgen Geschichte".split()
 
@@ -238,6 +246,97 @@ def test_sct_adds_a_lexecho_head_and_learns(start: Path, retrieval: Path, tmp_pa
         assert MilcoEncoder.from_pretrained(run / "model", device="cpu").views == ("pivot", "source")
 
 
+def test_sct_starts_without_sap_from_an_english_or_a_multilingual_head(retrieval: Path, tmp_path: Path) -> None:
+    """Rows 5 and 6 (noMILCO) of the paper's table: terms are English pieces, or those of the encoder."""
+    multilingual = shutil.copytree(GOLDEN / "m_encoder", tmp_path / "multilingual")
+    config = AutoConfig.from_pretrained(multilingual)
+    XLMRobertaForMaskedLM(config).save_pretrained(multilingual)
+    for english, pieces in ((GOLDEN / "en_lsr", 358), (multilingual, config.vocab_size)):
+        run = tmp_path / f"run-{pieces}"
+        options = ["--encoder", str(GOLDEN / "m_encoder"), "--english", str(english), "--data", str(retrieval)]
+        assert main(["sct", "--config", "paper-sct", "--output", str(run), "--views", "pivot", *options, *SHORT]) == 0
+        found = [entry["loss"] for entry in logged(run) if "loss" in entry]
+        assert found[-1] < found[0]
+        assert MilcoEncoder.from_pretrained(run / "model", device="cpu").vocabulary.english_size == pieces
+
+
+@pytest.mark.parametrize("teacher", ["m_encoder", "en_lsr"])
+def test_the_dense_baseline_is_aligned_and_distilled(
+    teacher: str, start: Path, bitext: Path, retrieval: Path, tmp_path: Path
+) -> None:
+    """With a teacher of the encoder's size or of the connector's; the model states its pooling."""
+    aligned = tmp_path / "aligned"
+    options = ["--dense", "cls", "--teacher", str(GOLDEN / teacher), "--steps", "12"]
+    assert main(sap(start, bitext, aligned, *options)) == 0
+    dense = ["--model", str(aligned / "model"), "--data", str(retrieval), "--dense", "cls"]
+    run = tmp_path / "run"
+    assert main(["sct", "--config", "dense-sct", "--output", str(run), *dense, *SHORT]) == 0
+    for path in (aligned, run):
+        found = [entry["loss"] for entry in logged(path) if "loss" in entry]
+        assert found[-1] < found[0]
+    before, after = weights(aligned), weights(run)
+    changed = {name.split(".")[0] for name, tensor in after.items() if not torch.equal(tensor, before[name])}
+    assert changed == {"encoder"}
+    encoder = DenseEncoder(run / "model", device="cpu")
+    assert encoder.pooling == "cls"
+    assert np.allclose(np.linalg.norm(encoder.encode_query(["river"]), axis=1), 1, atol=1e-5)
+
+
+def test_a_dense_teacher_of_another_size_is_refused(
+    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """With all three sizes."""
+    other = tmp_path / "other"
+    BertModel(BertConfig(358, 16, 1, 2, 16)).save_pretrained(other)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        if (GOLDEN / "en_lsr" / name).exists():
+            shutil.copy(GOLDEN / "en_lsr" / name, other)
+    error = refused(capfd, sap(start, bitext, tmp_path / "run", "--dense", "mean", "--teacher", str(other)))
+    assert f"--teacher {other} has 16 dimensions" in error
+
+
+def test_lexecho_of_the_paper_is_an_option(
+    start: Path, retrieval: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """The model has the variant, pooling and special tokens; another variant cannot follow."""
+    options = ["--config", "paper-sct", "--data", str(retrieval), *SHORT]
+    chosen = ["--echo-variant", "paper", "--source-pool", "max", "--source-drop-special"]
+    assert main(["sct", *options, "--model", str(start), "--output", str(tmp_path / "run"), *chosen]) == 0
+    config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
+    assert (config["echo_variant"], config["source_pool"], config["source_drop_special"]) == ("paper", "max", True)
+    assert weights(tmp_path / "run")["echo.weight"].shape[1] == config["english_hidden_size"]
+    again = ["--model", str(tmp_path / "run" / "model"), "--output", str(tmp_path / "next"), "--echo-variant", "linear"]
+    assert "--echo-variant linear: the model has a LexEcho head of the variant paper" in refused(
+        capfd, ["sct", *options, *again]
+    )
+
+
+def test_checkpoints_are_evaluated_and_the_best_is_kept(
+    start: Path, bitext: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    """nDCG@10 is in the log; the weights are those of a run without evaluation."""
+    values = iter([0.2, 0.5, 0.3, 0.1])
+    measured = []
+
+    def measure(self: CheckpointEvaluation, checkpoint: Path, device: torch.device, is_dense: bool) -> float:
+        measured.append(original(self, checkpoint, device, is_dense))
+        return next(values)
+
+    original = CheckpointEvaluation.measure
+    monkeypatch.setattr(CheckpointEvaluation, "measure", measure)
+    run, plain = tmp_path / "run", tmp_path / "plain"
+    options = ["--save-steps", "2", "--keep", "1"]
+    assert main(sap(start, bitext, run, *options, "--evaluate", "sample-en")) == 0
+    found = [entry["nDCG@10/sample-en"] for entry in logged(run) if "nDCG@10/sample-en" in entry]
+    assert found == [0.2, 0.5, 0.3, 0.1]
+    assert all(0 < value <= 1 for value in measured)
+    assert sorted(path.name for path in run.glob("checkpoint-*")) == ["checkpoint-4", "checkpoint-8"]
+    assert json.loads((run / "best.json").read_text()) == {"step": 4, "nDCG@10": 0.5}
+    assert "nDCG@10 0.1000 on sample-en, the best 0.5000 in checkpoint-4" in capfd.readouterr().err
+    assert main(sap(start, bitext, plain, *options)) == 0
+    assert all(torch.equal(tensor, weights(plain)[name]) for name, tensor in weights(run).items())
+
+
 def test_sct_across_languages_learns_and_resumes(start: Path, bitext: Path, retrieval: Path, tmp_path: Path) -> None:
     """Alone and next to queries; the log has how often the own language comes first. A run resumes."""
     options = ["sct", "--config", "parallel-sct", "--model", str(start), "--group-size", "1"]
@@ -295,6 +394,8 @@ def test_a_dense_teacher_is_distilled_across_languages_and_within_one(
         ("--parallel a=.2 a=.7", "source a is given twice"),
         ("--parallel {bitext} --batch-size 1", "--batch-size 1: --parallel"),
         ("--data x --loss kd --group-size 1", "--group-size 1: --loss kd"),
+        ("--data x --dense cls --dense-teacher x", "--dense cls and --dense-teacher"),
+        ("--data x --dense cls --probe x", "--dense cls and --probe"),
         ("--data {pairs} --languages de yo", "--languages yo"),
         ("--parallel {bitext}", "60 English sentences"),
     ],

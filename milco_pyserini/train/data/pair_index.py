@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 from zipfile import BadZipFile
 
 import numpy as np
@@ -93,7 +93,7 @@ def open_index(name: str, files: Sequence[Path], options: str, unpacks: bool, sc
     return index
 
 
-def _build(scan: Scan, files: tuple[Path, ...], unpacked: BinaryIO | None) -> PairIndex:
+def _build(scan: Scan, files: tuple[Path, ...], unpacked: IO[bytes] | None) -> PairIndex:
     """Return the index of a scan. unpacked: where its lines are written, if they are not read in place."""
     pairs = skipped = size = 0
     ends: tuple[int, ...] = (0,) * len(files)

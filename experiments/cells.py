@@ -192,6 +192,18 @@ def _coverage(table: Table, pipeline: Pipeline, rows: Sequence[System], columns:
         cells.append(_cell(table, pipeline, compared[0], row, "gain on dense", "nDCG@10", **gain))
         for column, measure in (("bitext pairs", "pairs"), ("% of bitext", "%")):
             cells.append(Cell(table.name, row, column, measure, table.figures.get((row, column))))
+    gains = {cell.row: cell for cell in cells if cell.column == "gain on dense"}
+    shares = {row: share for (row, column), share in table.figures.items() if column == "% of bitext"}
+    if gains.keys() == table.columns.keys():
+        limit = table.settings["coverage"]
+        for title, languages in (
+            (f"mean, at least {limit:g} %", [language for language, share in shares.items() if share >= limit]),
+            (f"mean, below {limit:g} %", [language for language, share in shares.items() if share < limit]),
+        ):
+            parts = [gains[language] for language in languages]
+            published = round(fmean(part.published or 0 for part in parts), 2)
+            mean = _mean(table, pipeline, compared[0], title, "gain on dense", parts)
+            cells.append(replace(mean, published=published))
     return [(measured, effects), (table, cells)]
 
 

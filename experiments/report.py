@@ -4,12 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 
 from tabulate import tabulate
 
 from experiments.cells import Cell, Key
-from experiments.tables import Table
+from experiments.tables import Table, model_sizes, paper
 from milco_pyserini import __version__
+from milco_pyserini.io.files import atomic_file
 
 HEADS = ("row", "column", "measure", "published", "measured", "difference", "note")
 ALIGN = ("left", "left", "left", "right", "right", "right", "left")
@@ -61,6 +63,36 @@ def page_text(tables: Iterable[Results], encoder: str) -> str:
         commands = "\n".join(dict.fromkeys(step.line for step in steps))
         parts += [table_text(table, results).rstrip(), f"```sh\n{commands}\n```"]
     return "\n\n".join(parts) + "\n"
+
+
+def draw_sizes(path: Path, results: Iterable[Result]) -> None:
+    """Draw the paper's figure of model size against effectiveness on MIRACL, with what was measured; none is no figure.
+
+    results: of any tables.
+    """
+    published = model_sizes()
+    labels = {system.title: system.published_as.get("miracl", "") for system in paper().systems.values()}
+    measured = {
+        result.cell.row: (published[labels[result.cell.row]][0], result.figure)
+        for result in results
+        if result.cell.key[::2] == ("miracl", "avg") and result.figure and labels.get(result.cell.row) in published
+    }
+    if not measured:
+        return
+    from matplotlib.figure import Figure
+
+    figure = Figure((7, 5), dpi=160, layout="constrained")
+    panel = figure.subplots()
+    for points, label, marker in ((published, "published", "o"), (measured, "measured", "D")):
+        panel.scatter(*zip(*points.values(), strict=True), marker=marker, label=label)
+        for name, place in points.items():
+            panel.annotate(name, place, (4, 4), textcoords="offset points", fontsize=6)
+    panel.set_xscale("log")
+    panel.set_xlabel("parameters (billions)")
+    panel.set_ylabel("nDCG@10, MIRACL, mean over 18 languages")
+    panel.legend()
+    with atomic_file(path) as file:
+        figure.savefig(file, format="png")
 
 
 def number(value: float | None) -> str:

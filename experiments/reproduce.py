@@ -1,32 +1,57 @@
 """python -m experiments.reproduce miracl --lang ar: the paper's tables, measured next to published."""
 
+import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from experiments.cells import Cell, Key, plan_all, plan_table
-from experiments.report import Result, Results, page_text, table_text
-from experiments.steps import ANSWERS, CORPUS, ENCODER, QRELS, TOPICS, Pipeline, Source, Step, run
+from experiments.report import Result, Results, draw_sizes, page_text, table_text
+from experiments.steps import (
+    ALWAYS,
+    ANSWERS,
+    AUTHORS,
+    CORPUS,
+    ENCODER,
+    NEVER,
+    QRELS,
+    TOPICS,
+    Pipeline,
+    Source,
+    Step,
+    run,
+)
 from experiments.tables import MILCO, Table, find_table, paper
 from milco_pyserini.cli import program
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, check_local_name
 from milco_pyserini.errors import MilcoError, Unreachable, unknown_name, validate_name
-from milco_pyserini.io.files import atomic_file, is_json_with, read_json, validate_output_directory, write_json
+from milco_pyserini.io.files import (
+    atomic_file,
+    is_json_with,
+    read_json,
+    remove_directory,
+    validate_output_directory,
+    write_json,
+)
 from milco_pyserini.io.hub import only_cached
 from milco_pyserini.options import MAX_THREADS, option
 
 PROG = "python -m experiments.reproduce"
 NOTHING_MEASURED = 1
 PAGE = "tables.md"
+SIZES = "sizes.png"
 # The checkpoints and copies that a directory's figures are of.
 CLAIM = "reproduction.json"
+# Bytes of a MILCO document of 130 tokens, by the paper's tables 572 terms: as JSONL 13.3 bytes a term (measured), in
+# Lucene about 3. Of a dense vector: 1,024 float32. Other sparse encoders need less.
+VECTOR_BYTES, INDEX_BYTES, DENSE_BYTES = 7600, 1800, 4100
 # The hub's library retries for half a minute. After a failure it is asked again only after this time, in seconds: a
 # long run should not give up everything that follows because the network was down for a moment.
 RETRY_AFTER = 600.0
@@ -71,6 +96,13 @@ class ReproduceOptions:
         (), metavar="NAME=PATH", help="local copies of a benchmark's files (limit=copies/LIMIT), or of one corpus'"
     )
     output: Path = option(Path("reproduction"), metavar="DIR", help="directory of vectors, indexes, runs and tables.md")
+    lowercase: str = option(
+        AUTHORS,
+        choices=(AUTHORS, ALWAYS, NEVER),
+        help="datasets lowercased for MILCO: authors (MIRACL's hard negatives, which their code lowercases), "
+        "always or never",
+    )
+    drop_vectors: bool = option(False, help="remove the vectors of a corpus as soon as no figure needs them")
     device: str = option("auto", metavar="DEVICE", help="encoders' device: auto, cpu, cuda or cuda:N")
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that index and search")
 
@@ -94,10 +126,18 @@ def reproduce_command(options: ReproduceOptions) -> int:
     names = {table.name for table, _ in plan}
     reads = {source for cell in cells.values() for step in cell.pipeline() for source in step.reads}
     validate_copies(pipeline, reads)
+    validate_space(options.output, cells.values(), options.drop_vectors)
     everything = claim_directory(pipeline, reads)
 
     runner = Runner()
-    results = {key: runner.measure(cell, f"[{n}/{len(cells)}]") for n, (key, cell) in enumerate(cells.items(), 1)}
+    stores = last_uses(cells) if options.drop_vectors else {}
+    results = {}
+    for number, (key, cell) in enumerate(cells.items(), 1):
+        results[key] = runner.measure(cell, f"[{number}/{len(cells)}]")
+        for store in stores.get(key, ()):
+            if store.exists():
+                log(f"Removing {store}: no other figure needs it")
+                remove_directory(store)
     lacking = sum(bool(result.reason) for result in results.values())
     missing = f"; {lacking:,} could not be measured" if lacking else ""
     log(f"{counted(len(cells), 'cell')} of {counted(len(names), 'table')}{missing}")
@@ -108,7 +148,44 @@ def reproduce_command(options: ReproduceOptions) -> int:
     with atomic_file(path, "w") as file:
         file.write(page_text(tables, everything.checkpoints[MILCO]))
     log(f"Wrote {path} (vectors/ and indexes/ next to it may be removed)")
+    draw_sizes(options.output / SIZES, results.values())
     return 0 if any(result.figure is not None for result in results.values()) else NOTHING_MEASURED
+
+
+def last_uses(cells: Mapping[Key, Cell]) -> dict[Key, list[Path]]:
+    """Return each cell with the vectors of corpora that no later cell needs, to be removed after it."""
+    last = {step.output: key for key, cell in cells.items() for step in cell.pipeline() if step.corpus}
+    stores: dict[Key, list[Path]] = {}
+    for store, key in last.items():
+        stores.setdefault(key, []).append(store)
+    return stores
+
+
+def validate_space(directory: Path, cells: Iterable[Cell], drop_vectors: bool) -> None:
+    """Raise MilcoError if the vectors and indexes that are still to be made will not fit on the disk."""
+    steps = {step.output: step for cell in cells for step in cell.pipeline(missing=True) if step.corpus}
+    vectors, indexes = [], 0
+    for step in steps.values():
+        documents = corpus_size(step.corpus or "")
+        vectors.append(documents * (DENSE_BYTES if "--dense" in step.argv else VECTOR_BYTES))
+        indexes += documents * (DENSE_BYTES if "--dense" in step.argv else INDEX_BYTES)
+    needed = (indexes + (max(vectors, default=0) if drop_vectors else sum(vectors))) / 1e9
+    place = next(place for place in (directory.absolute(), *directory.absolute().parents) if place.exists())
+    free = shutil.disk_usage(place).free / 1e9
+    if needed > free:
+        fix = "" if drop_vectors else ", or pass --drop-vectors, which keeps the vectors of one corpus at a time"
+        raise MilcoError(
+            f"vectors and indexes need about {needed:,.0f} GB, {directory} has {free:,.0f} GB free: choose another "
+            f"--output, or fewer columns with --lang{fix}"
+        )
+
+
+def corpus_size(name: str) -> int:
+    """Return the published number of documents of a corpus; 0 if it is unknown."""
+    from milco_pyserini.corpora.catalog import CORPORA
+
+    corpus = CORPORA.get(name.partition("@")[0])
+    return (corpus.size if corpus else 0) or 0
 
 
 class Runner:
@@ -217,7 +294,14 @@ def claim_directory(pipeline: Pipeline, reads: Iterable[Source]) -> Pipeline:
     """
     directory, path = pipeline.directory, pipeline.directory / CLAIM
     validate_output_directory(directory, True, lambda place: is_json_with(place / CLAIM, "checkpoints"))
-    claim: dict[str, dict] = {"checkpoints": {}, "local": {}} | (read_json(path) if path.is_file() else {})
+    # Until there was a choice, all texts were lowercased.
+    earlier = {"lowercase": ALWAYS} | read_json(path) if path.is_file() else {}
+    claim: dict[str, Any] = {"checkpoints": {}, "local": {}, "lowercase": pipeline.lowercase} | earlier
+    if claim["lowercase"] != pipeline.lowercase:
+        raise MilcoError(
+            f"{directory} has figures with --lowercase {claim['lowercase']}, not {pipeline.lowercase}",
+            hint="Choose another --output.",
+        )
     encoders = {name for kind, name in reads if kind == ENCODER}
     used = {key: name for key, name in pipeline.checkpoints.items() if name in encoders}
     for kind, names in (("checkpoints", used), ("local", pipeline.local)):
@@ -230,7 +314,7 @@ def claim_directory(pipeline: Pipeline, reads: Iterable[Source]) -> Pipeline:
                 raise MilcoError(f"{directory} has figures of {key} with {other}", hint="Choose another --output.")
     write_json(path, claim)
     checkpoints, local = ({key: one["name"] for key, one in claim[kind].items()} for kind in ("checkpoints", "local"))
-    return Pipeline(directory, {**pipeline.checkpoints, **checkpoints}, local)
+    return Pipeline(directory, {**pipeline.checkpoints, **checkpoints}, local, lowercase=pipeline.lowercase)
 
 
 def _fingerprint(path: Path) -> str | None:
@@ -271,7 +355,7 @@ def open_pipeline(options: ReproduceOptions) -> Pipeline:
                 f"--local {name}={path}: {name} is not read from a copy",
                 f"Set IR_DATASETS_HOME={path} for a copy of ir_datasets' directory.",
             )
-    return Pipeline(options.output, checkpoints, copies, options.device, options.threads)
+    return Pipeline(options.output, checkpoints, copies, options.device, options.threads, options.lowercase)
 
 
 def validate_copies(pipeline: Pipeline, reads: Iterable[Source]) -> None:

@@ -17,6 +17,8 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import MANIFEST
 
+# Lowercased: datasets that the authors' evaluation is known to lowercase, all, or none.
+AUTHORS, ALWAYS, NEVER = "authors", "always", "never"
 CORPUS, TOPICS, QRELS, ANSWERS, ENCODER = "corpus", "topics", "qrels", "answers", "encoder"
 # Documents of each topic in a run: no measure of the tables looks deeper.
 DEPTH = 100
@@ -40,6 +42,11 @@ class Step:
     done: Path
     inputs: tuple["Step", ...] = field(default=(), compare=False)
     reads: tuple[Source, ...] = field(default=(), compare=False)
+
+    @property
+    def corpus(self) -> str | None:
+        """The corpus that it encodes; None if it does something else."""
+        return self.argv[3] if self.argv[1:3] == ("encode", "--corpus") else None
 
     @property
     def prints(self) -> bool:
@@ -110,6 +117,7 @@ class Pipeline:
         local: Benchmark, or name of a corpus or topics -> copy of its publisher's files.
         device: Of the encoders.
         threads: That index and search.
+        lowercase: AUTHORS, ALWAYS or NEVER: the texts of which datasets are lowercased for MILCO.
     """
 
     def __init__(
@@ -119,10 +127,12 @@ class Pipeline:
         local: Mapping[str, str] | None = None,
         device: str = "auto",
         threads: int = 1,
+        lowercase: str = AUTHORS,
     ) -> None:
         self.directory = directory
         self.checkpoints = checkpoints
         self.local = local or {}
+        self.lowercase = lowercase
         self._device = None if device == "auto" else device
         self._threads = None if threads == 1 else threads
 
@@ -139,7 +149,8 @@ class Pipeline:
             split_passages=splits and system.max_length is None,
             max_length=system.max_length if splits else None,
             dense=system.kind == DENSE,
-            lowercase=system.lowercase and dataset.lowercase,
+            lowercase=system.lowercase
+            and (dataset.lowercase if self.lowercase == AUTHORS else self.lowercase == ALWAYS),
             device=self._device,
             output=output,
         )

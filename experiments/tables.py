@@ -3,7 +3,7 @@
 import csv
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class Dataset:
     Args:
         language: Of the documents, for BM25's analyzer.
         split_passages: Encode passages of the documents, for systems that read 512 tokens.
-        lowercase: Follow the paper's evaluation, which lowercases.
+        lowercase: The authors' evaluation is known to lowercase it.
         judged_by_answers: Judge passages by the topics' answers, as for MKQA.
         remove_query: Remove the topic itself from its results, as for ArguAna.
         language_of: Corpora with the languages of documents, for measures of language fairness.
@@ -54,7 +54,7 @@ class Dataset:
     language: str
     measure: str = "nDCG@10"
     split_passages: bool = False
-    lowercase: bool = True
+    lowercase: bool = False
     judged_by_answers: bool = False
     remove_query: bool = False
     language_of: Sequence[str] = ()
@@ -127,8 +127,8 @@ def task_datasets() -> dict[str, dict[str, Dataset]]:
     """Return the datasets of MTEB's tasks (2.26): task -> language, or pair of languages -> dataset."""
     tasks: dict[str, dict[str, Dataset]] = {}
     for row in csv.DictReader((_HERE / "mteb_tasks.tsv").read_text(encoding="utf-8").splitlines(), delimiter="\t"):
-        measure = paper().tables["mteb-v2"].columns[row["task"]].measure
-        dataset = Dataset(row["corpus"], row["topics"], row["language"], measure)
+        task = paper().tables["mteb-v2"].columns[row["task"]]
+        dataset = replace(task, corpus=row["corpus"], topics=row["topics"], language=row["language"])
         tasks.setdefault(row["task"], {})[row["column"]] = dataset
     return tasks
 
@@ -139,6 +139,7 @@ def published_figures(
     factor: float = 1.0,
     transposed: bool = False,
     rename: Mapping[str, str] | None = None,
+    rows: Mapping[str, str] | None = None,
 ) -> dict[tuple[str, str], float]:
     """Return the figures of paper/NAME.tsv.
 
@@ -147,6 +148,7 @@ def published_figures(
         factor: Of all figures, to the table's units; gigabytes ("61G") become MB in any case.
         transposed: The file's rows are the table's columns.
         rename: Column in the file -> its name in the table.
+        rows: Row in the file -> its name in the table; the others are left out (default: all, by their own names).
     """
     text = (_HERE / "paper" / f"{name}.tsv").read_text(encoding="utf-8")
     head, *lines = csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
@@ -161,8 +163,22 @@ def published_figures(
             except ValueError:
                 continue
             key = (column, row) if transposed else (row, column)
-            figures[key[0], (rename or {}).get(key[1], key[1])] = value
+            if rows is None or key[0] in rows:
+                figures[(rows or {}).get(key[0], key[0]), (rename or {}).get(key[1], key[1])] = value
     return figures
+
+
+@functools.cache
+def model_sizes() -> dict[str, tuple[float, float]]:
+    """Return the models of the paper's MIRACL table: label -> billions of parameters, mean nDCG@10."""
+    sizes = {}
+    rows = csv.DictReader((_HERE / "paper" / "miracl.tsv").read_text(encoding="utf-8").splitlines(), delimiter="\t")
+    for row in rows:
+        # BM25 and a model of unknown size have no place on the axis.
+        if row["avg"] and row["size"][-1:] in "MB" and row["size"][:-1]:
+            billions = float(row["size"][:-1]) / (1000 if row["size"].endswith("M") else 1)
+            sizes[row["model"].replace(" - ", "-")] = billions, float(row["avg"])
+    return sizes
 
 
 def _table(name: str, entry: dict[str, Any]) -> Table:

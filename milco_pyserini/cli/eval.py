@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,8 +61,9 @@ class EvalOptions:
     fairness: bool = option(
         False,
         group=_FAIRNESS,
-        help="add PEER@100 (1 if documents of all languages are ranked alike, 0 if not) and OwnLanguage@10 (share of "
-        "the ten best hits in the language of the query)",
+        help="add PEER@100 (1 if documents of all languages are ranked alike, 0 if not), OwnLanguage@10 (share of the "
+        "ten best hits in the language of the query) and, if relevant documents or queries are translations, LPR, "
+        "Lang-nDCG@10 and MRC@100",
     )
     corpus: tuple[str, ...] = option(
         (),
@@ -157,12 +158,17 @@ def _evaluate(options: EvalOptions) -> None:
                 docids = [shown(next(iter(by_query[query]))) for by_query in (run, qrels)]
                 log(f"No document of {path} is judged: it has docids such as {docids[0]}, {name} {docids[1]}")
             if options.fairness:
-                # Systems are compared by the same measures on all datasets.
-                fairness = evaluate_fairness(run, qrels, languages, spoken[place] if all(spoken) else {})
+                fairness = evaluate_fairness(run, qrels, languages, spoken[place])
                 evaluation = fairness.added_to(evaluation)
                 for language, counts in fairness.hits.items():
                     hits[system].setdefault(language, Counter()).update(counts)
             results[system][dataset] = evaluation
+    # Systems are compared by the same measures on all datasets.
+    common = set.intersection(*({*one.mean} for of_system in results.values() for one in of_system.values()))
+    for of_system in results.values():
+        for dataset, one in of_system.items():
+            kept = {name: one.per_query[name] for name in one.mean if name in common}
+            of_system[dataset] = replace(one, mean={name: one.mean[name] for name in kept}, per_query=kept)
     comparison = compare_evaluations(results, options.baseline, options.test, options.correction)
     if options.picture is not None:
         from milco_pyserini.analysis.pictures import draw_languages

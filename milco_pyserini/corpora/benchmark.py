@@ -155,9 +155,9 @@ def _at(source: T, copy: Path) -> T:
 _SPELLINGS = """
 ar=ara|arb_Arab|acm_Arab|apc_Arab|ars_Arab|ary_Arab|arz_Arab bn=ben|ben_Beng da=dan|dan_Latn de=deu|deu_Latn
 en=eng|eng_Latn es=spa|spa_Latn fa=fas|pes_Arab fi=fin|fin_Latn fr=fra|fra_Latn ha=hau|hau_Latn hi=hin|hin_Deva
-hu=hun|hun_Latn id=ind|ind_Latn it=ita|ita_Latn ja=jpn|jpn_Jpan ko=kor|kor_Hang nl=nld|nld_Latn no=nob|nob_Latn
+hu=hun|hun_Latn id=ind|ind_Latn it=ita|ita_Latn ja=jpn|jpn_Jpan ko=kor|kor_Hang nl=nld|nld_Latn no=nob|nor|nob_Latn
 pl=pol|pol_Latn pt=por|por_Latn ru=rus|rus_Cyrl so=som|som_Latn sv=swe|swe_Latn sw=swh|swh_Latn te=tel|tel_Telu
-th=tha|tha_Thai tr=tur|tur_Latn uk=ukr|ukr_Cyrl vi=vie|vie_Latn yo=yor|yor_Latn zh=zho|zho_Hans|zho_Hant
+th=tha|tha_Thai tr=tur|tur_Latn uk=ukr|ukr_Cyrl vi=vie|vie_Latn yo=yor|yor_Latn zh=zho|cmn|zho_Hans|zho_Hant
 """
 _CODES = {
     spelling: entry.partition("=")[0] for entry in _SPELLINGS.split() for spelling in entry.partition("=")[2].split("|")

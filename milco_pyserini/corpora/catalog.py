@@ -12,7 +12,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
-from milco_pyserini.corpora.benchmarks import afriqa, belebele, ciral, irds, mkqa, mldr, mteb, neuclir, sample, squad
+from milco_pyserini.corpora.benchmarks import (
+    afriqa,
+    belebele,
+    ciral,
+    irds,
+    mkqa,
+    mldr,
+    mteb,
+    mteb_since,
+    neuclir,
+    sample,
+    squad,
+)
 from milco_pyserini.corpora.collection import Corpus, Topics, refuse_bad_line
 from milco_pyserini.corpora.ir_datasets import (
     DatasetDocuments,
@@ -64,6 +76,10 @@ for _benchmark in (
     squad.MLQA,
     afriqa.AFRIQA,
     ciral.CIRAL,
+    mteb_since.XPQA,
+    mteb_since.WEBFAQ,
+    mteb_since.NEUCLIR_HN,
+    mteb_since.NANOBEIR,
 ):
     register(_benchmark)
 

@@ -4,14 +4,21 @@ PEER (Yang, Jänich, Mayfield, Lawrie: Language Fairness in Multilingual Informa
 p-value of a Kruskal-Wallis test that relevant documents of all languages are ranked alike: 1 is fair, 0 is not. The
 share of hits in each language shows which ones a ranking prefers.
 
-The test here is the standard one, of the relevant documents' ranks among themselves. The authors' package
+In a parallel pool, where every language has a relevant document, LPR and Lang-nDCG tell whether a ranking finds the one
+that the user can read (MLAIRE: Jang, Hong, Moon, Lim, 2026, arXiv:2605.07249), and MRC whether queries that are
+translations of each other get the same ranking (arXiv:2509.06195). Fair by PEER, a ranking has the LPR of chance.
+
+PEER's test here is the standard one, of the relevant documents' ranks among themselves. The authors' package
 peer_measure takes their ranks in the complete ranking, places those that were not retrieved by the number of relevant
 documents, and takes a weight for each grade: its values differ where other documents are between the relevant ones.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from milco_pyserini.corpora.catalog import corpus_language, languages_of_ids, open_corpus
 from milco_pyserini.errors import MilcoError, shown
@@ -22,7 +29,10 @@ DEPTH = 100
 HITS = 10
 PEER = f"PEER@{DEPTH}"
 OWN_LANGUAGE = f"OwnLanguage@{HITS}"
-FAIRNESS_MEASURES = (PEER, OWN_LANGUAGE)
+LPR = "LPR"
+LANG_NDCG = f"Lang-nDCG@{HITS}"
+MRC = f"MRC@{DEPTH}"
+FAIRNESS_MEASURES = (PEER, OWN_LANGUAGE, LPR, LANG_NDCG, MRC)
 
 
 def peer(docids: Sequence[str], grades: Mapping[str, int], languages: Mapping[str, str], depth: int = DEPTH) -> float:
@@ -58,63 +68,116 @@ def peer(docids: Sequence[str], grades: Mapping[str, int], languages: Mapping[st
     return sum(p_values) / len(p_values) if p_values else 1.0
 
 
+def prefers_language(docids: Sequence[str], relevant: Iterable[str], own: Iterable[str]) -> float:
+    """Return 1 if the first relevant document of a ranking is one of the query's own language, else 0.
+
+    The mean over queries is LPR, the language preference rate.
+
+    Args:
+        docids: the ranking, best first.
+        relevant: docids of any language.
+        own: those of them in the language of the query.
+    """
+    wanted = set(relevant)
+    first = next((docid for docid in docids if docid in wanted), None)
+    return float(first in set(own))
+
+
+def language_ndcg(docids: Sequence[str], grades: Mapping[str, int], own: Iterable[str], depth: int = HITS) -> float:
+    """Return nDCG with no gain for documents that are not in the query's language. own: docids, at least one relevant.
+
+    >>> round(language_ndcg(["de1", "sw1"], {"de1": 1, "sw1": 1}, ["sw1"]), 4)
+    0.6309
+    """
+    gains = {docid: grades[docid] for docid in own}
+
+    def dcg(values: Iterable[int]) -> float:
+        return sum(gain / math.log2(rank + 2) for rank, gain in zip(range(depth), values, strict=False))
+
+    return dcg(gains.get(docid, 0) for docid in docids) / dcg(sorted(gains.values(), reverse=True))
+
+
+def rank_correlations(rankings: Sequence[Sequence[str]], depth: int = DEPTH) -> list[float]:
+    """Return for each ranking the mean of Spearman's correlations with the others, from -1 to 1.
+
+    Documents that any of them has above the depth are compared; a ranking that lacks one has it in the last place.
+
+    >>> rank_correlations([["a", "b", "c"], ["a", "b", "c"], ["c", "b", "a"]])
+    [0.0, 0.0, -1.0]
+    """
+    from scipy.stats import rankdata
+
+    documents = list(dict.fromkeys(docid for docids in rankings for docid in docids[:depth]))
+    places = [{docid: rank for rank, docid in enumerate(docids[:depth])} for docids in rankings]
+    ranks = rankdata([[place.get(docid, depth) for docid in documents] for place in places], axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # A ranking without documents is correlated with none.
+        correlations = np.nan_to_num(np.corrcoef(ranks)) if len(documents) > 1 else np.zeros((len(places),) * 2)
+    np.fill_diagonal(correlations, 0)
+    return (correlations.sum(axis=1) / (len(rankings) - 1)).round(12).tolist()
+
+
 @dataclass(frozen=True)
 class LanguageFairness:
     """Language fairness of a run.
 
     Args:
-        per_query: measure (PEER@100; OwnLanguage@10, the share of the ten best hits in the language of the query) ->
-            query id -> value from 0 to 1. OwnLanguage is that of the queries whose language is known.
+        per_query: measure -> query id -> value, for the judged queries that a measure is for: PEER@100, all;
+            OwnLanguage@10, the share of the ten best hits in the language of the query, those whose language is known;
+            LPR and Lang-nDCG@10, those with relevant documents in their language and in others; MRC@100, those that
+            have translations: queries whose ids differ in the language only.
         hits: query language, or "" if it is not known -> document language -> number of the ten best hits.
-        spoken: query id -> language.
     """
 
     per_query: Mapping[str, Mapping[str, float]]
     hits: Mapping[str, Counter[str]]
-    spoken: Mapping[str, str]
 
     def added_to(self, evaluation: Evaluation) -> Evaluation:
-        """Return an evaluation of the same run with these measures; the PEER of a query without hits is 1."""
-        empty = {PEER: 1.0, OWN_LANGUAGE: 0.0}
-        per_query = {
-            measure: {
-                query: values.get(query, empty[measure])
-                for query in evaluation.queries
-                if measure == PEER or query in self.spoken
-            }
-            for measure, values in self.per_query.items()
-        }
-        mean = {measure: sum(values.values()) / len(values) for measure, values in per_query.items()}
-        return replace(evaluation, mean=evaluation.mean | mean, per_query=evaluation.per_query | per_query)
+        """Return an evaluation of the same run with these measures."""
+        mean = {measure: sum(values.values()) / len(values) for measure, values in self.per_query.items()}
+        return replace(
+            evaluation, mean={**evaluation.mean, **mean}, per_query={**evaluation.per_query, **self.per_query}
+        )
 
 
 def evaluate_fairness(
     run: Run, qrels: QrelsMapping, languages: Mapping[str, str], spoken: Mapping[str, str] | None = None
 ) -> LanguageFairness:
-    """Measure the language fairness of the judged queries of a run.
+    """Measure the language fairness of a run for all judged queries; measures that are for none of them are absent.
 
     Args:
         run: query id -> docid -> score.
         qrels: query id -> docid -> grade.
         languages: docid -> language of every judged document and every one of the ten best hits, see
             document_languages().
-        spoken: query id -> language, or {} to leave out OwnLanguage; None for query_languages() of these qrels.
+        spoken: query id -> language, or {} for PEER only; None for query_languages() of these qrels.
     """
-    queries = [query for query in run if run[query] and qrels.get(query)]
     if spoken is None:
         spoken = query_languages(qrels)
-    rankings = {query: ranking(run[query]) for query in queries}
-    measures = {PEER: {query: peer(docids, qrels[query], languages) for query, docids in rankings.items()}}
-    if spoken:
-        measures[OWN_LANGUAGE] = {}
+    measures: dict[str, dict[str, float]] = {measure: {} for measure in FAIRNESS_MEASURES}
     hits: dict[str, Counter[str]] = {}
-    for query in queries:
-        language = spoken.get(query, "")
-        found = Counter(languages[docid] for docid in rankings[query][:HITS])
-        hits.setdefault(language, Counter()).update(found)
-        if language:
-            measures[OWN_LANGUAGE][query] = found[language] / found.total()
-    return LanguageFairness(measures, hits, spoken)
+    translations: dict[str, list[str]] = {}
+    rankings = {query: ranking(run.get(query, {})) for query in sorted(qrels) if qrels[query]}
+    for query, docids in rankings.items():
+        language, grades = spoken.get(query, ""), qrels[query]
+        measures[PEER][query] = peer(docids, grades, languages)
+        found = Counter(languages[docid] for docid in docids[:HITS])
+        if found:
+            hits.setdefault(language, Counter()).update(found)
+        if not language:
+            continue
+        measures[OWN_LANGUAGE][query] = found[language] / max(found.total(), 1)
+        relevant = [docid for docid, grade in grades.items() if grade > 0]
+        own = [docid for docid in relevant if languages[docid] == language]
+        if 0 < len(own) < len(relevant):
+            measures[LPR][query] = prefers_language(docids, relevant, own)
+            measures[LANG_NDCG][query] = language_ndcg(docids, grades, own)
+        translations.setdefault(query.removeprefix(language), []).append(query)
+    for queries in translations.values():
+        if len(queries) > 1:
+            values = rank_correlations([rankings[query] for query in queries])
+            measures[MRC].update(zip(queries, values, strict=True))
+    return LanguageFairness({measure: values for measure, values in measures.items() if values}, hits)
 
 
 def query_languages(qrels: QrelsMapping) -> dict[str, str]:

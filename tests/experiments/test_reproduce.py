@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,6 +54,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCommands:
     """In place of the commands."""
     commands = FakeCommands()
     monkeypatch.setattr(reproduce, "run", commands)
+    monkeypatch.setattr(reproduce, "corpus_size", lambda name: 0)
     return commands
 
 
@@ -299,7 +301,7 @@ def test_tables_md_has_what_earlier_runs_measured(command: Callable[..., tuple[s
         ("BM25", "ar"): "another tokenizer",
     }
     assert "MILCO is mini." in page and "## LIMIT (limit)" in page
-    assert "milco encode --corpus miracl-bn --encoder mini --lowercase --output" in page
+    assert "milco encode --corpus miracl-bn --encoder mini --output" in page
 
 
 def test_a_mean_appears_with_its_last_column(command: Callable[..., tuple[str, str]]) -> None:
@@ -308,6 +310,49 @@ def test_a_mean_appears_with_its_last_column(command: Callable[..., tuple[str, s
         command("neuclir", "--lang", year, "--systems", "milco")
     page = Path("reproduction/tables.md").read_text()
     assert ["MILCO", "avg", "nDCG@20", "41.10", "50.00", "+8.90", ""] in lines_of(page)
+
+
+def test_lowercasing_is_that_of_the_authors_evaluation_or_a_choice(command: Callable[..., tuple[str, str]]) -> None:
+    """By default only the hard negatives, whose loader is known; figures of two choices do not share a directory."""
+    command("miracl", "miracl-hn", "--lang", "ar", "--encoder", "mini", "--systems", "milco")
+    page = Path("reproduction/tables.md").read_text()
+    assert "milco encode --corpus miracl-hn-ar --encoder mini --lowercase --output" in page
+    assert "milco encode --corpus miracl-ar --encoder mini --output" in page
+    choice = ("miracl", "--lang", "ar", "--encoder", "mini", "--lowercase", "always")
+    assert "has figures with --lowercase authors, not always" in command(*choice, code=2)[1]
+    command(*choice, "--output", "other")
+    assert "--corpus miracl-ar --encoder mini --lowercase" in Path("other/tables.md").read_text()
+
+
+def test_vectors_that_do_not_fit_on_the_disk_are_refused(
+    command: Callable[..., tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is written; --drop-vectors needs the space of one corpus' vectors."""
+    sizes = {"miracl-ar": 10**8, "miracl-bn": 10**8}
+    monkeypatch.setattr(reproduce, "corpus_size", lambda name: sizes[name])
+    monkeypatch.setattr(reproduce.shutil, "disk_usage", lambda place: SimpleNamespace(free=1.3e12))
+    columns = ("miracl", "--lang", "ar", "bn", "--systems", "milco")
+    error = command(*columns, code=2)[1]
+    assert "need about 1,880 GB" in error and "1,300 GB free" in error and "--drop-vectors" in error
+    assert not Path("reproduction").exists()
+    command(*columns, "--drop-vectors")
+
+
+def test_vectors_are_dropped_after_the_last_figure_that_needs_them(
+    command: Callable[..., tuple[str, str]],
+) -> None:
+    """Indexes, runs and vectors of topics stay, and the figures can be shown again."""
+    command("miracl-hn", "alpha", "pruning-top-k", "--lang", "ar", "--systems", "milco", "--drop-vectors")
+    assert {path.name for path in Path("reproduction/vectors").iterdir()} == {"miracl-hn-ar-dev.topics.milco"}
+    assert "50.00" in command("alpha", "--lang", "ar", "--drop-vectors")[0]
+
+
+def test_the_size_of_models_is_drawn_once_miracl_is_measured(command: Callable[..., tuple[str, str]]) -> None:
+    """The paper's figure, with the measured mean over all languages."""
+    command("miracl", "--lang", "ar", "--systems", "milco")
+    assert not Path("reproduction/sizes.png").exists()
+    command("miracl", "--systems", "milco")
+    assert Path("reproduction/sizes.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_two_encoders_never_share_a_directory(command: Callable[..., tuple[str, str]], tmp_path: Path) -> None:
@@ -418,7 +463,7 @@ def test_baselines_take_the_same_pipeline(system: str, tmp_path: Path) -> None:
     checkpoint = str(find_system(system).checkpoint)
     small = SMALL[checkpoint](tmp_path / "checkpoint")
     pipeline = Pipeline(tmp_path / "out", {checkpoint: str(small)})
-    dataset = Dataset("sample-en", "sample-en", "en", lowercase=False)
+    dataset = Dataset("sample-en", "sample-en", "en")
     ((_, (cell,)),) = plan_table(Table("t", "effectiveness", "T", "", {"en": dataset}), pipeline, [system])
     result = Runner().measure(cell)
     assert result.figure is not None and 0 < result.figure <= 100, result.reason

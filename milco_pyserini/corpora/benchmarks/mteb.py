@@ -29,7 +29,8 @@ MIRACL_HN = Benchmark(
     source=f"Hugging Face hub: {_MIRACL_TASKS['ar']}",
     corpora={f"miracl-hn-{code}": task.corpus(code, _MIRACL_SIZES[code][0]) for code, task in _MIRACL_TASKS.items()},
     topics={f"miracl-hn-{code}-dev": task.topics(_MIRACL_SIZES[code][1]) for code, task in _MIRACL_TASKS.items()},
-    note="the 250 best of BM25, multilingual-e5-large and e5-mistral, for up to 1,000 queries of dev",
+    note="the 250 best of BM25, multilingual-e5-large and e5-mistral, for up to 1,000 queries of dev; MTEB's .v2 is "
+    "the same data with another prompt for dense models",
 )
 
 _MLQA_LANGUAGES = "ara deu eng spa hin vie zho".split()

@@ -255,7 +255,9 @@ def published_weights(name: str) -> Iterator[CheckResult]:
     for published in texts:
         batch, wrong = encoder.encode(published.text), []
         for view, weights in (("pivot", published.pivot), ("source", published.source)):
-            vector = batch.view(view) if weights else batch
+            if not weights:
+                continue
+            vector = batch.view(view)
             found = {
                 pieces[column]: float(weight) for column, weight in zip(vector.columns, vector.weights, strict=True)
             }

@@ -264,7 +264,7 @@ class MilcoEncoder:
             texts: one text or several; a blank one has an empty vector.
             max_length: in tokens, <s> and </s> included (default: the checkpoint's passage length).
             views: "pivot", "source", or both (default: all that the checkpoint has).
-            lowercase: lowercase the texts first, as the paper's evaluation does.
+            lowercase: lowercase the texts first, as the authors' evaluation on MIRACL's hard negatives does.
             batch_size: the most texts in one forward pass; the device limits the number of tokens.
             show_progress: show a progress bar on stderr, in a notebook on stdout.
 

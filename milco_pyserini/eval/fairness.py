@@ -129,15 +129,13 @@ class LanguageFairness:
         hits: query language, or "" if it is not known -> document language -> number of the ten best hits.
     """
 
-    per_query: Mapping[str, Mapping[str, float]]
+    per_query: Mapping[str, dict[str, float]]
     hits: Mapping[str, Counter[str]]
 
     def added_to(self, evaluation: Evaluation) -> Evaluation:
         """Return an evaluation of the same run with these measures."""
         mean = {measure: sum(values.values()) / len(values) for measure, values in self.per_query.items()}
-        return replace(
-            evaluation, mean={**evaluation.mean, **mean}, per_query={**evaluation.per_query, **self.per_query}
-        )
+        return replace(evaluation, mean=evaluation.mean | mean, per_query=evaluation.per_query | dict(self.per_query))
 
 
 def evaluate_fairness(

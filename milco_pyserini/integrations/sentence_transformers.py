@@ -72,7 +72,7 @@ class MilcoModule(InputModule):
         encoder: of any kind, see load_encoder().
         alpha: default weight of the pivot view of queries, see MilcoEncoder.encode_query().
         views: default views (default: all that the checkpoint has).
-        lowercase: lowercase texts, as the paper's evaluation does.
+        lowercase: lowercase texts, as the authors' evaluation on MIRACL's hard negatives does.
 
     Raises:
         MilcoError: sentence-transformers is missing or too old; the checkpoint lacks a view.

@@ -193,9 +193,9 @@ def read_config(directory: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
         raise MilcoError(f"{directory} has a {values.get('model_type')!r} model, not a MILCO checkpoint")
     if "encoder" not in values:
         return _authors_config(directory, tensors)
-    encoder = values["encoder"]
-    is_own_gte = isinstance(encoder, Mapping) and is_gte(encoder)
-    return values | {"encoder": gte_config(encoder)} if is_own_gte else values
+    if isinstance(values["encoder"], Mapping) and is_gte(values["encoder"]):
+        return values | {"encoder": gte_config(values["encoder"])}
+    return values
 
 
 def make_config(

@@ -53,8 +53,8 @@ def gte_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
     if GTE not in CONFIG_MAPPING:
         raise MilcoError(
-            f"an encoder of type {GTE} (milco-300m, gte-multilingual-base) needs transformers 5, not "
-            f"{transformers.__version__}: pip install -U 'transformers>=5,<6'"
+            f"an encoder of type {GTE} (milco-300m, gte-multilingual-base) needs a transformers that has its class: "
+            f"{transformers.__version__} does not, 5.24 does. Run pip install -U 'transformers<6'."
         )
     if config["model_type"] == GTE:
         return dict(config)
@@ -81,7 +81,10 @@ def rename_gte(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         for pattern, replacement in _RENAMED:
             name = pattern.sub(replacement, name)
         fused = next((part for part in _FUSED if part in name), None)
-        names = [name.replace(fused, part) for part in _FUSED[fused]] if fused else [name]
-        for part, values in zip(names, tensor.chunk(len(names)), strict=True):
-            renamed[part] = values.clone() if fused else tensor
+        if fused is None:
+            renamed[name] = tensor
+            continue
+        parts = _FUSED[fused]
+        for part, values in zip(parts, tensor.tensor_split(len(parts)), strict=True):
+            renamed[name.replace(fused, part)] = values.clone()
     return renamed

@@ -40,7 +40,7 @@ CONFIG = {
     "use_memory_efficient_attention": False,
 }
 TEXTS = ["Who wrote the first book about the river bridge?", "THE GREATEST CITY", "如何把陌陌直播音乐导入手机里？"]
-has_gte = pytest.mark.skipif("gte" not in CONFIG_MAPPING, reason="this transformers has no gte: it needs version 5")
+has_gte = pytest.mark.skipif("gte" not in CONFIG_MAPPING, reason="this transformers has no gte, as 5.24 has")
 pytestmark = pytest.mark.golden
 
 
@@ -125,7 +125,7 @@ def checkpoint(tmp_path: Path) -> Path:
 @pytest.mark.skipif("gte" in CONFIG_MAPPING, reason="this transformers has gte")
 def test_an_older_transformers_is_named(checkpoint: Path) -> None:
     """Version 4 lacks the class: the line names the version to install."""
-    with pytest.raises(MilcoError, match=r"needs transformers 5, not 4\.\S+: pip install -U"):
+    with pytest.raises(MilcoError, match=r"needs a transformers that has its class: .* Run pip install -U"):
         load_encoder(checkpoint)
 
 

@@ -1,13 +1,14 @@
 """milco search --index indexes/miracl-ar.lucene --topics miracl-ar-dev: search topics, write a run.
 
-milco search --query TEXT: search for one text, print hits.
+milco search --query TEXT: search for one text, print hits; without --query, a terminal asks for texts.
 milco search fuse --runs runs/bm25.txt runs/milco.txt: fuse runs.
 """
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,8 @@ _ENCODER = "Encoder"
 class SearchOptions:
     """Search an index for topics and write a TREC run, or for one query and print its hits.
 
-    The index knows its encoder. Encoded topics need none, and neither does an index of words (bm25).
+    The index knows its encoder. Encoded topics need none, and neither does an index of words (bm25). Without --topics
+    and --query, a terminal asks for one query after the other.
 
       milco search --index indexes/miracl-ar.lucene --topics miracl-ar-dev
       milco search --index indexes/sample.lucene --query "Wer entdeckte das Penicillin?"
@@ -127,7 +129,8 @@ class SearchOptions:
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
-        if (self.topics is None) == (self.query is None):
+        is_prompt = sys.stdin.isatty() and sys.stdout.isatty() and self.topics is None
+        if (self.topics is None) == (self.query is None) and not is_prompt:
             yield "give one of --topics (a run) and --query (hits on the terminal)"
         elif self.topics is None:
             for name in changed_options(self, *_OF_RUNS, *_OF_PASSAGES, "max_passage"):
@@ -198,11 +201,10 @@ def command(options: SearchOptions) -> None:
     index = open_index(options.index or only_index(), sparse=options.query_encoder is not None)
     queries = QueryOptions(options.encoder, options.device, options.dtype, options.alpha, options.query_encoder)
     settings = parse_settings(options.set)
-    if options.query is not None:
-        print_hits(Searcher(index, queries, settings, options.corpus), options)
-        return
     if options.topics is None:
-        raise MilcoError("--topics or --query is required")
+        searcher = Searcher(index, queries, settings, options.corpus)
+        (prompt if options.query is None else print_hits)(searcher, options)
+        return
     if options.tag is not None:
         validate_tag(options.tag)
     _validate_docids(index, options.max_passage and options.max_passage_delimiter is None)
@@ -250,6 +252,22 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
     if without_hits:
         why = f", {empty:,} of them without terms" if empty else ""
         log(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
+
+
+def prompt(searcher: "Searcher", options: SearchOptions) -> None:
+    """Ask for queries on the terminal and print the hits of each, until an empty line or the end of input (Ctrl-D)."""
+    with contextlib.suppress(ImportError):
+        # It gives input() a history and editing keys.
+        import readline  # noqa: F401
+    # Loads the encoder and what Java needs, and reads the filters, before the user has typed anything.
+    searcher.search("query", 1, filters=parse_filters(options.filter))
+    log(f"Loaded {searcher.index.path}; an empty line ends")
+    try:
+        while text := input("query: ").strip():
+            print_hits(searcher, replace(options, query=text))
+    except EOFError:
+        # The cursor is after the prompt.
+        sys.stdout.write("\n")
 
 
 def print_hits(searcher: "Searcher", options: SearchOptions) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import io
 import json
 import os
 import pickle
@@ -20,6 +21,7 @@ from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.cli.index import main as index_command
 from milco_pyserini.cli.search import main as search
 from milco_pyserini.corpora import Document
+from milco_pyserini.encode import contract, load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import BM25, Hits
 from milco_pyserini.io.manifest import read_checked, write_checked
@@ -498,6 +500,37 @@ def test_query_prints_json(index: Path, searcher: Searcher, tmp_path: Path, caps
     out, err = capsys.readouterr()
     assert json.loads(out)["hits"][0]["text"] is None
     assert "the corpus gone.jsonl is not on this machine; give --corpus" in err
+
+
+class Terminal(io.StringIO):
+    """A terminal with lines that the user has typed; output is added after them."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("end", ["\n", ""], ids=["an empty line", "Ctrl-D"])
+def test_a_terminal_is_asked_for_queries(
+    index: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], end: str
+) -> None:
+    """Without --query and --topics: the hits of each query, by an encoder that is loaded once."""
+    common = ["--index", str(index), "--device", "cpu", "--dtype", "float32"]
+    queries = [QUERY, "a river"]
+    for query in queries:
+        assert search([*common, "--query", query]) == 0
+    expected = capsys.readouterr().out
+    loaded: list[Any] = []
+    monkeypatch.setattr(contract, "load_encoder", lambda *given: loaded.append(given) or load_encoder(*given))
+    screen = Terminal()
+    with monkeypatch.context() as patches:
+        patches.setattr("sys.stdin", Terminal("".join(f"{query}\n" for query in queries) + end))
+        patches.setattr("sys.stdout", screen)
+        assert search(common) == 0
+    assert screen.getvalue().replace("query: ", "").strip() == expected.strip()
+    assert len(loaded) == 1
+    monkeypatch.setattr("sys.stdin", Terminal(f"{QUERY}\n"))
+    assert search(common) == 2
+    assert "give one of --topics" in capsys.readouterr().err
 
 
 def test_query_and_topics_exclude_each_other(index: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ TRANSFORMERS = 4.57.6 5.23.0
 GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/model/test_model_weights.py \
 	tests/train/test_train_losses.py tests/train/test_train_teachers.py
 
-.PHONY: demo test test-more pages lint api wheel smoke release test-transformers st pyserini-2 constraints clean python
+.PHONY: demo test test-more pages lint api wheel smoke release test-transformers st frameworks pyserini-2 constraints clean python
 
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini demo
@@ -30,6 +30,7 @@ test: lint $(VENV)-ciff/installed
 test-more:
 	$(MAKE) pages
 	$(MAKE) st
+	$(MAKE) frameworks
 	$(MAKE) smoke
 
 # Every command of the documentation, and the notebook, as they are.
@@ -82,6 +83,19 @@ $(VENV)-st/installed: setup.cfg | $(VENV)/installed-dev
 	$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> $$($(VENV)-st/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth
 	$(VENV)-st/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[st]' mteb
+	touch $@
+
+# The requirements of LangChain, LlamaIndex and Haystack are newer than constraints.txt.
+frameworks: $(VENV)-frameworks/installed
+	$(VENV)-frameworks/bin/python -m pytest -n auto --dist worksteal tests/integrations/test_frameworks.py \
+		'tests/test_docs.py::test_commands_print_the_shown_output[frameworks.md]'
+
+$(VENV)-frameworks/installed: setup.cfg | $(VENV)/installed-dev
+	$(PYTHON) -m venv --clear $(VENV)-frameworks
+	$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$($(VENV)-frameworks/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth
+	$(VENV)-frameworks/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable \
+		'.[langchain,llama-index,haystack]' langchain-qdrant langchain-milvus llama-index-vector-stores-qdrant qdrant-haystack
 	touch $@
 
 # ciff-toolkit needs an older protobuf than the other packages. The tests of milco export find it here.

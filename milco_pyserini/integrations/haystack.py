@@ -16,7 +16,8 @@ from functools import cached_property
 from typing import Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.encode import MilcoEncoder, load_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.integrations.retrieval import find_documents, metadata
 from milco_pyserini.search import Searcher

@@ -9,7 +9,7 @@ store = Milvus.from_texts(texts, MilvusSparseEmbeddings("mini"))
 import os
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.contract import as_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import SparseBatch

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.encode import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.contract import as_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.integrations.retrieval import find_documents, metadata

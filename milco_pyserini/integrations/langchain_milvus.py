@@ -1,16 +1,10 @@
-"""MILCO in langchain-milvus: sparse vectors for the store Milvus.
-
-from langchain_milvus import Milvus
-from milco_pyserini.integrations.langchain_milvus import MilvusSparseEmbeddings
-
-store = Milvus.from_texts(texts, MilvusSparseEmbeddings("mini"))
-"""
+"""MILCO in langchain-milvus: sparse vectors for the store Milvus."""
 
 import os
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.contract import as_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import SparseBatch
 
@@ -22,6 +16,8 @@ except ModuleNotFoundError:
 
 class MilvusSparseEmbeddings(BaseSparseEmbedding):
     """An encoder for the argument embedding_function of Milvus, next to one of dense vectors or by itself.
+
+    >>> store = Milvus.from_texts(texts, MilvusSparseEmbeddings("mini"))  # doctest: +SKIP
 
     Keys are columns of the encoder's vocabulary: a collection needs one encoder.
 

@@ -1,17 +1,10 @@
-"""MILCO in langchain-qdrant: sparse vectors for QdrantVectorStore.
-
-from langchain_qdrant import QdrantVectorStore, RetrievalMode
-from milco_pyserini.integrations.langchain_qdrant import QdrantSparseEmbeddings
-
-sparse = QdrantSparseEmbeddings("mini")
-store = QdrantVectorStore.from_texts(texts, sparse_embedding=sparse, retrieval_mode=RetrievalMode.SPARSE)
-"""
+"""MILCO in langchain-qdrant: sparse vectors for QdrantVectorStore."""
 
 import os
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.contract import as_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import SparseBatch
 
@@ -23,6 +16,10 @@ except ModuleNotFoundError:
 
 class QdrantSparseEmbeddings(SparseEmbeddings):
     """An encoder for the argument sparse_embedding of QdrantVectorStore.
+
+    >>> sparse = QdrantSparseEmbeddings("mini")
+    >>> options = {"sparse_embedding": sparse, "retrieval_mode": RetrievalMode.SPARSE}
+    >>> store = QdrantVectorStore.from_texts(texts, **options)  # doctest: +SKIP
 
     Indices are columns of the encoder's vocabulary: a collection needs one encoder.
 

@@ -1,24 +1,12 @@
-"""MILCO in LlamaIndex: an index as a retriever, and sparse vectors for QdrantVectorStore.
-
-from milco_pyserini import Searcher
-from milco_pyserini.integrations.llama_index import LlamaIndexEncoder, LlamaIndexRetriever
-
-retriever = LlamaIndexRetriever(Searcher.open("indexes/sample.lucene"), similarity_top_k=5)
-nodes = retriever.retrieve("Wer erfand das Telefon?")
-
-sparse = LlamaIndexEncoder("mini")
-store = QdrantVectorStore(
-    "docs", client=client, enable_hybrid=True, sparse_doc_fn=sparse.documents, sparse_query_fn=sparse.queries
-)
-"""
+"""MILCO in LlamaIndex: an index as a retriever, and sparse vectors for QdrantVectorStore."""
 
 import os
 from collections.abc import Sequence
 from typing import Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
-from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.contract import as_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.integrations.retrieval import find_documents, metadata
 from milco_pyserini.search import Searcher
@@ -36,6 +24,9 @@ Vectors = tuple[list[list[int]], list[list[float]]]
 
 class LlamaIndexRetriever(BaseRetriever):
     """Searches an index of any engine. A node has the docid as its id, and fields and title as metadata.
+
+    >>> searcher = Searcher.open("indexes/sample.lucene")  # doctest: +SKIP
+    >>> LlamaIndexRetriever(searcher, similarity_top_k=5).retrieve("Wer erfand das Telefon?")  # doctest: +SKIP
 
     Args:
         searcher: an open index; several retrievers and threads may share it.
@@ -60,6 +51,10 @@ class LlamaIndexRetriever(BaseRetriever):
 
 class LlamaIndexEncoder:
     """An encoder as functions from texts to indices and values of their vectors, for QdrantVectorStore.
+
+    >>> sparse = LlamaIndexEncoder("mini")
+    >>> functions = {"sparse_doc_fn": sparse.documents, "sparse_query_fn": sparse.queries}
+    >>> store = QdrantVectorStore("docs", client=client, enable_hybrid=True, **functions)  # doctest: +SKIP
 
     Indices are columns of the encoder's vocabulary: a collection needs one encoder.
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from milco_pyserini.corpora import open_corpus, open_qrels, open_topics
-from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.encode.dense import DenseEncoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import evaluate
 from milco_pyserini.io.files import read_json, write_json

@@ -172,7 +172,7 @@ def halved_budget(budget: int, lengths: Sequence[int], device: torch.device) -> 
     """
     if len(lengths) == 1:
         raise MilcoError(
-            f"{device} has no memory for a text of {lengths[0]:,} tokens: use a smaller --max-length, or --device cpu"
+            f"{device} has no memory for a text of {lengths[0]:,} tokens: use a smaller `max_length`, or `device=cpu`"
         )
     before = min(budget, len(lengths) * max(lengths))
     log(f"{device} is out of memory: continuing with {before // 2:,} instead of {before:,} tokens per batch")

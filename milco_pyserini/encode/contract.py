@@ -26,7 +26,7 @@ def as_encoder(
         ("english_prefix", english_prefix, encoder.vocabulary.english_prefix),
     ):
         if value not in ("", default):
-            raise MilcoError(f"{name}={value!r} is for load_encoder(): encoder {encoder.name} is loaded already")
+            raise MilcoError(f"`{name}={value!r}` is for load_encoder(): encoder {encoder.name} is loaded already")
     return encoder
 
 
@@ -175,7 +175,7 @@ def open_query_encoder(
     """
     loaded = encoder or manifest.get("encoder")
     if loaded is None:
-        raise MilcoError("these are external vectors, whose encoder is not known: pass --encoder to encode the queries")
+        raise MilcoError("these are external vectors, whose encoder is not known: pass `encoder` to encode the queries")
     if not isinstance(loaded, MilcoEncoder):
         loaded = load_encoder(loaded, device, dtype, manifest.get("english_prefix", ""))
     validate_encoder(loaded, manifest)
@@ -184,7 +184,7 @@ def open_query_encoder(
     if prefix not in (None, loaded.vocabulary.english_prefix):
         raise MilcoError(
             f"encoder {loaded.name!r} was loaded with english_prefix {loaded.vocabulary.english_prefix!r}, but the "
-            f"vectors were encoded with {prefix!r}: load it with english_prefix={prefix!r}"
+            f"vectors were encoded with {prefix!r}: load it with `english_prefix={prefix!r}`"
         )
     return MilcoQueryEncoder(
         loaded,
@@ -235,14 +235,14 @@ def validate_english_terms(
     """
     own = encoder or manifest.get("encoder")
     if own is None:
-        raise MilcoError("these are external vectors, whose encoder is not known: pass --encoder, not --query-encoder")
+        raise MilcoError("these are external vectors, whose encoder is not known: pass `encoder`, not `query_encoder`")
     if PIVOT not in manifest.get("views", VIEWS):
-        raise MilcoError(f"--query-encoder searches English terms: these vectors of {own} only have the source view")
+        raise MilcoError(f"`query_encoder` searches English terms: these vectors of {own} only have the source view")
     prefix = manifest.get("english_prefix", "")
     if vocabulary.english_prefix != prefix:
         raise MilcoError(
             f"English terms of {name} have the prefix {vocabulary.english_prefix!r}, those of the index {prefix!r}: "
-            f"encode the topics again with --english-prefix {prefix!r}"
+            f"encode the topics again with milco encode --english-prefix {prefix!r}"
         )
     if isinstance(own, MilcoEncoder):
         english, tokenizer_hash = own.vocabulary.english, own.tokenizer_hash
@@ -254,7 +254,7 @@ def validate_english_terms(
     # sentence-transformers' tokenizers are changed when they are loaded.
     is_changed = manifest.get("tokenizer_hash") not in (None, tokenizer_hash)
     if is_changed and not str(manifest.get("encoder")).startswith(ST):
-        raise MilcoError(f"the tokenizers of {own} are not those of the index: pass its encoder's path as --encoder")
+        raise MilcoError(f"the tokenizers of {own} are not those of the index: pass its encoder's path as `encoder`")
     if set(vocabulary.english) != set(english):
         common = len(set(vocabulary.english) & set(english))
         raise MilcoError(

@@ -67,8 +67,8 @@ def encode_corpus(
             checked before the encoder is loaded.
     """
     plan, output = plan or EncodePlan(), Path(output)
-    validate(plan)
     validate_devices(device)
+    validate(plan)
     if plan.encoder != MINI:
         check_local_name(plan.encoder)
     validate_shard_id(shard_id, shard_num)
@@ -80,7 +80,7 @@ def encode_corpus(
     records = corpus if isinstance(corpus, Corpus | Topics) else open_corpus(os.fspath(corpus))
     topics = isinstance(records, Topics)
     if topics and plan.split_passages:
-        raise MilcoError("--split-passages is for documents, not for topics")
+        raise MilcoError("`split_passages` is for documents, not for topics")
     if launcher == RAY:
         from milco_pyserini.encode.ray_launcher import cluster_devices, validate_ray
 
@@ -96,7 +96,7 @@ def encode_corpus(
     validate_output(output, fields, overwrite)
     old = None if reuse is None else ReusableStore(Path(reuse), fields)
     if old is not None and old.path.resolve() == output.resolve():
-        raise MilcoError(f"--reuse {old.path} is also --output: choose another --output")
+        raise MilcoError(f"`reuse={old.path}` is also `output`: choose another `output`")
     report = records.check()
     if report.skipped:
         log(f"Skipped {counted(len(report.skipped), 'invalid line')}:")
@@ -118,14 +118,15 @@ def encode_corpus(
     encoder: Any = plan.load_encoder("cpu" if launcher == RAY else devices[0])
     if not (topics or plan.dense or encoder.network.encodes_documents):
         raise MilcoError(
-            f"--encoder {plan.encoder} is a query table, which encodes --topics only: encode documents with "
+            f"`encoder={plan.encoder}` is a query table, which encodes `topics` only: encode documents with "
             f"{encoder.config.checkpoint}"
         )
     plan = plan.resolve(encoder, topics)
     fields |= plan.manifest_fields() | encoder_fields(encoder, devices[0])
+    part_encoder = PartEncoder(plan, encoder)
     if old is not None:
         old.validate({"query_table_top_k": None} | fields)
-        old.load(PartEncoder(plan, encoder))
+        old.load(part_encoder)
     num_parts = -(-fields["texts"] // plan.part_size)
     parts = range(shard_id, num_parts, shard_num)
     vocabulary = None if plan.dense else encoder.vocabulary
@@ -134,7 +135,7 @@ def encode_corpus(
         if writer.is_complete:
             log(f"{output} is complete: nothing to do")
         else:
-            EncodeRun(records, writer, PartEncoder(plan, encoder), parts, old).run(devices, launcher)
+            EncodeRun(records, writer, part_encoder, parts, old).run(devices, launcher)
             if not writer.complete(num_parts, plan.views, vocabulary):
                 log(f"{output}: this shard is complete; the store will be once the other shards are")
                 return None

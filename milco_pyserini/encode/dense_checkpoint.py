@@ -78,7 +78,7 @@ def read_pooling(directory: Path) -> str:
     modes = config.get("pooling_mode") or [name for name in config if name.startswith("pooling_mode_") and config[name]]
     known = [_POOLING_MODES.get(mode) for mode in ([modes] if isinstance(modes, str) else modes)]
     if len(known) != 1 or known[0] is None:
-        raise MilcoError(f"{path} does not state one pooling of {', '.join(POOLINGS)}: choose one with --pooling")
+        raise MilcoError(f"{path} does not state one pooling of {', '.join(POOLINGS)}: choose one as `pooling`")
     return known[0]
 
 

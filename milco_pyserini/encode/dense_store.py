@@ -33,8 +33,8 @@ def open_dense_store(path: str | os.PathLike) -> DenseStore:
     manifest = open_manifest(path)
     if not manifest.get("dense"):
         raise MilcoError(
-            f"{path} holds sparse vectors, dense ones are needed here: encode with --dense (--engine lucene, exact, "
-            "qdrant and seismic index sparse vectors)"
+            f"{path} holds sparse vectors, dense ones are needed here: milco encode --dense makes them "
+            "(`engine=lucene`, exact, qdrant and seismic index sparse vectors)"
         )
     return DenseStore(Path(path), manifest)
 

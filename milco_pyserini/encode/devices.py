@@ -34,7 +34,7 @@ def choose_device(name: "str | torch.device") -> "torch.device":
 
     name = str(name)
     if "," in name:
-        raise MilcoError(f"device {name}: this takes one device. Only milco encode --corpus and --topics take several")
+        raise MilcoError(f"`device={name}`: this takes one device. Only encode_corpus() and milco encode take several")
     validate_devices(name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -42,7 +42,9 @@ def choose_device(name: "str | torch.device") -> "torch.device":
     if kind != "cpu":
         available = getattr(torch, kind).device_count()
         if int(number or 0) >= available:
-            raise MilcoError(f"device {name} is not available: torch finds {available} of this type. Use --device cpu")
+            raise MilcoError(
+                f"`device={name}` is not available: torch finds {available} of this type. Use `device=cpu`"
+            )
     return torch.device(name)
 
 
@@ -70,7 +72,7 @@ def choose_devices(names: str) -> list[str]:
         else:
             devices.append(str(device))
     if len({torch.device(device).type for device in devices}) > 1:
-        raise MilcoError(f"--device {names}: the devices that fill one store must be of one type. Omit the CPU")
+        raise MilcoError(f"`device={names}`: the devices that fill one store must be of one type. Omit the CPU")
     return devices
 
 

@@ -25,7 +25,7 @@ from milco_pyserini.errors import MilcoError
 
 # Parts that a worker has at a time: one is encoded while another is tokenized or serialized.
 IN_FLIGHT = 2
-# How many workers may die with a part before the part is taken for the cause.
+# A part that was in work when this many workers died is treated as the cause.
 _MAX_DEATHS = 3
 # Seconds between two looks at the progress of the workers.
 _POLL = 1.0
@@ -142,7 +142,7 @@ def encode_in_workers(
                     lost.extend(again)
                     device = workers.pop(worker)
                     worker.stop()
-                    idle = deque(each for each in idle if each is not worker)
+                    idle = deque(other for other in idle if other is not worker)
                     workers[new := start(device)] = device
                     idle.extend([new] * IN_FLIGHT)
                 else:
@@ -237,7 +237,7 @@ class LocalWorker:
         # A forked process could not use CUDA, nor libraries whose threads are running.
         manager = _WorkerManager(ctx=multiprocessing.get_context("spawn"))
         others = set(multiprocessing.active_children())
-        # The process inherits a blocked Ctrl-C, which this one gets afterwards: here is decided what ends.
+        # Block SIGINT in the child: only the parent handles Ctrl-C.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             manager.start(_exit_with_parent)

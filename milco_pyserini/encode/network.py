@@ -89,7 +89,7 @@ class Network:
             if view not in self.views:
                 lacking = "LexEcho head" if view == SOURCE else "English vocabulary"
                 other = " ".join(self.views)
-                raise MilcoError(f"encoder {self.name} has no {lacking}, so no {view} view: use --views {other}")
+                raise MilcoError(f"encoder {self.name} has no {lacking}, so no {view} view: use `views={other}`")
         return tuple(views or self.views)
 
     @property

@@ -98,12 +98,12 @@ class EncodePlan:
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong about combinations of settings."""
         for name in changed_options(self, *_names(_SPARSE if self.dense else _DENSE)):
-            yield f"{name} is {'for sparse vectors, not for --dense' if self.dense else 'for --dense'}"
+            yield f"{name} is {'for sparse vectors, not for `dense`' if self.dense else 'for `dense`'}"
         if self.dense and self.dtype == "int8":
-            yield "--dtype int8 is for sparse vectors, not for --dense"
+            yield "`dtype=int8` is for sparse vectors, not for `dense`"
         for rule in self.pruning_rules:
             if rule.view and self.views and rule.view not in self.views:
-                yield f"--prune {rule}: the {rule.view} view is not encoded (--views {' '.join(self.views)})"
+                yield f"`prune={rule}`: the {rule.view} view is not encoded (`views={' '.join(self.views)}`)"
 
     @property
     def pruning_rules(self) -> "list[PruningRule]":
@@ -147,8 +147,8 @@ class EncodePlan:
             return replace(plan, views=network.resolve_views(self.views))
         if self.split_passages and encoder.document_prompt:
             raise MilcoError(
-                f"--split-passages would put the prompt {shown(encoder.document_prompt)} before the first passage of "
-                "each document only: omit it, or the prompt with --document-prompt ''"
+                f"`split_passages` would put the prompt {shown(encoder.document_prompt)} before the first passage of "
+                "each document only: omit it, or the prompt with `document_prompt=''`"
             )
         prompts = {"query_prompt": encoder.query_prompt, "document_prompt": encoder.document_prompt}
         return replace(plan, pooling=encoder.pooling, **prompts)

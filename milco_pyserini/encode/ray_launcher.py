@@ -24,7 +24,7 @@ _SIGACTION_BYTES = 256
 def validate_ray() -> None:
     """Raise MilcoError if Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
-        raise MilcoError("--launcher ray needs Ray: pip install '.[ray]'")
+        raise MilcoError("`launcher=ray` needs Ray: pip install '.[ray]'")
 
 
 def cluster_devices(names: str) -> list[str]:
@@ -39,11 +39,11 @@ def cluster_devices(names: str) -> list[str]:
     """
     chosen = names.split(",")
     if set(chosen) - {"auto", "cpu", "cuda"} or len(set(chosen)) > 1:
-        raise MilcoError(f"--device {names}: Ray assigns devices itself. Use auto, cpu or cuda")
+        raise MilcoError(f"`device={names}`: Ray assigns devices itself. Use auto, cpu or cuda")
     ray = _connect()
     gpus = int(ray.cluster_resources().get("GPU", 0))
     if chosen[0] == "cuda" and not gpus:
-        raise MilcoError(f"--device {names}: the Ray cluster has no GPU. Use --device cpu")
+        raise MilcoError(f"`device={names}`: the Ray cluster has no GPU. Use `device=cpu`")
     device = "cuda" if gpus and chosen[0] != "cpu" else "cpu"
     if len(chosen) > 1:
         return [device] * len(chosen)
@@ -131,4 +131,4 @@ def fault_handlers_kept() -> Iterator[None]:
 def _cpus_per_machine(ray: Any) -> list[int]:
     """Return the number of CPUs of each machine that accepts work."""
     resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return [int(each["CPU"]) for each in resources if each.get("CPU", 0) >= 1] or [1]
+    return [int(machine["CPU"]) for machine in resources if machine.get("CPU", 0) >= 1] or [1]

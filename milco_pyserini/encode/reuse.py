@@ -64,8 +64,8 @@ class ReusableStore:
         self._has_digests = all("digests" in part for part in self.manifest["parts"])
         if not self._has_digests and local_corpus_name(self.manifest) is None:
             raise MilcoError(
-                f"--reuse {path}: an earlier version wrote it, without digests of its texts, and its corpus "
-                f"{self.manifest.get('corpus')} is not on this machine: encode once without --reuse"
+                f"`reuse={path}`: an earlier version wrote it, without digests of its texts, and its corpus "
+                f"{self.manifest.get('corpus')} is not on this machine: encode once without `reuse`"
             )
         self._part = lru_cache(_PARTS_IN_MEMORY)(self._read_part)
         # New parts in progress: their records, and the part and the row of each vector in the old store.
@@ -75,7 +75,7 @@ class ReusableStore:
         """Raise MilcoError, with the option, if the fields of a plan are not those of the store."""
         existing, wanted = content_type({"kind": plan["kind"]} | self.manifest), content_type(plan)
         if existing != wanted:
-            raise MilcoError(f"--reuse {self.path} holds {existing}, not {wanted}: omit --reuse")
+            raise MilcoError(f"`reuse={self.path}` holds {existing}, not {wanted}: omit `reuse`")
         ignored = may_differ(REUSE, self.manifest)
         for name, value in plan.items():
             recorded = self.manifest.get(name)
@@ -83,13 +83,13 @@ class ReusableStore:
                 continue
             option = FIELDS[name].option
             before = self.manifest.get("encoder") if option == "encoder" else recorded
-            flag, text = f"--{option.replace('_', '-')}", " ".join(before) if isinstance(before, list) else before
-            fix = f"with {flag}" if before is True else f"with {flag} {text}" if before else f"without {flag}"
+            text = " ".join(before) if isinstance(before, list) else before
+            fix = f"with `{option}={text}`" if before else f"without `{option}`"
             if option == CONFIG:
                 fix = f"with the same {CONFIG}"
             raise MilcoError(
-                f"--reuse {self.path}: its vectors were encoded with {name} {recorded!r}, not {value!r}: encode {fix}, "
-                "or without --reuse"
+                f"`reuse={self.path}`: its vectors were encoded with {name} {recorded!r}, not {value!r}: encode {fix}, "
+                "or without `reuse`"
             )
 
     def load(self, encoder: PartEncoder) -> None:
@@ -125,14 +125,14 @@ class ReusableStore:
         vectors: list[list[Any]] = [[] for _ in records]
         for part in np.unique(parts).tolist():
             if part == _ENCODED:
-                about = _load(encoded.digests)
-                stored = self._vectors(about, self.path, encoded.content)
+                stored_texts = _load(encoded.digests)
+                stored_vectors = self._vectors(stored_texts, self.path, encoded.content)
             else:
-                about, stored = self._part(part)
+                stored_texts, stored_vectors = self._part(part)
             places = np.flatnonzero(parts == part)
-            texts[places] = about[rows[places]]
+            texts[places] = stored_texts[rows[places]]
             for place, row in zip(places.tolist(), rows[places].tolist(), strict=True):
-                vectors[place] = stored[row]
+                vectors[place] = stored_vectors[row]
         ids = vector_ids(records, texts["vectors"], bool(self.manifest.get("split_passages")))
         contents = [record.text for record in records if isinstance(record, Query)] or None
         content = self._content(ids, list(itertools.chain.from_iterable(vectors)), contents)
@@ -143,9 +143,9 @@ class ReusableStore:
         """Return the old part of each text, or _ENCODED, and its row in it, or in the texts to encode: int64 [B]."""
         places = np.minimum(np.searchsorted(self._first, digests[:, 0]), len(self) - 1)
         is_known = (self._first[places] == digests[:, 0]) & (self._second[places] == digests[:, 1])
-        found = self._order[places]
-        parts = np.where(is_known, np.searchsorted(self._starts, found, side="right") - 1, _ENCODED)
-        return parts, np.where(is_known, found - self._starts[parts], np.cumsum(~is_known) - 1)
+        positions = self._order[places]
+        parts = np.where(is_known, np.searchsorted(self._starts, positions, side="right") - 1, _ENCODED)
+        return parts, np.where(is_known, positions - self._starts[parts], np.cumsum(~is_known) - 1)
 
     def _read_part(self, number: int) -> tuple[NDArray[np.void], list[list[Any]]]:
         part, texts = self.manifest["parts"][number], self._texts(number)
@@ -165,14 +165,14 @@ class ReusableStore:
 
     def _texts_of_corpus(self, encoder: PartEncoder) -> Iterator[NDArray[np.void]]:
         """Yield what _texts() returns of each part, from the corpus and the vectors."""
-        about = self.manifest
-        open_records: Any = open_topics if about.get("kind") == "topics" else open_corpus
-        records, digest = iter(open_records(about["corpus"], skip_bad_lines=True)), TextDigest()
-        store: Any = open_dense_store(self.path) if about.get("dense") else VectorStore.open(self.path)
+        manifest = self.manifest
+        open_records: Any = open_topics if manifest.get("kind") == "topics" else open_corpus
+        records, digest = iter(open_records(manifest["corpus"], skip_bad_lines=True)), TextDigest()
+        store: Any = open_dense_store(self.path) if manifest.get("dense") else VectorStore.open(self.path)
         groups: Iterator[tuple[list[str], Any]] = store.batches()
-        log(f"{self.path}: an earlier version wrote it, without digests of its texts: reading {about['corpus']}")
-        progress = Progress("texts", about["texts"])
-        for number, part in enumerate(about["parts"]):
+        log(f"{self.path}: an earlier version wrote it, without digests of its texts: reading {manifest['corpus']}")
+        progress = Progress("texts", manifest["texts"])
+        for number, part in enumerate(manifest["parts"]):
             batch = list(itertools.islice(records, part["texts"]))
             for record in batch:
                 digest.add(record)
@@ -187,16 +187,16 @@ class ReusableStore:
                 vectors.append(rows)
             if ids != tokens.ids:
                 break
-            joined = None if about.get("dense") else SparseBatch.concatenate(vectors, vectors[0].english_size)
+            joined = None if manifest.get("dense") else SparseBatch.concatenate(vectors, vectors[0].english_size)
             yield encoder.count(tokens, joined)
             progress.add(len(batch))
         else:
             progress.close(None)
-            if next(records, None) is None and digest.hexdigest() == about.get("corpus_hash"):
+            if next(records, None) is None and digest.hexdigest() == manifest.get("corpus_hash"):
                 return
         raise MilcoError(
-            f"--reuse {self.path}: an earlier version wrote it, without digests of its texts, and its corpus "
-            f"{about['corpus']} has changed since: encode once without --reuse"
+            f"`reuse={self.path}`: an earlier version wrote it, without digests of its texts, and its corpus "
+            f"{manifest['corpus']} has changed since: encode once without `reuse`"
         )
 
     def _vectors(self, texts: NDArray[np.void], file: Path, content: bytes) -> list[list[Any]]:
@@ -209,10 +209,10 @@ class ReusableStore:
             vectors = (row for _, batch in batches for row in batch.rows())
         else:
             vectors = iter(split_jsonl(content))
-        found = [list(itertools.islice(vectors, count)) for count in texts["vectors"].tolist()]
-        if (count := sum(map(len, found))) != texts["vectors"].sum():
+        vectors_of_texts = [list(itertools.islice(vectors, count)) for count in texts["vectors"].tolist()]
+        if (count := sum(map(len, vectors_of_texts))) != texts["vectors"].sum():
             raise ValueError(f"{count:,} vectors, not {texts['vectors'].sum():,}")
-        return found
+        return vectors_of_texts
 
     def _content(self, ids: Sequence[str], vectors: Sequence[Any], contents: Sequence[str] | None) -> bytes:
         """Return the content of a part with such vectors."""

@@ -43,11 +43,11 @@ _NEAR = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 def validate_library() -> None:
     """Raise MilcoError if sentence-transformers is missing or too old."""
     try:
-        found = importlib.metadata.version("sentence-transformers")
+        version = importlib.metadata.version("sentence-transformers")
     except importlib.metadata.PackageNotFoundError:
         raise MilcoError("sentence-transformers is not installed", _INSTALL) from None
-    if Version(found) < Version(_OLDEST):
-        raise MilcoError(f"sentence-transformers {found} is too old: {_OLDEST} or later is needed", _INSTALL)
+    if Version(version) < Version(_OLDEST):
+        raise MilcoError(f"sentence-transformers {version} is too old: {_OLDEST} or later is needed", _INSTALL)
 
 
 class TaskModel(nn.Module):
@@ -114,7 +114,7 @@ class PromptTokenizer(TextTokenizer):
     def passages(self, texts: Sequence[str], max_length: int) -> list[list[list[int]]]:
         """Raise MilcoError if there is a prompt, which only the first passage of a text would have."""
         if self.prompt:
-            raise MilcoError(f"--split-passages would put the prompt {self.prompt!r} before the first passage only")
+            raise MilcoError(f"`split_passages` would put the prompt {self.prompt!r} before the first passage only")
         return super().passages(texts, max_length)
 
 

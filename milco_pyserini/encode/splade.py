@@ -83,7 +83,7 @@ def load_splade(directory: Path, tokenizer: TextTokenizer) -> SpladeModel:
     if (directory / _ROUTER).is_file():
         raise MilcoError(
             f"encoder {directory} encodes queries and documents differently ({_ROUTER}): "
-            "sentence-transformers loads it, as --encoder st:NAME"
+            "sentence-transformers loads it, as `encoder=st:NAME`"
         )
     for path in sorted(directory.glob(_POOLING)):
         config = read_json(path)
@@ -91,7 +91,7 @@ def load_splade(directory: Path, tokenizer: TextTokenizer) -> SpladeModel:
             if config.get(field, value) != value:
                 raise MilcoError(
                     f"{path}: {field} {config[field]!r} is not supported, only {value!r}: sentence-transformers loads "
-                    "it, as --encoder st:NAME"
+                    "it, as `encoder=st:NAME`"
                 )
     model = load_masked_language_model(directory, "encoder")
     decoder = take_off_decoder(model)

@@ -90,19 +90,19 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
     if not recorded:
         raise MilcoError(
             f"the {MANIFEST} of {path} is missing or damaged, so its parts cannot be verified: choose another "
-            "--output, or start over with --overwrite"
+            "`output`, or start over with `overwrite=True`"
         )
     existing, wanted = content_type({"kind": plan["kind"]} | recorded), content_type(plan)
     if existing != wanted:
         # Refused even with --overwrite: replacing documents by topics is surely a mistake.
-        raise MilcoError(f"{path} holds {existing}, not {wanted}: choose another --output")
+        raise MilcoError(f"{path} holds {existing}, not {wanted}: choose another `output`")
     if overwrite:
         return
     if plan.get("corpus_hash", recorded.get("corpus_hash")) != recorded.get("corpus_hash"):
         raise MilcoError(
             f"{path} was begun with other {plan['kind']}: ids or texts of {plan['corpus']} have changed since "
-            f"({recorded.get('texts', 0):,} then, {plan['texts']:,} now). Choose another --output (with --reuse {path} "
-            "if it is complete, so that only new texts are encoded), or start over with --overwrite"
+            f"({recorded.get('texts', 0):,} then, {plan['texts']:,} now). Choose another `output` (with `reuse={path}` "
+            "if it is complete, so that only new texts are encoded), or start over with `overwrite=True`"
         )
     validate_resume(path, recorded, plan, may_differ(RESUME, recorded))
 
@@ -314,7 +314,7 @@ def _recorded_plan(path: Path) -> dict | None:
     if _described_by(path) != descriptions:
         # Another process began the store after the first look.
         return _recorded_plan(path)
-    raise MilcoError(f"{path} exists and is not a vector store, so it is never replaced: choose another --output")
+    raise MilcoError(f"{path} exists and is not a vector store, so it is never replaced: choose another `output`")
 
 
 def _described_by(path: Path) -> list[str]:
@@ -337,7 +337,7 @@ def _remove_store(path: Path) -> None:
         # Where the file system has no locks, the user knows whether another process is writing.
         with contextlib.suppress(OSError):
             if not locks.try_lock(descriptor):
-                raise MilcoError(f"another process is writing {path}: stop it, or wait for it, before --overwrite")
+                raise MilcoError(f"another process is writing {path}: stop it, or wait for it, before `overwrite=True`")
         remove_directory(path)
     finally:
         os.close(descriptor)

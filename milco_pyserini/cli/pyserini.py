@@ -39,5 +39,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run_pyserini(arguments[0], arguments[1:])
     except MilcoError as error:
-        return program.fail(PROG, str(error))
+        return program.fail(PROG, str(error), {name: f"--{name}" for name in ("encoder", "index", "topics")})
     return 0

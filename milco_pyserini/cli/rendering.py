@@ -25,7 +25,7 @@ NO_FLAGS: Mapping[str, str] = MappingProxyType({})
 def flag_of(field: dataclasses.Field) -> str:
     """Return a field's option as users type it: "--max-length", or "PATH" for a positional one.
 
-    A flag that is on by default has the option that turns it off: "--no-bf16".
+    A flag that is on by default has the option that turns it off: "--no-lowercase".
     """
     if field.metadata["positional"]:
         return field.metadata["metavar"] or field.name.upper()

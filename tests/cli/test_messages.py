@@ -146,9 +146,6 @@ MESSAGES = {
         "milco analyze sweep: error: --prune top-k:5 is given twice. Once is enough."
     ),
     "train sct": "milco train sct: error: --config is required",
-    "train sct --config paper-sct": (
-        "milco train sct: error: no starting point: give --model, or --encoder and --english together"
-    ),
     "train sct --config paper-sct --data pairs.jsonl --group-size 1": (
         "milco train sct: error: --group-size 1: --loss kd compares the passages of a query, give 2 or more"
     ),

@@ -64,7 +64,7 @@ class SimulatedSource:
 
     def rows(self, block: int) -> list[Row]:
         """Return the pairs of a block."""
-        rows = []
+        rows: list[Row] = []
         for number in range(self.count)[block * BLOCK : (block + 1) * BLOCK]:
             # The same for every language.
             passage = random.Random(number).gauss(1, 0.4)

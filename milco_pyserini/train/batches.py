@@ -2,9 +2,11 @@
 
 import itertools
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -16,6 +18,8 @@ from milco_pyserini.train.data.parallel import Translations
 from milco_pyserini.train.data.streams import ExampleStream, QueryGroup
 from milco_pyserini.train.dense_teacher import batch_texts
 from milco_pyserini.train.teachers import AlignmentTeacher
+
+T = TypeVar("T")
 
 
 class TextCollator:
@@ -123,8 +127,8 @@ def pair_length(pair: BitextPair) -> int:
 class ProcessBatches:
     """The batches of a training process, from its n-th on: the batch sampler of a DataLoader, forever.
 
-    It runs in the training process, which reads the stream once; data loader workers tokenize. So their number does
-    not change the order.
+    The training process reads the stream once, and data loader workers tokenize. So their number does not change the
+    order.
 
     Args:
         stream: of examples.
@@ -173,6 +177,18 @@ class ProcessBatches:
             for start in starts[seen:]:
                 yield by_length[start : start + size]
             window, seen = window + 1, 0
+
+
+def read_ahead(items: Iterator[T], count: int) -> Iterator[T]:
+    """Yield the items of an endless iterator, which a thread reads, so many ahead, while the device computes."""
+    reader = ThreadPoolExecutor(1)
+    try:
+        ahead = deque(reader.submit(next, items) for _ in range(count))
+        while True:
+            ahead.append(reader.submit(next, items))
+            yield ahead.popleft().result()
+    finally:
+        reader.shutdown(cancel_futures=True)
 
 
 class GivenExamples(Dataset):

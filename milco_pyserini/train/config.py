@@ -217,6 +217,10 @@ class SctConfig(TrainingConfig):
         yield from super().conflicts()
         if self.data and self.loss == "kd" and self.group_size == 1:
             yield "`group_size=1`: `loss=kd` compares the passages of a query, give 2 or more"
+        trains_source = "source" in self.views and self.dense is None
+        for name in ("echo_variant", "source_pool", "source_drop_special"):
+            if not trains_source and getattr(self, name):
+                yield f"`{name}`: it is of the source view, which is trained with `views=source`"
         for name in ("parallel", "dense_teacher"):
             if self.dense is not None and getattr(self, name):
                 yield f"`dense={self.dense}` and `{name}`: it compares sparse vectors. Leave one out."

@@ -68,6 +68,8 @@ class DenseAlignment(nn.Module):
         MilcoError: the teacher has the size of neither.
     """
 
+    teacher: DenseAlignmentTeacher
+
     def __init__(
         self, model: MilcoModel, teacher: DenseAlignmentTeacher, config: SapConfig, dtype: torch.dtype = torch.float32
     ) -> None:

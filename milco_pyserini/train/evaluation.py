@@ -29,10 +29,11 @@ class CheckpointEvaluation:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        corpus = open_corpus(name)
         self._qrels = open_qrels(name)
         self._topics = [topic for topic in open_topics(name) if topic.id in self._qrels]
         self._documents = []
-        for document in open_corpus(name):
+        for document in corpus:
             self._documents.append(document)
             if len(self._documents) > _MOST_DOCUMENTS:
                 raise MilcoError(

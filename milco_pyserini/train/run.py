@@ -69,6 +69,7 @@ def train_sap(config: SapConfig) -> None:
     run = run_directory(config)
     if is_finished(config, run):
         return
+    evaluation = open_evaluation(config)
     shares = parse_shares(config.bitext)
     sources = open_bitext(list(shares), config.languages or None)
     encoder, texts, probe = open_start(config, config.max_length)
@@ -98,7 +99,9 @@ def train_sap(config: SapConfig) -> None:
         objective = Alignment(encoder.model, teacher, config, dtype)
     collate = AlignmentCollator(texts, teacher, config.max_length)
     data = {"examples": examples, **{f"digest of {source.name}": source.stats().digest for source in sources}}
-    task = TrainingTask(encoder, objective, stream, data, collate, probe, pair_length, config.group_by_length)
+    task = TrainingTask(
+        encoder, objective, stream, data, collate, probe, evaluation, pair_length, config.group_by_length
+    )
     run_training(config, task, run, num_steps(config, examples), device)
 
 
@@ -110,6 +113,7 @@ def train_sct(config: SctConfig) -> None:
     run = run_directory(config)
     if is_finished(config, run):
         return
+    evaluation = open_evaluation(config)
     sources = open_retrieval(config.data, config.languages or None) if config.data else []
     shares = parse_shares(config.parallel)
     pairs = open_bitext(list(shares), config.languages or None) if shares else []
@@ -160,6 +164,7 @@ def train_sct(config: SctConfig) -> None:
         if isinstance(aligner, nn.Module):
             aligner.to(device)
     dtype = choose_dtype(config.dtype, device)
+    objective: Contrast
     if config.dense:
         objective = DenseContrast(encoder.model, config, dtype)
     else:
@@ -173,7 +178,7 @@ def train_sct(config: SctConfig) -> None:
         texts, config.query_max_length, config.passage_max_length, config.dense_teacher is not None, aligner
     )
     data = {"examples": examples, **digests}
-    task = TrainingTask(encoder, objective, stream, data, collate, probe)
+    task = TrainingTask(encoder, objective, stream, data, collate, probe, evaluation)
     run_training(config, task, run, num_steps(config, examples), device)
 
 
@@ -190,6 +195,11 @@ def open_aligner(
     teacher = open_teacher(name, encoder.english_tokenizer, english, padding, max_length)
     validate_vocabulary(teacher.vocabulary, encoder.vocabulary.english)
     return teacher
+
+
+def open_evaluation(config: TrainingConfig) -> CheckpointEvaluation | None:
+    """Return what the first process measures at each checkpoint. Raises MilcoError as CheckpointEvaluation does."""
+    return CheckpointEvaluation(config.evaluate) if config.evaluate and _is_first_process() else None
 
 
 def open_start(config: TrainingConfig, *lengths: int) -> tuple[MilcoEncoder, TextCollator, GroundingProbe]:
@@ -221,8 +231,7 @@ def run_training(config: TrainingConfig, task: TrainingTask, run: Path, steps: i
                 lock.enter_context(prepared_directory(config, run, {"devices": processes.num_processes, **task.data}))
         # With --overwrite, other processes would still see the old checkpoints.
         processes.wait_for_everyone()
-        evaluation = CheckpointEvaluation(config.evaluate) if config.evaluate and processes.is_main_process else None
-        trainer = Trainer(task, config, run, steps, device, evaluation)
+        trainer = Trainer(task, config, run, steps, device)
         newest = newest_checkpoint(run)
         if processes.is_main_process:
             batch = config.batch_size * config.accumulation

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import read_tensors, rename_tensors
 from milco_pyserini.model.loading import loading
-from milco_pyserini.train.batches import GivenExamples, ProcessBatches
+from milco_pyserini.train.batches import GivenExamples, ProcessBatches, read_ahead
 from milco_pyserini.train.checkpoints import (
     checkpoint_step,
     list_checkpoints,
@@ -43,6 +43,8 @@ from milco_pyserini.train.run_log import RunLog
 # Files of a checkpoint, next to those of the model.
 _OPTIMIZER, _SCHEDULE, _ALARMS = "optimizer.pt", "scheduler.pt", "alarms.pt"
 _PARTIAL = ".saving"
+# Batches that are read while the device computes, besides those of the workers.
+_AHEAD = 2
 # For how long processes wait for each other: the first one may write a checkpoint to a slow disk.
 _PATIENCE = timedelta(minutes=30)
 
@@ -53,8 +55,9 @@ class TrainingTask:
 
     encoder: the model and its tokenizers. objective: computes the loss of a batch (objectives.py). stream: endless and
     reproducible examples. data: number of examples and digests, for the manifest. collate: examples to a batch. probe:
-    held-out pairs for the alarms. gathered: batches of a process that are sorted by length together, and length, of an
-    example; below 2, examples come in the order of the stream.
+    held-out pairs for the alarms. evaluation: of each checkpoint, in the first process; the best one is kept. gathered:
+    batches of a process that are sorted by length together, and length, of an example; below 2, examples come in the
+    order of the stream.
     """
 
     encoder: MilcoEncoder
@@ -63,6 +66,7 @@ class TrainingTask:
     data: dict[str, Any]
     collate: Callable[[list], dict]
     probe: GroundingProbe
+    evaluation: CheckpointEvaluation | None = None
     length: Callable[[Any], int] | None = None
     gathered: int = 0
 
@@ -87,27 +91,17 @@ class Trainer:
         run: the run directory.
         steps: optimizer steps of the run.
         device: of this process, from join_processes().
-        evaluation: of each checkpoint, in the first process; the best checkpoint is kept.
 
     Raises:
         MilcoError: processes see different checkpoints.
     """
 
-    def __init__(
-        self,
-        task: TrainingTask,
-        config: TrainingConfig,
-        run: Path,
-        steps: int,
-        device: torch.device,
-        evaluation: CheckpointEvaluation | None = None,
-    ) -> None:
+    def __init__(self, task: TrainingTask, config: TrainingConfig, run: Path, steps: int, device: torch.device) -> None:
         self._task = task
         self._config = config
         self._run = run
         self._steps = steps
         self._device = device
-        self._evaluation = evaluation
         self._best = read_best(run)
         self._processes = PartialState()
         self._checkpoint = newest_checkpoint(run)
@@ -157,8 +151,8 @@ class Trainer:
                 self._write_log(log, step, figures)
             if step % config.save_steps == 0 or step == self._steps:
                 self._save(step)
-                if log and self._evaluation:
-                    self._evaluate(log, step)
+                if log and self._task.evaluation:
+                    self._evaluate(log, self._task.evaluation, step)
         seconds, trained = time.monotonic() - started, self._steps - self._done
         speed = {"train_samples_per_second": trained * batch / seconds, "train_steps_per_second": trained / seconds}
         self._write_log(log, self._steps, {"train_runtime": seconds, **speed})
@@ -181,7 +175,7 @@ class Trainer:
         return iter(
             DataLoader(
                 GivenExamples(),
-                batch_sampler=batches,
+                batch_sampler=read_ahead(iter(batches), _AHEAD),
                 num_workers=config.workers,
                 collate_fn=self._task.collate,
                 pin_memory=self._device.type == "cuda",
@@ -263,9 +257,8 @@ class Trainer:
                 if self._best is None or checkpoint_step(old) != self._best.step:
                     shutil.rmtree(old)
 
-    def _evaluate(self, log: RunLog, step: int) -> None:
+    def _evaluate(self, log: RunLog, evaluation: CheckpointEvaluation, step: int) -> None:
         """Log the effectiveness of the checkpoint of a step, and keep it if it is the best."""
-        evaluation = cast(CheckpointEvaluation, self._evaluation)
         value = evaluation.measure(self._run / f"checkpoint-{step}", self._device, self._config.dense is not None)
         log.write(step, {f"{MEASURE}/{evaluation.name}": value})
         if self._best is None or value > self._best.value:

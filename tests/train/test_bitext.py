@@ -12,7 +12,7 @@ import pytest
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.lines import open_lines
-from milco_pyserini.train.batches import ProcessBatches, pair_length
+from milco_pyserini.train.batches import ProcessBatches, pair_length, read_ahead
 from milco_pyserini.train.data import bitext
 from milco_pyserini.train.data.bitext import BitextPair, BitextSource, BitextStats, open_bitext
 from milco_pyserini.train.data.pair_index import BLOCK, Row
@@ -304,6 +304,19 @@ def test_batches_are_sorted_by_length_within_a_process_only_if_asked(process: in
         lengths = sorted([pair_length(pair) for pair in batch] for batch in grouped[start : start + 3])
         assert list(itertools.chain(*lengths)) == sorted(map(pair_length, window))
     assert batches(2, 3)[:4] == grouped[2:]
+
+
+def test_reading_ahead_keeps_the_order_and_raises_errors_where_they_belong() -> None:
+    """In the thread of the consumer, after the items before."""
+
+    def items() -> Iterator[int]:
+        yield from range(5)
+        raise MilcoError("broken")
+
+    ahead = read_ahead(items(), 2)
+    assert list(itertools.islice(ahead, 5)) == [0, 1, 2, 3, 4]
+    with pytest.raises(MilcoError, match="broken"):
+        next(ahead)
 
 
 def test_an_index_is_kept_until_its_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -395,6 +395,8 @@ def test_a_dense_teacher_is_distilled_across_languages_and_within_one(
         ("--parallel {bitext} --batch-size 1", "--batch-size 1: --parallel"),
         ("--data x --loss kd --group-size 1", "--group-size 1: --loss kd"),
         ("--data x --dense cls --dense-teacher x", "--dense cls and --dense-teacher"),
+        ("--data x --source-pool max", "--source-pool: it is of the source view"),
+        ("--data {pairs} --evaluate nope", "unknown corpus 'nope'"),
         ("--data x --dense cls --probe x", "--dense cls and --probe"),
         ("--data {pairs} --languages de yo", "--languages yo"),
         ("--parallel {bitext}", "60 English sentences"),
